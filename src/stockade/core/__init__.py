@@ -1,0 +1,1 @@
+"""Data and ports. Imports the standard library and pydantic, nothing of ours outside this package."""

@@ -1,0 +1,208 @@
+"""What a bot may ask for, and what it gets back. One union for every bot, protocol and provider."""
+
+import base64 as _base64
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from stockade.core.data import Data
+
+MAX_COMMAND_BYTES = 1_000_000
+
+
+class Shell(Data):
+    """A command for the run's persistent shell. `timeout_s` replaces the policy's limit, never raises it."""
+
+    tool: Literal["shell"] = "shell"
+    command: str
+    timeout_s: float | None = Field(default=None, gt=0)
+
+
+class ReadFile(Data):
+    """A text file, or its lines `start` to `end` (1-based, both included)."""
+
+    tool: Literal["read_file"] = "read_file"
+    path: str
+    start: int | None = Field(default=None, ge=1)
+    end: int | None = Field(default=None, ge=1)
+
+
+class WriteFile(Data):
+    """A whole file, its parents made."""
+
+    tool: Literal["write_file"] = "write_file"
+    path: str
+    content: str
+
+
+class EditFile(Data):
+    """Replace `old`, which must stand in the file exactly once, by `new`."""
+
+    tool: Literal["edit_file"] = "edit_file"
+    path: str
+    old: str = Field(min_length=1)
+    new: str
+
+
+class ToolCall(Data):
+    """A tool by its name, its arguments as the tool's schema wants them."""
+
+    tool: Literal["tool_call"] = "tool_call"
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class AskUser(Data):
+    """A question to the person."""
+
+    tool: Literal["ask_user"] = "ask_user"
+    question: str
+
+
+class SubTask(Data):
+    """A task for a sub-bot in the same sandbox, on the same budget."""
+
+    tool: Literal["sub_task"] = "sub_task"
+    task: str
+    max_turns: int | None = Field(default=None, ge=1)
+
+
+class Finish(Data):
+    """The end of the run, with the answer for the person."""
+
+    tool: Literal["finish"] = "finish"
+    answer: str
+
+
+Action = Annotated[
+    Shell | ReadFile | WriteFile | EditFile | ToolCall | AskUser | SubTask | Finish, Field(discriminator="tool")
+]
+
+
+class Step(Data):
+    """One action of an answer, with the bot's comment on it."""
+
+    action: Action
+    comment: str | None = None
+
+
+class Answer(Data):
+    """A model's answer as it was understood: at least one step."""
+
+    thought: str | None = None
+    steps: tuple[Step, ...] = Field(min_length=1)
+
+
+class Chunk(Data):
+    """A piece of output in order of arrival. `text` when it is UTF-8, else `base64`; never both."""
+
+    stream: Literal["stdout", "stderr"]
+    text: str | None = None
+    base64: str | None = None
+
+    @classmethod
+    def of(cls, stream: Literal["stdout", "stderr"], data: bytes) -> "Chunk":
+        try:
+            return cls(stream=stream, text=data.decode())
+        except UnicodeDecodeError:
+            return cls(stream=stream, base64=_base64.b64encode(data).decode())
+
+    @property
+    def data(self) -> bytes:
+        return (self.text or "").encode() if self.base64 is None else _base64.b64decode(self.base64)
+
+
+ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state"]
+
+
+class CommandOutput(Data):
+    """What a command did. `truncated_bytes` were cut from the middle of the output and are not in `chunks`.
+
+    `shell_event`: the command ended the shell itself. `shell_restored`: it goes on with the state from before the
+    command; `shell_restarted`: a fresh one was started and the state is lost.
+    """
+
+    kind: Literal["command"] = "command"
+    exit_code: int
+    chunks: tuple[Chunk, ...] = ()
+    cwd: str = ""
+    timed_out: bool = False
+    truncated_bytes: int = 0
+    duration_s: float = 0.0
+    shell_event: ShellEvent | None = None
+
+    def stream(self, name: Literal["stdout", "stderr"]) -> bytes:
+        return b"".join(chunk.data for chunk in self.chunks if chunk.stream == name)
+
+    @property
+    def stdout(self) -> bytes:
+        return self.stream("stdout")
+
+    @property
+    def stderr(self) -> bytes:
+        return self.stream("stderr")
+
+    @property
+    def output(self) -> bytes:
+        """Both streams in order of arrival."""
+        return b"".join(chunk.data for chunk in self.chunks)
+
+
+class FileContent(Data):
+    """Text of a file: lines `first` to `last` of `total`."""
+
+    kind: Literal["file"] = "file"
+    path: str
+    text: str
+    first: int
+    last: int
+    total: int
+
+
+class FileWritten(Data):
+    """A file was written; `size` in bytes."""
+
+    kind: Literal["written"] = "written"
+    path: str
+    size: int
+
+
+class ToolResult(Data):
+    """What a tool returned."""
+
+    kind: Literal["tool"] = "tool"
+    status: Literal["success", "data", "error"]
+    text: str
+
+
+class Answered(Data):
+    """The person's answer to a question."""
+
+    kind: Literal["answered"] = "answered"
+    text: str
+
+
+class Refused(Data):
+    """The action was not done: somebody or a rule said no."""
+
+    kind: Literal["refused"] = "refused"
+    reason: str
+
+
+class Failed(Data):
+    """The action could not be done; `message` is for the bot."""
+
+    kind: Literal["failed"] = "failed"
+    message: str
+
+
+class Unknown(Data):
+    """The run was cut while the action was under way: nobody knows whether it ran."""
+
+    kind: Literal["unknown"] = "unknown"
+
+
+Observation = Annotated[
+    CommandOutput | FileContent | FileWritten | ToolResult | Answered | Refused | Failed | Unknown,
+    Field(discriminator="kind"),
+]

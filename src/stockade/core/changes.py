@@ -1,0 +1,42 @@
+"""What a bot changed in a folder, as data for review."""
+
+from typing import Literal
+
+from stockade.core.data import Data
+
+ChangeKind = Literal["added", "modified", "deleted", "mode", "type"]
+EntryKind = Literal["file", "symlink", "directory", "special"]
+
+
+class Change(Data):
+    """One path below the folder, `/`-separated, relative.
+
+    `refused`: why applying it is not possible at all (a device, a way out of the folder).
+    `flagged`: why a person should look at it first (it would run on the host later).
+    `size` and `mode` are those after the change; `target` is a symlink's.
+    """
+
+    path: str
+    kind: ChangeKind
+    entry: EntryKind = "file"
+    size: int = 0
+    mode: int = 0
+    target: str | None = None
+    binary: bool = False
+    added_lines: int = 0
+    removed_lines: int = 0
+    refused: str | None = None
+    flagged: str | None = None
+
+
+class FolderLayer(Data):
+    """Where the writing of one folder went: enough to diff, apply or discard it after the run.
+
+    `strategy`: `overlay` (upper layer in `layer`), `copy` (a whole copy in `layer`), `direct` (the host folder itself).
+    """
+
+    host: str
+    inside: str
+    mode: Literal["ro", "overlay", "rw"]
+    strategy: Literal["overlay", "copy", "direct"]
+    layer: str | None = None

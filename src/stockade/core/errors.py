@@ -1,0 +1,102 @@
+"""Every exception of Stockade, sorted by who must act.
+
+    StockadeError
+    |-- UsageError              the person: a flag, a path, a configuration        exit status 2
+    |-- PolicyNotEnforceable    this machine cannot hold the policy                exit status 4
+    |-- SandboxFailed           the sandbox or this machine broke                  exit status 4
+    |   `-- SandboxDied           it was there and is gone
+    |-- ModelFailed             the model cannot be asked                          exit status 5
+    |   |-- ModelUnavailable      no server, no such model, wrong key, broken file
+    |   |-- ModelOverloaded       worth trying again: 429, 5xx, cut or stalled stream
+    |   `-- ContextExceeded       the request is larger than the window
+    |-- StoreFailed             the record cannot be written or read               exit status 4
+    |-- UnreadableAnswer        goes back to the model: the answer has no action in it
+    `-- ActionFailed            goes back to the model: the action could not be done
+
+Foreign errors are mapped to these at one edge, in the adapter that met them.
+"""
+
+
+class StockadeError(Exception):
+    """Base of all. `message` is one line naming the cause; `hint` is the way out."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class UsageError(StockadeError):
+    """The person's mistake: they can mend it by typing something else."""
+
+    exit_status = 2
+
+
+class PolicyNotEnforceable(StockadeError):
+    """The sandbox cannot hold a rule of the policy here. Raised before the model is asked anything.
+
+    `rule` names the policy field; `backends` those that could hold it.
+    """
+
+    exit_status = 4
+
+    def __init__(self, rule: str, message: str, hint: str | None = None, backends: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint)
+        self.rule = rule
+        self.backends = backends
+
+
+class SandboxFailed(StockadeError):
+    """The sandbox could not be made or used. Never shown to the model as command output."""
+
+    exit_status = 4
+
+
+class SandboxDied(SandboxFailed):
+    """The sandbox was there and is gone."""
+
+
+class ModelFailed(StockadeError):
+    """The model cannot be asked."""
+
+    exit_status = 5
+
+
+class ModelUnavailable(ModelFailed):
+    """No server, no such model, a wrong key, a broken model file."""
+
+
+class ModelOverloaded(ModelFailed):
+    """A passing fault: rate limit, 5xx, a cut or stalled stream. `retry_after_s` when the server said so."""
+
+    def __init__(self, message: str, hint: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint)
+        self.retry_after_s = retry_after_s
+
+
+class ContextExceeded(ModelFailed):
+    """The request is larger than the model's window; both in tokens where the server told them."""
+
+    def __init__(self, message: str, prompt_tokens: int | None = None, window: int | None = None) -> None:
+        super().__init__(message)
+        self.prompt_tokens = prompt_tokens
+        self.window = window
+
+
+class StoreFailed(StockadeError):
+    """The record cannot be written or read."""
+
+    exit_status = 4
+
+
+class UnreadableAnswer(StockadeError):
+    """The model's answer holds no valid action. `message` is written for the model."""
+
+
+class ActionFailed(StockadeError):
+    """An action could not be done: wrong path, no such tool. `message` is written for the model."""

@@ -1,0 +1,175 @@
+"""The tagged union of run events. State is a fold over them; there is no other record of a run.
+
+An event is on disk before its effect is used. Times are UNIX seconds. `schema_version` goes up when an older reader
+would misread a newer event; readers refuse what is newer than they are.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from stockade.core.actions import Answer, Observation, Step
+from stockade.core.budget import Budget
+from stockade.core.changes import Change, FolderLayer
+from stockade.core.data import Data
+from stockade.core.messages import ModelAnswer, Sampling, Usage
+from stockade.core.policy import Policy
+
+SCHEMA_VERSION = 1
+
+Status = Literal["done", "stopped", "failed"]
+StopReason = Literal["finish", "gave_up", "check_failed", "turns", "time", "tokens", "cost", "loop", "unreadable",
+                     "user", "sandbox", "model", "store", "bug"]  # fmt: skip
+
+
+class Event(Data):
+    """Common to all: when it happened."""
+
+    at: float
+
+
+class RunStarted(Event):
+    """The first event of a run: all that is needed to run it again."""
+
+    type: Literal["run_started"] = "run_started"
+    schema_version: int = SCHEMA_VERSION
+    version: str
+    run_id: str
+    task: str
+    bot: str
+    model: str
+    answers: str
+    sandbox: str
+    policy: Policy
+    budget: Budget
+    sampling: Sampling = Sampling()
+    system_prompt: str
+    check: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class SandboxStarted(Event):
+    """The sandbox is up. `layers` say where written files are; `guarantees` what it holds, in words."""
+
+    type: Literal["sandbox_started"] = "sandbox_started"
+    backend: str
+    layers: tuple[FolderLayer, ...] = ()
+    guarantees: tuple[str, ...] = ()
+
+
+class ModelAnswered(Event):
+    """The model's words, unread and whole."""
+
+    type: Literal["model_answered"] = "model_answered"
+    turn: int
+    answer: ModelAnswer
+
+
+class AnswerUnderstood(Event):
+    """The actions read from the answer. Committed before the first of them runs."""
+
+    type: Literal["answer_understood"] = "answer_understood"
+    turn: int
+    answer: Answer
+
+
+class AnswerUnreadable(Event):
+    """No action could be read. `message` says why; `attempt` counts from 1."""
+
+    type: Literal["answer_unreadable"] = "answer_unreadable"
+    turn: int
+    attempt: int
+    message: str
+
+
+class ActionStarted(Event):
+    """Committed before the action runs. Without its ActionFinished, it was in flight when the run was cut."""
+
+    type: Literal["action_started"] = "action_started"
+    turn: int
+    step: int
+    action: Step
+
+
+class ActionFinished(Event):
+    """What came of it."""
+
+    type: Literal["action_finished"] = "action_finished"
+    turn: int
+    step: int
+    observation: Observation
+
+
+class Nudged(Event):
+    """Something was said to the bot that is neither task nor observation; `why` names the wrapper (`loop`, `check`)."""
+
+    type: Literal["nudged"] = "nudged"
+    turn: int
+    why: str
+    text: str
+
+
+class CheckFinished(Event):
+    """`--check` was run in the sandbox."""
+
+    type: Literal["check_finished"] = "check_finished"
+    turn: int
+    command: str
+    passed: bool
+    observation: Observation
+
+
+class RunFinished(Event):
+    """The last event of a run that came to an end. `verified` is None when no check was asked for."""
+
+    type: Literal["run_finished"] = "run_finished"
+    status: Status
+    reason: StopReason
+    detail: str = ""
+    answer: str | None = None
+    verified: bool | None = None
+    turns: int = 0
+    usage: Usage = Usage()
+    changes: tuple[Change, ...] = ()
+
+
+class ChangesApplied(Event):
+    """The person kept work: `paths` now stand in the host folder."""
+
+    type: Literal["changes_applied"] = "changes_applied"
+    paths: tuple[str, ...]
+
+
+class ChangesDiscarded(Event):
+    """The person threw the layer away."""
+
+    type: Literal["changes_discarded"] = "changes_discarded"
+
+
+RunEvent = Annotated[
+    RunStarted
+    | SandboxStarted
+    | ModelAnswered
+    | AnswerUnderstood
+    | AnswerUnreadable
+    | ActionStarted
+    | ActionFinished
+    | Nudged
+    | CheckFinished
+    | RunFinished
+    | ChangesApplied
+    | ChangesDiscarded,
+    Field(discriminator="type"),
+]
+
+_ADAPTER: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
+
+
+def to_json(event: RunEvent) -> str:
+    """One line of JSON."""
+    return event.model_dump_json(exclude_defaults=False)
+
+
+def from_json(text: str | bytes) -> RunEvent:
+    """The event of one line. ValueError when it is none, or of a newer schema."""
+    return _ADAPTER.validate_json(text)

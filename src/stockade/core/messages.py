@@ -1,0 +1,81 @@
+"""What a model is sent and what it sends back, independent of provider."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from stockade.core.data import Data
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Message(Data):
+    """One message. `tool_calls` and `tool_call_id` only where the answer protocol is native tool calls."""
+
+    role: Role
+    content: str
+    tool_calls: tuple[dict[str, Any], ...] | None = None
+    tool_call_id: str | None = None
+
+
+class Sampling(Data):
+    """How the next token is drawn; None leaves it to the server. `max_tokens` bounds one answer."""
+
+    temperature: float | None = Field(default=None, ge=0, le=5)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repeat_penalty: float | None = Field(default=None, gt=0)
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+
+
+class ModelRequest(Data):
+    """One question to a model. `schema_` (JSON schema) and `tools` are what the answer protocol wants enforced."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    schema_: dict[str, Any] | None = None
+    tools: tuple[dict[str, Any], ...] | None = None
+    stop: tuple[str, ...] | None = None
+
+
+class Usage(Data):
+    """Tokens of one answer or of a run. `cached_tokens` is the part of the prompt served from the KV cache."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cost=self.cost + other.cost,
+        )
+
+
+class ModelAnswer(Data):
+    """What came back, unread. `finish_reason`: `stop`, `length` (cut by a limit), `tool_calls`, or another word."""
+
+    content: str
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+    duration_s: float = 0.0
+    model: str = ""
+
+
+class ModelInfo(Data):
+    """What is known of a model before it is asked. `context_window` in tokens, None when nobody says."""
+
+    name: str
+    provider: str
+    context_window: int | None = None
+    enforces_schema: bool = True
+    native_tools: bool = False
+    local: bool = True

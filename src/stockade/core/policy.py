@@ -1,0 +1,88 @@
+"""What a bot may touch: plain data with safe defaults. A sandbox backend turns it into a command line."""
+
+import re
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from stockade.core.data import Data
+
+FolderMode = Literal["ro", "overlay", "rw"]
+WORKSPACE = "/workspace"
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `512M`, `2GiB`, `1000`; units are powers of 1024. ValueError when it is not a size."""
+    found = _SIZE.match(text.strip())
+    if not found:
+        raise ValueError(f"not a size: {text!r} (write 512M or 2G)")
+    return int(float(found[1]) * 1024 ** ("kmgt".index(found[2].lower()) + 1 if found[2] else 0))
+
+
+class FolderRule(Data):
+    """A folder of the host and what may be done to it.
+
+    `ro`: it can be read. `overlay`: the bot writes to a layer of its own; the host folder changes when the person
+    applies. `rw`: the bot writes to the host folder itself.
+    """
+
+    host: str
+    mode: FolderMode = "overlay"
+    inside: str = WORKSPACE
+
+    @field_validator("inside")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        if not PurePosixPath(value).is_absolute() or ".." in PurePosixPath(value).parts:
+            raise ValueError("the path inside the sandbox must be absolute, without '..'")
+        return value
+
+
+class CopyRule(Data):
+    """A file or folder of the host copied in at the start; the copy is thrown away."""
+
+    host: str
+    inside: str
+
+
+class Network(Data):
+    """`none`: no interface at all. `allow`: only `hosts` (HOST or HOST:PORT), through the egress proxy. `open`: all."""
+
+    mode: Literal["none", "allow", "open"] = "none"
+    hosts: tuple[str, ...] = ()
+
+
+class Limits(Data):
+    """Bounds that the operating system holds. 0 means unlimited.
+
+    `memory_bytes` is the total of the sandbox where a cgroup can be made, and the bound of each process always.
+    `disk_bytes` bounds /tmp and /dev/shm together with the layer of written files.
+    `output_bytes` is what one command may add to the conversation; the rest is cut from the middle.
+    """
+
+    memory_bytes: int = Field(default=2 * GIB, ge=0)
+    processes: int = Field(default=256, ge=0)
+    open_files: int = Field(default=1024, ge=0)
+    file_bytes: int = Field(default=1 * GIB, ge=0)
+    disk_bytes: int = Field(default=2 * GIB, ge=0)
+    command_timeout_s: float = Field(default=60.0, ge=0)
+    output_bytes: int = Field(default=16 * KIB, ge=256)
+
+
+class Policy(Data):
+    """Everything a sandbox must hold. The first folder is the working folder."""
+
+    folders: tuple[FolderRule, ...] = ()
+    copies: tuple[CopyRule, ...] = ()
+    network: Network = Network()
+    limits: Limits = Limits()
+    environment: dict[str, str] = Field(default_factory=dict)
+    rootfs: str | None = None
+
+    @property
+    def workdir(self) -> str:
+        return self.folders[0].inside if self.folders else WORKSPACE

@@ -1,0 +1,176 @@
+"""What the loop needs of the world: small Protocols. Adapters live in sibling packages of core.
+
+Conformance suites for each are in stockade.testing.conformance.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+from stockade.core.actions import Action, Answer, CommandOutput, Observation, Step
+from stockade.core.changes import Change, FolderLayer
+from stockade.core.data import Data
+from stockade.core.events import RunEvent
+from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
+
+OnText = Callable[[str], None]
+"""Called with each piece of a streaming answer."""
+
+
+class _Resource(Protocol):
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@runtime_checkable
+class Model(_Resource, Protocol):
+    """A language model. Entering connects (or starts a server of ours); leaving lets go of it."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Known after entering."""
+        ...
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        """One answer. Raises ModelUnavailable, ModelOverloaded (retries are already spent) or ContextExceeded.
+
+        Cancelling ends the generation on the server.
+        """
+        ...
+
+
+@runtime_checkable
+class AnswerProtocol(Protocol):
+    """One spelling of the action union: a pure pair of functions, and what the server must be told."""
+
+    @property
+    def name(self) -> str: ...
+
+    def instructions(self, tools: Sequence[str]) -> str:
+        """The part of the system prompt that says how to answer, for the named tools."""
+        ...
+
+    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+        """The request with what the server must enforce (a schema, tool definitions, a stop string)."""
+        ...
+
+    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+        """Lenient. Raises UnreadableAnswer with a message for the model; never an empty success."""
+        ...
+
+    def write(self, answer: Answer) -> Message:
+        """The answer as it goes into the history: cleaned, in this protocol's own form."""
+        ...
+
+    def observed(self, step: Step, text: str) -> Message:
+        """What came of a step, as the next message; `text` is already clipped."""
+        ...
+
+
+class ExecResult(Data):
+    """A program run beside the shell. Output is cut at the call's `max_output_bytes`, by `truncated_bytes`."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    truncated_bytes: int = 0
+
+
+@runtime_checkable
+class Sandbox(_Resource, Protocol):
+    """One sealed place with one persistent shell in it. Entering starts it, leaving ends all of it.
+
+    Everything here may raise SandboxDied; entering raises PolicyNotEnforceable or SandboxFailed.
+    """
+
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def layers(self) -> tuple[FolderLayer, ...]: ...
+
+    @property
+    def guarantees(self) -> tuple[str, ...]: ...
+
+    async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
+        """In the persistent shell. `timeout_s` None is the policy's; it ends the whole process tree with 124."""
+        ...
+
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        """A program in the shell's current folder, not in the shell: for file actions, tools and checks."""
+        ...
+
+
+@runtime_checkable
+class Approver(Protocol):
+    """Says yes (None) or why not, before an action runs."""
+
+    async def judge(self, action: Action) -> str | None: ...
+
+
+class RunSummary(Data):
+    """A row of `runs list`."""
+
+    run_id: str
+    started: float
+    task: str
+    bot: str
+    model: str
+    status: str
+    turns: int
+
+
+@runtime_checkable
+class RunStore(Protocol):
+    """Append-only. `append` returns when the events are on disk."""
+
+    async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
+        """All or none of them. StoreFailed when that is not possible."""
+        ...
+
+    async def events(self, run_id: str) -> list[RunEvent]:
+        """In order. StoreFailed when the record is damaged; UsageError when there is no such run."""
+        ...
+
+    async def find(self, reference: str) -> str:
+        """The run id for an id, a unique prefix, or `last`. UsageError otherwise."""
+        ...
+
+    async def runs(self) -> list[RunSummary]:
+        """Newest first."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time, so that tests need none. `now` is UNIX seconds, `monotonic` only for differences."""
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+
+class Reviewer(Protocol):
+    """Diff, apply and discard of a folder's layer."""
+
+    def changes(self, layer: FolderLayer) -> tuple[Change, ...]: ...
+
+    def unified_diff(self, layer: FolderLayer, change: Change) -> str: ...
+
+    def apply(self, layer: FolderLayer, changes: Iterable[Change]) -> tuple[str, ...]: ...
+
+    def discard(self, layer: FolderLayer) -> None: ...
+
+
+OnEvent = Callable[[RunEvent], None]
+"""Called with each event after it is on disk."""
+
+__all__ = ["AnswerProtocol", "Approver", "Clock", "ExecResult", "Model", "Observation", "OnEvent", "OnText", "Reviewer",
+           "RunStore", "RunSummary", "Sandbox"]  # fmt: skip
