@@ -109,6 +109,14 @@ class Nudged(Event):
     text: str
 
 
+class HistoryFolded(Event):
+    """Observations of turns before `before_turn` are now shown to the model in one line each."""
+
+    type: Literal["history_folded"] = "history_folded"
+    turn: int
+    before_turn: int
+
+
 class CheckFinished(Event):
     """`--check` was run in the sandbox."""
 
@@ -155,6 +163,7 @@ RunEvent = Annotated[
     | ActionStarted
     | ActionFinished
     | Nudged
+    | HistoryFolded
     | CheckFinished
     | RunFinished
     | ChangesApplied

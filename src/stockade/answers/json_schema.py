@@ -1,0 +1,87 @@
+"""Answers as one JSON object under a schema: `{"thought": "...", "action": {"tool": "shell", "command": "..."}}`.
+
+The server is asked to enforce the schema, and the output is read leniently and validated all the same: servers are
+known to answer 200 without enforcing anything.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stockade.answers.lenient import first_value
+from stockade.answers.spelling import USAGE, action_schema, make_action
+from stockade.core.actions import Answer, Step
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+
+MAX_THOUGHT_CHARS = 240
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswers:
+    """Implements core.ports.AnswerProtocol. One action an answer."""
+
+    name: str = "json"
+
+    def instructions(self, tools: Sequence[str]) -> str:
+        listed = "\n".join(f"- {USAGE[tool]}" for tool in tools)
+        return (
+            'Answer with one JSON object and nothing else: {"thought": "one short sentence", "action": {...}}\n'
+            f"Actions:\n{listed}"
+        )
+
+    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+        return request.model_copy(update={"schema_": schema(tools)})
+
+    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+        if not answer.content.strip() and not answer.tool_calls:
+            raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
+        if answer.finish_reason == "length":
+            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+        found = first_value(answer.content, "{")
+        thought = found.get("thought")
+        action = make_action(*_tool_and_arguments(found), tools)
+        return Answer(
+            thought=thought.strip()[:2000] if isinstance(thought, str) and thought.strip() else None,
+            steps=(Step(action=action),),
+        )
+
+    def write(self, answer: Answer) -> Message:
+        fields: dict[str, Any] = {"thought": answer.thought} if answer.thought else {}
+        fields["action"] = answer.steps[0].action.model_dump(exclude_none=True)
+        return Message(role="assistant", content=json.dumps(fields, ensure_ascii=False))
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)
+
+
+def schema(tools: Sequence[str]) -> dict[str, Any]:
+    """The schema of one answer for the named tools."""
+    return {
+        "type": "object",
+        "properties": {
+            "thought": {"type": "string", "maxLength": MAX_THOUGHT_CHARS},
+            "action": {"anyOf": [action_schema(tool) for tool in tools]},
+        },
+        "required": ["thought", "action"],
+        "additionalProperties": False,
+    }
+
+
+def _tool_and_arguments(found: dict[str, Any]) -> tuple[object, dict[str, Any]]:
+    """Where small models put them: in `action`, beside it, or as `name` and `arguments` of a function call."""
+    inner = found.get("action", found)
+    if isinstance(inner, str):
+        return inner, {key: value for key, value in found.items() if key not in ("action", "thought")}
+    if not isinstance(inner, dict):
+        raise UnreadableAnswer('the action is not an object: write {"action": {"tool": "shell", "command": "..."}}')
+    tool = inner.get("tool", inner.get("name"))
+    arguments = inner.get("arguments", inner.get("parameters", inner))
+    if isinstance(arguments, str):
+        arguments = first_value(arguments, "{")
+    if tool is None and isinstance(inner.get("command"), str):
+        tool = "shell"
+    if not isinstance(arguments, dict):
+        raise UnreadableAnswer("the arguments of the action are not an object")
+    return tool, arguments

@@ -1,0 +1,140 @@
+"""JSON as small models write it: in fences, with prose around, trailing commas, missing brackets, raw newlines.
+
+What cannot be read is an error, never an empty success.
+"""
+
+from typing import Any
+
+from stockade.core.errors import UnreadableAnswer
+
+MAX_ANSWER_CHARS = 4_000_000
+MAX_DEPTH = 64
+_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
+_SPACE = " \t\r\n"
+
+
+def first_value(text: str, opening: str = "{[") -> Any:
+    """The first object or list in `text` (one of `opening`). UnreadableAnswer when there is none.
+
+    A value that the text ends in the middle of is closed where it stops, so that a missing last bracket does no harm.
+    """
+    if len(text) > MAX_ANSWER_CHARS:
+        raise UnreadableAnswer(f"the answer is too long ({len(text)} characters)")
+    starts = [index for index in (text.find(mark) for mark in opening) if index >= 0]
+    if not starts:
+        raise UnreadableAnswer("the answer holds no JSON object")
+    position = min(starts)
+    try:
+        return _Reader(text, position).value(0)
+    except (ValueError, IndexError) as error:
+        raise UnreadableAnswer(f"the JSON of the answer cannot be read: {error}") from None
+
+
+class _Reader:
+    """A recursive reader over `text` from `at`."""
+
+    def __init__(self, text: str, at: int) -> None:
+        self.text = text
+        self.at = at
+
+    def value(self, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        mark = self._peek()
+        if mark == "{":
+            return self._object(depth)
+        if mark == "[":
+            return self._list(depth)
+        if mark in ('"', "'"):
+            return self._string()
+        return self._word()
+
+    def _peek(self) -> str:
+        """The next character that is not space; "" at the end."""
+        while self.at < len(self.text) and self.text[self.at] in _SPACE:
+            self.at += 1
+        return self.text[self.at : self.at + 1]
+
+    def _object(self, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        self.at += 1
+        while (mark := self._peek()) not in ("}", ""):
+            if mark == ",":
+                self.at += 1
+                continue
+            if mark == "]":
+                break
+            key = self._string() if mark in ('"', "'") else self._bare_key()
+            if self._peek() == "":
+                break
+            if self._peek() != ":":
+                raise ValueError(f"':' is missing after {key!r}")
+            self.at += 1
+            if self._peek() == "":
+                break
+            result[key] = self.value(depth + 1)
+        self.at += 1
+        return result
+
+    def _list(self, depth: int) -> list[Any]:
+        result: list[Any] = []
+        self.at += 1
+        while (mark := self._peek()) not in ("]", ""):
+            if mark == ",":
+                self.at += 1
+                continue
+            if mark == "}":
+                break
+            result.append(self.value(depth + 1))
+        self.at += 1
+        return result
+
+    def _bare_key(self) -> str:
+        start = self.at
+        while self.at < len(self.text) and (self.text[self.at].isalnum() or self.text[self.at] in "_-"):
+            self.at += 1
+        if self.at == start:
+            raise ValueError(f"{self.text[start]!r} where a name should be")
+        return self.text[start : self.at]
+
+    def _string(self) -> str:
+        quote = self.text[self.at]
+        self.at += 1
+        parts: list[str] = []
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == quote:
+                self.at += 1
+                return "".join(parts)
+            if char == "\\" and self.at + 1 < len(self.text):
+                parts.append(self._escape())
+            else:
+                parts.append(char)
+                self.at += 1
+        raise ValueError("a string has no end")
+
+    def _escape(self) -> str:
+        char = self.text[self.at + 1]
+        if char == "u":
+            code = int(self.text[self.at + 2 : self.at + 6], 16)
+            self.at += 6
+            if 0xD800 <= code < 0xDC00 and self.text[self.at : self.at + 2] == "\\u":
+                low = int(self.text[self.at + 2 : self.at + 6], 16)
+                self.at += 6
+                return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
+            return chr(code) if not 0xD800 <= code < 0xE000 else "\ufffd"
+        self.at += 2
+        return _ESCAPES.get(char, "\\" + char)
+
+    def _word(self) -> Any:
+        start = self.at
+        while self.at < len(self.text) and self.text[self.at] not in ",}]:" + _SPACE:
+            self.at += 1
+        word = self.text[start : self.at]
+        if word in _WORDS:
+            return _WORDS[word]
+        try:
+            return int(word)
+        except ValueError:
+            return float(word)

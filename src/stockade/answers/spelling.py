@@ -1,0 +1,98 @@
+"""What all answer protocols share: the built-in tools, their schemas, and the way from a name to an action."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, WriteFile
+from stockade.core.errors import UnreadableAnswer
+
+BUILT_IN: dict[str, type[BaseModel]] = {
+    "shell": Shell,
+    "read_file": ReadFile,
+    "write_file": WriteFile,
+    "edit_file": EditFile,
+    "ask_user": AskUser,
+    "sub_task": SubTask,
+    "finish": Finish,
+}
+USAGE: dict[str, str] = {
+    "shell": 'shell: run a bash command: {"tool": "shell", "command": "..."}',
+    "read_file": 'read_file: {"tool": "read_file", "path": "..."}',
+    "write_file": 'write_file: {"tool": "write_file", "path": "...", "content": "..."}',
+    "edit_file": 'edit_file: {"tool": "edit_file", "path": "...", "old": "text that stands once", "new": "..."}',
+    "ask_user": 'ask_user: {"tool": "ask_user", "question": "..."}',
+    "sub_task": 'sub_task: {"tool": "sub_task", "task": "..."}',
+    "finish": 'finish: when the task is done: {"tool": "finish", "answer": "..."}',
+}
+_SHOWN = {
+    "shell": ("command",),
+    "read_file": ("path",),
+    "write_file": ("path", "content"),
+    "edit_file": ("path", "old", "new"),
+    "ask_user": ("question",),
+    "sub_task": ("task",),
+    "finish": ("answer",),
+}
+_ALIASES = {
+    "bash": "shell",
+    "sh": "shell",
+    "run": "shell",
+    "terminal": "shell",
+    "execute": "shell",
+    "done": "finish",
+    "final": "finish",
+    "final_answer": "finish",
+    "answer": "finish",
+    "cat": "read_file",
+    "create_file": "write_file",
+}
+_ARGUMENT_ALIASES = {
+    "shell": {"cmd": "command", "code": "command", "timeout": "timeout_s"},
+    "read_file": {"file": "path", "filename": "path"},
+    "write_file": {"file": "path", "filename": "path", "text": "content"},
+    "edit_file": {"file": "path", "filename": "path", "old_str": "old", "new_str": "new"},
+    "finish": {"result": "answer", "message": "answer", "text": "answer", "final": "answer"},
+}
+
+
+def action_schema(tool: str) -> dict[str, Any]:
+    """A small JSON schema of one built-in tool's action, `tool` included; small enough for a grammar."""
+    names = _SHOWN[tool]
+    properties: dict[str, Any] = {"tool": {"const": tool}}
+    properties |= {name: {"type": "string"} for name in names}
+    return {"type": "object", "properties": properties, "required": ["tool", *names], "additionalProperties": False}
+
+
+def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[str]) -> Action:
+    """The action of a tool's name and its arguments. UnreadableAnswer, naming the field, when they do not fit."""
+    if not isinstance(tool, str) or not tool.strip():
+        raise UnreadableAnswer("the action has no tool: name one of " + ", ".join(tools))
+    name = tool.strip()
+    if name not in tools:
+        name = _ALIASES.get(name.lower(), name)
+    if name not in tools:
+        near = difflib.get_close_matches(name.lower(), tools, n=1)
+        hint = f"did you mean {near[0]}?" if near else "the tools are " + ", ".join(tools)
+        raise UnreadableAnswer(f"there is no tool {name[:60]!r}: {hint}")
+    kind = BUILT_IN[name]
+    renamed = _ARGUMENT_ALIASES.get(name, {})
+    fields = {renamed.get(key, key): value for key, value in arguments.items() if value is not None and key != "tool"}
+    fields = {key: value for key, value in fields.items() if key in kind.model_fields}
+    if name == "finish" and not isinstance(fields.get("answer", ""), str):
+        fields["answer"] = str(fields["answer"])
+    try:
+        action = kind.model_validate({"tool": name, **fields})
+    except ValidationError as error:
+        raise UnreadableAnswer(f"{name}: {_in_words(error)}") from None
+    if isinstance(action, Shell) and not action.command.strip():
+        raise UnreadableAnswer("shell: the command is empty")
+    return action  # type: ignore[return-value]
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first two problems, as `field: what is wrong`."""
+    problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg'].lower()}" for item in error.errors()[:2]]
+    return "; ".join(problems)

@@ -1,0 +1,43 @@
+"""What makes a bot: its role, the tools it may use, what it may do to a folder. A new bot is one of these."""
+
+from pydantic import Field
+
+from stockade.core.budget import Budget
+from stockade.core.data import Data
+from stockade.core.policy import FolderMode
+
+
+class BotSpec(Data):
+    """A kind of bot. `prompt` is its role; the answer protocol adds how to answer."""
+
+    name: str
+    summary: str
+    prompt: str
+    tools: tuple[str, ...] = ("shell", "write_file", "finish")
+    folder_mode: FolderMode = "overlay"
+    needs_folder: bool = False
+    budget: Budget = Field(default_factory=Budget)
+
+
+WRITING = BotSpec(
+    name="writing",
+    summary="changes files in a folder; you review before anything is kept",
+    prompt=(
+        "You are a careful engineer working in a bash shell on Linux. The folder {workdir} holds the user's files and is your"
+        " current folder. Do the task with the fewest actions, one at a time, and look at each result before the next."
+        " There is no network, no sudo, no editor and nobody to ask: never use interactive programs."
+        " When the task is done and you have checked it, finish with a short answer."
+    ),
+)
+READING = BotSpec(
+    name="reading",
+    summary="answers questions about a folder; nothing in it can change",
+    prompt=(
+        "You answer questions about the user's files in {workdir}, your current folder, using a bash shell on Linux. You"
+        " cannot change the files. One action at a time; look at each result before the next. There is no network and"
+        " nobody to ask. When you know, finish with the answer itself."
+    ),
+    tools=("shell", "finish"),
+    folder_mode="ro",
+)
+BUILT_IN: dict[str, BotSpec] = {spec.name: spec for spec in (WRITING, READING)}

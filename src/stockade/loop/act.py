@@ -1,0 +1,113 @@
+"""One action: approve, execute, observe. What an action could not do is for the bot; what broke is for the host."""
+
+from dataclasses import dataclass
+
+from stockade.core.actions import (
+    Action,
+    EditFile,
+    Failed,
+    FileContent,
+    FileWritten,
+    Observation,
+    ReadFile,
+    Refused,
+    Shell,
+    WriteFile,
+)
+from stockade.core.errors import ActionFailed
+from stockade.core.ports import Approver, Sandbox
+
+MAX_READ_BYTES = 4 << 20
+_NOT_FOUND, _IS_FOLDER, _NO_ACCESS, _NOT_REGULAR = 44, 45, 46, 47
+_PROBLEMS = {
+    _NOT_FOUND: "File not found",
+    _IS_FOLDER: "Is a directory",
+    _NO_ACCESS: "Permission denied",
+    _NOT_REGULAR: "Not a regular file",
+}
+_READ = f"""
+if [ -d "$1" ]; then exit {_IS_FOLDER}; elif [ ! -e "$1" ]; then exit {_NOT_FOUND}
+elif [ ! -f "$1" ]; then exit {_NOT_REGULAR}; elif [ ! -r "$1" ]; then exit {_NO_ACCESS}; fi
+cat -- "$1"
+"""
+_WRITE = f"""
+if [ -d "$1" ]; then exit {_IS_FOLDER}; elif [ -e "$1" ] && [ ! -f "$1" ]; then exit {_NOT_REGULAR}; fi
+mkdir -p -- "$(dirname -- "$1")" && cat > "$1"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Does actions in one sandbox, each judged first."""
+
+    sandbox: Sandbox
+    approver: Approver | None = None
+    command_timeout_s: float | None = None
+
+    async def do(self, action: Action, seconds_left: float | None) -> Observation:
+        """What came of it. Raises only what ends the run: SandboxDied and other SandboxFailed."""
+        if self.approver is not None and (reason := await self.approver.judge(action)) is not None:
+            return Refused(reason=reason)
+        try:
+            match action:
+                case Shell():
+                    return await self.sandbox.run(action.command, self._timeout(action.timeout_s, seconds_left))
+                case ReadFile():
+                    return await self._read(action)
+                case WriteFile():
+                    return await self._write(action.path, action.content)
+                case EditFile():
+                    return await self._edit(action)
+                case _:
+                    return Failed(message=f"this bot cannot do {action.tool}")
+        except ActionFailed as error:
+            return Failed(message=error.message)
+
+    def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:
+        bounds = [bound for bound in (asked_s, self.command_timeout_s or None, left_s) if bound is not None]
+        return min(bounds, default=None)
+
+    async def _text(self, path: str) -> str:
+        _check(path)
+        result = await self.sandbox.exec(["sh", "-c", _READ, "sh", path], timeout_s=20, max_output_bytes=MAX_READ_BYTES)
+        _explain(result.exit_code, path, result.stderr)
+        if result.truncated_bytes:
+            raise ActionFailed(f"{path} is larger than {MAX_READ_BYTES} bytes: read it in parts with the shell")
+        try:
+            return result.stdout.decode()
+        except UnicodeDecodeError:
+            raise ActionFailed(f"{path} is not UTF-8 text: look at it with the shell (file, xxd)") from None
+
+    async def _read(self, action: ReadFile) -> Observation:
+        lines = (await self._text(action.path)).splitlines(keepends=True)
+        first = min(action.start or 1, max(1, len(lines)))
+        last = min(action.end or len(lines), len(lines))
+        return FileContent(
+            path=action.path, text="".join(lines[first - 1 : last]), first=min(first, last), last=last, total=len(lines)
+        )
+
+    async def _write(self, path: str, content: str) -> Observation:
+        _check(path)
+        data = content.encode(errors="replace")
+        result = await self.sandbox.exec(["sh", "-c", _WRITE, "sh", path], stdin=data, timeout_s=20)
+        _explain(result.exit_code, path, result.stderr)
+        return FileWritten(path=path, size=len(data))
+
+    async def _edit(self, action: EditFile) -> Observation:
+        text = await self._text(action.path)
+        if (count := text.count(action.old)) != 1:
+            found = "does not stand in" if not count else f"stands {count} times in"
+            raise ActionFailed(f"the old text {found} {action.path}: it must stand there exactly once")
+        return await self._write(action.path, text.replace(action.old, action.new))
+
+
+def _check(path: str) -> None:
+    if not path or "\0" in path:
+        raise ActionFailed("the path is empty or holds a NUL byte")
+
+
+def _explain(status: int, path: str, stderr: bytes) -> None:
+    if status == 0:
+        return
+    words = _PROBLEMS.get(status) or stderr.decode(errors="replace").strip().split("\n")[-1] or f"exit status {status}"
+    raise ActionFailed(f"{path}: {words}")

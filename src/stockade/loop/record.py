@@ -1,0 +1,28 @@
+"""The only way an event comes to be: on disk first, then into the state and the conversation, then shown."""
+
+from dataclasses import dataclass, field
+
+from stockade.core.events import RunEvent
+from stockade.core.ports import OnEvent, RunStore
+from stockade.loop.context import Context
+from stockade.loop.state import RunState
+
+
+@dataclass(slots=True)
+class Record:
+    """The events of one run, and what follows from them."""
+
+    run_id: str
+    store: RunStore
+    context: Context
+    listener: OnEvent | None = None
+    state: RunState = field(default_factory=RunState)
+
+    async def add(self, *events: RunEvent) -> None:
+        """Returns when `events` are on disk and taken in."""
+        await self.store.append(self.run_id, events)
+        for event in events:
+            self.state.apply(event)
+            self.context.apply(event)
+            if self.listener is not None:
+                self.listener(event)

@@ -1,0 +1,224 @@
+"""The loop. Read this first.
+
+    task ─► ask the model ─► understand the answer ─► act in the sandbox ─► observe ─┐
+                 ▲                                                                    │
+                 └────────────────────────────────────────────────────────────────────┘
+
+Every arrow is an event, on disk before its effect is used (record.py). The run's state and the conversation are folds
+over those events (state.py, context.py). Nothing here knows which model, sandbox, spelling or store is in use.
+"""
+
+from dataclasses import dataclass
+
+import anyio
+
+from stockade.core.actions import Answer, Finish
+from stockade.core.budget import exhausted, seconds_left
+from stockade.core.changes import Change
+from stockade.core.errors import ContextExceeded, ModelFailed, PolicyNotEnforceable, SandboxFailed, UnreadableAnswer
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    CheckFinished,
+    HistoryFolded,
+    ModelAnswered,
+    Nudged,
+    RunFinished,
+    RunStarted,
+    SandboxStarted,
+    Status,
+    StopReason,
+)
+from stockade.core.messages import ModelRequest
+from stockade.core.ports import AnswerProtocol, Approver, Clock, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
+from stockade.loop import stuck
+from stockade.loop.act import Actor
+from stockade.loop.context import Context
+from stockade.loop.record import Record
+
+MAX_UNREADABLE = 3
+MAX_FAILED_CHECKS = 3
+_BUDGET_REASONS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The adapters of one run, chosen by assemble.py."""
+
+    model: Model
+    protocol: AnswerProtocol
+    sandbox: Sandbox
+    store: RunStore
+    clock: Clock
+    tools: tuple[str, ...]
+    approver: Approver | None = None
+    reviewer: Reviewer | None = None
+    on_event: OnEvent | None = None
+    on_text: OnText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends: the status, its reason, and words for the person."""
+
+    status: Status
+    reason: StopReason
+    detail: str = ""
+    answer: str | None = None
+    verified: bool | None = None
+
+
+async def run(started: RunStarted, parts: Parts) -> RunFinished:
+    """One run from its first event to its last. Raises StoreFailed only: every other ending is on record."""
+    context = Context(parts.protocol, answer_tokens=started.sampling.max_tokens or 1024)
+    record = Record(started.run_id, parts.store, context, parts.on_event)
+    await record.add(started)
+    try:
+        ending = await _in_sandbox(started, parts, record)
+    except SandboxFailed as error:
+        ending = Ending("failed", "sandbox", str(error))
+    except PolicyNotEnforceable as error:
+        ending = Ending("failed", "sandbox", str(error))
+    except ModelFailed as error:
+        ending = Ending("failed", "model", str(error))
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True):
+            await _close(record, parts, Ending("stopped", "user", "interrupted"))
+        raise
+    return await _close(record, parts, ending)
+
+
+async def _in_sandbox(started: RunStarted, parts: Parts, record: Record) -> Ending:
+    """Sandbox first: a policy that cannot be held is refused before the model is asked anything."""
+    async with parts.sandbox as sandbox:
+        await record.add(
+            SandboxStarted(
+                at=parts.clock.now(), backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees
+            )
+        )
+        async with parts.model as model:
+            record.context.window = model.info.context_window
+            left = seconds_left(started.budget, record.state.spent(parts.clock.now()))
+            with anyio.move_on_after(left) as deadline:
+                return await _Loop(started, parts, record).until_end()
+            assert deadline.cancelled_caught
+            return Ending("stopped", "time", f"time: {started.budget.timeout_s:g} s are over")
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """Turn by turn until there is an ending."""
+
+    started: RunStarted
+    parts: Parts
+    record: Record
+
+    async def until_end(self) -> Ending:
+        actor = Actor(self.parts.sandbox, self.parts.approver, self.started.policy.limits.command_timeout_s)
+        while True:
+            if (ending := self._over()) is not None:
+                return ending
+            answer = await self._ask()
+            if answer is None:
+                continue
+            for number, step in enumerate(answer.steps):
+                if isinstance(step.action, Finish):
+                    if (ending := await self._finish(step.action)) is not None:
+                        return ending
+                    break
+                turn = self.record.state.turns
+                await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
+                left = seconds_left(self.started.budget, self.record.state.spent(self._now()))
+                observation = await actor.do(step.action, left)
+                await self.record.add(ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
+
+    def _now(self) -> float:
+        return self.parts.clock.now()
+
+    def _over(self) -> Ending | None:
+        """Budgets, loops and unreadable answers, by name."""
+        state = self.record.state
+        if (bound := exhausted(self.started.budget, state.spent(self._now()))) is not None:
+            return Ending("stopped", _BUDGET_REASONS[bound.split(":")[0]], bound, verified=self._verdict())
+        if state.unreadable >= MAX_UNREADABLE:
+            return Ending("stopped", "unreadable", f"{state.unreadable} answers in a row held no action")
+        if (loop := stuck.is_loop(state)) is not None:
+            return Ending("stopped", "loop", loop, verified=self._verdict())
+        return None
+
+    def _verdict(self) -> bool | None:
+        return None if self.started.check is None else False
+
+    async def _ask(self) -> Answer | None:
+        """One turn of the model. None when no action could be read from its answer: that is on record, ask again."""
+        state, turn = self.record.state, self.record.state.turns + 1
+        if (nudge := stuck.nudge_text(state)) is not None:
+            await self.record.add(Nudged(at=self._now(), turn=turn, why="loop", text=nudge))
+        if (before := self.record.context.must_fold(turn)) is not None:
+            await self.record.add(HistoryFolded(at=self._now(), turn=turn, before_turn=before))
+        protocol, tools = self.parts.protocol, self.parts.tools
+        request = protocol.constrain(self._request(), tools)
+        try:
+            answer = await self.parts.model.ask(request, self.parts.on_text)
+        except ContextExceeded:
+            if (before := self.record.context.foldable_before(turn)) is None:
+                raise
+            await self.record.add(HistoryFolded(at=self._now(), turn=turn, before_turn=before))
+            answer = await self.parts.model.ask(protocol.constrain(self._request(), tools), self.parts.on_text)
+        answered = ModelAnswered(at=self._now(), turn=turn, answer=answer)
+        try:
+            understood = protocol.read(answer, tools)
+        except UnreadableAnswer as error:
+            bad = AnswerUnreadable(at=self._now(), turn=turn, attempt=state.unreadable + 1, message=error.message)
+            await self.record.add(answered, bad)
+            return None
+        await self.record.add(answered, AnswerUnderstood(at=self._now(), turn=turn, answer=understood))
+        return understood
+
+    def _request(self) -> ModelRequest:
+        """What is asked next; warmer when the bot repeats itself or could not be understood."""
+        sampling, state = self.started.sampling, self.record.state
+        warmer = stuck.extra_temperature(state) + 0.4 * state.unreadable
+        if warmer:
+            sampling = sampling.model_copy(update={"temperature": min(1.2, (sampling.temperature or 0.0) + warmer)})
+        return ModelRequest(messages=self.record.context.messages(), sampling=sampling)
+
+    async def _finish(self, finish: Finish) -> Ending | None:
+        """The bot says it is done. With a check, it is done when the check passes; else it may go on a few times."""
+        if (command := self.started.check) is None:
+            return Ending("done", "finish", answer=finish.answer)
+        output = await self.parts.sandbox.run(f"( {command}\n)")
+        passed = output.exit_code == 0
+        await self.record.add(
+            CheckFinished(
+                at=self._now(), turn=self.record.state.turns, command=command, passed=passed, observation=output
+            )
+        )
+        if passed:
+            return Ending("done", "finish", answer=finish.answer, verified=True)
+        if self.record.state.failed_checks >= MAX_FAILED_CHECKS:
+            return Ending("done", "check_failed", "the check does not pass", finish.answer, verified=False)
+        return None
+
+
+async def _close(record: Record, parts: Parts, ending: Ending) -> RunFinished:
+    """The last event: how it ended and what it changed."""
+    changes: list[Change] = []
+    if parts.reviewer is not None:
+        for layer in record.state.layers:
+            changes.extend(parts.reviewer.changes(layer))
+    finished = RunFinished(
+        at=parts.clock.now(),
+        status=ending.status,
+        reason=ending.reason,
+        detail=ending.detail,
+        answer=ending.answer,
+        verified=ending.verified,
+        turns=record.state.turns,
+        usage=record.state.usage,
+        changes=tuple(changes),
+    )
+    await record.add(finished)
+    return finished

@@ -1,0 +1,163 @@
+"""In-memory adapters of the ports, for tests without a model, a sandbox or a disk."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+from stockade.core.actions import Chunk, CommandOutput
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
+from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
+from stockade.core.ports import ExecResult, OnText, RunSummary
+
+
+def say(tool: str, thought: str = "", **arguments: Any) -> str:
+    """An answer in the JSON protocol: `say("shell", command="ls")`."""
+    return json.dumps({"thought": thought, "action": {"tool": tool, **arguments}})
+
+
+class ScriptedModel:
+    """Answers from a list, in order. An exception in the list is raised. Requests are kept in `requests`."""
+
+    def __init__(self, answers: Iterable[str | ModelAnswer | StockadeError], window: int | None = None) -> None:
+        self._answers = list(answers)
+        self.requests: list[ModelRequest] = []
+        self.info = ModelInfo(name="script", provider="scripted", context_window=window)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        self.requests.append(request)
+        if not self._answers:
+            raise ModelUnavailable("the script has no more answers")
+        answer = self._answers.pop(0)
+        if isinstance(answer, StockadeError):
+            raise answer
+        if isinstance(answer, ModelAnswer):
+            return answer
+        if on_text is not None:
+            on_text(answer)
+        prompt = sum(len(message.content) for message in request.messages) // 4
+        return ModelAnswer(content=answer, usage=Usage(prompt_tokens=prompt, completion_tokens=len(answer) // 4))
+
+
+class MemorySandbox:
+    """A sandbox with canned commands and a dictionary of files. `commands` maps a command to its output or exit status."""
+
+    backend = "memory"
+    guarantees: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        commands: dict[str, str | int | CommandOutput | StockadeError] | None = None,
+        on_command: Callable[[str], CommandOutput] | None = None,
+        layers: tuple[FolderLayer, ...] = (),
+    ) -> None:
+        self.commands = commands or {}
+        self.on_command = on_command
+        self.layers = layers
+        self.ran: list[str] = []
+        self.files: dict[str, bytes] = {}
+        self.entered = self.left = 0
+
+    async def __aenter__(self) -> Self:
+        self.entered += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.left += 1
+
+    async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
+        self.ran.append(command)
+        if self.on_command is not None:
+            return self.on_command(command)
+        found = self.commands.get(command, 0)
+        if isinstance(found, StockadeError):
+            raise found
+        if isinstance(found, CommandOutput):
+            return found
+        if isinstance(found, int):
+            return CommandOutput(exit_code=found, cwd="/workspace")
+        return CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", found.encode()),), cwd="/workspace")
+
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        """Knows what loop/act.py does: `sh -c SCRIPT sh PATH` reads or writes PATH."""
+        script, path = argv[2], argv[4]
+        if "mkdir -p" in script:
+            self.files[path] = stdin
+            return ExecResult(exit_code=0, stdout=b"", stderr=b"")
+        if path not in self.files:
+            return ExecResult(exit_code=44, stdout=b"", stderr=b"")
+        return ExecResult(exit_code=0, stdout=self.files[path][:max_output_bytes], stderr=b"")
+
+
+class MemoryStore:
+    """A record that is gone with the process. Events make the same way through JSON as on disk."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {}
+
+    async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
+        self._lines.setdefault(run_id, []).extend(to_json(event) for event in events)
+
+    async def events(self, run_id: str) -> list[RunEvent]:
+        if run_id not in self._lines:
+            raise UsageError(f"there is no run {run_id!r}", "stockade runs list")
+        return [from_json(line) for line in self._lines[run_id]]
+
+    async def find(self, reference: str) -> str:
+        names = list(self._lines)
+        if reference == "last" and names:
+            return names[-1]
+        found = [name for name in names if name.startswith(reference)] if reference else []
+        if reference in names:
+            return reference
+        if len(found) != 1:
+            raise UsageError(
+                f"there is no run {reference!r}" if not found else f"{reference!r} is the beginning of several"
+            )
+        return found[0]
+
+    async def runs(self) -> list[RunSummary]:
+        return [_summary([from_json(line) for line in lines]) for lines in reversed(self._lines.values())]
+
+    async def close(self) -> None:
+        return None
+
+
+def _summary(events: list[RunEvent]) -> RunSummary:
+    first = events[0]
+    if not isinstance(first, RunStarted):
+        raise UsageError("the record does not begin with run_started")
+    last = events[-1]
+    return RunSummary(
+        run_id=first.run_id,
+        started=first.at,
+        task=first.task,
+        bot=first.bot,
+        model=first.model,
+        status=last.status if isinstance(last, RunFinished) else "running",
+        turns=max((event.turn for event in events if isinstance(event, ModelAnswered)), default=0),
+    )
+
+
+class FixedClock:
+    """Time moves by `step` at each look."""
+
+    def __init__(self, start: float = 1_000_000.0, step: float = 0.0) -> None:
+        self._now = start
+        self._step = step
+
+    def now(self) -> float:
+        self._now += self._step
+        return self._now
+
+    def monotonic(self) -> float:
+        return self.now()
