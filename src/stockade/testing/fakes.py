@@ -47,7 +47,7 @@ class ScriptedModel:
 
 
 class MemorySandbox:
-    """A sandbox with canned commands and a dictionary of files. `commands` maps a command to its output or exit status."""
+    """A sandbox with canned commands and a dictionary of files. `commands` maps a command to what it gives."""
 
     backend = "memory"
     guarantees: tuple[str, ...] = ()

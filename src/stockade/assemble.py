@@ -1,0 +1,295 @@
+"""From what the person asked for to a run ready to start. The only place that names concrete adapters.
+
+Adapters are imported inside the functions that need them, so that `stockade --help` and `runs list` stay quick.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import platformdirs
+from pydantic import Field
+
+from stockade import __version__
+from stockade.bots.spec import BUILT_IN, BotSpec
+from stockade.core.budget import Budget
+from stockade.core.changes import FolderLayer
+from stockade.core.data import Data
+from stockade.core.errors import UsageError
+from stockade.core.events import RunStarted
+from stockade.core.messages import Sampling
+from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
+from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
+from stockade.loop.run import Parts
+
+if TYPE_CHECKING:
+    from stockade.sandboxes.probe import Finding
+
+MAX_TASK_BYTES = 1_000_000
+OnProgress = Callable[[str, int, int], None]
+"""What is being done, and how far it is: (words, done, total); total 0 when unknown."""
+
+
+class Options(Data):
+    """What a person may set, by flag, `STOCKADE_*` variable or TOML key of the same name."""
+
+    task: str = ""
+    bot: str = "writing"
+    model: str = "auto"
+    answers: str = "auto"
+    folder: tuple[str, ...] = ()
+    copy_in: tuple[str, ...] = Field(default=(), alias="copy")
+    sandbox: str = "auto"
+    image: str | None = None
+    net: str = "none"
+    max_turns: int | None = Field(default=None, ge=0)
+    timeout: float | None = Field(default=None, ge=0)
+    command_timeout: float | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=0)
+    max_cost: float | None = Field(default=None, ge=0)
+    memory: str | None = None
+    processes: int | None = Field(default=None, ge=0)
+    disk: str | None = None
+    env: tuple[str, ...] = ()
+    check: str | None = None
+    seed: int | None = None
+    temperature: float | None = Field(default=None, ge=0, le=5)
+    ctx_size: int | None = Field(default=None, ge=512)
+    threads: int | None = Field(default=None, ge=1)
+    gpu_layers: int | None = None
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that only has to be started with loop.run.run. `note` says which model was picked and why."""
+
+    started: RunStarted
+    parts: Parts
+    note: str | None = None
+
+
+class SystemClock:
+    """Implements core.ports.Clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def state_dir() -> Path:
+    """Where runs are kept: `$XDG_STATE_HOME/stockade`."""
+    return Path(platformdirs.user_state_dir("stockade", appauthor=False))
+
+
+def run_dir(run_id: str) -> Path:
+    return state_dir() / "runs" / run_id
+
+
+def new_run_id() -> str:
+    """Sorts by time, short enough to type a prefix of: `20261122-020648-k3f9`."""
+    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + "".join(secrets.choice(alphabet) for _ in range(4))
+
+
+def open_store(where: str | None = None) -> RunStore:
+    """The record: a file's path, by default runs.db in the state folder."""
+    from stockade.store.sqlite import SQLiteStore
+
+    if where and where.startswith(("postgresql:", "postgres:")):
+        raise UsageError("PostgreSQL comes with a later version", "give --store the path of a file")
+    return SQLiteStore(Path(where) if where else state_dir() / "runs.db")
+
+
+def find_bot(name: str) -> BotSpec:
+    """A built-in bot by its name."""
+    if name not in BUILT_IN:
+        raise UsageError(f"there is no bot {name!r}", "the bots are " + ", ".join(BUILT_IN))
+    return BUILT_IN[name]
+
+
+def parse_folder(text: str, default: FolderMode, inside: str) -> FolderRule:
+    """`PATH` or `PATH:MODE`. A path that itself ends in `:ro` is written with its mode after it."""
+    path, _, mode = text.rpartition(":")
+    if mode == "ro" or mode == "overlay" or mode == "rw":
+        chosen: FolderMode = mode
+    else:
+        path, chosen = text, default
+    if not path or "\0" in path:
+        raise UsageError(f"--folder {text!r} names no folder", "write --folder PATH or --folder PATH:ro")
+    return FolderRule(host=str(Path(path).expanduser().absolute()), mode=chosen, inside=inside)
+
+
+def make_policy(options: Options, default_mode: FolderMode) -> Policy:
+    """The policy of the flags. The first folder is /workspace, others are /folders/NAME."""
+    folders: list[FolderRule] = []
+    for number, text in enumerate(options.folder):
+        rule = parse_folder(text, default_mode, WORKSPACE)
+        folders.append(rule if not number else rule.model_copy(update={"inside": f"/folders/{Path(rule.host).name}"}))
+    if len({rule.inside for rule in folders}) != len(folders):
+        raise UsageError("two folders have the same name", "rename one of them, or mount their parent")
+    return Policy(
+        folders=tuple(folders),
+        copies=tuple(_copy_rule(text) for text in options.copy_in),
+        network=_network(options.net),
+        limits=_limits(options),
+        environment=dict(_variable(text) for text in options.env),
+        rootfs=options.image,
+    )
+
+
+def _copy_rule(text: str) -> CopyRule:
+    host, _, inside = text.partition(":")
+    path = Path(host).expanduser().absolute()
+    if not path.exists():
+        raise UsageError(f"--copy {host}: there is no such file or folder")
+    return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")
+
+
+def _network(text: str) -> Network:
+    if text in ("none", "open"):
+        return Network(mode="open" if text == "open" else "none")
+    kind, _, hosts = text.partition("=")
+    names = tuple(name.strip() for name in hosts.split(",") if name.strip())
+    if kind != "allow" or not names:
+        raise UsageError(f"--net {text!r} is not understood", "write none, open, or allow=HOST[:PORT],...")
+    return Network(mode="allow", hosts=names)
+
+
+def _limits(options: Options) -> Limits:
+    given: dict[str, Any] = {"processes": options.processes, "command_timeout_s": options.command_timeout}
+    for name, text in (("memory_bytes", options.memory), ("disk_bytes", options.disk)):
+        try:
+            given[name] = None if text is None else parse_size(text)
+        except ValueError as error:
+            raise UsageError(f"--{name.split('_')[0]}: {error}") from None
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, given, value = text.partition("=")
+    if not name.replace("_", "a").isalnum() or name[0].isdigit():
+        raise UsageError(f"--env {name!r} is not the name of a variable")
+    if not given:
+        if name not in os.environ:
+            raise UsageError(f"--env {name}: the variable is not set here", f"write --env {name}=VALUE")
+        value = os.environ[name]
+    return name, value
+
+
+def make_budget(options: Options, default: Budget) -> Budget:
+    given = {
+        "max_turns": options.max_turns,
+        "timeout_s": options.timeout,
+        "max_tokens": options.max_tokens,
+        "max_cost": options.max_cost,
+    }
+    return default.model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+def pick_protocol(name: str) -> AnswerProtocol:
+    from stockade.answers.json_schema import JsonAnswers
+
+    if name not in ("auto", "json"):
+        raise UsageError(f"--answers {name}: not here yet", "use json or auto")
+    return JsonAnswers()
+
+
+def check_task(task: str) -> str:
+    """The task without control characters a terminal or template could trip over."""
+    if not task.strip():
+        raise UsageError("the task is empty", "stockade run TASK, or - for standard input")
+    if len(task.encode(errors="replace")) > MAX_TASK_BYTES:
+        raise UsageError(f"the task is larger than {MAX_TASK_BYTES} bytes", "put it in a file and use --copy")
+    return "".join(char for char in task if char in "\n\t" or (char >= " " and char != "\x7f"))
+
+
+def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
+    """A sandbox for `policy`, its layers under `base`. Raises before anything runs when it cannot be held."""
+    from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
+
+    if backend not in ("auto", "bubblewrap"):
+        raise UsageError(f"--sandbox {backend}: not here yet", "use bubblewrap or auto")
+    return BubblewrapSandbox(policy, prepare_layers(policy, base, on_progress), base)
+
+
+def reviewer() -> Reviewer:
+    from stockade.sandboxes.folders import Review
+
+    return Review()
+
+
+def probe() -> "Sequence[Finding]":
+    """What this machine can hold, tried live."""
+    from stockade.sandboxes.probe import probe as run_probe
+
+    return run_probe()
+
+
+async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
+    """The model, its full name, and a line on why this one where the choice was ours."""
+    from stockade.models.resolve import ModelSettings, open_model
+
+    settings = ModelSettings(ctx_size=options.ctx_size, threads=options.threads, gpu_layers=options.gpu_layers)
+    return await open_model(options.model, settings, on_progress)
+
+
+async def prepare(
+    options: Options,
+    store: RunStore,
+    on_event: OnEvent | None = None,
+    on_text: OnText | None = None,
+    on_progress: OnProgress | None = None,
+) -> Prepared:
+    """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed."""
+    spec = find_bot(options.bot)
+    task = check_task(options.task)
+    policy = make_policy(options, spec.folder_mode)
+    protocol = pick_protocol(options.answers)
+    run_id = new_run_id()
+    sandbox = open_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
+    model, name, note = await open_model(options, on_progress)
+    started = RunStarted(
+        at=time.time(),
+        version=__version__,
+        run_id=run_id,
+        task=task,
+        bot=spec.name,
+        model=name,
+        answers=protocol.name,
+        sandbox=sandbox.backend,
+        policy=policy,
+        budget=make_budget(options, spec.budget),
+        sampling=_sampling(options, local=model.info.local),
+        system_prompt=f"{spec.prompt.format(workdir=policy.workdir)}\n{protocol.instructions(spec.tools)}",
+        check=options.check,
+    )
+    parts = Parts(
+        model=model,
+        protocol=protocol,
+        sandbox=sandbox,
+        store=store,
+        clock=SystemClock(),
+        tools=spec.tools,
+        reviewer=reviewer(),
+        on_event=on_event,
+        on_text=on_text,
+    )
+    return Prepared(started, parts, note)
+
+
+def _sampling(options: Options, *, local: bool) -> Sampling:
+    """Greedy on a local model, the server's own choice elsewhere."""
+    temperature = options.temperature if options.temperature is not None or not local else 0.0
+    return Sampling(temperature=temperature, seed=options.seed, max_tokens=1024 if local else None)
+
+
+Decision = Literal["apply", "discard", "keep"]
+
+__all__ = ["Decision", "FolderLayer", "Options", "Prepared", "open_store", "prepare", "run_dir", "state_dir"]
