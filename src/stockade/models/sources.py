@@ -1,0 +1,146 @@
+"""Where the bytes of a model come from: `hf:`, `https:`, `file:` here, `pypi:` in pypi.py.
+
+Every source of a model yields the same bytes (the hash is pinned), so what one source left in the `.part` file the next
+one continues. The `.part` file is always a true prefix of the model, as far as the source is honest.
+"""
+
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote, urlsplit
+
+import anyio
+import httpx2
+
+from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models.progress import OnBytes
+
+REACH_TIMEOUT_S = 10.0
+STALL_TIMEOUT_S = 60.0
+_ATTEMPTS_WITHOUT_PROGRESS = 3
+_COPY_BLOCK = 1 << 22
+
+
+class NotReached(ModelUnavailable):
+    """This source does not give the file; the next one is worth trying."""
+
+
+class Source(Protocol):
+    """One place of one file."""
+
+    @property
+    def address(self) -> str:
+        """For people: where the bytes come from."""
+        ...
+
+    @property
+    def extra_bytes(self) -> int:
+        """Disk needed beside the file itself while fetching."""
+        ...
+
+    async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
+        """Continue `part` until it has `size_bytes`. NotReached when that is not possible from here."""
+        ...
+
+
+class HttpSource:
+    """A plain GET with Range, redirects followed, cut connections continued."""
+
+    extra_bytes = 0
+
+    def __init__(self, address: str, url: str) -> None:
+        self.address = address
+        self._url = url
+
+    async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
+        timeout = httpx2.Timeout(REACH_TIMEOUT_S, read=STALL_TIMEOUT_S)
+        failures = 0
+        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=True) as client:
+            while (before := _size(part)) < size_bytes:
+                try:
+                    await self._continue(client, part, size_bytes, on_bytes)
+                except (httpx2.TransportError, httpx2.TooManyRedirects, httpx2.InvalidURL) as error:
+                    failures = 0 if _size(part) > before else failures + 1
+                    if failures >= _ATTEMPTS_WITHOUT_PROGRESS or isinstance(error, _HOPELESS):
+                        raise NotReached(f"{self.address} was not reached: {error or type(error).__name__}") from error
+
+    async def _continue(self, client: httpx2.AsyncClient, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
+        have = _size(part)
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        async with _answered(client, self._url, headers) as response:
+            have = self._start(response, have, size_bytes)
+            with part.open("r+b" if part.exists() else "wb") as file:
+                file.truncate(have)
+                file.seek(have)
+                async for block in response.aiter_raw(1 << 20):
+                    have += len(block)
+                    if have > size_bytes:
+                        raise NotReached(f"{self.address} sends more than the {size_bytes} bytes the model has")
+                    file.write(block)
+                    on_bytes(have, size_bytes)
+
+    def _start(self, response: httpx2.Response, have: int, size_bytes: int) -> int:
+        """The offset at which this answer begins; NotReached when it is not our file."""
+        status = response.status_code
+        if status == 206 and response.headers.get("content-range", "").startswith(f"bytes {have}-"):
+            return have
+        if status == 200:
+            length = response.headers.get("content-length", str(size_bytes))
+            if length != str(size_bytes):
+                raise NotReached(f"{self.address} has {length} bytes, the model has {size_bytes}")
+            return 0
+        if status == 416 or status == 206:
+            raise NotReached(f"{self.address} does not continue the file at byte {have}")
+        raise NotReached(f"{self.address} answered {status} {response.reason_phrase}")
+
+
+_HOPELESS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.TooManyRedirects, httpx2.InvalidURL,
+             httpx2.UnsupportedProtocol)  # fmt: skip
+
+
+@asynccontextmanager
+async def _answered(client: httpx2.AsyncClient, url: str, headers: dict[str, str]) -> AsyncIterator[httpx2.Response]:
+    async with client.stream("GET", url, headers=headers) as response:
+        yield response
+
+
+class FileSource:
+    """A file of this machine, copied."""
+
+    extra_bytes = 0
+
+    def __init__(self, path: Path) -> None:
+        self.address = f"file:{path}"
+        self._path = path
+
+    async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
+        try:
+            if (found := self._path.stat().st_size) != size_bytes:
+                raise NotReached(f"{self.address} has {found} bytes, the model has {size_bytes}")
+            with self._path.open("rb") as source, part.open("wb") as target:
+                while block := await anyio.to_thread.run_sync(source.read, _COPY_BLOCK):
+                    await anyio.to_thread.run_sync(target.write, block)
+                    on_bytes(target.tell(), size_bytes)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise
+            raise NotReached(f"{self.address} cannot be read: {error.strerror}") from error
+
+
+def hub_source(rest: str) -> HttpSource:
+    """`OWNER/REPO/FILE` on the Hugging Face hub, or on the mirror that HF_ENDPOINT names."""
+    if os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}:
+        raise NotReached(f"hf:{rest} was not asked: HF_HUB_OFFLINE is set")
+    owner, repo, file = (*rest.split("/", 2), "", "")[:3]
+    if not (owner and repo and file):
+        raise UsageError(f"not a file of the hub: 'hf:{rest}'", "write hf:OWNER/REPO/FILE")
+    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
+    return HttpSource(f"{urlsplit(endpoint).hostname or endpoint}/{owner}/{repo}",
+                      f"{endpoint}/{quote(owner)}/{quote(repo)}/resolve/main/{quote(file)}")  # fmt: skip
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,74 @@
+"""The embedded server process: `python -P -m stockade.models.worker`.
+
+Its first line on stdin is the JSON of WorkerSettings; stdin then is its lifeline: when it closes, the process ends, so
+nothing is left when the parent is killed. It answers with one JSON line on stdout, `{"port": N}` or `{"error": "..."}`.
+What llama.cpp prints goes to stderr.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    """The lifeline cannot be watched while a loading thread holds the GIL; the kernel's own way covers that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _watch_lifeline() -> None:
+    while sys.stdin.buffer.read(4096):
+        pass
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve until the lifeline closes."""
+    _die_with_parent()
+    # Nothing but the one line may reach the parent's pipe, so what prints to stdout is sent to stderr.
+    report = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    settings = json.loads(sys.stdin.buffer.readline() or b"{}")
+    threading.Thread(target=_watch_lifeline, daemon=True).start()
+    try:
+        server = _start(settings)
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        print(json.dumps({"error": str(error)}), file=report, flush=True)
+        # Not a return: the finalisers of a half-made server have hung.
+        os._exit(1)
+    port = int(server.listening_address.rpartition(":")[2])
+    print(json.dumps({"port": port}), file=report, flush=True)
+    report.close()
+    threading.Event().wait()
+
+
+def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
+    # Spinning OpenMP threads cost up to 90 % of the speed on a busy machine; libgomp reads this once, when it is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    import xllamacpp  # noqa: PLC0415 - after the line above, see there
+
+    params = xllamacpp.CommonParams()
+    params.model.path = settings["path"]
+    params.model_alias = {settings["alias"]}
+    params.n_ctx = settings["window"]
+    params.n_parallel = settings["slots"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
+    params.n_gpu_layers = settings["gpu_layers"]
+    params.check_tensors = settings["check_tensors"]
+    params.use_jinja = True
+    params.ui = False
+    params.endpoint_props = False
+    params.endpoint_slots = True
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [settings["api_key"]]
+    return xllamacpp.Server(params)
+
+
+if __name__ == "__main__":
+    main()
