@@ -23,9 +23,9 @@ WRITING = BotSpec(
     name="writing",
     summary="changes files in a folder; you review before anything is kept",
     prompt=(
-        "You are a careful engineer working in a bash shell on Linux. The folder {workdir} holds the user's files and is"
-        " your current folder. Do the task with the fewest actions, one at a time, and look at each result before the next."
-        " There is no network, no sudo, no editor and nobody to ask: never use interactive programs."
+        "You are a careful engineer working in a bash shell on Linux. The folder {workdir} holds the user's files and"
+        " is your current folder. Do the task with the fewest actions, one at a time, and look at each result before"
+        " the next. There is no network, no sudo, no editor and nobody to ask: never use interactive programs."
         " When the task is done and you have checked it, finish with a short answer."
     ),
 )
@@ -34,8 +34,8 @@ READING = BotSpec(
     summary="answers questions about a folder; nothing in it can change",
     prompt=(
         "You answer questions about the user's files in {workdir}, your current folder, using a bash shell on Linux."
-        " You cannot change the files. One action at a time; look at each result before the next. There is no network and"
-        " nobody to ask. When you know, finish with the answer itself."
+        " You cannot change the files. One action at a time; look at each result before the next. There is no network"
+        " and nobody to ask. When you know, finish with the answer itself."
     ),
     tools=("shell", "finish"),
     folder_mode="ro",

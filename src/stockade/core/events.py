@@ -12,7 +12,7 @@ from stockade.core.actions import Answer, Observation, Step
 from stockade.core.budget import Budget
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
-from stockade.core.messages import ModelAnswer, Sampling, Usage
+from stockade.core.messages import ModelAnswer, ModelInfo, Sampling, Usage
 from stockade.core.policy import Policy
 
 SCHEMA_VERSION = 1
@@ -55,6 +55,13 @@ class SandboxStarted(Event):
     backend: str
     layers: tuple[FolderLayer, ...] = ()
     guarantees: tuple[str, ...] = ()
+
+
+class ModelStarted(Event):
+    """The model can be asked; what is known of it, its window included."""
+
+    type: Literal["model_started"] = "model_started"
+    info: ModelInfo
 
 
 class ModelAnswered(Event):
@@ -110,7 +117,7 @@ class Nudged(Event):
 
 
 class HistoryFolded(Event):
-    """Observations of turns before `before_turn` are now shown to the model in one line each."""
+    """Turns before `before_turn` are now shown to the model in short."""
 
     type: Literal["history_folded"] = "history_folded"
     turn: int
@@ -157,6 +164,7 @@ class ChangesDiscarded(Event):
 RunEvent = Annotated[
     RunStarted
     | SandboxStarted
+    | ModelStarted
     | ModelAnswered
     | AnswerUnderstood
     | AnswerUnreadable

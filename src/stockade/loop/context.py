@@ -7,7 +7,7 @@ an event (HistoryFolded) of its own, rare, and costs one re-read of the prompt.
 
 from dataclasses import dataclass, field
 
-from stockade.core.actions import Answer, Step
+from stockade.core.actions import Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -16,25 +16,28 @@ from stockade.core.events import (
     CheckFinished,
     HistoryFolded,
     ModelAnswered,
+    ModelStarted,
     Nudged,
     RunEvent,
     RunStarted,
 )
-from stockade.core.messages import Message
+from stockade.core.messages import Message, Role
 from stockade.core.ports import AnswerProtocol
 from stockade.loop.observe import describe
 
 CHARS_PER_TOKEN = 3
-KEPT_WHOLE_TURNS = 4
+KEPT_WHOLE_TURNS = 3
+_FULL_SHARE, _FOLDED_SHARE = 0.95, 0.4
 _FOLDED_CHARS = 120
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A message, and the turn of the observation in it when it can be folded."""
+    """A message. `turn` is None for what always stays; `foldable` for an observation still shown whole."""
 
     message: Message
     turn: int | None = None
+    foldable: bool = False
 
 
 @dataclass(slots=True)
@@ -52,34 +55,36 @@ class Context:
 
     @property
     def observation_chars(self) -> int:
-        """How much of one observation is shown: an eighth of the window, at most 16,000 characters."""
-        return 16_000 if self.window is None else max(600, min(16_000, self.window * CHARS_PER_TOKEN // 8))
+        """How much of one observation is shown: a twelfth of the window, at most 16,000 characters."""
+        return 16_000 if self.window is None else max(600, min(16_000, self.window * CHARS_PER_TOKEN // 12))
 
     def apply(self, event: RunEvent) -> None:
         """Take one event in, in order."""
         match event:
             case RunStarted():
-                task_chars = 64_000 if self.window is None else self.window * CHARS_PER_TOKEN // 3
+                self.answer_tokens = event.sampling.max_tokens or self.answer_tokens
                 self._add("system", event.system_prompt)
-                self._add("user", _clip_task(event.task, task_chars))
+                self._add("user", event.task)
+            case ModelStarted():
+                self.window = event.info.context_window
+                self._clip_task()
             case ModelAnswered():
-                usage = event.answer.usage
-                self._known_tokens, self._counted = usage.prompt_tokens, len(self.entries)
+                self._known_tokens, self._counted = event.answer.usage.prompt_tokens, len(self.entries)
             case AnswerUnderstood():
                 self.correction = None
-                self._write(event.answer)
+                self.entries.append(_Entry(self.protocol.write(event.answer), event.turn))
             case AnswerUnreadable():
                 self.correction = event.message if event.attempt > 1 else None
             case ActionStarted():
                 self._step = event.action
             case ActionFinished() if self._step is not None:
                 text = describe(event.observation, self.observation_chars)
-                self.entries.append(_Entry(self.protocol.observed(self._step, text), event.turn))
+                self.entries.append(_Entry(self.protocol.observed(self._step, text), event.turn, foldable=True))
             case CheckFinished() if not event.passed:
                 text = describe(event.observation, self.observation_chars)
-                self._add("user", f"The check `{event.command}` does not pass yet:\n{text}")
+                self._add("user", f"The check `{event.command}` does not pass yet:\n{text}", event.turn)
             case Nudged():
-                self._add("user", event.text)
+                self._add("user", event.text, event.turn)
             case HistoryFolded():
                 self._fold(event.before_turn)
             case _:
@@ -94,37 +99,67 @@ class Context:
 
     def tokens(self) -> int:
         """Of the next request: exact up to the last answer, estimated from there."""
-        fresh = sum(len(entry.message.content) for entry in self.entries[self._counted :])
-        return self._known_tokens + fresh // CHARS_PER_TOKEN
+        return self._known_tokens + _tokens(self.entries[self._counted :])
 
     def must_fold(self, turn: int) -> int | None:
-        """The turn before which observations should be folded, or None when there is room."""
-        if self.window is None or self.tokens() + self.answer_tokens < self.window * 0.9:
+        """The turn before which the conversation should be shortened, or None when there is room."""
+        if self.window is None:
+            return None
+        if self.tokens() + min(self.answer_tokens, self.window // 4) < self.window * _FULL_SHARE:
             return None
         return self.foldable_before(turn)
 
     def foldable_before(self, turn: int) -> int | None:
-        """The turn before which something can be folded; the last turns are kept whole while others can go."""
-        foldable = sorted({entry.turn for entry in self.entries if entry.turn is not None})
-        if not foldable:
+        """The turn before which something can be shortened; the last turns are kept whole while others can go."""
+        turns = sorted({entry.turn for entry in self.entries if entry.turn is not None})
+        if not turns or (len(turns) == 1 and not any(entry.foldable for entry in self.entries)):
             return None
-        before = max(turn - KEPT_WHOLE_TURNS, foldable[0] + 1)
-        return min(before, foldable[-1] + 1)
+        return min(max(turn - KEPT_WHOLE_TURNS, turns[0] + 1), turns[-1] + 1)
 
-    def _add(self, role: str, content: str) -> None:
-        self.entries.append(_Entry(Message(role="system" if role == "system" else "user", content=content)))
+    def _add(self, role: Role, content: str, turn: int | None = None) -> None:
+        self.entries.append(_Entry(Message(role=role, content=content), turn))
 
-    def _write(self, answer: Answer) -> None:
-        self.entries.append(_Entry(self.protocol.write(answer)))
+    def _clip_task(self) -> None:
+        """A task that would fill the window is cut to a third of it."""
+        limit = 64_000 if self.window is None else self.window * CHARS_PER_TOKEN // 3
+        task = self.entries[1].message.content
+        if len(task) > limit:
+            cut = f"{task[:limit]}\n[the task is longer than fits the model: {len(task) - limit} characters left out]"
+            self.entries[1].message = Message(role="user", content=cut)
 
     def _fold(self, before_turn: int) -> None:
+        """Old observations become a line each; when that is not enough, old turns become one short list."""
         for entry in self.entries:
-            if entry.turn is not None and entry.turn < before_turn:
-                line = entry.message.content.strip().replace("\n", " | ")
-                text = line if len(line) <= _FOLDED_CHARS else f"{line[:_FOLDED_CHARS]} [... shortened]"
-                entry.message = entry.message.model_copy(update={"content": text})
-                entry.turn = None
+            if entry.foldable and entry.turn is not None and entry.turn < before_turn:
+                entry.message = entry.message.model_copy(update={"content": _line(entry.message.content)})
+                entry.foldable = False
+        if self.window is not None and _tokens(self.entries) > self.window * _FOLDED_SHARE:
+            self._collapse(before_turn)
         self._known_tokens, self._counted = 0, 0
+
+    def _collapse(self, before_turn: int) -> None:
+        old = [entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn]
+        lines = [line for entry in old for line in entry.message.content.splitlines() if line != _EARLIER]
+        room = (self.window or 0) * CHARS_PER_TOKEN // 16
+        kept: list[str] = []
+        while lines and room > len(lines[-1]):
+            room -= len(lines[-1]) + 1
+            kept.insert(0, _line(lines.pop()))
+        rest = [entry for entry in self.entries if entry not in old]
+        summary = _Entry(Message(role="user", content="\n".join([_EARLIER, *kept])), before_turn - 1)
+        self.entries = [*rest[:2], summary, *rest[2:]]
+
+
+_EARLIER = "What you did earlier, in short (the oldest is left out):"
+
+
+def _tokens(entries: list[_Entry]) -> int:
+    return sum(len(entry.message.content) for entry in entries) // CHARS_PER_TOKEN
+
+
+def _line(text: str) -> str:
+    line = text.strip().replace("\n", " | ")
+    return line if len(line) <= _FOLDED_CHARS else f"{line[:_FOLDED_CHARS]} [...]"
 
 
 def merged(messages: list[Message]) -> list[Message]:
@@ -137,9 +172,3 @@ def merged(messages: list[Message]) -> list[Message]:
         else:
             result.append(message)
     return result
-
-
-def _clip_task(task: str, limit: int) -> str:
-    if len(task) <= limit:
-        return task
-    return f"{task[:limit]}\n[the task was longer than fits the model: {len(task) - limit} characters left out]"

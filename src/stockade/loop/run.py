@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import anyio
 
 from stockade.core.actions import Answer, Finish
-from stockade.core.budget import exhausted, seconds_left
+from stockade.core.budget import seconds_left
 from stockade.core.changes import Change
 from stockade.core.errors import ContextExceeded, ModelFailed, PolicyNotEnforceable, SandboxFailed, UnreadableAnswer
 from stockade.core.events import (
@@ -24,23 +24,21 @@ from stockade.core.events import (
     CheckFinished,
     HistoryFolded,
     ModelAnswered,
+    ModelStarted,
     Nudged,
     RunFinished,
     RunStarted,
     SandboxStarted,
-    Status,
-    StopReason,
 )
 from stockade.core.messages import ModelRequest
 from stockade.core.ports import AnswerProtocol, Approver, Clock, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
 from stockade.loop import stuck
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
+from stockade.loop.ending import Ending, over
 from stockade.loop.record import Record
 
-MAX_UNREADABLE = 3
 MAX_FAILED_CHECKS = 3
-_BUDGET_REASONS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +57,13 @@ class Parts:
     on_text: OnText | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a run ends: the status, its reason, and words for the person."""
-
-    status: Status
-    reason: StopReason
-    detail: str = ""
-    answer: str | None = None
-    verified: bool | None = None
-
-
 async def run(started: RunStarted, parts: Parts) -> RunFinished:
     """One run from its first event to its last. Raises StoreFailed only: every other ending is on record."""
-    context = Context(parts.protocol, answer_tokens=started.sampling.max_tokens or 1024)
-    record = Record(started.run_id, parts.store, context, parts.on_event)
+    record = Record(started.run_id, parts.store, Context(parts.protocol), parts.on_event)
     await record.add(started)
     try:
         ending = await _in_sandbox(started, parts, record)
-    except SandboxFailed as error:
-        ending = Ending("failed", "sandbox", str(error))
-    except PolicyNotEnforceable as error:
+    except (SandboxFailed, PolicyNotEnforceable) as error:
         ending = Ending("failed", "sandbox", str(error))
     except ModelFailed as error:
         ending = Ending("failed", "model", str(error))
@@ -99,7 +83,7 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record) -> Endi
             )
         )
         async with parts.model as model:
-            record.context.window = model.info.context_window
+            await record.add(ModelStarted(at=parts.clock.now(), info=model.info))
             left = seconds_left(started.budget, record.state.spent(parts.clock.now()))
             with anyio.move_on_after(left) as deadline:
                 return await _Loop(started, parts, record).until_end()
@@ -118,7 +102,7 @@ class _Loop:
     async def until_end(self) -> Ending:
         actor = Actor(self.parts.sandbox, self.parts.approver, self.started.policy.limits.command_timeout_s)
         while True:
-            if (ending := self._over()) is not None:
+            if (ending := over(self.started, self.record.state, self._now())) is not None:
                 return ending
             answer = await self._ask()
             if answer is None:
@@ -137,20 +121,6 @@ class _Loop:
     def _now(self) -> float:
         return self.parts.clock.now()
 
-    def _over(self) -> Ending | None:
-        """Budgets, loops and unreadable answers, by name."""
-        state = self.record.state
-        if (bound := exhausted(self.started.budget, state.spent(self._now()))) is not None:
-            return Ending("stopped", _BUDGET_REASONS[bound.split(":")[0]], bound, verified=self._verdict())
-        if state.unreadable >= MAX_UNREADABLE:
-            return Ending("stopped", "unreadable", f"{state.unreadable} answers in a row held no action")
-        if (loop := stuck.is_loop(state)) is not None:
-            return Ending("stopped", "loop", loop, verified=self._verdict())
-        return None
-
-    def _verdict(self) -> bool | None:
-        return None if self.started.check is None else False
-
     async def _ask(self) -> Answer | None:
         """One turn of the model. None when no action could be read from its answer: that is on record, ask again."""
         state, turn = self.record.state, self.record.state.turns + 1
@@ -158,18 +128,16 @@ class _Loop:
             await self.record.add(Nudged(at=self._now(), turn=turn, why="loop", text=nudge))
         if (before := self.record.context.must_fold(turn)) is not None:
             await self.record.add(HistoryFolded(at=self._now(), turn=turn, before_turn=before))
-        protocol, tools = self.parts.protocol, self.parts.tools
-        request = protocol.constrain(self._request(), tools)
         try:
-            answer = await self.parts.model.ask(request, self.parts.on_text)
+            answer = await self.parts.model.ask(self._request(), self.parts.on_text)
         except ContextExceeded:
             if (before := self.record.context.foldable_before(turn)) is None:
                 raise
             await self.record.add(HistoryFolded(at=self._now(), turn=turn, before_turn=before))
-            answer = await self.parts.model.ask(protocol.constrain(self._request(), tools), self.parts.on_text)
+            answer = await self.parts.model.ask(self._request(), self.parts.on_text)
         answered = ModelAnswered(at=self._now(), turn=turn, answer=answer)
         try:
-            understood = protocol.read(answer, tools)
+            understood = self.parts.protocol.read(answer, self.parts.tools)
         except UnreadableAnswer as error:
             bad = AnswerUnreadable(at=self._now(), turn=turn, attempt=state.unreadable + 1, message=error.message)
             await self.record.add(answered, bad)
@@ -183,7 +151,8 @@ class _Loop:
         warmer = stuck.extra_temperature(state) + 0.4 * state.unreadable
         if warmer:
             sampling = sampling.model_copy(update={"temperature": min(1.2, (sampling.temperature or 0.0) + warmer)})
-        return ModelRequest(messages=self.record.context.messages(), sampling=sampling)
+        request = ModelRequest(messages=self.record.context.messages(), sampling=sampling)
+        return self.parts.protocol.constrain(request, self.parts.tools)
 
     async def _finish(self, finish: Finish) -> Ending | None:
         """The bot says it is done. With a check, it is done when the check passes; else it may go on a few times."""

@@ -1,0 +1,59 @@
+# Two commands do all the set-up on a fresh machine: `make run` (the main job) and `make test` (the tests).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHARED_MODELS ?= $(HOME)/.cache/stockade-dev
+
+.PHONY: run test test-model check attack bench docs agent picture lock clean
+
+$(BIN)/stockade: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/stockade requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
+	@touch $@
+
+demo/data.csv:
+	mkdir -p demo && cp examples/demo/data.csv demo/
+
+run: $(BIN)/stockade demo/data.csv  ## the main job: embedded model, sealed sandbox, a folder of yours
+	$(BIN)/stockade run "Write the number of lines of data.csv into count.txt" --folder ./demo
+
+test: $(VENV)/.dev  ## everything that CI runs
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## lint and types only
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+attack: $(VENV)/.dev  ## the attacks on the real sandbox
+	$(BIN)/python -m pytest tests/attack
+
+test-model: $(VENV)/.dev  ## five small tasks that the default model must solve (fetches 1.1 GB once)
+	$(BIN)/python -m pytest -m model tests/model
+
+bench: $(VENV)/.dev
+	$(BIN)/python bench/overhead.py
+
+agent:  ## rebuild the two small C programs of the sandbox (needs musl-gcc)
+	sh src/stockade/sandboxes/agent/build.sh
+	sh src/stockade/sandboxes/launcher/build.sh
+
+picture: $(BIN)/stockade demo/data.csv  ## docs/run.svg from a real run
+	$(BIN)/python bench/picture.py
+
+lock:  ## new lock files from pyproject.toml
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip install --quiet '.[dev]'
+	$(VENV)/lock/bin/python -m pip freeze --exclude stockade > requirements-dev.lock
+	rm -rf $(VENV)/lock
+
+clean:
+	rm -rf $(VENV) demo

@@ -1,0 +1,83 @@
+"""What every RunStore must do. A test module subclasses this and gives `store` as a fixture."""
+
+import pytest
+
+from stockade.core.actions import Chunk, CommandOutput, Shell, Step
+from stockade.core.budget import Budget
+from stockade.core.errors import UsageError
+from stockade.core.events import ActionFinished, ActionStarted, ModelAnswered, RunEvent, RunFinished, RunStarted
+from stockade.core.messages import ModelAnswer, Usage
+from stockade.core.policy import Policy
+from stockade.core.ports import RunStore
+
+
+def first(run_id: str, at: float = 1.0, task: str = "a task") -> RunStarted:
+    return RunStarted(
+        at=at, version="0", run_id=run_id, task=task, bot="writing", model="scripted/x", answers="json",
+        sandbox="memory", policy=Policy(), budget=Budget(), system_prompt="p",
+    )  # fmt: skip
+
+
+def some(turn: int) -> list[RunEvent]:
+    """One turn's events, with output that is not UTF-8 and characters that trip JSON or SQL."""
+    command = Step(action=Shell(command="printf '\\377' # \u2028 '\"; DROP TABLE events; --"))
+    output = CommandOutput(
+        exit_code=0, chunks=(Chunk.of("stdout", b"\xff\x00\n"), Chunk.of("stderr", "é\u0000".encode()))
+    )
+    return [
+        ModelAnswered(at=2.0, turn=turn, answer=ModelAnswer(content="{}", usage=Usage(prompt_tokens=3))),
+        ActionStarted(at=2.0, turn=turn, step=0, action=command),
+        ActionFinished(at=2.0, turn=turn, step=0, observation=output),
+    ]
+
+
+class StoreConformance:
+    """Every store passes all of these."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_events_come_back_as_they_went_in(self, store: RunStore) -> None:
+        events: list[RunEvent] = [first("run-a"), *some(1), *some(2)]
+        await store.append("run-a", events[:1])
+        await store.append("run-a", events[1:4])
+        await store.append("run-a", events[4:])
+        assert await store.events("run-a") == events
+
+    async def test_bytes_are_exact(self, store: RunStore) -> None:
+        await store.append("run-a", [first("run-a"), *some(1)])
+        finished = (await store.events("run-a"))[-1]
+        assert isinstance(finished, ActionFinished)
+        assert isinstance(finished.observation, CommandOutput)
+        assert finished.observation.stdout == b"\xff\x00\n"
+
+    async def test_runs_do_not_mix(self, store: RunStore) -> None:
+        await store.append("run-a", [first("run-a")])
+        await store.append("run-b", [first("run-b", 2.0), *some(1)])
+        assert len(await store.events("run-a")) == 1
+        assert len(await store.events("run-b")) == 4
+
+    async def test_the_list_is_newest_first_and_tells_the_status(self, store: RunStore) -> None:
+        await store.append("run-a", [first("run-a", 1.0)])
+        await store.append("run-b", [first("run-b", 2.0), *some(4)])
+        await store.append("run-b", [RunFinished(at=9.0, status="done", reason="finish", turns=4)])
+        listed = await store.runs()
+        assert [(run.run_id, run.status, run.turns) for run in listed] == [
+            ("run-b", "done", 4),
+            ("run-a", "running", 0),
+        ]
+
+    async def test_find(self, store: RunStore) -> None:
+        await store.append("run-a1", [first("run-a1", 1.0)])
+        await store.append("run-a2", [first("run-a2", 2.0)])
+        assert await store.find("run-a1") == "run-a1"
+        assert await store.find("last") == "run-a2"
+        for wrong in ("run-a", "x", "", "run-%", "run-_1"):
+            with pytest.raises(UsageError):
+                await store.find(wrong)
+
+    async def test_no_such_run(self, store: RunStore) -> None:
+        with pytest.raises(UsageError):
+            await store.events("nothing")
+        assert await store.runs() == []
+        with pytest.raises(UsageError):
+            await store.find("last")

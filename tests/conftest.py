@@ -1,0 +1,26 @@
+"""Every test: anyio on asyncio, and a home of its own, so that nothing of the person's is read or written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    for name in [name for name in os.environ if name.startswith(("STOCKADE_", "OPENAI_", "LLAMA_", "OLLAMA_", "HF_"))]:
+        monkeypatch.delenv(name)
+    for name, folder in (
+        ("CONFIG", ".config"),
+        ("STATE", ".local/state"),
+        ("DATA", ".local/share"),
+        ("CACHE", ".cache"),
+    ):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / folder))
+    return home

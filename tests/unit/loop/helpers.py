@@ -1,0 +1,71 @@
+"""A run of the real loop on fakes."""
+
+from collections.abc import Iterable
+
+from stockade.answers.json_schema import JsonAnswers
+from stockade.core.budget import Budget
+from stockade.core.errors import StockadeError
+from stockade.core.events import RunEvent, RunFinished, RunStarted
+from stockade.core.messages import ModelAnswer, Sampling
+from stockade.core.policy import Policy
+from stockade.core.ports import Approver, Clock, Model
+from stockade.loop.run import Parts, run
+from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel
+
+TOOLS = ("shell", "read_file", "write_file", "edit_file", "finish")
+
+
+def started(task: str = "do it", check: str | None = None, budget: Budget | None = None) -> RunStarted:
+    return RunStarted(
+        at=1_000_000.0,
+        version="0",
+        run_id="r1",
+        task=task,
+        bot="writing",
+        model="scripted/x",
+        answers="json",
+        sandbox="memory",
+        policy=Policy(),
+        budget=budget or Budget(),
+        sampling=Sampling(temperature=0.0),
+        system_prompt="You are a bot.",
+        check=check,
+    )
+
+
+class Bench:
+    """Everything a test looks at after a run."""
+
+    def __init__(
+        self,
+        answers: Iterable[str | ModelAnswer | StockadeError],
+        sandbox: MemorySandbox | None = None,
+        window: int | None = None,
+        clock: Clock | None = None,
+        approver: Approver | None = None,
+        model: Model | None = None,
+    ) -> None:
+        self.script = ScriptedModel(answers, window)
+        self.sandbox = sandbox or MemorySandbox()
+        self.store = MemoryStore()
+        self.shown: list[RunEvent] = []
+        self.parts = Parts(
+            model=model or self.script,
+            protocol=JsonAnswers(),
+            sandbox=self.sandbox,
+            store=self.store,
+            clock=clock or FixedClock(),
+            tools=TOOLS,
+            approver=approver,
+            on_event=self.shown.append,
+        )
+
+    async def run(self, first: RunStarted | None = None) -> RunFinished:
+        finished = await run(first or started(), self.parts)
+        events = await self.store.events("r1")
+        assert events == self.shown
+        assert events[-1] == finished
+        return finished
+
+    def types(self) -> list[str]:
+        return [event.type for event in self.shown]

@@ -1,0 +1,148 @@
+"""SQLite alone: two processes, kill -9, newer and damaged files, a full disk."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from stockade.core.errors import StoreFailed
+from stockade.core.events import RunEvent
+from stockade.store.sqlite import MIGRATIONS, SQLiteStore
+from stockade.testing.conformance.store import first, some
+
+pytestmark = pytest.mark.anyio
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from stockade.store.sqlite import SQLiteStore
+from stockade.testing.conformance.store import first, some
+
+async def main() -> None:
+    store, name = SQLiteStore(Path(sys.argv[1])), sys.argv[2]
+    await store.append(name, [first(name)])
+    for turn in range(int(sys.argv[3])):
+        await store.append(name, some(turn))
+        print(turn, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def writer(path: Path, name: str, turns: int) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), name, str(turns)], stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("kill_after", [1, 7, 23])
+async def test_kill_9_loses_nothing_acknowledged(tmp_path: Path, kill_after: int) -> None:
+    path = tmp_path / "runs.db"
+    with writer(path, "r", 100_000) as process:
+        assert process.stdout is not None
+        acknowledged = 0
+        for line in process.stdout:
+            acknowledged = int(line) + 1
+            if acknowledged == kill_after:
+                process.send_signal(signal.SIGKILL)
+    async with SQLiteStore(path) as store:
+        events = await store.events("r")
+    assert len(events) >= 1 + 3 * acknowledged
+    assert (len(events) - 1) % 3 == 0
+
+
+async def test_two_processes_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    processes = [writer(path, name, 40) for name in ("a", "b", "c")]
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
+    async with SQLiteStore(path) as store:
+        for name in ("a", "b", "c"):
+            assert len(await store.events(name)) == 1 + 3 * 40
+
+
+async def test_many_runs_of_one_process(tmp_path: Path) -> None:
+    async with SQLiteStore(tmp_path / "runs.db") as store:
+
+        async def one(name: str) -> None:
+            await store.append(name, [first(name)])
+            for turn in range(3):
+                await store.append(name, some(turn))
+
+        async with anyio.create_task_group() as group:
+            for number in range(100):
+                group.start_soon(one, f"run{number:03}")
+        assert len(await store.runs()) == 100
+        assert len(await store.events("run042")) == 10
+
+
+async def test_a_newer_schema_is_refused_politely(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await SQLiteStore(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version={len(MIGRATIONS) + 1}")
+    db.close()
+    with pytest.raises(StoreFailed, match="newer Stockade"):
+        SQLiteStore(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, but long enough to look at" * 50, b"SQLite format 3\0" + b"\7" * 9000]
+)
+async def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreFailed, match=r"runs\.db"):
+        SQLiteStore(path)
+    assert path.read_bytes() == content
+
+
+async def test_a_damaged_row_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store:
+        await store.append("r", [first("r"), *some(1)])
+        with sqlite3.connect(path) as db:
+            db.execute('UPDATE events SET body=\'{"type": "evil"}\' WHERE seq=2')
+        db.close()
+        with pytest.raises(StoreFailed, match="event 2"):
+            await store.events("r")
+        with sqlite3.connect(path) as db:
+            db.execute("DELETE FROM events WHERE seq=2")
+        db.close()
+        with pytest.raises(StoreFailed, match="event 2 is missing"):
+            await store.events("r")
+
+
+async def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    with pytest.raises(StoreFailed, match="cannot be opened"):
+        SQLiteStore(blocker / "runs.db")
+
+
+async def test_a_full_disk_is_a_clear_error_and_the_record_stays_whole(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store:
+        await store.append("r", [first("r")])
+        store._db.execute("PRAGMA max_page_count=12")
+        written: list[RunEvent] = [first("r")]
+
+        async def fill() -> None:
+            for turn in range(1000):
+                await store.append("r", some(turn))
+                written.extend(some(turn))
+
+        with pytest.raises(StoreFailed, match="make room"):
+            await fill()
+        assert await store.events("r") == written
+
+
+async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    await SQLiteStore(tmp_path / "state" / "runs.db").close()
+    assert os.stat(tmp_path / "state").st_mode & 0o077 == 0
