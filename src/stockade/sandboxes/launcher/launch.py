@@ -1,0 +1,99 @@
+"""The launcher on the host side: its verified binary as a memfd, its operation list, and what its errors mean.
+
+launch.c says what each operation does. The binary is run from the bytes that were hashed, so nothing can be swapped in
+between; it is built by build.sh, and a test builds it again and wants the same bytes.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+from collections.abc import Sequence
+from importlib.resources import files
+
+from stockade.core.errors import SandboxFailed
+
+LAUNCHER_SHA256 = {"x86_64": "6f0e57b94b574ccbb44d09d9fe20a0747beeea3d19e5a0f949196630d7273f8c"}
+"""Of `launch-MACHINE`."""
+
+FIRST_FD = 3
+"""The operation `fds` gives its descriptors the numbers from here on."""
+
+NOSUID, NODEV, RDONLY = 2, 4, 1
+"""MOUNT_ATTR_ bits of mount_setattr(2)."""
+
+
+class Operations:
+    """An operation list under construction: `ops.add("tmpfs", path, options)`."""
+
+    def __init__(self) -> None:
+        self.argv: list[str] = []
+
+    def add(self, name: str, *arguments: str | int) -> None:
+        self.argv += [name, *(str(argument) for argument in arguments)]
+
+
+def sealed_memfd(name: str, data: bytes, *, executable: bool = False) -> int:
+    """A memfd with `data` that nobody can change any more, at its start; the caller closes it."""
+    mfd_exec, mfd_noexec_seal = 0x10, 0x8  # Linux 6.3; older kernels refuse unknown flags
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        fd = os.memfd_create(name, flags | (mfd_exec if executable else mfd_noexec_seal))
+    except OSError:
+        fd = os.memfd_create(name, flags)
+    try:
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(data)
+        os.lseek(fd, 0, os.SEEK_SET)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def launcher_memfd() -> int:
+    """The launcher, verified, in a sealed memfd. SandboxFailed when it is not the binary we made."""
+    machine = platform.machine()
+    expected = LAUNCHER_SHA256.get(machine)
+    if expected is None:
+        raise SandboxFailed(
+            f"no sandbox launcher is shipped for the architecture {machine}",
+            "build it with stockade/sandboxes/launcher/build.sh and add its sha256 to launch.py",
+        )
+    try:
+        data = (files(__package__) / f"launch-{machine}").read_bytes()
+    except OSError as error:
+        raise SandboxFailed(f"the sandbox launcher cannot be read: {error.strerror}", "install stockade again") from error
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise SandboxFailed(
+            f"the sandbox launcher launch-{machine} is not the one that was shipped", "install stockade again"
+        )
+    return sealed_memfd("launch", data, executable=True)
+
+
+def identity_but(on_disk: int, shown: int) -> str:
+    """An id map, as idmap wants it: `on_disk` appears as `shown`, every other id below 2^32-1 as itself.
+
+    `shown` on disk has no image left and appears as nobody's.
+    """
+    if on_disk == shown:
+        return f"0 0 {2**32 - 1}\n"
+    low, high = sorted((on_disk, shown))
+    spans = [(0, low), (low + 1, high), (high + 1, 2**32 - 1)]
+    lines = [f"{on_disk} {shown} 1"] + [f"{start} {start} {end - start}" for start, end in spans if end > start]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def complaint(stderr: str) -> tuple[str, str] | None:
+    """(operation, reason) of the launcher's own failure line, when there is one."""
+    for line in stderr.splitlines():
+        if line.startswith("launch: "):
+            operation, _, reason = line.removeprefix("launch: ").partition(" ")
+            return operation, reason
+    return None
+
+
+def command_line(operations: Sequence[str], program: Sequence[str]) -> list[str]:
+    """The launcher's arguments after its name."""
+    return [*operations, "exec", *program]

