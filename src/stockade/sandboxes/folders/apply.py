@@ -1,0 +1,159 @@
+"""Writing chosen changes to the host folder.
+
+First everything is checked, then all new content is written to one staging folder inside the host folder and brought to
+disk, and only then are entries removed and renamed into place. So a full disk changes nothing, and a crash at any point
+leaves each file old or new; applying again completes it.
+"""
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from stockade.core.changes import Change, FolderLayer
+from stockade.core.errors import SandboxFailed, UsageError
+from stockade.sandboxes.folders.changes import Comparison, compare_all
+from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
+from stockade.sandboxes.folders.record import APPLIED_FILE, OpenLayer, Seen, open_layer, write_seen
+from stockade.sandboxes.folders.writing import Chosen, Writer, removes
+
+_SHOWN = 5
+
+
+def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool = False) -> tuple[str, ...]:
+    """Make the host folder as the bot left it, for the given changes only. Returns the paths that were written.
+
+    Raises UsageError, with nothing written, when a change is refused, is not what the layer holds now, needs another
+    one that was not chosen, or when the host changed since the run began (`force` overrides that last one only);
+    SandboxFailed when the disk is full or broken.
+    """
+    asked = list(changes)
+    if layer.strategy == "direct" or not asked:
+        return ()
+    with _explained(layer), open_layer(layer, writing=True) as opened:
+        comparison = Comparison(opened)
+        actual = compare_all(comparison)
+        chosen = _chosen(asked, actual)
+        _check_complete(chosen, actual, opened)
+        if not force:
+            _check_conflicts(chosen, opened)
+        opened.host.forget()
+        writer = Writer(opened)
+        writer.sweep()
+        if chosen:
+            writer.write(chosen)
+            _remember(chosen, opened)
+        return tuple(change.path for change in chosen.values())
+
+
+@contextmanager
+def _explained(layer: FolderLayer) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"cannot apply to {layer.host}: {error.strerror}"
+        name = f" ({os.fsdecode(error.filename)!r})" if isinstance(error.filename, str | bytes) else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise SandboxFailed(
+                what, "free some space and apply again; each file is still the old or the new one"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UsageError(what + name, "apply as who may write there") from error
+        raise SandboxFailed(what + name, "mend that and apply again") from error
+
+
+def _listed(paths: Iterable[str]) -> str:
+    shown = [repr(path) for path in paths]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + more
+
+
+def _chosen(asked: list[Change], actual: Chosen) -> Chosen:
+    """What of the asked is still to be done, folders first. What the host already has is passed over."""
+    refused = [change for change in asked if change.refused]
+    wanted = {unspell(change.path): change for change in asked}
+    refused += [actual[path] for path in wanted if path in actual and actual[path].refused and not wanted[path].refused]
+    if refused:
+        raise UsageError(f"cannot be applied: {refused[0].path!r} is {refused[0].refused}", "leave it out")
+    other = [path for path, change in wanted.items() if path in actual and not _same_result(change, actual[path])]
+    if other:
+        raise UsageError(f"changed since it was looked at: {_listed(map(spell, other))}", "look at the changes again")
+    return {path: change for path, change in actual.items() if path in wanted}
+
+
+def _same_result(one: Change, other: Change) -> bool:
+    """Whether both leave the same behind. How they come there may differ after an interrupted apply."""
+    gone = [change.kind == "deleted" for change in (one, other)]
+    if any(gone):
+        return all(gone)
+    return (one.entry, one.size, one.mode, one.target) == (other.entry, other.size, other.mode, other.target)
+
+
+def _check_complete(chosen: Chosen, actual: Chosen, opened: OpenLayer) -> None:
+    for path, change in chosen.items():
+        before = opened.host.node(path)
+        if removes(change) and before is not None and before.kind == "directory":
+            kept = [join(path, name) for name in opened.host.names(path)]
+            kept = [below for below in kept if below not in chosen or chosen[below].kind != "deleted"]
+            if kept:
+                what = f"{change.path!r} cannot be removed: the host still has {_listed(map(spell, kept))} in it"
+                raise UsageError(what, "choose their removal too")
+        if change.kind != "deleted":
+            _check_parents(path, chosen, actual, opened)
+
+
+def _check_parents(path: str, chosen: Chosen, actual: Chosen, opened: OpenLayer) -> None:
+    folder = parent(path)
+    while folder:
+        made = chosen.get(folder)
+        if made is not None and made.entry == "directory" and made.kind in ("added", "type"):
+            return
+        before = opened.host.node(folder)
+        if before is not None and before.kind != "directory":
+            raise UsageError(f"{spell(path)!r} cannot be written: {spell(folder)!r} is a {before.kind} on the host",
+                             "choose its change too")  # fmt: skip
+        if before is not None:
+            return
+        if folder not in actual or actual[folder].refused:
+            raise UsageError(f"{spell(path)!r} cannot be written: the host has no folder {spell(folder)!r} any more",
+                             "make it and apply again")  # fmt: skip
+        folder = parent(folder)
+
+
+def _check_conflicts(chosen: Chosen, opened: OpenLayer) -> None:
+    manifest = opened.manifest() if opened.is_copy else {}
+    clashing = [path for path in chosen if _clashes(path, chosen[path], manifest, opened)]
+    if clashing:
+        raise UsageError(
+            f"changed on the host since the run began: {_listed(map(spell, clashing))}",
+            "compare them yourself, then apply with force, or leave them out",
+        )
+
+
+def _clashes(path: str, change: Change, manifest: dict[str, Seen], opened: OpenLayer) -> bool:
+    now = opened.host.node(path)
+    mine = opened.applied.get(path)
+    if mine is not None and mine.is_still(now):
+        return False
+    if opened.is_copy:
+        before = manifest.get(path)
+        if before is None:
+            return now is not None
+        if now is None or now.kind == before.kind == "directory":
+            return now is None and change.kind != "deleted"
+        return not before.is_still(now)
+    if now is None or now.kind == "directory":
+        return False
+    return max(now.stat.st_mtime_ns, now.stat.st_ctime_ns) > opened.record.started_ns
+
+
+def _remember(chosen: Chosen, opened: OpenLayer) -> None:
+    """How the host looks after us, so that our own writing is not taken for somebody's at the next apply."""
+    opened.host.forget()
+    for path in chosen:
+        node = opened.host.node(path)
+        if node is None:
+            opened.applied.pop(path, None)
+        else:
+            opened.applied[path] = Seen.of(path, node)
+    write_seen(opened.base / APPLIED_FILE, opened.applied.values())

@@ -1,0 +1,284 @@
+"""Reading and writing folders whose contents were chosen by an adversary.
+
+Everything goes through directory descriptors; no symlink is ever followed, no FIFO is opened, nothing is read without a
+bound. Paths in here are relative, `/`-separated, and hold undecodable bytes as surrogates; `spell` and `unspell`
+translate them to and from the form that is recorded.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from stockade.core.changes import EntryKind
+
+MAX_DEPTH = 128
+"""Folders below one another that are looked at. One descriptor is held for each."""
+
+CHUNK = 1 << 20
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY = _READ | os.O_DIRECTORY
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+_ESCAPE = 0xF700
+_LOOK = 0o500
+
+
+def spell(path: str) -> str:
+    """A path as it is recorded: valid Unicode, so that it survives JSON.
+
+    A byte that is not UTF-8 becomes U+F780..U+F7FF; a name that holds such a character itself is spelled byte by byte,
+    so that two names never share a spelling.
+    """
+    return "".join(
+        c if not 0xF780 <= ord(c) <= 0xF7FF and not "\udc80" <= c <= "\udcff"
+        else "".join(chr(_ESCAPE + b) for b in os.fsencode(c))
+        for c in path
+    )  # fmt: skip
+
+
+def unspell(path: str) -> str:
+    """The inverse of `spell`."""
+    raw = b"".join(bytes([ord(c) - _ESCAPE]) if 0xF780 <= ord(c) <= 0xF7FF else os.fsencode(c) for c in path)
+    return os.fsdecode(raw)
+
+
+def join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def is_safe(path: str) -> bool:
+    """Whether `path` is relative and stays below its folder by its own words."""
+    return "\0" not in path and all(part not in ("", ".", "..") for part in path.split("/"))
+
+
+def kind_of(mode: int) -> EntryKind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "special"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One entry of a folder, as lstat saw it. `trouble`: why its content cannot be trusted to be all there."""
+
+    stat: os.stat_result
+    target: str | None = None
+    trouble: str | None = None
+
+    @property
+    def kind(self) -> EntryKind:
+        return kind_of(self.stat.st_mode)
+
+    @property
+    def mode(self) -> int:
+        return stat.S_IMODE(self.stat.st_mode)
+
+    @property
+    def size(self) -> int:
+        return self.stat.st_size if self.kind == "file" else 0
+
+
+@dataclass
+class _Held:
+    name: str
+    fd: int
+    restore: int | None
+
+
+class Tree:
+    """A folder and what is below it, by paths relative to it.
+
+    It keeps the descriptors of the folder last visited, so that a walk in order costs one open a folder. `loosen`: what
+    we own but may not read is opened to us and its mode put back (for layers; looking never touches a host folder).
+    """
+
+    def __init__(self, root: Path, *, loosen: bool = False) -> None:
+        self.root = root
+        self._loosen = loosen and os.geteuid() != 0
+        self._held: list[_Held] = []
+
+    def __enter__(self) -> Self:
+        self._held.append(self._enter(str(self.root), None, ""))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(0)
+
+    @property
+    def root_fd(self) -> int:
+        return self._held[0].fd
+
+    def folder(self, path: str) -> int:
+        """A descriptor of the folder `path`, good until the next call. OSError where it is not a real folder."""
+        parts = path.split("/") if path else []
+        if len(parts) > MAX_DEPTH:
+            raise OSError(errno.ENAMETOOLONG, f"more than {MAX_DEPTH} folders deep")
+        same = 0
+        while same < min(len(parts), len(self._held) - 1) and self._held[same + 1].name == parts[same]:
+            same += 1
+        self._leave(same + 1)
+        for part in parts[same:]:
+            self._held.append(self._enter(part, self._held[-1].fd, part))
+        return self._held[-1].fd
+
+    def forget(self) -> None:
+        """Let go of all folders but the root: they are about to be replaced."""
+        self._leave(1)
+
+    def names(self, path: str) -> list[str]:
+        return sorted(os.listdir(self.folder(path)))
+
+    def node(self, path: str) -> Node | None:
+        """What is at `path`, or None when nothing is, or when the way there is not made of real folders."""
+        try:
+            fd, name = self.folder(parent(path)), path.rpartition("/")[2]
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            target = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(found.st_mode) else None
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise
+        return Node(found, target)
+
+    @contextmanager
+    def file(self, path: str) -> Iterator[int]:
+        """A descriptor to read the regular file `path`. OSError (EINVAL) when it is anything else."""
+        at, name = self.folder(parent(path)), path.rpartition("/")[2]
+        found = os.stat(name, dir_fd=at, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        if self._loosen and found.st_uid == os.geteuid() and not found.st_mode & stat.S_IRUSR:
+            fd = self._open_loosened(name, at, stat.S_IRUSR, keep=False).fd
+        else:
+            fd = os.open(name, _READ, dir_fd=at)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def read(self, path: str, limit: int) -> bytes:
+        """At most `limit` bytes of a regular file."""
+        with self.file(path) as fd:
+            return read_up_to(fd, limit)
+
+    def _enter(self, name: str, at: int | None, label: str) -> _Held:
+        if self._loosen:
+            found = os.stat(name, dir_fd=at, follow_symlinks=False)
+            mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if mine and found.st_mode & _LOOK != _LOOK:
+                return self._open_loosened(name, at, stat.S_IRWXU, keep=True)
+        return _Held(label, os.open(name, _DIRECTORY, dir_fd=at), None)
+
+    def _open_loosened(self, name: str, at: int | None, bits: int, *, keep: bool) -> _Held:
+        pin = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        try:
+            mode = os.fstat(pin).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise OSError(errno.EINVAL, "neither a file nor a folder", name)
+            own = f"/proc/self/fd/{pin}"
+            os.chmod(own, stat.S_IMODE(mode) | bits)
+            try:
+                fd = os.open(own, os.O_RDONLY | os.O_CLOEXEC)
+            finally:
+                if not keep:
+                    os.chmod(own, stat.S_IMODE(mode))
+        finally:
+            os.close(pin)
+        return _Held(name, fd, stat.S_IMODE(mode))
+
+    def _leave(self, keep: int) -> None:
+        while len(self._held) > keep:
+            held = self._held.pop()
+            if held.restore is not None:
+                os.fchmod(held.fd, held.restore)
+            os.close(held.fd)
+
+
+def read_up_to(fd: int, limit: int) -> bytes:
+    pieces, left = [], limit
+    while left > 0 and (piece := os.read(fd, min(left, CHUNK))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def extents(fd: int) -> Iterator[tuple[int, int]]:
+    """Where the data of a file lies, as (start, end); holes are left out. The file position moves."""
+    end, at = os.fstat(fd).st_size, 0
+    while at < end:
+        try:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            if error.errno != errno.EINVAL:
+                raise
+            yield at, end
+            return
+        at = min(os.lseek(fd, start, os.SEEK_HOLE), end)
+        yield start, at
+
+
+def copy_data(source: int, to: int) -> None:
+    """All of one file into a new one: holes stay holes, blocks are shared where the file system can."""
+    os.ftruncate(to, os.fstat(source).st_size)
+    for start, end in extents(source):
+        at = start
+        while at < end:
+            done = _copy_piece(source, to, at, end - at)
+            if done == 0:
+                break
+            at += done
+
+
+def _copy_piece(source: int, to: int, at: int, count: int) -> int:
+    try:
+        return os.copy_file_range(source, to, min(count, 64 * CHUNK), at, at)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EPERM):
+            raise
+    piece = os.pread(source, min(count, CHUNK), at)
+    written = 0
+    while written < len(piece):
+        written += os.pwrite(to, piece[written:], at + written)
+    return written
+
+
+def same_data(one: int, other: int, limit: int) -> bool:
+    """Whether two files hold the same bytes. Holes are not read; past `limit` bytes of data the answer is no."""
+    if os.fstat(one).st_size != os.fstat(other).st_size:
+        return False
+    for first, second in ((one, other), (other, one)):
+        budget = limit
+        for start, end in extents(first):
+            budget -= end - start
+            if budget < 0 or not _same_range(first, second, start, end):
+                return False
+    return True
+
+
+def _same_range(one: int, other: int, start: int, end: int) -> bool:
+    while start < end:
+        count = min(CHUNK, end - start)
+        first, second = os.pread(one, count, start), os.pread(other, count, start)
+        if first != second:
+            return False
+        if not first:
+            return True
+        start += len(first)
+    return True

@@ -1,0 +1,85 @@
+"""Which folders of the host may be given to a bot at all."""
+
+import os
+import pwd
+from pathlib import Path
+
+import platformdirs
+
+from stockade.core.errors import UsageError
+
+_SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot",
+           "/run", "/lost+found", "/System", "/Library")  # fmt: skip
+"""Nothing in these is anybody's project."""
+
+_SHARED = ("/var", "/var/lib", "/var/tmp", "/tmp", "/opt", "/srv", "/mnt", "/media", "/home", "/Users", "/root")
+"""A folder inside them may be given, they themselves not."""
+
+_EXCEPT = ("/dev/shm", "/run/user")
+
+_SECRETS = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local", ".password-store")
+"""Below a home."""
+
+_HINT = "give the folder of one project"
+
+
+def checked_folder(host: str, private: Path) -> Path:
+    """The real path of a folder that may be given to a bot. UsageError otherwise, naming the cause.
+
+    `private` is where layers are kept; neither it nor Stockade's own folders may be inside, nor the folder inside them.
+    """
+    shown = repr(host)
+    if not host or "\0" in host:
+        raise UsageError(f"not a folder: {shown}", _HINT)
+    try:
+        path = Path(host).expanduser().resolve(strict=True)
+    except FileNotFoundError as error:
+        raise UsageError(f"no such folder: {shown}", "check the spelling") from error
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"cannot reach the folder {shown}: {error}", "check the path") from error
+    if not path.is_dir():
+        raise UsageError(f"not a folder: {shown}", "give the folder that the file is in")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"the folder {shown} cannot be read by you", "change its permissions or give another")
+    if why := _forbidden(path, private):
+        raise UsageError(f"the folder {shown} is not given to bots: {why}", _HINT)
+    return path
+
+
+def _forbidden(path: Path, private: Path) -> str | None:
+    if path == Path("/"):
+        return "it is the whole machine"
+    for home in _homes():
+        if home == path or path in home.parents:
+            return f"it is or holds the home {home}"
+        for secret in _SECRETS:
+            if path == home / secret or (secret not in (".config", ".local") and home / secret in path.parents):
+                return "it holds keys and settings"
+    if str(path) in _SHARED:
+        return "everybody's files are in it"
+    inside_system = [system for system in _SYSTEM if path == Path(system) or Path(system) in path.parents]
+    if inside_system and not any(Path(allowed) in path.parents for allowed in _EXCEPT):
+        return f"{inside_system[0]} belongs to the system"
+    for own in _own(private):
+        if own == path or own in path.parents or path in own.parents:
+            return f"Stockade keeps its own files in {own}"
+    return None
+
+
+def _homes() -> set[Path]:
+    """Homes of people: of you, of root, of ordinary accounts. Service accounts name folders that are no homes."""
+    people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_uid == 0 or 1000 <= entry.pw_uid < 65534}
+    people.add(Path.home())
+    return {Path(os.path.realpath(home)) for home in people} - {Path("/")}
+
+
+def _own(private: Path) -> set[Path]:
+    name = "stockade"
+    folders = (
+        platformdirs.user_state_path(name),
+        platformdirs.user_config_path(name),
+        platformdirs.user_data_path(name),
+        platformdirs.user_cache_path(name),
+        private,
+    )
+    return {Path(os.path.realpath(folder)) for folder in folders}

@@ -1,0 +1,151 @@
+"""What is kept beside a layer: whose it is, when it began, how the original looked, what was applied since."""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from stockade.core.changes import EntryKind, FolderLayer
+from stockade.core.data import Data
+from stockade.core.errors import SandboxFailed, UsageError
+from stockade.sandboxes.folders.hostile import Node, Tree, spell, unspell
+
+LAYER_FILE = "layer.json"
+MANIFEST_FILE = "manifest"
+APPLIED_FILE = "applied"
+
+
+class LayerRecord(Data):
+    """`device` and `inode` name the host folder; `started_ns` is the file system's clock when the layer was made."""
+
+    version: int = 1
+    host: str
+    device: int
+    inode: int
+    started_ns: int
+    skipped: tuple[str, ...] = ()
+
+
+class Seen(Data):
+    """How an entry of the host looked. `copy_inode` and `copy_ctime_ns` are those of its copy, right after copying."""
+
+    path: str
+    kind: EntryKind
+    size: int = 0
+    mtime_ns: int = 0
+    mode: int = 0
+    target: str | None = None
+    copy_inode: int = 0
+    copy_ctime_ns: int = 0
+
+    @classmethod
+    def of(cls, path: str, node: Node) -> "Seen":
+        when = 0 if node.kind == "directory" else node.stat.st_mtime_ns
+        target = None if node.target is None else spell(node.target)
+        return cls(path=spell(path), kind=node.kind, size=node.size, mtime_ns=when, mode=node.mode, target=target)
+
+    def is_still(self, node: Node | None) -> bool:
+        """Whether the host's entry looks as it did."""
+        if node is None:
+            return False
+        return Seen.of(unspell(self.path), node) == self.model_copy(update={"copy_inode": 0, "copy_ctime_ns": 0})
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """All of it or the old file; on disk when this returns."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(path)
+
+
+def write_seen(path: Path, entries: Iterable[Seen]) -> None:
+    write_file(path, b"".join(entry.model_dump_json(exclude_defaults=True).encode() + b"\n" for entry in entries))
+
+
+def read_seen(path: Path) -> dict[str, Seen]:
+    """By path as the file system spells it. SandboxFailed when the record is damaged."""
+    if not path.exists():
+        return {}
+    try:
+        entries = [Seen.model_validate_json(line) for line in path.read_bytes().split(b"\n") if line]
+    except ValidationError as error:
+        raise SandboxFailed(f"the record {path} is damaged", "discard the layer and run again") from error
+    return {unspell(entry.path): entry for entry in entries}
+
+
+@dataclass
+class OpenLayer:
+    """A layer and its host folder, opened and checked. `written` is what the bot left: the upper layer or the copy."""
+
+    layer: FolderLayer
+    base: Path
+    record: LayerRecord
+    host: Tree
+    written: Tree
+    mounts: frozenset[str]
+    applied: dict[str, Seen] = field(default_factory=dict)
+
+    @property
+    def is_copy(self) -> bool:
+        return self.layer.strategy == "copy"
+
+    def manifest(self) -> dict[str, Seen]:
+        return read_seen(self.base / MANIFEST_FILE)
+
+
+def read_record(layer: FolderLayer) -> tuple[Path, LayerRecord]:
+    """Where a layer is and what is recorded of it. UsageError when it is gone or not that folder's."""
+    if layer.layer is None:
+        raise UsageError(f"{layer.host} was written to directly: there is no layer of it")
+    base = Path(layer.layer)
+    try:
+        record = LayerRecord.model_validate_json((base / LAYER_FILE).read_bytes())
+    except FileNotFoundError as error:
+        raise UsageError(f"the layer of {layer.host} is gone: no {base / LAYER_FILE}", "it was discarded") from error
+    except ValidationError as error:
+        raise SandboxFailed(f"{base / LAYER_FILE} is damaged", "remove the folder by hand") from error
+    if record.host != spell(layer.host):
+        raise UsageError(f"{base} is not a layer of {layer.host} but of {record.host}")
+    return base, record
+
+
+@contextmanager
+def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLayer]:
+    """The layer, locked against being applied by two at a time, and its host folder. UsageError when either is gone."""
+    base, record = read_record(layer)
+    with ExitStack() as stack:
+        lock = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, lock)
+        try:
+            fcntl.flock(lock, (fcntl.LOCK_EX if writing else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"the layer of {layer.host} is being applied", "wait until that is done") from error
+        try:
+            host = stack.enter_context(Tree(Path(layer.host)))
+        except OSError as error:
+            raise UsageError(f"cannot open the folder {layer.host}: {error.strerror}") from error
+        now = os.fstat(host.root_fd)
+        if (now.st_dev, now.st_ino) != (record.device, record.inode):
+            raise UsageError(f"{layer.host} is another folder than the one the run began with", "move it back")
+        written = stack.enter_context(Tree(base / ("copy" if layer.strategy == "copy" else "upper"), loosen=True))
+        applied = read_seen(base / APPLIED_FILE)
+        yield OpenLayer(layer, base, record, host, written, mounts_below(Path(layer.host)), applied)
+
+
+def mounts_below(folder: Path) -> frozenset[str]:
+    """Relative paths below `folder` where something else is mounted. Empty where the system does not say."""
+    table = Path("/proc/self/mountinfo")
+    if not table.exists():
+        return frozenset()
+    inside = os.fsencode(folder).rstrip(b"/") + b"/"
+    points = (line.split(b" ")[4] for line in table.read_bytes().splitlines() if line.count(b" ") > 4)
+    decoded = (p.replace(b"\\040", b" ").replace(b"\\011", b"\t").replace(b"\\012", b"\n").replace(b"\\134", b"\\")
+               for p in points)  # fmt: skip
+    return frozenset(os.fsdecode(p[len(inside) :]) for p in decoded if p.startswith(inside))
