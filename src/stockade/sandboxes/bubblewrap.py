@@ -1,7 +1,7 @@
 """The default sandbox: bubblewrap, without a daemon and without root.
 
 The chain is launcher (mounts, ids) -> bubblewrap (namespaces, view, filter) -> agent (pid 1 inside, driven over an
-inherited stream). facts.py says which bubblewrap is used and why; staging.py is the function from policy to command line.
+inherited stream). facts.py says which bubblewrap is used and why; staging.py goes from policy to command line.
 Started by root, everything from bubblewrap on runs under a uid of its own that owns nothing on the host.
 """
 
@@ -51,7 +51,7 @@ def refuse_unenforceable(policy: Policy) -> None:
 
 
 def sandbox_uid(layers: Sequence[FolderLayer]) -> int:
-    """The kernel's uid for a run: our own for an ordinary user; for root the one the layers were given to, or a new one.
+    """The kernel's uid for a run: our own for an ordinary user; for root that of the layers, or a new one.
 
     SandboxFailed when layers belong to different ones.
     """

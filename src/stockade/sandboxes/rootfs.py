@@ -1,6 +1,6 @@
 """What a sandbox sees beside the folders: a read-only system, a synthetic /etc, private scratch, a masked /proc.
 
-Pure functions to arguments of bubblewrap. Everything writable here lies in one tmpfs of the launcher's, so that its size
+Pure functions to arguments of bubblewrap. Everything writable here lies in one tmpfs of the launcher's, whose size
 bounds /tmp, /var/tmp, /run, /dev/shm and the home together.
 """
 
@@ -28,7 +28,14 @@ ETC_FILES = {
 }
 """Synthetic: the host's tell who uses it, and where it is."""
 
-SCRATCH = {"tmp": "/tmp", "home": HOME, "var-tmp": "/var/tmp", "run": "/run", "shm": "/dev/shm", "workspace": "/workspace"}
+SCRATCH = {
+    "tmp": "/tmp",
+    "home": HOME,
+    "var-tmp": "/var/tmp",
+    "run": "/run",
+    "shm": "/dev/shm",
+    "workspace": "/workspace",
+}
 """Directories of the scratch tmpfs and where they are seen; the last only when no folder is mounted there."""
 
 _RESERVED = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/boot")

@@ -1,8 +1,9 @@
 """The system call filter of every sandbox, assembled here: no library is needed, and the program can be read back.
 
-Default allow. What is refused was found open in attacks (notes on sandboxes): mounting, namespaces, tracing, keys, kernel
-interfaces with a history of holes, devices, set-id files, raw and foreign sockets, typing into a terminal. The error is
-EPERM, or ENOSYS where programs fall back to an older call by themselves. A call of another architecture ends the process.
+Default allow. What is refused was found open in attacks (notes on sandboxes): mounting, namespaces, tracing, keys,
+kernel interfaces with a history of holes, devices, set-id files, raw and foreign sockets, typing into a terminal. The
+error is EPERM, or ENOSYS where programs fall back to an older call by themselves. A call of another architecture ends
+the process.
 
 Formats: linux/filter.h and linux/seccomp.h; see seccomp(2).
 """

@@ -1,10 +1,11 @@
 """From policy, layers and facts to the launcher's operations and bubblewrap's arguments. Pure functions.
 
-Everything is gathered in a tmpfs of a private mount namespace (`stage`), where bubblewrap, already without rights, finds it:
+Everything is gathered in a tmpfs of a private mount namespace, the stage, where bubblewrap, already without rights,
+finds it:
 
     STAGE/folder-N   layer N, as the sandbox shall see it      STAGE/scratch   the tmpfs behind /tmp, /run, the home ...
     STAGE/copy-N     copy N                                    STAGE/etc       synthetic files
-    STAGE/root       the root file system, when one is given   STAGE/package   the packaged bubblewrap, when that is used
+    STAGE/root       the root file system, when one is given   STAGE/package   the packaged bubblewrap, when used
 """
 
 from collections.abc import Sequence
@@ -86,7 +87,17 @@ def bubblewrap_argv(policy: Policy, layers: Sequence[FolderLayer], host: HostFac
         args += [flag, f"{host.stage}/folder-{number}", paths[number]]
     for number in range(len(policy.copies)):
         args += ["--bind", f"{host.stage}/copy-{number}", paths[len(layers) + number]]
-    return [*args, "--chdir", policy.workdir, "--remount-ro", "/", "--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD)]
+    return [
+        *args,
+        "--chdir",
+        policy.workdir,
+        "--remount-ro",
+        "/",
+        "--seccomp",
+        str(SECCOMP_FD),
+        "--info-fd",
+        str(INFO_FD),
+    ]
 
 
 def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer], launch: Launch) -> dict[int, str]:
@@ -119,7 +130,9 @@ def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer]
 
 def overlay_options(stage: str, number: int, host: HostFacts) -> str:
     """mount(8) options; a user namespace keeps the overlay's marks in `user.overlay.*`."""
-    options = f"lowerdir={stage}/lower-{number},upperdir={stage}/layer-{number}/upper,workdir={stage}/layer-{number}/work"
+    options = (
+        f"lowerdir={stage}/lower-{number},upperdir={stage}/layer-{number}/upper,workdir={stage}/layer-{number}/work"
+    )
     return options if host.root else f"{options},userxattr"
 
 

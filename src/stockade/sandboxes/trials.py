@@ -1,4 +1,4 @@
-"""Whether overlays and idmapped mounts work for a folder here: found out by doing it, in a namespace thrown away at once.
+"""Whether overlays and idmapped mounts work for a folder here: found out by doing it, in a throwaway namespace.
 
 Kernel versions and file system types do not tell: containers, security modules and mount options decide as well.
 """
@@ -77,7 +77,7 @@ def _remembered(what: str, path: Path, base: Path, attempt: Callable[[], str | N
 
 
 def overlay_check(base: Path) -> Callable[[Path], str | None]:
-    """`can_overlay`: why no overlay can be had over a folder with its upper layer somewhere in `base`; None when it can.
+    """`can_overlay`: why no overlay can be had over a folder with its upper layer in `base`; None when it can.
 
     Remembered for each file system and owner while the process lives.
     """

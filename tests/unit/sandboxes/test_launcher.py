@@ -1,0 +1,91 @@
+"""The launcher: its bytes, its refusals, its maps."""
+
+import hashlib
+import itertools
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stockade.core.errors import SandboxFailed
+from stockade.sandboxes.launcher import launch
+from stockade.sandboxes.trials import run_operations
+
+FOLDER = Path(launch.__file__).parent
+
+
+def test_binary_is_what_the_source_builds(tmp_path: Path) -> None:
+    assert shutil.which("musl-gcc"), "musl-gcc is needed: apt-get install musl-tools"
+    built = tmp_path / "launch"
+    subprocess.run(["sh", FOLDER / "build.sh", built], check=True)
+    digest = hashlib.sha256(built.read_bytes()).hexdigest()
+    expected = launch.LAUNCHER_SHA256[platform.machine()]
+    assert digest == expected, f"run {FOLDER}/build.sh and put {digest} into launch.py"
+
+
+def test_a_changed_binary_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(launch.LAUNCHER_SHA256, platform.machine(), "0" * 64)
+    with pytest.raises(SandboxFailed, match="not the one that was shipped"):
+        launch.launcher_memfd()
+
+
+def test_unknown_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(launch.LAUNCHER_SHA256, platform.machine())
+    with pytest.raises(SandboxFailed, match="no sandbox launcher is shipped"):
+        launch.launcher_memfd()
+
+
+def test_memfd_is_sealed() -> None:
+    fd = launch.sealed_memfd("x", b"abc")
+    try:
+        with pytest.raises(PermissionError):
+            os.write(fd, b"d")
+        assert os.read(fd, 10) == b"abc"
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("operations", "complaint"),
+    [
+        (["nonsense"], "operation nonsense: Function not implemented"),
+        (["tree", "0"], "tree argument missing: Invalid argument"),
+        (["tree", "99", "/"], "slot 99: Invalid argument"),
+        (["tree", "x1", "/"], "number x1: Invalid argument"),
+        (["tree", "0", "/does/not/exist"], "tree /does/not/exist: No such file or directory"),
+        (["parent", "1"], "parent 1: No such process"),
+        (["try", "/proc"], "try /proc/"),
+        (["cgroup", "/nowhere"], "cgroup /nowhere/cgroup.procs: No such file or directory"),
+        (["attributes", "5", "1"], "attributes 5: "),
+    ],
+)
+def test_failures_are_one_line(operations: list[str], complaint: str) -> None:
+    if operations[0] == "attributes":
+        operations = ["mountns", *operations]
+    assert (run_operations(operations) or "").startswith(complaint)
+
+
+def test_nothing_to_do_is_fine() -> None:
+    assert run_operations([]) is None
+    assert run_operations(["parent", str(os.getpid())]) is None
+
+
+@given(st.integers(0, 2**31), st.integers(0, 2**31))
+def test_identity_but_one(on_disk: int, shown: int) -> None:
+    spans = [tuple(map(int, line.split())) for line in launch.identity_but(on_disk, shown).splitlines()]
+
+    def image(value: int) -> int | None:
+        found = [start + value - first for first, start, length in spans if first <= value < first + length]
+        assert len(found) < 2
+        return found[0] if found else None
+
+    assert image(on_disk) == shown
+    for other in {0, 1, on_disk - 1, on_disk + 1, shown - 1, shown + 1, 65534, 2**32 - 2} - {on_disk, shown, -1}:
+        assert image(other) == other
+    images = sorted((start, start + length) for _, start, length in spans)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(images))

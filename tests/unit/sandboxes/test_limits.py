@@ -1,0 +1,91 @@
+"""Control groups: found in fake hierarchies of both versions, made and removed in the real one."""
+
+import os
+from pathlib import Path
+
+import anyio
+
+from stockade.core.policy import Limits
+from stockade.sandboxes.limits import Groups, Place, guarantees, make_groups, places, remove_groups, settings, sweep
+
+
+def fake_proc(base: Path, cgroup: str, mountinfo: str) -> Path:
+    (base / "self").mkdir(parents=True)
+    (base / "self/cgroup").write_text(cgroup)
+    (base / "self/mountinfo").write_text(mountinfo)
+    return base
+
+
+def test_v1_group_is_made_below_our_own(tmp_path: Path) -> None:
+    (tmp_path / "memory/mine").mkdir(parents=True)
+    (tmp_path / "pids").mkdir()
+    proc = fake_proc(
+        tmp_path / "proc",
+        "4:memory:/mine\n8:pids:/\n0::/\n",
+        f"30 24 0:26 / {tmp_path}/memory rw - cgroup cgroup rw,memory\n"
+        f"31 24 0:27 / {tmp_path}/pids rw - cgroup c rw,pids\n",
+    )
+    assert places(proc) == [
+        Place(tmp_path / "memory/mine", ("memory",), 1),
+        Place(tmp_path / "pids", ("pids",), 1),
+    ]
+
+
+def test_v2_group_is_made_beside_our_own(tmp_path: Path) -> None:
+    (tmp_path / "user/run").mkdir(parents=True)
+    (tmp_path / "user/cgroup.subtree_control").write_text("cpu memory pids\n")
+    (tmp_path / "user/cgroup.procs").write_text("")
+    proc = fake_proc(
+        tmp_path / "proc", "0::/user/run\n", f"30 24 0:26 / {tmp_path} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+    )
+    assert places(proc) == [Place(tmp_path / "user", ("memory", "pids"), 2)]
+
+
+def test_v2_without_handed_down_controllers_is_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "user/run").mkdir(parents=True)
+    (tmp_path / "user/cgroup.subtree_control").write_text("\n")
+    proc = fake_proc(tmp_path / "proc", "0::/user/run\n", f"30 24 0:26 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
+    assert places(proc) == []
+
+
+def test_bind_mounted_hierarchy_of_a_container(tmp_path: Path) -> None:
+    proc = fake_proc(
+        tmp_path / "proc", "4:memory:/docker/abc\n", f"30 24 0:26 /docker/abc {tmp_path} rw - cgroup cgroup rw,memory\n"
+    )
+    assert places(proc) == [Place(tmp_path, ("memory",), 1)]
+
+
+def test_settings_of_both_versions() -> None:
+    limits = Limits(memory_bytes=1000, processes=7)
+    assert settings(Place(Path("/x"), ("memory",), 1), limits)[0] == ("memory.limit_in_bytes", "1000")
+    assert settings(Place(Path("/x"), ("memory", "pids"), 2), limits) == [
+        ("memory.max", "1000"), ("?memory.swap.max", "0"), ("?memory.oom.group", "0"), ("pids.max", "7"),
+    ]  # fmt: skip
+    assert settings(Place(Path("/x"), ("memory", "pids"), 2), Limits(memory_bytes=0, processes=0)) == []
+
+
+def test_groups_are_made_and_removed(tmp_path: Path) -> None:
+    groups = make_groups(Limits(memory_bytes=1 << 26, processes=9), [Place(tmp_path, ("pids",), 2)])
+    (folder,) = groups.folders
+    assert (folder / "pids.max").read_text() == "9"
+    (folder / "pids.max").unlink()  # a real hierarchy's files need no removing
+    assert anyio.run(remove_groups, groups) == []
+    assert not folder.exists()
+
+
+def test_a_refusing_place_is_left_out(tmp_path: Path) -> None:
+    groups = make_groups(Limits(), [Place(tmp_path / "missing", ("memory",), 1)])
+    assert groups == Groups((), frozenset())
+
+
+def test_only_stale_groups_are_swept(tmp_path: Path) -> None:
+    for name in (f"stockade-{os.getpid()}-77-abcd", "stockade-999999-5-abcd", "stockade-1-notours", "other"):
+        (tmp_path / name).mkdir()
+    removed = sweep([Place(tmp_path, ("pids",), 1)], started=lambda pid: 77 if pid == os.getpid() else None)
+    assert [path.name for path in removed] == ["stockade-999999-5-abcd"]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_guarantees_say_what_is_not_a_total() -> None:
+    assert "not as a total" in guarantees(Limits(), frozenset(), 5)[0]
+    assert "in total" in guarantees(Limits(), frozenset({"memory"}), 5)[0]

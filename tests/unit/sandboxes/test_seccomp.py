@@ -1,0 +1,164 @@
+"""The filter, run by an interpreter of its own, against the kernel's headers and live."""
+
+import errno
+import platform
+import re
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stockade.core.errors import PolicyNotEnforceable
+from stockade.sandboxes import seccomp
+from stockade.sandboxes.launcher.launch import sealed_memfd
+from stockade.sandboxes.seccomp import ALLOW, ARCHITECTURES, KILL_PROCESS, Architecture, Instruction, assemble
+
+X86, ARM = ARCHITECTURES["x86_64"], ARCHITECTURES["aarch64"]
+EPERM, ENOSYS = 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
+
+
+def interpret(program: Sequence[Instruction], nr: int, arch: int, args: Sequence[int] = ()) -> int:
+    """Classic BPF over a struct seccomp_data, as far as the filter uses it; the value it returns."""
+    data = struct.pack("=IIQ6Q", nr, arch, 0, *args, *[0] * (6 - len(args)))
+    accumulator, at = 0, 0
+    while True:
+        code, yes, no, operand = program[at]
+        at += 1
+        if code == seccomp.LD_WORD:
+            (accumulator,) = struct.unpack_from("=I", data, operand)
+        elif code == seccomp.ALU_AND:
+            accumulator &= operand
+        elif code == seccomp.RET:
+            return operand
+        else:
+            test = {
+                seccomp.JMP_EQUAL: accumulator == operand,
+                seccomp.JMP_GREATER_EQUAL: accumulator >= operand,
+                seccomp.JMP_SET: bool(accumulator & operand),
+            }[code]
+            at += yes if test else no
+
+
+def verdict(architecture: Architecture, name: str, *args: int) -> int:
+    table = {**seccomp.REFUSED, **seccomp.MISSING, **seccomp._CHECKED}
+    number = table[name][architecture.column]
+    assert number is not None
+    return interpret(assemble(architecture), number, architecture.audit, args)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=lambda found: found.name)
+def test_every_listed_call_is_refused(architecture: Architecture) -> None:
+    for table, answer in ((seccomp.REFUSED, EPERM), (seccomp.MISSING, ENOSYS)):
+        for name, numbers in table.items():
+            if numbers[architecture.column] is not None:
+                assert verdict(architecture, name) == answer, name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=lambda found: found.name)
+def test_program_is_well_formed(architecture: Architecture) -> None:
+    program = assemble(architecture)
+    assert len(program) < 4096
+    for at, (code, yes, no, _) in enumerate(program):
+        assert 0 <= yes < 256
+        assert 0 <= no < 256
+        assert code == seccomp.RET or at + 1 + max(yes, no) < len(program)
+    assert program[-1] == (seccomp.RET, 0, 0, ALLOW)
+
+
+def test_numbers_agree_with_the_kernel_headers() -> None:
+    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").read_text()
+    known = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)", header)}
+    table = {**seccomp.REFUSED, **seccomp.MISSING, **seccomp._CHECKED}
+    newer = {"statmount", "listmount", "open_tree_attr", "fchmodat2"}
+    assert {name for name in table if name not in known} <= newer
+    assert {name: numbers[0] for name, numbers in table.items() if name in known} == {
+        name: known[name] for name in table if name in known
+    }
+
+
+def test_numbers_of_aarch64_agree_with_the_generic_table() -> None:
+    header = Path("/usr/include/asm-generic/unistd.h").read_text()
+    known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)", header)}
+    table = {**seccomp.REFUSED, **seccomp.MISSING, **seccomp._CHECKED}
+    for name, numbers in table.items():
+        if name in known:
+            assert numbers[1] == known[name], name
+
+
+def test_other_architectures_and_x32_end_the_process() -> None:
+    assert interpret(assemble(X86), 1, 0x40000003) == KILL_PROCESS
+    assert interpret(assemble(X86), 0x40000000 | 1, X86.audit) == KILL_PROCESS
+    assert interpret(assemble(ARM), 1, X86.audit) == KILL_PROCESS
+
+
+def test_ordinary_calls_pass() -> None:
+    for number in (0, 1, 3, 9, 59, 60, 231, 257, 319, 334, 436):
+        assert interpret(assemble(X86), number, X86.audit) == ALLOW
+
+
+@pytest.mark.parametrize("flag", [0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000])
+def test_new_namespaces(flag: int) -> None:
+    assert verdict(X86, "clone", flag | 17) == EPERM
+    assert verdict(X86, "unshare", flag) == EPERM
+    assert verdict(ARM, "clone", flag) == EPERM
+
+
+def test_threads_forks_and_harmless_unshare_pass() -> None:
+    assert verdict(X86, "clone", 0x3D0F00) == ALLOW
+    assert verdict(X86, "clone", 17) == ALLOW
+    assert verdict(X86, "unshare", 0x400) == ALLOW
+    assert verdict(X86, "unshare", 0x80) == EPERM
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "protocol", "allowed"),
+    [
+        (1, 1, 0, True), (2, 1, 6, True), (2, 0x80802, 17, True), (10, 1, 0, True), (16, 3, 0, True), (16, 2, 0, True),
+        (16, 3, 9, False), (2, 3, 1, False), (2, 0x80003, 1, False), (10, 3, 58, False), (2, 10, 0, False),
+        (17, 3, 0, False), (38, 5, 0, False), (40, 1, 0, False), (44, 3, 0, False), (0, 1, 0, False),
+    ],
+)  # fmt: skip
+def test_sockets(family: int, kind: int, protocol: int, allowed: bool) -> None:
+    assert (verdict(X86, "socket", family, kind, protocol) == ALLOW) is allowed
+
+
+def test_terminal_injection_is_seen_whatever_the_high_half_says() -> None:
+    for high in (0, 1 << 32, 0xFFFFFFFF << 32):
+        assert verdict(X86, "ioctl", 0, high | 0x5412) == EPERM
+        assert verdict(X86, "ioctl", 0, high | 0x541C) == EPERM
+    assert verdict(X86, "ioctl", 0, 0x5413) == ALLOW
+
+
+def test_set_id_modes() -> None:
+    for mode, expected in ((0o755, ALLOW), (0o1777, ALLOW), (0o4755, EPERM), (0o2755, EPERM)):
+        assert verdict(X86, "chmod", 0, mode) == expected
+        assert verdict(X86, "fchmodat", 0, 0, mode) == expected
+        assert verdict(X86, "creat", 0, mode) == expected
+        assert verdict(X86, "openat", 0, 0, 0o101, mode) == expected
+        assert verdict(X86, "openat", 0, 0, 0, mode) == ALLOW  # no O_CREAT: `mode` is not an argument
+        assert verdict(X86, "open", 0, 0x410001, mode) == expected
+
+
+def test_devices_and_fifos() -> None:
+    assert verdict(X86, "mknod", 0, 0o020666) == EPERM
+    assert verdict(X86, "mknodat", 0, 0, 0o060666) == EPERM
+    assert verdict(X86, "mknodat", 0, 0, 0o010666) == ALLOW
+    assert verdict(X86, "mknod", 0, 0o100644) == ALLOW
+
+
+def test_unknown_architecture_is_refused() -> None:
+    with pytest.raises(PolicyNotEnforceable, match="riscv64"):
+        seccomp.filter_bytes("riscv64")
+
+
+def test_kernel_takes_the_filter() -> None:
+    fd = sealed_memfd("seccomp", seccomp.filter_bytes())
+    command = ["bwrap", "--ro-bind", "/", "/", "--seccomp", str(fd), "--", "unshare", "-U", "true"]
+    without = [part for part in command if part not in ("--seccomp", str(fd))]
+    assert subprocess.run(without, capture_output=True, check=False).returncode == 0
+    done = subprocess.run(command, pass_fds=[fd], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "Operation not permitted" in done.stderr
+    assert platform.machine() in ARCHITECTURES
