@@ -201,5 +201,6 @@ class Writer:
             os.sync()
             return
         for folder in sorted(folders):
-            if not folder or self._host.node(folder) is not None:
+            node = self._host.node(folder) if folder else None
+            if not folder or (node is not None and node.kind == "directory"):
                 os.fsync(self._host.folder(folder))
