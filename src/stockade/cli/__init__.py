@@ -1,0 +1,66 @@
+"""The command line. Commands are imported when they are called, so that `stockade --help` stays quick."""
+
+import importlib
+import io
+import sys
+from collections.abc import Sequence
+
+import click
+
+from stockade import __version__
+from stockade.cli import failures
+
+COMMANDS = {
+    "run": ("run", "Run a bot on a task."),
+    "runs": ("runs", "Runs on record: list, show, diff, apply, discard."),
+    "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
+    "doctor": ("doctor", "What this machine can enforce, tried live."),
+    "model": ("model", "Models: what is here and what can be fetched."),
+    "bots": ("bots", "The bots that exist, with their permissions."),
+}
+"""Name -> (module of this package, what it is for). A test holds the second against the command itself."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules with a `command`, imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found = importlib.import_module(f"stockade.cli.{COMMANDS[cmd_name][0]}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="stockade", message="%(prog)s %(version)s")
+def stockade() -> None:
+    """Runs LLM agents where they can do no harm.
+
+    \b
+    stockade run "Count the lines of data.csv into count.txt" --folder ./demo
+    """
+
+
+def call(arguments: Sequence[str]) -> int:
+    """One call of the command line; its exit status. Nothing but SystemExit of the interpreter gets out of here."""
+    return failures.guarded(lambda: _status(stockade.main(list(arguments), "stockade", standalone_mode=False)))
+
+
+def _status(result: object) -> int:
+    return result if isinstance(result, int) else 0
+
+
+def main() -> None:
+    """The `stockade` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(call(sys.argv[1:]))

@@ -1,0 +1,53 @@
+"""Whether the process of a run is still there: it holds a lock in the run's folder, which the kernel lets go of."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+from stockade.assemble import run_dir
+from stockade.core.errors import StoreFailed
+
+_LOCK = "lock"
+
+
+@contextlib.contextmanager
+def held(run_id: str) -> Iterator[None]:
+    """Inside, `is_alive(run_id)`. What is left of the run's folder goes when it is empty."""
+    folder = run_dir(run_id)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StoreFailed(f"the run's folder {folder} cannot be made: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        (folder / _LOCK).unlink(missing_ok=True)
+        os.close(descriptor)
+        tidy(run_id)
+
+
+def is_alive(run_id: str) -> bool:
+    """True while the run is under way on this machine."""
+    try:
+        descriptor = os.open(run_dir(run_id) / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def tidy(run_id: str) -> None:
+    """Remove the run's folder when nothing but a dead lock is in it."""
+    folder = run_dir(run_id)
+    with contextlib.suppress(OSError):
+        if not is_alive(run_id) and os.listdir(folder) == [_LOCK]:
+            (folder / _LOCK).unlink()
+        folder.rmdir()

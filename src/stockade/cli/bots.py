@@ -1,0 +1,26 @@
+"""`stockade bots`: the bots that exist."""
+
+import json
+from typing import Any
+
+import click
+from rich.text import Text
+
+from stockade import assemble
+from stockade.cli import flags
+from stockade.cli.console import results
+from stockade.settings import load
+
+
+@click.command("bots", short_help="The bots that exist, with their permissions.")
+@flags.offered(flags.JSON)
+def command(**values: Any) -> int:
+    """The bots that exist, with what they may do to a folder and which tools they have."""
+    front = load(flags.given(values)).front
+    for spec in assemble.list_bots():
+        if front.json_lines:
+            print(json.dumps(spec.model_dump()))
+            continue
+        about = f"  {spec.summary}\n  folder: {spec.folder_mode}; tools: {', '.join(spec.tools)}"
+        results(plain=front.plain).print(Text.assemble((spec.name, "bold"), "\n", about), soft_wrap=True)
+    return 0

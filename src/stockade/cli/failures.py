@@ -1,0 +1,116 @@
+"""Every way a command can fail, in one line and an exit status. No traceback reaches a person."""
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from stockade.cli.safe import one_line
+from stockade.core.errors import StockadeError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+BUG = 4
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """What `work` returns, or the status of how it failed, said on stderr."""
+    try:
+        status = work()
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.Abort:
+        say("interrupted")
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _usage(error)
+    except BrokenPipeError:
+        return _broken_pipe()
+    except BaseException as error:  # noqa: BLE001 (the outermost edge: whatever it is, a person gets one line)
+        return report(error)
+
+
+def report(error: BaseException) -> int:
+    """An error in one line, its hint in another; what is not ours is a bug and leaves its trace in a file."""
+    known = expected(error)
+    if known is not None:
+        say(known.message, known.hint)
+        return known.exit_status
+    if isinstance(error, SystemExit):
+        raise error
+    if isinstance(sole(error), BrokenPipeError):
+        return _broken_pipe()
+    if isinstance(sole(error), KeyboardInterrupt):
+        say("interrupted")
+        return INTERRUPTED
+    cause = sole(error)
+    say(f"this is a bug in Stockade: {type(cause).__name__}: {one_line(str(cause), 300)}; {_leave_trace(error)}")
+    return BUG
+
+
+def say(message: str, hint: str | None = None) -> None:
+    """One line on stderr, and the way out in a second."""
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(f"stockade: {one_line(message)}", err=True)
+        if hint:
+            click.echo(f"hint: {one_line(hint)}", err=True)
+
+
+def sole(error: BaseException) -> BaseException:
+    """The one error inside groups that task groups put around it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def expected(error: BaseException) -> StockadeError | None:
+    """The StockadeError that this is, or the first one in a group."""
+    if isinstance(error, StockadeError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := expected(inner)) is not None), None)
+    return None
+
+
+def _usage(error: click.ClickException) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    context = getattr(error, "ctx", None)
+    say(error.format_message(), f"{context.command_path} --help" if isinstance(context, click.Context) else None)
+    return 2
+
+
+def _broken_pipe() -> int:
+    """Whoever read our output has gone. Python would complain once more while closing stdout."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    return BROKEN_PIPE
+
+
+def _leave_trace(error: BaseException) -> str:
+    import platformdirs
+
+    text = "".join(traceback.format_exception(error))
+    name = time.strftime("bug-%Y%m%d-%H%M%S.txt", time.gmtime())
+    for folder in (Path(platformdirs.user_state_dir("stockade", appauthor=False)), Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with (folder / name).open("w", errors="backslashreplace") as file:
+                file.write(text)
+        except OSError:
+            continue
+        return f"the trace is in {folder / name}"
+    return "the trace could not be written anywhere"

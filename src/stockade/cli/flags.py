@@ -1,0 +1,75 @@
+"""The flags that commands share. Their names are those of the TOML keys; what was not given is None."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+Command = Callable[..., Any]
+
+
+def _flag(*names: str, **how: Any) -> Callable[[Command], Command]:
+    return click.option(*names, default=None, **how)
+
+
+BOT = (
+    _flag("--bot", metavar="NAME", help="Which bot: writing or reading (see stockade bots)."),
+    _flag("--model", metavar="PROVIDER/NAME", help="Which model; auto picks one and says why."),
+    _flag("--answers", metavar="auto|json", help="How the model spells its answers."),
+    _flag("--max-turns", type=int, metavar="N", help="Turns of the model; 0 is unlimited."),
+    _flag("--timeout", type=float, metavar="S", help="Seconds for the whole run; 0 is unlimited."),
+    _flag("--max-tokens", type=int, metavar="N", help="Tokens of prompts and answers together."),
+    _flag("--max-cost", type=float, metavar="USD", help="What the run may cost."),
+    _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
+    _flag("--seed", type=int, metavar="N", help="Seed of the sampling."),
+    _flag("--temperature", type=float, metavar="T", help="Temperature of the sampling."),
+    _flag("--ctx-size", type=int, metavar="N", help="Context window of an embedded model, in tokens."),
+    _flag("--threads", type=int, metavar="N", help="Threads of an embedded model."),
+    _flag("--gpu-layers", type=int, metavar="N", help="Layers of an embedded model on the GPU."),
+)
+SANDBOX = (
+    _flag(
+        "--folder",
+        multiple=True,
+        metavar="PATH[:MODE]",
+        help="A folder to work in; MODE is ro, overlay (changes are reviewed) or rw. The first one is /workspace.",
+    ),
+    _flag("--copy", multiple=True, metavar="PATH[:DEST]", help="A file or folder copied in."),
+    _flag("--sandbox", metavar="auto|bubblewrap", help="What seals it off."),
+    _flag("--image", metavar="ROOTFS", help="A root file system in place of the host's /usr."),
+    _flag("--net", metavar="none", help="Network; none by default."),
+    _flag("--command-timeout", type=float, metavar="S", help="Seconds for one command; 0 is unlimited."),
+    _flag("--memory", metavar="SIZE", help="Memory of the sandbox, as 512M or 2G."),
+    _flag("--processes", type=int, metavar="N", help="Processes in the sandbox."),
+    _flag("--disk", metavar="SIZE", help="Bytes that may be written."),
+    _flag("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the sandbox; no other is passed on."),
+)
+CHANGES = (
+    _flag("--apply", is_flag=True, help="Apply the changes to the folder at the end, without asking."),
+    _flag("--discard", is_flag=True, help="Throw the changes away at the end."),
+    _flag("--no-input", is_flag=True, help="Never ask; changes are kept for later."),
+)
+JSON = (_flag("--json", is_flag=True, help="JSON on stdout."),)
+SHOWN = (
+    *JSON,
+    _flag("--quiet", is_flag=True, help="The answer only."),
+    _flag("--plain", is_flag=True, help="No colours, no spinner."),
+)
+STORE = (_flag("--store", metavar="PATH", help="The file that runs are recorded in."),)
+
+
+def offered(*groups: tuple[Callable[[Command], Command], ...]) -> Callable[[Command], Command]:
+    """A decorator that gives a command all flags of `groups`, in their order."""
+
+    def decorate(command: Command) -> Command:
+        for group in reversed(groups):
+            for flag in reversed(group):
+                command = flag(command)
+        return command
+
+    return decorate
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were given on the command line."""
+    return {key: value for key, value in values.items() if value is not None and value != ()}

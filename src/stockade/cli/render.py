@@ -1,0 +1,296 @@
+"""Events into a terminal that reads like a shell session: the bot's thoughts, the prompt, the command, what it gave.
+
+Everything that came from a model, a command, a file name or a task is made safe before it is written (safe.py), and is
+handled as text, never as markup.
+"""
+
+import time
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.text import Text
+
+from stockade.cli.clipped import clip_lines, coloured
+from stockade.cli.safe import one_line, safe_text
+from stockade.cli.statusline import StatusLine, megabytes
+from stockade.core.actions import (
+    Action,
+    Answered,
+    AskUser,
+    CommandOutput,
+    EditFile,
+    Failed,
+    FileContent,
+    FileWritten,
+    Finish,
+    Observation,
+    ReadFile,
+    Refused,
+    Shell,
+    Step,
+    SubTask,
+    ToolCall,
+    ToolResult,
+    WriteFile,
+)
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    ChangesApplied,
+    ChangesDiscarded,
+    CheckFinished,
+    HistoryFolded,
+    ModelAnswered,
+    Nudged,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    SandboxStarted,
+)
+from stockade.core.messages import Usage
+from stockade.core.policy import Policy
+
+_HIGHLIGHTED_CHARS = 4000
+_PREVIEW_CHARS = 20_000
+_THOUGHT = "italic cyan"
+_STATUS_STYLES = {"done": "bold green", "stopped": "bold yellow", "failed": "bold red"}
+_SHELL_EVENTS = {
+    "shell_restored": "the command ended the shell; it goes on with the state from before",
+    "shell_restarted": "the shell was started anew; its state is lost",
+    "shell_lost_state": "the shell lost its state",
+}
+_BAR_STEP = 10
+
+
+class Renderer:
+    """Writes to `console`. `whole`: nothing is clipped. `show_answer`: the answer too, at the end."""
+
+    def __init__(self, console: Console, *, live: bool = False, whole: bool = False, show_answer: bool = False) -> None:
+        self.console = console
+        self.status = StatusLine(console, live=live)
+        self._live = live
+        self._whole = whole
+        self._show_answer = show_answer
+        self._cwd = "/workspace"
+        self._check: str | None = None
+        self._started_at = 0.0
+        self._model_s = 0.0
+        self._said = ""
+        self._last_progress = ("", -1)
+        self._last_bar_at = 0.0
+        self._syntax = Syntax("", "bash", theme="ansi_dark", background_color="default")
+
+    def event(self, event: RunEvent) -> None:
+        """Show one event of a run, in order."""
+        self.status.erase()
+        match event:
+            case RunStarted():
+                self._begin(event)
+            case SandboxStarted():
+                self.status.begin("waiting for the model")
+            case ModelAnswered():
+                self._model_s += event.answer.duration_s
+                self._said = event.answer.content
+            case AnswerUnderstood():
+                self._thought(event)
+            case AnswerUnreadable():
+                self._unreadable(event)
+            case ActionStarted():
+                self._action(event.action)
+            case ActionFinished():
+                self._observed(event.observation)
+                self.status.begin("thinking")
+            case Nudged():
+                self._line(f"[{one_line(event.why)}] {one_line(event.text)}", "yellow")
+            case HistoryFolded():
+                self._line("[older results are shown to the model in one line each from here on]", "dim")
+            case CheckFinished():
+                self._checked(event)
+            case RunFinished():
+                self._end(event)
+            case ChangesApplied():
+                self._line(f"[applied: {len(event.paths)} changes]", "green")
+            case ChangesDiscarded():
+                self._line("[the changes were thrown away]", "yellow")
+
+    def text(self, _piece: str) -> None:
+        """A piece of the answer that is being made; only counted, since it is not yet understood."""
+        self.status.piece()
+
+    def tick(self) -> None:
+        """Called a few times a second."""
+        self.status.tick()
+
+    def progress(self, words: str, done: int, total: int) -> None:
+        """News of something long; `total` 0 when there is nothing to count."""
+        share = 100 * done // total // _BAR_STEP if total else -1
+        if (words, share) == self._last_progress and not (total and self._live):
+            return
+        if self._live and total:
+            finished, now = done >= total, time.monotonic()
+            if finished or now - self._last_bar_at > 0.1:
+                self._last_bar_at = now
+                self.status.bar(words, done, total)
+        elif total:
+            self.note(f"{words}: {megabytes(done)} of {megabytes(total)}")
+        else:
+            self.note(words)
+        self._last_progress = (words, share)
+
+    def note(self, words: str) -> None:
+        """A line for the person."""
+        self.status.erase()
+        self._line(one_line(words), "dim")
+
+    def close(self) -> None:
+        """Leave the terminal as it was found."""
+        self.status.end()
+
+    def _print(self, text: Text) -> None:
+        self.console.print(text, soft_wrap=True)
+
+    def _line(self, words: str, style: str = "") -> None:
+        self._print(Text(words, style))
+
+    def _begin(self, event: RunStarted) -> None:
+        self._cwd, self._check, self._started_at = event.policy.workdir, event.check, event.at
+        where = " · ".join(
+            one_line(part) for part in (event.bot, event.model, event.sandbox, *_places(event.policy)) if part
+        )
+        self._print(Text.assemble(("stockade ", "bold"), where))
+        self._print(Text.assemble(("task ", "bold"), one_line(event.task, 400)))
+        self.status.begin("starting the sandbox")
+
+    def _thought(self, event: AnswerUnderstood) -> None:
+        if event.answer.thought and event.answer.thought.strip():
+            self._print(coloured([(event.answer.thought.strip(), _THOUGHT)], whole=self._whole))
+        if isinstance(event.answer.steps[0].action, Finish):
+            self.status.begin("checking") if self._check else self.status.end()
+
+    def _unreadable(self, event: AnswerUnreadable) -> None:
+        if self._said.strip():
+            self._print(coloured([(self._said[:_PREVIEW_CHARS].strip(), "dim")], whole=self._whole))
+        self._line(f"[unreadable answer, attempt {event.attempt}: {one_line(event.message, 400)}]", "yellow")
+        self.status.begin("thinking")
+
+    def _action(self, step: Step) -> None:
+        if step.comment and step.comment.strip():
+            self._line(f"# {one_line(step.comment)}", "dim")
+        prompt = Text.assemble((f"{one_line(self._cwd)} $ ", "bold blue"))
+        self._print(prompt + self._spelled(step.action))
+        if isinstance(step.action, WriteFile | EditFile):
+            self._print(coloured(_preview(step.action), whole=self._whole))
+        self.status.begin("running")
+
+    def _spelled(self, action: Action) -> Text:
+        match action:
+            case Shell(command=command):
+                return self._highlighted(command.strip("\n"))
+            case ReadFile(path=path, start=start, end=end):
+                lines = f" (lines {start or 1} to {end or 'the end'})" if start or end else ""
+                return Text(f"read_file {one_line(path)}{lines}")
+            case WriteFile(path=path) | EditFile(path=path):
+                return Text(f"{action.tool} {one_line(path)}")
+            case ToolCall(name=name, arguments=arguments):
+                return Text(one_line(f"{name} {arguments}", 2000))
+            case AskUser(question=question):
+                return Text(f"ask_user {one_line(question)}")
+            case SubTask(task=task):
+                return Text(f"sub_task {one_line(task)}")
+            case Finish():
+                return Text("finish")
+
+    def _highlighted(self, command: str) -> Text:
+        safe = safe_text(command)
+        if len(safe) > _HIGHLIGHTED_CHARS:
+            return Text(safe) if self._whole else clip_lines(Text(safe))
+        text = self._syntax.highlight(safe)
+        text.rstrip()
+        return text
+
+    def _observed(self, observation: Observation) -> None:
+        match observation:
+            case CommandOutput():
+                self._command(observation)
+            case FileContent(path=path, text=text, first=first, last=last, total=total):
+                self._print(coloured([(text, "")], whole=self._whole))
+                self._line(f"[lines {first} to {last} of {total} of {one_line(path)}]", "dim")
+            case FileWritten(path=path, size=size):
+                self._line(f"wrote {size} bytes to {one_line(path)}", "green")
+            case ToolResult(status=status, text=text):
+                self._print(coloured([(text, "red" if status == "error" else "")], whole=self._whole))
+            case Answered(text=text):
+                self._print(coloured([(text, "")], whole=self._whole))
+            case Refused(reason=reason):
+                self._line(f"[not run: {one_line(reason)}]", "yellow")
+            case Failed(message=message):
+                self._line(one_line(message), "red")
+            case _:
+                self._line("[the run was cut here: nobody knows whether this ran]", "yellow")
+
+    def _command(self, output: CommandOutput) -> None:
+        self._cwd = output.cwd or self._cwd
+        pieces = [
+            (chunk.data.decode(errors="backslashreplace"), "red" if chunk.stream == "stderr" else "")
+            for chunk in output.chunks
+        ]
+        if any(text for text, _ in pieces):
+            self._print(coloured(pieces, whole=self._whole))
+        if output.truncated_bytes:
+            self._line(f"[{output.truncated_bytes} bytes were cut from the middle]", "dim")
+        if output.timed_out:
+            self._line(f"[timed out after {output.duration_s:.0f} s]", "bold red")
+        elif output.shell_event:
+            self._line(f"[{_SHELL_EVENTS[output.shell_event]}]", "yellow")
+        if output.exit_code:
+            self._line(f"[exit {output.exit_code}]", "red")
+
+    def _checked(self, event: CheckFinished) -> None:
+        self._print(Text.assemble(("check $ ", "bold magenta")) + self._highlighted(event.command))
+        self._observed(event.observation)
+        self._line("[check passed]" if event.passed else "[check failed]", "green" if event.passed else "bold red")
+        self.status.begin("thinking")
+
+    def _end(self, event: RunFinished) -> None:
+        self.status.end()
+        if self._show_answer and event.answer:
+            self._print(coloured([(event.answer, "")], whole=self._whole))
+        why = f" ({event.reason}{f': {one_line(event.detail, 600)}' if event.detail else ''})"
+        verified = {True: "verified", False: "not verified", None: ""}[event.verified]
+        facts = (verified, f"{event.turns} turns", f"{max(0.0, event.at - self._started_at):.1f} s",
+                 *_usage(event.usage, self._model_s))  # fmt: skip
+        self._print(
+            Text.assemble(
+                (event.status, _STATUS_STYLES[event.status]),
+                "" if event.reason == "finish" else why,
+                (" · " + " · ".join(fact for fact in facts if fact), "dim"),
+            )
+        )
+
+
+def _places(policy: Policy) -> list[str]:
+    folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders] or ["no folder"]
+    network = {"none": "no network", "open": "open network"}.get(policy.network.mode)
+    return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
+
+
+def _usage(usage: Usage, model_s: float) -> list[str]:
+    if not usage.prompt_tokens and not usage.completion_tokens:
+        return []
+    cached = f" ({100 * usage.cached_tokens // usage.prompt_tokens}% cached)" if usage.prompt_tokens else ""
+    facts = [f"{usage.prompt_tokens} prompt tokens{cached}", f"{usage.completion_tokens} answer tokens"]
+    if model_s > 0:
+        facts.append(f"{usage.completion_tokens / model_s:.1f} tokens/s")
+    if usage.cost:
+        facts.append(f"{usage.cost:.4f} USD")
+    return facts
+
+
+def _preview(action: WriteFile | EditFile) -> list[tuple[str, str]]:
+    if isinstance(action, WriteFile):
+        return [(action.content[:_PREVIEW_CHARS], "dim")]
+    old = "".join(f"- {line}\n" for line in action.old[:_PREVIEW_CHARS].split("\n"))
+    new = "".join(f"+ {line}\n" for line in action.new[:_PREVIEW_CHARS].split("\n"))
+    return [(old, "red"), (new, "green")]

@@ -1,0 +1,225 @@
+"""`stockade run TASK`: a bot does a task in a sandbox; in the end the person decides what is kept."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anyio
+import click
+
+from stockade import assemble
+from stockade.cli import flags, review
+from stockade.cli.alive import held, tidy
+from stockade.cli.console import can_ask, moves_cursor, progress
+from stockade.cli.decide import Decider, ask_person
+from stockade.cli.failures import INTERRUPTED, say, sole
+from stockade.cli.interrupt import Interrupt
+from stockade.cli.render import Renderer
+from stockade.cli.safe import one_line, safe_text
+from stockade.cli.task import read_task
+from stockade.core.events import RunEvent, RunFinished, RunStarted, SandboxStarted, to_json
+from stockade.core.ports import RunStore
+from stockade.settings import Front, Settings, load
+
+TICK_S = 0.1
+_REASONS = {"gave_up": 1, "check_failed": 1, "sandbox": 4, "store": 4, "bug": 4, "model": 5}
+_STOPPED = 3
+
+
+@click.command("run", short_help="Run a bot on a task.")
+@click.argument("task")
+@flags.offered(flags.BOT, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+def command(task: str, **values: Any) -> int:
+    """Run a bot on TASK, which may also be - (standard input) or @FILE.
+
+    The answer goes to stdout, everything else to stderr. At the end the changes are shown, and applied only when you
+    say so. Exit status: 0 done, 1 gave up or check failed, 2 usage, 3 stopped, 4 sandbox or machine, 5 model,
+    130 Ctrl-C.
+    """
+    settings = load({**flags.given(values), "task": read_task(task)})
+    store = assemble.open_store(settings.options.store)
+    try:
+        return carry_out(settings, store, partial(assemble.prepare, settings.options, store))
+    finally:
+        anyio.run(store.close)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Takes the events of a run as they come, and remembers what is needed at its end."""
+
+    front: Front
+    renderer: Renderer
+    facts: review.RunFacts = field(default_factory=review.RunFacts)
+    stop: Callable[[], None] = lambda: None
+    reader_gone: bool = False
+
+    def event(self, event: RunEvent) -> None:
+        match event:
+            case RunStarted():
+                self.facts.started = event
+            case SandboxStarted():
+                self.facts.layers = event.layers
+            case RunFinished():
+                self.facts.finished = event
+            case _:
+                pass
+        if self.front.json_lines:
+            self.write(json.loads(to_json(event)))
+        elif not self.front.quiet:
+            self.renderer.event(event)
+
+    def write(self, value: object) -> None:
+        """A JSON line in ASCII: nothing in it is an escape of a terminal. A run without a reader is stopped."""
+        if self.reader_gone:
+            return
+        try:
+            sys.stdout.write(json.dumps(value) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self.reader_gone = True
+            self.stop()
+
+
+def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) -> int:
+    """The whole command but reading its line: run, answer, review. `prepare` takes the callbacks of a run."""
+    front = settings.front
+    console = progress(plain=front.plain)
+    renderer = Renderer(console, live=moves_cursor(console, plain=front.plain) and not _silent(front))
+    watch, interrupt = _Watch(front, renderer), Interrupt()
+    for note in settings.notes:
+        say(note)
+    try:
+        anyio.run(_run, watch, interrupt, store, prepare)
+    finally:
+        renderer.close()
+    finished = watch.facts.finished
+    if finished is None:
+        say("interrupted before the run began")
+        return INTERRUPTED
+    if not front.json_lines and finished.answer:
+        print(safe_text(finished.answer), flush=True)
+    if _silent(front) and finished.status != "done":
+        say(f"{finished.status} ({finished.reason}): {one_line(finished.detail)}")
+    _decide(watch, store, may_ask=not interrupt.pressed)
+    if front.json_lines:
+        watch.write(result_of(watch.facts))
+    if watch.reader_gone:
+        raise BrokenPipeError
+    if interrupt.pressed:
+        say("interrupted: the run is closed and on record")
+        return INTERRUPTED
+    return status_of(finished)
+
+
+def _silent(front: Front) -> bool:
+    return front.quiet or front.json_lines
+
+
+async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Callable[..., Any]) -> None:
+    """From preparing to the last event. Returns early when it is interrupted."""
+    renderer, silent = watch.renderer, _silent(watch.front)
+    try:
+        async with anyio.create_task_group() as group:
+            watch.stop = group.cancel_scope.cancel
+            with interrupt.cancelling(group.cancel_scope.cancel):
+                group.start_soon(_tick, renderer)
+                prepared: assemble.Prepared = await prepare(
+                    on_event=watch.event,
+                    on_text=None if silent else renderer.text,
+                    on_progress=None if silent else renderer.progress,
+                )
+                if prepared.note and not silent:
+                    renderer.note(prepared.note)
+                with held(prepared.started.run_id):
+                    await _to_the_end(prepared, watch, store)
+                group.cancel_scope.cancel()
+    except BaseExceptionGroup as group_error:
+        raise sole(group_error) from None
+
+
+async def _to_the_end(prepared: assemble.Prepared, watch: _Watch, store: RunStore) -> None:
+    """The run; and when it breaks in a way nobody foresaw, that is on record too."""
+    try:
+        await assemble.start(prepared)
+    except Exception as error:
+        if watch.facts.started is not None and watch.facts.finished is None:
+            ending = RunFinished(
+                at=prepared.parts.clock.now(), status="failed", reason="bug", detail=f"{type(error).__name__}: {error}"
+            )
+            await store.append(prepared.started.run_id, [ending])
+            watch.event(ending)
+        raise
+
+
+async def _tick(renderer: Renderer) -> None:
+    while True:
+        await anyio.sleep(TICK_S)
+        renderer.tick()
+
+
+def _decide(watch: _Watch, store: RunStore, *, may_ask: bool) -> None:
+    """Apply, throw away, ask or keep. Only a run that succeeded is applied without a look."""
+    facts, front = watch.facts, watch.front
+    assert facts.started is not None
+    assert facts.finished is not None
+    run_id = facts.started.run_id
+    reviewer = assemble.reviewer()
+
+    def record(event: RunEvent) -> None:
+        anyio.run(store.append, run_id, [event])
+        watch.event(event)
+
+    work = review.pending(reviewer, facts.layers)
+    changed = [one.layer for one in work]
+    review.discard(reviewer, [layer for layer in facts.layers if layer not in changed])
+    console = watch.renderer.console
+    asks = may_ask and not _silent(front) and can_ask(no_input=front.no_input)
+    decider = Decider(run_id, console, reviewer, record, ask_person if asks else None)
+    if work:
+        if not _silent(front):
+            review.draw(console, reviewer, work)
+        _settle(decider, work, front, succeeded=status_of(facts.finished) == 0)
+    tidy(run_id)
+
+
+def _settle(decider: Decider, work: list[review.Pending], front: Front, *, succeeded: bool) -> None:
+    if front.discard:
+        decider.discard(work)
+    elif front.apply and succeeded:
+        decider.apply(work)
+    elif front.apply:
+        decider.keep("not applied, because the run did not succeed; ")
+    elif decider.ask is not None:
+        decider.put(work)
+    else:
+        decider.keep()
+
+
+def status_of(finished: RunFinished) -> int:
+    """The exit status of a run that came to its end."""
+    if finished.status == "done":
+        return 1 if finished.verified is False else 0
+    return _REASONS.get(finished.reason, _STOPPED)
+
+
+def result_of(facts: review.RunFacts) -> dict[str, Any]:
+    """The last line of --json."""
+    assert facts.started is not None
+    assert facts.finished is not None
+    finished = facts.finished
+    return {
+        "type": "result",
+        "run": facts.started.run_id,
+        "status": finished.status,
+        "reason": finished.reason,
+        "detail": finished.detail,
+        "verified": finished.verified,
+        "answer": finished.answer,
+        "turns": finished.turns,
+        "usage": finished.usage.model_dump(),
+        "changes": [change.model_dump() for change in finished.changes],
+    }

@@ -1,0 +1,219 @@
+"""`stockade runs`: what is on record, and what becomes of the changes of a run."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import click
+from rich.table import Table
+from rich.text import Text
+
+from stockade import assemble
+from stockade.cli import flags, review
+from stockade.cli.alive import is_alive, tidy
+from stockade.cli.console import can_ask, progress, results
+from stockade.cli.decide import Decider, ask_person
+from stockade.cli.failures import say
+from stockade.cli.render import Renderer
+from stockade.cli.safe import one_line
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, to_json
+from stockade.core.ports import RunStore
+from stockade.settings import Settings, load
+
+_TASK_SHOWN = 60
+_STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow", "running": "cyan"}
+
+
+@click.group("runs", short_help="Runs on record: list, show, diff, apply, discard.")
+def command() -> None:
+    """Runs on record. RUN is an id, the beginning of one, or `last`."""
+
+
+def _on_record(values: dict[str, Any], work: Callable[[RunStore, Settings], int]) -> int:
+    """Open the record, do `work`, close it."""
+    settings = load(flags.given(values))
+    store = assemble.open_store(settings.options.store)
+    try:
+        return work(store, settings)
+    finally:
+        anyio.run(store.close)
+
+
+def _state(run_id: str, status: str) -> str:
+    """`running` of a process that is gone is `interrupted`."""
+    return "interrupted" if status == "running" and not is_alive(run_id) else status
+
+
+def _ascii(line: str) -> str:
+    return json.dumps(json.loads(line))
+
+
+@command.command("list")
+@flags.offered(flags.JSON, flags.STORE)
+def list_runs(**values: Any) -> int:
+    """All runs, newest first."""
+
+    def work(store: RunStore, settings: Settings) -> int:
+        summaries = anyio.run(store.runs)
+        if settings.front.json_lines:
+            for summary in summaries:
+                state = _state(summary.run_id, summary.status)
+                print(json.dumps({**summary.model_dump(), "status": state}))
+            return 0
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in ("run", "when", "bot", "model", "status", "turns", "task"):
+            table.add_column(name, no_wrap=True, justify="right" if name == "turns" else "left", overflow="ellipsis")
+        for summary in summaries:
+            state = _state(summary.run_id, summary.status)
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
+            cells = (summary.run_id, when, summary.bot, one_line(summary.model, 60))
+            table.add_row(
+                *(Text(cell) for cell in cells),
+                Text(state, _STYLES.get(state, "")),
+                Text(str(summary.turns)),
+                Text(one_line(summary.task, _TASK_SHOWN)),
+            )
+        if summaries:
+            results().print(table)
+        else:
+            say("there are no runs yet", "stockade run TASK")
+        return 0
+
+    return _on_record(values, work)
+
+
+@command.command("show")
+@click.argument("run", default="last")
+@click.option("--full", is_flag=True, help="Every line of every output.")
+@flags.offered(flags.JSON, flags.STORE)
+def show(run: str, full: bool, **values: Any) -> int:
+    """A whole run as it went, from its record."""
+
+    def work(store: RunStore, settings: Settings) -> int:
+        run_id, events = _read(store, run)
+        if settings.front.json_lines:
+            for event in events:
+                print(_ascii(to_json(event)))
+            return 0
+        console = results(plain=settings.front.plain)
+        renderer = Renderer(console, whole=full, show_answer=True)
+        for event in events:
+            renderer.event(event)
+        found = review.facts(events)
+        if found.finished is None:
+            state = _state(run_id, "running")
+            console.print(Text(f"[{state}: the record ends here]", _STYLES[state]), soft_wrap=True)
+        return 0
+
+    return _on_record(values, work)
+
+
+@command.command("diff")
+@click.argument("run", default="last")
+@flags.offered(flags.JSON, flags.STORE)
+def diff(run: str, **values: Any) -> int:
+    """What a run changed and nobody decided on yet; to a pipe as a patch for `git apply`."""
+
+    def work(store: RunStore, settings: Settings) -> int:
+        run_id, events = _read(store, run)
+        pending = _pending(run_id, events)
+        reviewer = assemble.reviewer()
+        if settings.front.json_lines:
+            for one in pending:
+                for change in one.changes:
+                    patch = reviewer.unified_diff(one.layer, change)
+                    print(json.dumps({**change.model_dump(), "folder": one.layer.host, "diff": patch}))
+            return 0
+        if sys.stdout.isatty():
+            review.draw(results(plain=settings.front.plain), reviewer, pending)
+            return 0
+        for one in pending:
+            for change in one.changes:
+                if change.refused:
+                    say(f"left out: {change.path}: {change.refused}")
+                    continue
+                patch = reviewer.unified_diff(one.layer, change)
+                sys.stdout.buffer.write(patch.encode(errors="surrogateescape"))
+        sys.stdout.buffer.flush()
+        return 0
+
+    return _on_record(values, work)
+
+
+@command.command("apply")
+@click.argument("run", default="last")
+@click.option("--flagged", is_flag=True, help="Also what could run on this machine later.")
+@click.option("--force", is_flag=True, help="Also over files that changed here since the run began.")
+@flags.offered(flags.STORE)
+def apply(run: str, flagged: bool, force: bool, **values: Any) -> int:
+    """Write a run's changes to the folder. Status 1 when something was left out."""
+
+    def work(store: RunStore, settings: Settings) -> int:
+        run_id, events = _read(store, run)
+        pending = _pending(run_id, events)
+        decider = _decider(run_id, store)
+        done = decider.apply(pending, flagged=flagged, force=force)
+        if done.flagged and can_ask(no_input=settings.front.no_input):
+            left = review.pending(decider.reviewer, review.facts(events).layers)
+            answer = ask_person("Apply those too, although they could run on this machine later? [y]es / [N]o: ")
+            if answer in ("y", "yes"):
+                more = decider.apply(left, flagged=True, force=force)
+                done.paths, done.flagged = done.paths + more.paths, []
+        say(f"applied {len(done.paths)} changes" if done.paths else "nothing was applied")
+        tidy(run_id)
+        return 0 if done.complete else 1
+
+    return _on_record(values, work)
+
+
+@command.command("discard")
+@click.argument("run", default="last")
+@flags.offered(flags.STORE)
+def discard(run: str, **values: Any) -> int:
+    """Throw a run's changes away. The folder stays as it is."""
+
+    def work(store: RunStore, settings: Settings) -> int:
+        run_id, events = _read(store, run)
+        pending = _pending(run_id, events)
+        _decider(run_id, store).discard(pending)
+        tidy(run_id)
+        say(f"threw away {sum(len(one.changes) for one in pending)} changes of run {run_id}")
+        return 0
+
+    return _on_record(values, work)
+
+
+def _read(store: RunStore, reference: str) -> tuple[str, list[RunEvent]]:
+    run_id = anyio.run(store.find, reference)
+    return run_id, anyio.run(store.events, run_id)
+
+
+def _pending(run_id: str, events: list[RunEvent]) -> list[review.Pending]:
+    """What can be decided on. UsageError when there is nothing, saying why."""
+    if is_alive(run_id):
+        raise UsageError(f"run {run_id} is still under way", "wait for its end, or stop it")
+    found = review.facts(events)
+    work = review.pending(assemble.reviewer(), found.layers)
+    if work:
+        return work
+    review.discard(assemble.reviewer(), found.layers)
+    if found.discarded is not None:
+        raise UsageError(f"the changes of run {run_id} were thrown away on {_when(found.discarded.at)}")
+    if found.applied is not None:
+        raise UsageError(f"the changes of run {run_id} were already applied on {_when(found.applied.at)}")
+    raise UsageError(f"run {run_id} changed nothing that is still to be decided on")
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _decider(run_id: str, store: RunStore) -> Decider:
+    def record(event: RunEvent) -> None:
+        anyio.run(store.append, run_id, [event])
+
+    return Decider(run_id, progress(), assemble.reviewer(), record)

@@ -1,0 +1,42 @@
+"""Text from a model, a command, a file name or a task, made fit for a terminal.
+
+What would move the cursor, start an escape sequence, turn the direction of writing or take no room is shown in its
+Python spelling instead (`\\x1b`, `\\u202e`), so that it can be seen and does nothing.
+"""
+
+import re
+
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners and fillers without width
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f"  # zero width, separators, bidirectional controls
+    "\u3164\ufeff\uffa0\ufff0-\ufffb"  # fillers, byte order mark, interlinear annotation
+    "\ud800-\udfff"  # halves of characters, undecodable bytes
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # invisible musical signs, tags
+    "]"
+)
+_NEWLINE = re.compile(r"\r+\n")
+
+
+def _spelled(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def safe_text(text: str) -> str:
+    """`text` with every character that a terminal would obey spelled out. Tabs and newlines stay; CRLF is a newline."""
+    return _UNSAFE.sub(_spelled, _NEWLINE.sub("\n", text))
+
+
+def safe_bytes(data: bytes) -> str:
+    """The same for bytes; what is not UTF-8 is shown as `\\xff`."""
+    return safe_text(data.decode(errors="backslashreplace"))
+
+
+def one_line(text: str, limit: int = 2000) -> str:
+    """The same in one line, in at most `limit` characters."""
+    line = " ".join(safe_text(text).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"

@@ -1,0 +1,187 @@
+"""`stockade sandbox`: the sandbox alone, under the very policy a bot's commands would run under."""
+
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import click
+from pydantic import Field, ValidationError
+
+from stockade import assemble
+from stockade.cli import flags, review
+from stockade.cli.alive import held
+from stockade.cli.failures import INTERRUPTED, say, sole
+from stockade.cli.interrupt import Interrupt
+from stockade.core.actions import MAX_COMMAND_BYTES, CommandOutput
+from stockade.core.data import Data
+from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
+from stockade.core.ports import ExecResult, Sandbox
+from stockade.settings import load
+
+SANDBOX_FAILED = 125
+MAX_EXEC_OUTPUT = 64 << 20
+MAX_STDIN = 64 << 20
+_MAX_LINE = 8 * MAX_COMMAND_BYTES
+
+
+class Request(Data):
+    """A line of `sandbox shell`. `timeout` in seconds."""
+
+    command: str
+    timeout: float | None = Field(default=None, gt=0)
+
+
+T = TypeVar("T")
+
+
+@click.group("sandbox", short_help="Commands in the sandbox, without a model.")
+def command() -> None:
+    """Commands in the sandbox, without a model. What they write to an overlay is thrown away at the end."""
+
+
+@command.command("exec", context_settings={"ignore_unknown_options": False})
+@click.argument("argv", nargs=-1, required=True, metavar="-- CMD ...", type=click.UNPROCESSED)
+@click.option("--timeout", type=float, default=None, metavar="S", help="Seconds; 0 is unlimited.")
+@flags.offered(flags.SANDBOX)
+def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
+    """One program in the sandbox, with its own output and exit status.
+
+    Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
+    """
+    options = load(flags.given(values)).options
+    limit = options.command_timeout if timeout is None else timeout
+    stdin = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_STDIN + 1)
+    if len(stdin) > MAX_STDIN:
+        raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
+
+    async def work(sandbox: Sandbox) -> ExecResult:
+        seconds = assemble.make_policy(options, "overlay").limits.command_timeout_s if limit is None else limit
+        return await sandbox.exec(argv, stdin, seconds or None, MAX_EXEC_OUTPUT)
+
+    try:
+        result = _in_sandbox(options, work)
+    except (SandboxFailed, PolicyNotEnforceable) as error:
+        say(error.message, error.hint)
+        return SANDBOX_FAILED
+    if result is None:
+        return INTERRUPTED
+    sys.stdout.buffer.write(result.stdout)
+    sys.stdout.buffer.flush()
+    sys.stderr.buffer.write(result.stderr)
+    sys.stderr.buffer.flush()
+    if result.truncated_bytes:
+        say(f"{result.truncated_bytes} bytes of output were cut")
+    if result.timed_out:
+        say(f"timed out after {limit or 'the policy limit of'} s" if limit else "timed out")
+        return 124
+    return result.exit_code
+
+
+@command.command("shell")
+@flags.offered(flags.SANDBOX)
+def shell(**values: Any) -> int:
+    """One persistent shell: JSON lines in, JSON lines out.
+
+    \b
+    in:  {"command": "cd src; ls", "timeout": 10}
+    out: {"exit_code": 0, "stdout": "...", "stderr": "", "cwd": "/workspace/src", ...}
+    """
+    options = load(flags.given(values)).options
+
+    async def work(sandbox: Sandbox) -> int:
+        while line := await anyio.to_thread.run_sync(_read_line, abandon_on_cancel=True):
+            print(json.dumps(await _answer(sandbox, line)), flush=True)
+        return 0
+
+    status = _in_sandbox(options, work)
+    return INTERRUPTED if status is None else status
+
+
+def _read_line() -> bytes:
+    """A line; of one that is too long the beginning, the rest passed over."""
+    line = sys.stdin.buffer.readline(_MAX_LINE)
+    rest = line
+    while len(rest) == _MAX_LINE and not rest.endswith(b"\n"):
+        rest = sys.stdin.buffer.readline(_MAX_LINE)
+    return line
+
+
+async def _answer(sandbox: Sandbox, line: bytes) -> dict[str, Any]:
+    try:
+        request = Request.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return {"error": f"{place}: {first['msg']}" if place else first["msg"]}
+    try:
+        return spelled(await sandbox.run(request.command, request.timeout))
+    except ActionFailed as error:
+        return {"error": error.message}
+
+
+def spelled(output: CommandOutput) -> dict[str, Any]:
+    """A line of `sandbox shell`; bytes that are not UTF-8 come as base64 beside the text that shows them."""
+    line: dict[str, Any] = {"exit_code": output.exit_code}
+    for name, data in (("stdout", output.stdout), ("stderr", output.stderr)):
+        line[name] = data.decode(errors="backslashreplace")
+        if not _is_utf8(data):
+            line[f"{name}_base64"] = base64.b64encode(data).decode()
+    return line | {
+        "cwd": output.cwd,
+        "timed_out": output.timed_out,
+        "truncated_bytes": output.truncated_bytes,
+        "duration_s": round(output.duration_s, 6),
+        "event": output.shell_event,
+    }
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _in_sandbox(options: assemble.Options, work: Callable[[Sandbox], Awaitable[T]]) -> T | None:
+    """What `work` gives in a fresh sandbox; None when it was interrupted."""
+
+    async def all_of_it() -> T | None:
+        interrupt = Interrupt()
+        found: T | None = None
+        try:
+            async with anyio.create_task_group() as group:
+                with interrupt.cancelling(group.cancel_scope.cancel):
+                    async with _fresh(options) as sandbox:
+                        found = await work(sandbox)
+        except BaseExceptionGroup as error:
+            raise sole(error) from None
+        if interrupt.pressed:
+            say("interrupted")
+            return None
+        return found
+
+    return anyio.run(all_of_it)
+
+
+@asynccontextmanager
+async def _fresh(options: assemble.Options) -> AsyncIterator[Sandbox]:
+    """A sandbox whose layers are thrown away at the end."""
+    policy = assemble.make_policy(options, "overlay")
+    run_id = assemble.new_run_id()
+    with held(run_id):
+        sandbox = assemble.open_sandbox(policy, options.sandbox, assemble.run_dir(run_id))
+        try:
+            async with sandbox:
+                yield sandbox
+        finally:
+            reviewer = assemble.reviewer()
+            if work := review.pending(reviewer, sandbox.layers):
+                count = sum(len(one.changes) for one in work)
+                say(f"{count} changes were thrown away", "--folder PATH:rw writes to the folder itself")
+            review.discard(reviewer, sandbox.layers)

@@ -1,0 +1,31 @@
+"""The task as it was typed: itself, `-` for standard input, `@FILE` for a file."""
+
+import sys
+from pathlib import Path
+
+from stockade.assemble import MAX_TASK_BYTES
+from stockade.core.errors import UsageError
+
+
+def read_task(text: str) -> str:
+    """UsageError when a file cannot be read or is no text."""
+    if text == "-":
+        return _decoded(sys.stdin.buffer.read(MAX_TASK_BYTES + 1), "standard input")
+    if text.startswith("@"):
+        path = Path(text[1:]).expanduser()
+        try:
+            with path.open("rb") as file:
+                return _decoded(file.read(MAX_TASK_BYTES + 1), str(path))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise UsageError(f"the task file {path} cannot be read: {reason}") from None
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _decoded(data: bytes, where: str) -> str:
+    if len(data) > MAX_TASK_BYTES:
+        raise UsageError(f"the task is larger than {MAX_TASK_BYTES} bytes", "put it in a file and use --copy")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"the task in {where} is not UTF-8 text") from None

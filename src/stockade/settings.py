@@ -1,0 +1,207 @@
+"""What a person set, from four places: a flag goes before a `STOCKADE_*` variable, that before `./stockade.toml`, that
+before `$XDG_CONFIG_HOME/stockade/config.toml`. A flag, a TOML key and a variable share one name.
+
+The project file is read only when it was trusted as it stands: a bot may have written it.
+"""
+
+import difflib
+import hashlib
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from pydantic import BaseModel, Field, ValidationError
+
+from stockade.assemble import Options, state_dir
+from stockade.core.data import Data
+from stockade.core.errors import UsageError
+
+PREFIX = "STOCKADE_"
+PROJECT_FILE = "stockade.toml"
+MAX_FILE_BYTES = 1_000_000
+OTHER_VARIABLES = frozenset({"STOCKADE_MODELS"})
+_EXCLUSIVE = (("apply", "discard"), ("json", "quiet"))
+
+
+class Front(Data):
+    """How the command line talks, and what becomes of the changes."""
+
+    json_lines: bool = Field(default=False, alias="json")
+    quiet: bool = False
+    plain: bool = False
+    apply: bool = False
+    discard: bool = False
+    no_input: bool = False
+
+
+class Settings(Data):
+    """Everything that was set. `notes` are lines for the person: what was not read, and why."""
+
+    options: Options
+    front: Front
+    notes: tuple[str, ...] = ()
+
+
+def _keys(model: type[BaseModel]) -> dict[str, str]:
+    """The name a person writes -> the field."""
+    return {field.alias or name: name for name, field in model.model_fields.items()}
+
+
+OPTION_KEYS = {key: name for key, name in _keys(Options).items() if key != "task"}
+FRONT_KEYS = _keys(Front)
+KEYS = {**OPTION_KEYS, **FRONT_KEYS}
+
+
+def config_file() -> Path:
+    return Path(platformdirs.user_config_dir("stockade", appauthor=False)) / "config.toml"
+
+
+def trusted_file() -> Path:
+    """Lines of `SHA256  PATH`: project files as they were when the person trusted them."""
+    return state_dir() / "trusted"
+
+
+def load(
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    user_file: Path | None = None,
+) -> Settings:
+    """The settings of this call. `flags` holds what was given, by key. UsageError names the place and the key."""
+    notes: list[str] = []
+    merged: dict[str, Any] = {}
+    for values in (
+        _from_file(user_file or config_file()),
+        _from_project((folder or Path.cwd()) / PROJECT_FILE, notes),
+        _from_environment(os.environ if environ is None else environ, notes),
+        _from_flags(flags),
+    ):
+        for pair in _EXCLUSIVE:
+            if any(values.get(key) for key in pair):
+                merged = {key: value for key, value in merged.items() if key not in pair}
+        merged |= values
+    for one, other in _EXCLUSIVE:
+        if merged.get(one) and merged.get(other):
+            raise UsageError(f"--{one} and --{other} exclude each other", "give one of them")
+    options = {key: value for key, value in merged.items() if key in OPTION_KEYS}
+    front = {key: value for key, value in merged.items() if key in FRONT_KEYS}
+    task = str(flags.get("task") or "")
+    return Settings(
+        options=Options.model_validate({**options, "task": task}), front=Front.model_validate(front), notes=tuple(notes)
+    )
+
+
+def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in flags.items() if key in KEYS and value is not None and value != ()}
+    for key, value in given.items():
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and not _is_utf8(text):
+                raise UsageError(f"--{key.replace('_', '-')}: {text!r} is not UTF-8", "use a name that is")
+    return _checked(given, "--{key}", strict=False)
+
+
+def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        key = variable.removeprefix(PREFIX).lower()
+        if key not in KEYS:
+            notes.append(f"{variable} is not a setting and was not read{_nearest(key, PREFIX, str.upper)}")
+        elif environ[variable]:
+            values[key] = _split(environ[variable]) if _is_list(key) else environ[variable]
+    return _checked(values, PREFIX + "{KEY}", strict=False)
+
+
+def _from_project(path: Path, notes: list[str]) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    if is_trusted(path):
+        return _from_file(path)
+    notes.append(f"{path} was not read: it is not trusted as it stands")
+    return {}
+
+
+def is_trusted(path: Path) -> bool:
+    """Whether the person trusted this file with these bytes."""
+    try:
+        lines = trusted_file().read_text(errors="surrogateescape").splitlines()
+        return f"{hashlib.sha256(_bytes(path)).hexdigest()}  {path.resolve()}" in lines
+    except OSError:
+        return False
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    """The keys of a TOML file; none when there is no such file."""
+    try:
+        values = tomllib.loads(_bytes(path).decode())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8", "TOML files are") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    for key in values:
+        if key not in KEYS:
+            raise UsageError(f"{path}: there is no setting {key!r}", _nearest(key).removeprefix(": ") or None)
+    lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return _checked(lists, f"{path}: {{key}}", strict=True)
+
+
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes: this is not a configuration")
+    return data
+
+
+def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, Any]:
+    """The values as their fields want them. `where` names the place, `{key}` or `{KEY}` in it the key."""
+    model: type[BaseModel]
+    result: dict[str, Any] = {}
+    for model, keys in ((Options, OPTION_KEYS), (Front, FRONT_KEYS)):
+        part = {key: value for key, value in values.items() if key in keys}
+        try:
+            valid = model.model_validate(part, strict=strict)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            key = str(first["loc"][0])
+            place = where.replace("{key}", key.replace("_", "-") if where.startswith("--") else key)
+            raise UsageError(f"{place.replace('{KEY}', key.upper())}: {first['msg']}") from None
+        result |= {key: getattr(valid, keys[key]) for key in part}
+    return result
+
+
+def _is_list(key: str) -> bool:
+    if key not in OPTION_KEYS:
+        return False
+    annotation = Options.model_fields[OPTION_KEYS[key]].annotation
+    kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    return any(typing.get_origin(kind) is tuple for kind in kinds)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """By lines when there are several, else by commas."""
+    parts: Iterable[str] = text.splitlines() if "\n" in text else text.split(",")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _nearest(key: str, prefix: str = "", spelled: Any = str) -> str:
+    found = difflib.get_close_matches(key, KEYS, n=1)
+    return f": did you mean {prefix}{spelled(found[0])}?" if found else ""
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
