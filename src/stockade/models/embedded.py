@@ -1,6 +1,5 @@
 """A GGUF file as a model: our own server and the adapter that speaks to it."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,18 +15,16 @@ from stockade.models.payload import Dialect
 from stockade.models.progress import OnProgress, silent
 from stockade.models.settings import ModelSettings
 
-GetFile = Callable[[], Awaitable[Path]]
-
 
 class EmbeddedModel:
-    """Implements core.ports.Model. Entering gets the file (fetching may take long), starts the server and waits for it.
+    """Implements core.ports.Model. Entering starts the server and waits until the file is loaded.
 
     A server that dies is started again once; the question that met its death is asked again.
     """
 
     def __init__(
         self,
-        get_file: GetFile,
+        path: Path,
         name: str,
         provider: str = "embedded",
         settings: ModelSettings | None = None,
@@ -35,7 +32,7 @@ class EmbeddedModel:
         check_tensors: bool = False,
         on_progress: OnProgress = silent,
     ) -> None:
-        self._get_file, self._name, self._provider = get_file, name, provider
+        self._path, self._name, self._provider = path, name, provider
         self._settings = settings or ModelSettings()
         self._check_tensors = check_tensors
         self._on_progress = on_progress
@@ -56,9 +53,8 @@ class EmbeddedModel:
         return self._server
 
     async def __aenter__(self) -> Self:
-        path = await self._get_file()
         server = EmbeddedServer(
-            path, self._name, self._settings, check_tensors=self._check_tensors, on_progress=self._on_progress
+            self._path, self._name, self._settings, check_tensors=self._check_tensors, on_progress=self._on_progress
         )
         self._server = await server.__aenter__()
         try:

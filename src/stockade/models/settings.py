@@ -10,17 +10,17 @@ DEFAULT_WINDOW = 8192
 
 
 class ModelSettings(Data):
-    """None leaves it to a default. `window` in tokens for one slot; `threads` 0 means as many as this process may use.
+    """None leaves it to a default. `ctx_size` is the window in tokens of one slot; `gpu_layers` -1: as many as fit.
 
     `configured` is what `auto` takes first. `folder` is where model files are kept. `log_file` gets llama.cpp's own
     words; without it they are kept in a file that vanishes with the server.
     """
 
     configured: str | None = None
-    window: int | None = Field(default=None, ge=256, le=16_777_216)
+    ctx_size: int | None = Field(default=None, ge=256, le=16_777_216)
     slots: int = Field(default=1, ge=1, le=64)
-    threads: int = Field(default=0, ge=0, le=1024)
-    gpu_layers: int = Field(default=-1, ge=-1)
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    gpu_layers: int | None = Field(default=None, ge=-1)
     slot: int | None = Field(default=None, ge=0)
     load_timeout_s: float = Field(default=600.0, gt=0)
     idle_timeout_s: float = Field(default=120.0, gt=0)

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from platformdirs import user_data_path
 
@@ -33,6 +34,19 @@ def sha256_of(path: Path, on_bytes: OnBytes | None = None, stopped: Callable[[],
             if on_bytes:
                 on_bytes(done, total)
     return digest.hexdigest()
+
+
+def size_of(path: Path) -> int:
+    """Bytes; 0 when there is no such file."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def open_at(path: Path, offset: int) -> IO[bytes]:
+    """To write from `offset` on; what stood after it is cut off."""
+    file = path.open("r+b" if path.exists() else "w+b")
+    file.truncate(offset)
+    file.seek(offset)
+    return file
 
 
 def _stamp_path(path: Path) -> Path:

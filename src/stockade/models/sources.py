@@ -6,8 +6,6 @@ one continues. The `.part` file is always a true prefix of the model, as far as 
 
 import errno
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, urlsplit
@@ -17,6 +15,7 @@ import httpx2
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.progress import OnBytes
+from stockade.models.shelf import open_at, size_of
 
 REACH_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 60.0
@@ -59,23 +58,21 @@ class HttpSource:
         timeout = httpx2.Timeout(REACH_TIMEOUT_S, read=STALL_TIMEOUT_S)
         failures = 0
         async with httpx2.AsyncClient(timeout=timeout, follow_redirects=True) as client:
-            while (before := _size(part)) < size_bytes:
+            while (before := size_of(part)) < size_bytes:
                 try:
                     await self._continue(client, part, size_bytes, on_bytes)
                 except (httpx2.TransportError, httpx2.TooManyRedirects, httpx2.InvalidURL) as error:
-                    failures = 0 if _size(part) > before else failures + 1
+                    failures = 0 if size_of(part) > before else failures + 1
                     if failures >= _ATTEMPTS_WITHOUT_PROGRESS or isinstance(error, _HOPELESS):
                         raise NotReached(f"{self.address} was not reached: {error or type(error).__name__}") from error
 
     async def _continue(self, client: httpx2.AsyncClient, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
-        have = _size(part)
+        have = size_of(part)
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-        async with _answered(client, self._url, headers) as response:
+        async with client.stream("GET", self._url, headers=headers) as response:
             have = self._start(response, have, size_bytes)
-            with part.open("r+b" if part.exists() else "wb") as file:
-                file.truncate(have)
-                file.seek(have)
-                async for block in response.aiter_raw(1 << 20):
+            with open_at(part, have) as file:
+                async for block in response.aiter_raw():
                     have += len(block)
                     if have > size_bytes:
                         raise NotReached(f"{self.address} sends more than the {size_bytes} bytes the model has")
@@ -99,12 +96,6 @@ class HttpSource:
 
 _HOPELESS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.TooManyRedirects, httpx2.InvalidURL,
              httpx2.UnsupportedProtocol)  # fmt: skip
-
-
-@asynccontextmanager
-async def _answered(client: httpx2.AsyncClient, url: str, headers: dict[str, str]) -> AsyncIterator[httpx2.Response]:
-    async with client.stream("GET", url, headers=headers) as response:
-        yield response
 
 
 class FileSource:
@@ -140,7 +131,3 @@ def hub_source(rest: str) -> HttpSource:
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
     return HttpSource(f"{urlsplit(endpoint).hostname or endpoint}/{owner}/{repo}",
                       f"{endpoint}/{quote(owner)}/{quote(repo)}/resolve/main/{quote(file)}")  # fmt: skip
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
-    # Spinning OpenMP threads cost up to 90 % of the speed on a busy machine; libgomp reads this once, when it is loaded.
+    # Spinning OpenMP threads cost most of the speed on a busy machine; libgomp reads this once, when it is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     import xllamacpp  # noqa: PLC0415 - after the line above, see there
 

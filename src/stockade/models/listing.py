@@ -1,0 +1,87 @@
+"""What models are here and which could be fetched, for `stockade model list` and `model info`."""
+
+from pathlib import Path
+
+from stockade.core.data import Data
+from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models.catalogue import CATALOGUE, CatalogueModel
+from stockade.models.gguf import GgufInfo, read_gguf
+from stockade.models.names import parse_name
+from stockade.models.shelf import is_verified, models_folder
+
+
+class ModelEntry(Data):
+    """A row of the list. `here`: the file is on this machine; `verified`: its hash was compared and is right.
+
+    `window` in tokens. `problem` says in one line why a file that is here cannot be used.
+    """
+
+    name: str
+    here: bool
+    size_bytes: int
+    window: int | None
+    quantisation: str
+    licence: str
+    path: str
+    verified: bool = False
+    about: str = ""
+    architecture: str = ""
+    size_label: str = ""
+    source: str = ""
+    sha256: str = ""
+    problem: str = ""
+
+
+def list_models(folder: Path | None = None) -> list[ModelEntry]:
+    """The catalogue, then every other GGUF file in the model folder. Blocking, no network."""
+    folder = folder or models_folder()
+    entries = [_catalogued(model, folder) for model in CATALOGUE.values()]
+    ours = {model.file for model in CATALOGUE.values()}
+    strangers = sorted(path for path in folder.glob("**/*.gguf") if path.name not in ours and path.is_file())
+    return entries + [_stranger(path) for path in strangers]
+
+
+def model_info(name: str, folder: Path | None = None) -> ModelEntry:
+    """One model, `embedded/NAME` or `gguf/PATH`. UsageError for others, ModelUnavailable when a file is broken."""
+    found = parse_name(name)
+    if found.provider == "embedded":
+        return _catalogued(catalogued(found.name), folder or models_folder())
+    if found.provider != "gguf":
+        raise UsageError(f"nothing is known of '{name}' before it is asked", "name an embedded/ or gguf/ model")
+    path = Path(found.name).expanduser().absolute()
+    return _entry(f"gguf/{path}", read_gguf(path))
+
+
+def catalogued(name: str) -> CatalogueModel:
+    """UsageError when the catalogue has no such model."""
+    if name not in CATALOGUE:
+        raise UsageError(f"no embedded model '{name}'", f"there are: {', '.join(CATALOGUE)}; or gguf/PATH for a file")
+    return CATALOGUE[name]
+
+
+def _catalogued(model: CatalogueModel, folder: Path) -> ModelEntry:
+    path = folder / model.file
+    here = path.is_file()
+    return ModelEntry(
+        name=f"embedded/{model.name}", here=here, size_bytes=model.size_bytes, window=model.window,
+        quantisation=model.quantisation, licence=model.licence, path=str(path), about=model.about,
+        verified=here and is_verified(path, model.sha256), source=model.sources[0], sha256=model.sha256,
+    )  # fmt: skip
+
+
+def _stranger(path: Path) -> ModelEntry:
+    try:
+        return _entry(f"gguf/{path}", read_gguf(path))
+    except ModelUnavailable as error:
+        return ModelEntry(
+            name=f"gguf/{path}", here=True, size_bytes=path.stat().st_size, window=None, quantisation="", licence="",
+            path=str(path), problem=error.message,
+        )  # fmt: skip
+
+
+def _entry(name: str, info: GgufInfo) -> ModelEntry:
+    return ModelEntry(
+        name=name, here=True, size_bytes=info.size_bytes, window=info.context_length, quantisation=info.quantisation,
+        licence=info.licence, path=info.path, about=info.name, architecture=info.architecture,
+        size_label=info.size_label,
+    )  # fmt: skip

@@ -1,0 +1,131 @@
+"""From what the person typed to a model that can be entered."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import httpx2
+
+from stockade.core.data import Data
+from stockade.core.errors import UsageError
+from stockade.core.ports import Model
+from stockade.models.catalogue import CATALOGUE, DEFAULT
+from stockade.models.embedded import EmbeddedModel
+from stockade.models.fetch import fetch
+from stockade.models.gguf import read_gguf
+from stockade.models.listing import catalogued, list_models
+from stockade.models.names import AUTO, ModelName, parse_name
+from stockade.models.openai_http import HttpTimes, OpenAIModel, new_client
+from stockade.models.progress import OnProgress, readable, silent
+from stockade.models.scripted import ScriptedModel
+from stockade.models.servers import address_of
+from stockade.models.settings import ModelSettings
+from stockade.models.shelf import is_verified, models_folder
+
+__all__ = ["ModelChoice", "ModelSettings", "choose_model", "open_model"]
+
+PROBE_TIMEOUT_S = 0.25
+_BETTER = "a better one: --model openai/NAME with OPENAI_BASE_URL, or any GGUF file as --model gguf/PATH"
+
+
+class ModelChoice(Data):
+    """What `auto` stands for, and a line that says why and how to get a better one."""
+
+    spec: str
+    note: str | None = None
+
+
+async def open_model(
+    spec: str,
+    settings: ModelSettings | None = None,
+    on_progress: OnProgress | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[Model, str, str | None]:
+    """The model, not yet entered; its full name; and for `auto` the line on why this one.
+
+    An embedded model is fetched here when it is missing, so that entering takes no more than loading. Raises UsageError
+    for what the person can mend by typing, ModelUnavailable where the file cannot be had or used.
+    """
+    settings = settings or ModelSettings()
+    on_progress = on_progress or silent
+    choice = await choose_model(settings, environment) if spec == AUTO else ModelChoice(spec=spec)
+    name = parse_name(choice.spec)
+    if name.provider == "scripted":
+        model: Model = ScriptedModel(_path(name))
+    elif name.provider in ("embedded", "gguf"):
+        model = await _embedded(name, settings, on_progress)
+    else:
+        address = address_of(name.provider, environment)
+        model = OpenAIModel(
+            address.base_url, name.name, address.api_key, provider=name.provider, dialect=address.dialect,
+            slot=settings.slot, times=HttpTimes(idle_s=settings.idle_timeout_s),
+        )  # fmt: skip
+    return model, str(name), choice.note
+
+
+async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> EmbeddedModel:
+    if name.provider == "embedded":
+        path = await fetch(catalogued(name.name), on_progress, settings.folder)
+        label, checked = name.name, True
+    else:
+        path = _path(name)
+        info = await anyio.to_thread.run_sync(read_gguf, path)
+        label, checked = path.stem or info.name, False
+    return EmbeddedModel(
+        path, label, name.provider, settings, check_tensors=not checked, on_progress=on_progress
+    )  # fmt: skip
+
+
+def _path(name: ModelName) -> Path:
+    """The name as a path; `~` is the person's home."""
+    return Path(name.name).expanduser()
+
+
+async def choose_model(settings: ModelSettings, environment: Mapping[str, str] = os.environ) -> ModelChoice:
+    """What is configured, else a local server that answers at once, else the largest model that is here, else ours."""
+    if settings.configured and settings.configured != AUTO:
+        return ModelChoice(spec=settings.configured)
+    if running := await _running(environment):
+        spec, server = running
+        return ModelChoice(spec=spec, note=f"using {spec}: it is what {server} has running; another: --model")
+    folder = settings.folder or models_folder()
+    entries = await anyio.to_thread.run_sync(list_models, folder)
+    usable = [entry for entry in entries if entry.here and not entry.problem and entry.architecture != "clip"]
+    default = CATALOGUE[DEFAULT]
+    # smollm2 is there to try the plumbing; it is never what somebody who did not name it wants.
+    usable = [entry for entry in usable if entry.name != "embedded/smollm2"]
+    if usable:
+        best = max(usable, key=lambda entry: entry.size_bytes)
+        return ModelChoice(
+            spec=best.name,
+            note=f"using {best.name}: the most capable of the models on this machine; {_BETTER}",
+        )
+    here = is_verified(folder / default.file, default.sha256)
+    return ModelChoice(
+        spec=f"embedded/{DEFAULT}",
+        note=f"using embedded/{DEFAULT}: no model server is running and no model was pulled"
+        f"{'' if here else f'; it is fetched once ({readable(default.size_bytes)}, {default.licence})'}; {_BETTER}",
+    )
+
+
+async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The name of a model on llama-server or Ollama, asked side by side, and where it runs."""
+    found: dict[str, tuple[str, str]] = {}
+
+    async def ask(provider: str) -> None:
+        try:
+            address = address_of(provider, environment)
+            with anyio.fail_after(PROBE_TIMEOUT_S):
+                async with new_client(address.base_url, address.api_key) as client:
+                    listed = (await client.get(f"{address.base_url}/models")).json()
+            names = [item["id"] for item in listed["data"] if isinstance(item["id"], str) and item["id"].isprintable()]
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError, TypeError, KeyError, UsageError):
+            return
+        if names:
+            found[provider] = (f"{provider}/{names[0]}", address.base_url.removesuffix("/v1"))
+
+    async with anyio.create_task_group() as group:
+        for provider in ("llama-server", "ollama"):
+            group.start_soon(ask, provider)
+    return found.get("llama-server") or found.get("ollama")

@@ -1,0 +1,106 @@
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stockade.core.messages import ModelAnswer, Usage
+from stockade.models.collect import AnswerBuilder
+from stockade.testing.fake_openai import piece
+
+
+def build(*pieces: dict[str, Any]) -> ModelAnswer:
+    builder = AnswerBuilder()
+    for one in pieces:
+        builder.add(one)
+    return builder.answer(0.5)
+
+
+def calls_of(*deltas: dict[str, Any]) -> list[tuple[str, str, str]]:
+    answer = build(*(piece(tool_calls=[delta]) for delta in deltas))
+    return [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in answer.tool_calls]
+
+
+def call(name: str | None = None, arguments: Any = None, **rest: Any) -> dict[str, Any]:
+    return {**rest, "function": {"name": name, "arguments": arguments}}
+
+
+def test_text_and_null_content() -> None:
+    answer = build(piece(None), piece("a"), piece("b"), piece(None, finish="stop"))
+    assert (answer.content, answer.finish_reason, answer.duration_s) == ("ab", "stop", 0.5)
+
+
+def test_content_parts() -> None:
+    assert build(piece([{"type": "text", "text": "x"}, {"type": "image"}, 3])).content == "x"  # type: ignore[arg-type]
+
+
+def test_whole_message() -> None:
+    message = {"choices": [{"message": {"content": "hi"}, "finish_reason": "length"}], "model": "m"}
+    answer = build(message)
+    assert (answer.content, answer.finish_reason, answer.model) == ("hi", "length", "m")
+
+
+def test_parallel_calls_by_index() -> None:
+    assert calls_of(
+        call("sh", "", index=0, id="a"), call("ls", "", index=1, id="b"),
+        call(None, '{"x":', index=0), call(None, "{}", index=1), call(None, "1}", index=0),
+    ) == [("a", "sh", '{"x":1}'), ("b", "ls", "{}")]  # fmt: skip
+
+
+def test_no_index_new_id_is_a_new_call() -> None:
+    assert calls_of(call("sh", '{"x":', id="a"), call(None, "1}"), call("sh", "{}", id="b")) == [
+        ("a", "sh", '{"x":1}'),
+        ("b", "sh", "{}"),
+    ]
+
+
+def test_id_and_name_repeated_are_not_appended() -> None:
+    assert calls_of(call("sh", '{"x":', index=0, id="a"), call("sh", "1}", index=0, id="a")) == [("a", "sh", '{"x":1}')]
+    assert calls_of(call("sh", '{"x":', id="a"), call("sh", "1}", id="a")) == [("a", "sh", '{"x":1}')]
+
+
+def test_neither_index_nor_id() -> None:
+    assert calls_of(call("sh", '{"x":'), call("sh", "1}"), call("sh", "{}"), call("ls", "{}")) == [
+        ("call_1", "sh", '{"x":1}'),
+        ("call_2", "sh", "{}"),
+        ("call_3", "ls", "{}"),
+    ]
+
+
+def test_every_call_has_index_zero() -> None:
+    assert [c[0] for c in calls_of(call("sh", "{}", index=0, id="a"), call("sh", "{}", index=0, id="b"))] == ["a", "b"]
+
+
+def test_arguments_as_an_object() -> None:
+    (found,) = calls_of(call("sh", {"command": "ls"}, index=0, id=None))
+    assert json.loads(found[2]) == {"command": "ls"}
+    assert found[0] == "call_1"
+
+
+def test_usage_and_timings() -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 7}}
+    assert build({"choices": [], "usage": usage}).usage == Usage(prompt_tokens=10, cached_tokens=7, completion_tokens=3)
+    timings = {"cache_n": 7, "prompt_n": 3, "predicted_n": 2}
+    assert build({"timings": timings}).usage == Usage(prompt_tokens=10, cached_tokens=7, completion_tokens=2)
+    assert build({"usage": {"prompt_tokens": None, "prompt_tokens_details": None}}).usage == Usage()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["choices", "delta", "tool_calls", "function", "name", "arguments", "content", "usage", "id"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "timings", "model"]), JSON), max_size=4))
+def test_any_json_gives_an_answer(pieces: list[dict[str, Any]]) -> None:
+    assert isinstance(build(*pieces), ModelAnswer)

@@ -1,0 +1,105 @@
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stockade.core.errors import ModelUnavailable
+from stockade.models.gguf import GgufInfo, read_gguf
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def key(name: str, kind: int, value: bytes) -> bytes:
+    return text(name) + struct.pack("<I", kind) + value
+
+
+KEYS = [
+    key("general.architecture", 8, text("llama")),
+    key("general.name", 8, text("Tiny \x1b[31mmodel")),
+    key("general.license", 8, text("mit")),
+    key("general.size_label", 8, text("1M")),
+    key("general.file_type", 4, struct.pack("<I", 15)),
+    key("llama.context_length", 4, struct.pack("<I", 2048)),
+    key("llama.block_count", 4, struct.pack("<I", 2)),
+    key("llama.embedding_length", 4, struct.pack("<I", 64)),
+    key("llama.attention.head_count", 4, struct.pack("<I", 4)),
+    key("llama.attention.head_count_kv", 4, struct.pack("<I", 2)),
+    key("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 2000) + text("ab") * 2000),
+    key("tokenizer.ggml.scores", 9, struct.pack("<IQ", 6, 2000) + b"\0" * 8000),
+    key("tokenizer.nested", 9, struct.pack("<IQIQ", 9, 1, 4, 1) + b"\0" * 4),
+    key("tokenizer.chat_template", 8, text("{{ messages }}")),
+]
+
+
+def gguf(keys: list[bytes] = KEYS, version: int = 3, tensors: int = 1, weights: int = 128) -> bytes:
+    head = b"GGUF" + struct.pack("<IQQ", version, tensors, len(keys)) + b"".join(keys)
+    head += (text("w") + struct.pack("<IQQIQ", 2, 8, 4, 0, 0)) * tensors
+    return head + b"\0" * (-len(head) % 32) + b"\1" * weights
+
+
+def read(tmp_path: Path, data: bytes) -> GgufInfo:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data)
+    return read_gguf(path)
+
+
+def test_what_a_header_tells(tmp_path: Path) -> None:
+    assert read(tmp_path, gguf()) == GgufInfo(
+        path=str(tmp_path / "m.gguf"), size_bytes=len(gguf()), architecture="llama", name="Tiny [31mmodel",
+        context_length=2048, quantisation="Q4_K_M", licence="mit", size_label="1M", chat_template="{{ messages }}",
+        tensors=1, kv_bytes_per_token=2 * 2 * 2 * (16 + 16),
+    )  # fmt: skip
+
+
+def test_silence_is_fine(tmp_path: Path) -> None:
+    info = read(tmp_path, gguf(KEYS[:1]))
+    assert (info.name, info.context_length, info.quantisation) == ("", None, "")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it is empty"),
+        (b"GGU", "does not begin with GGUF"),
+        (b"\x7fELF" + bytes(200), "does not begin with GGUF"),
+        (b"GGUF", "the header is cut short"),
+        (gguf()[:500], "the header is cut short"),
+        (gguf()[:-1], "the file is cut short"),
+        (gguf(version=9), "version 9"),
+        (gguf(KEYS[1:]), "names no architecture"),
+        (gguf([key("general.architecture", 8, text("../x"))]), "names no architecture"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1, 1 << 60), "keys announced"),
+        (gguf([key("a", 8, struct.pack("<Q", 1 << 63))]), "the header is cut short"),
+        (gguf([key("a", 99, b"")]), "unknown type 99"),
+        (gguf([key("a", 9, struct.pack("<IQ", 4, 1 << 62))]), "the header is cut short"),
+        (gguf([key("a", 9, struct.pack("<IQ", 8, 1 << 62))]), "the header is cut short"),
+        (gguf([key("a", 9, struct.pack("<IQ", 9, 1 << 62))]), "header"),
+        (gguf([KEYS[0], key("general.alignment", 4, struct.pack("<I", 1 << 31))]), "the file is cut short"),
+    ],
+)
+def test_broken_files_give_one_line(tmp_path: Path, data: bytes, reason: str) -> None:
+    with pytest.raises(ModelUnavailable, match=reason) as caught:
+        read(tmp_path, data)
+    assert "\n" not in str(caught.value)
+    assert "m.gguf" in caught.value.message
+
+
+def test_not_a_file(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing", Path("/dev/null")):
+        with pytest.raises(ModelUnavailable, match=r"cannot read|not a usable"):
+            read_gguf(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(st.data())
+def test_flipped_bytes_never_crash_it(tmp_path: Path, data: st.DataObject) -> None:
+    broken = bytearray(gguf())
+    for place in data.draw(st.lists(st.integers(0, len(broken) - 1), min_size=1, max_size=6)):
+        broken[place] = data.draw(st.integers(0, 255))
+    with suppress(ModelUnavailable):
+        read(tmp_path, bytes(broken))

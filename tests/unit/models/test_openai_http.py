@@ -1,0 +1,229 @@
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavailable, UsageError
+from stockade.core.messages import ModelAnswer, Usage
+from stockade.models import openai_http
+from stockade.models.openai_http import HttpTimes, OpenAIModel, is_loopback
+from stockade.models.payload import Dialect
+from stockade.testing.conformance.model import question
+from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
+
+pytestmark = pytest.mark.anyio
+QUICK = HttpTimes(idle_s=0.2, backoff_s=1.0)
+
+
+class Slept:
+    """A sleep that only remembers."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+@asynccontextmanager
+async def model_of(server: FakeOpenAI, slept: Slept | None = None, **rest: object) -> AsyncIterator[OpenAIModel]:
+    options = {"times": QUICK, "sleep": slept or Slept(), "jitter": lambda: 0.0} | rest
+    async with OpenAIModel(server.base_url, "fake", **options) as model:  # type: ignore[arg-type]
+        yield model
+
+
+async def ask(*replies: Reply, slept: Slept | None = None, **rest: object) -> ModelAnswer:
+    async with FakeOpenAI(replies) as server, model_of(server, slept, **rest) as model:
+        return await model.ask(question())
+
+
+async def test_an_answer_with_usage() -> None:
+    answer = await ask(says("hello big world"))
+    assert answer.content == "hello big world"
+    assert answer.usage == Usage(prompt_tokens=10, cached_tokens=4, completion_tokens=2)
+
+
+async def test_one_connection_and_the_key() -> None:
+    async with FakeOpenAI() as server, model_of(server, api_key="secret") as model:
+        for _ in range(3):
+            await model.ask(question())
+        assert server.connections == 1
+        assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("replies", "pauses"),
+    [
+        ([fails(429, headers={"Retry-After": "7"})], [7.0]),
+        ([fails(500), fails(503), fails(502), fails(500)], [1.0, 2.0, 4.0, 8.0]),
+        ([Reply([piece("hal")], end="cut")], [1.0]),
+        ([Reply([piece("hal")], end="no_done")], [1.0]),
+        ([Reply([piece("hal")], end="stall")], [1.0]),
+        ([Reply([b"data: {garbage\n\n"])], [1.0]),
+        ([Reply([b"data: [1]\n\n"])], [1.0]),
+        ([Reply([piece("h"), {"error": {"message": "boom"}}])], [1.0]),
+        ([Reply([], end="done")], [1.0]),
+    ],
+)
+async def test_passing_faults_are_tried_again(replies: list[Reply], pauses: list[float]) -> None:
+    slept = Slept()
+    assert (await ask(*replies, says("at last"), slept=slept)).content == "at last"
+    assert slept.pauses == pauses
+
+
+async def test_retries_come_to_an_end() -> None:
+    slept = Slept()
+    with pytest.raises(ModelOverloaded, match=r"is busy \(429\): slow down") as caught:
+        await ask(*[fails(429, "slow\ndown", headers={"Retry-After": "3600"})] * 5, slept=slept)
+    assert caught.value.retry_after_s == 3600
+    assert slept.pauses == [30.0] * 4
+
+
+async def test_a_server_that_is_gone_for_good_is_not_asked_again() -> None:
+    slept = Slept()
+    with pytest.raises(ModelUnavailable, match="it died"):
+        await ask(fails(500), slept=slept, died=lambda: "it died")
+    assert slept.pauses == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (fails(401, "bad key"), "refused the key .401.: bad key"),
+        (fails(403), "refused the key"),
+        (fails(404), "has no model 'fake'"),
+        (fails(400, "bad schema"), "refused the request .400.: bad schema"),
+        (Reply(status=418, body=b"<html>\x1b[31mteapot"), "refused the request .418.: <html>.31mteapot"),
+        (Reply(body=b"<html>", headers={"Content-Type": "text/html"}), "not an OpenAI-compatible API"),
+        (Reply([piece("x" * (1 << 20))] * 12), "an answer of more than 10485760 bytes"),
+        (Reply([b"data: " + b"x" * (17 << 20)]), "an event of more than"),
+    ],
+)
+async def test_lasting_faults_are_told_at_once(reply: Reply, message: str) -> None:
+    slept = Slept()
+    with pytest.raises(ModelUnavailable, match=message) as caught:
+        await ask(reply, slept=slept)
+    assert slept.pauses == []
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+async def test_context_exceeded(in_stream: bool) -> None:
+    error = {"type": "exceed_context_size_error", "message": "too long", "n_prompt_tokens": 9031, "n_ctx": 4096}
+    with pytest.raises(ContextExceeded, match="too long") as caught:
+        await ask(Reply([{"error": error}]) if in_stream else fails(400, **error))  # type: ignore[arg-type]
+    assert (caught.value.prompt_tokens, caught.value.window) == (9031, 4096)
+
+
+@pytest.mark.parametrize("end", ["done", "no_done", "cut"])
+async def test_the_end_is_known_by_finish_reason(end: End) -> None:
+    assert (await ask(Reply([piece("all"), piece(finish="stop")], end=end))).content == "all"
+
+
+async def test_done_without_finish_reason_is_enough() -> None:
+    assert (await ask(Reply([piece("all")]))).finish_reason == "stop"
+
+
+async def test_a_server_that_does_not_stream() -> None:
+    body = json.dumps({"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}).encode()
+    assert (await ask(Reply(body=body))).content == "whole"
+
+
+async def test_odd_tool_calls() -> None:
+    first = piece(tool_calls=[{"id": "a", "function": {"name": "sh", "arguments": '{"x"'}}])
+    second = piece(tool_calls=[{"id": "a", "function": {"name": "sh", "arguments": ": 1}"}}])
+    (call,) = (await ask(Reply([first, second, piece(finish="stop")]))).tool_calls
+    assert call["function"] == {"name": "sh", "arguments": '{"x": 1}'}
+
+
+async def test_pings_keep_it_alive() -> None:
+    comments = [b": ping\r\n\r\n"] * 3
+    assert (await ask(Reply([*comments, piece("a"), *comments, piece(finish="stop")]))).content == "a"
+
+
+async def test_cancelling_closes_the_stream() -> None:
+    async with FakeOpenAI([Reply([piece("one")], end="stall")]) as server:
+        slept = Slept()
+        async with model_of(server, slept, times=HttpTimes(idle_s=60)) as model:
+            async with anyio.create_task_group() as group:
+
+                async def run() -> None:
+                    await model.ask(question(), lambda _: group.cancel_scope.cancel())
+
+                group.start_soon(run)
+            with anyio.fail_after(5):
+                await server.gone.wait()
+            assert slept.pauses == []
+            assert (await model.ask(question())).content == "ok"
+
+
+async def test_no_server() -> None:
+    async with FakeOpenAI() as server:
+        url = server.base_url
+    with pytest.raises(ModelUnavailable, match=r"no model server at 127.0.0.1"):
+        async with OpenAIModel(url, "m"):
+            pass
+
+
+async def test_no_such_host() -> None:
+    with pytest.raises(ModelUnavailable, match=r"no model server at no-such-host.invalid"):
+        async with OpenAIModel("http://no-such-host.invalid/v1", "m"):
+            pass
+
+
+async def test_a_server_that_went_away_is_tried_again() -> None:
+    slept = Slept()
+    async with FakeOpenAI() as server, model_of(server, slept) as model:
+        await model.ask(question())
+        await server.__aexit__()
+        with pytest.raises(ModelOverloaded, match="was lost"):
+            await model.ask(question())
+    assert len(slept.pauses) == 4
+
+
+async def test_a_wrong_key_is_told_on_entering() -> None:
+    async with FakeOpenAI(get_status=401) as server:
+        with pytest.raises(ModelUnavailable, match="refused the key"):
+            async with OpenAIModel(server.base_url, "m", "wrong"):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("models", "props", "llama", "window"),
+    [
+        ([{"id": "fake"}], {"default_generation_settings": {"n_ctx": 4096}}, True, 4096),
+        ([{"id": "fake"}], {"default_generation_settings": {"n_ctx": 4096}}, False, None),
+        ([{"id": "fake", "meta": {"n_ctx_train": 32768}}], None, True, 32768),
+        ([{"id": "other", "max_model_len": 5}, {"id": "fake", "max_model_len": 9000}], None, False, 9000),
+        ([], {"default_generation_settings": None}, True, None),
+        ([{"id": "fake", "meta": 3, "max_model_len": "x"}], {}, True, None),
+    ],
+)
+async def test_the_window_is_learned(
+    models: list[dict[str, object]], props: dict[str, object] | None, llama: bool, window: int | None
+) -> None:
+    async with FakeOpenAI(models=models, props=props) as server:
+        async with OpenAIModel(server.base_url, "fake", dialect=Dialect(llama_cpp=llama)) as model:
+            assert model.info.context_window == window
+
+
+async def test_plain_http_builds_no_tls_context() -> None:
+    openai_http._tls.cache_clear()
+    await ask(says("x"))
+    assert openai_http._tls.cache_info().misses == 0
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x/v1", "http://", "http://h:99999/v1", "http://[::1"])
+async def test_bad_addresses(url: str) -> None:
+    with pytest.raises(UsageError, match="not an address"):
+        OpenAIModel(url, "m")
+
+
+async def test_loopback() -> None:
+    assert is_loopback("http://127.0.0.1:1/v1")
+    assert is_loopback("http://[::1]:1")
+    assert is_loopback("http://localhost/v1")
+    assert not is_loopback("http://127.0.0.1.example.org/v1")
+    assert not is_loopback("https://api.openai.com/v1")

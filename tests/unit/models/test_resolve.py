@@ -1,0 +1,110 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.core.ports import Model
+from stockade.models.listing import list_models, model_info
+from stockade.models.resolve import ModelSettings, choose_model, open_model
+from stockade.testing.fake_openai import FakeOpenAI
+
+from .test_gguf import KEYS, gguf
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def nobody() -> dict[str, str]:
+    """Two addresses where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = one.getsockname()[1]
+    return {"LLAMA_SERVER_URL": f"http://127.0.0.1:{port}", "OLLAMA_HOST": f"127.0.0.1:{port}"}
+
+
+async def test_scripted(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_text('{"content": "x"}')
+    model, name, note = await open_model(f"scripted/{tmp_path}/s.jsonl")
+    assert isinstance(model, Model)
+    assert (name, note) == (f"scripted/{tmp_path}/s.jsonl", None)
+
+
+async def test_servers_are_not_asked_before_they_are_entered() -> None:
+    model, name, _ = await open_model("openai/a/b", environment={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    assert (name, model.info.name, model.info.provider, model.info.local) == ("openai/a/b", "a/b", "openai", True)
+
+
+async def test_unknown_embedded() -> None:
+    with pytest.raises(UsageError, match=r"no embedded model 'x'.*smollm2"):
+        await open_model("embedded/x")
+
+
+async def test_a_broken_file_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="cannot read the model file"):
+        await open_model(f"gguf/{tmp_path}/none.gguf")
+    (tmp_path / "m.gguf").write_bytes(gguf()[:-1])
+    with pytest.raises(ModelUnavailable, match="cut short"):
+        await open_model(f"gguf/{tmp_path}/m.gguf")
+
+
+async def test_auto_takes_what_is_configured(nobody: dict[str, str]) -> None:
+    found = await choose_model(ModelSettings(configured="ollama/x"), nobody)
+    assert (found.spec, found.note) == ("ollama/x", None)
+
+
+async def test_auto_takes_a_server_that_runs(nobody: dict[str, str], tmp_path: Path) -> None:
+    async with FakeOpenAI(models=[{"id": "qwen3:8b"}]) as server:
+        host = {"OLLAMA_HOST": server.base_url.removesuffix("/v1")}
+        model, name, note = await open_model("auto", ModelSettings(folder=tmp_path), None, nobody | host)
+    assert name == "ollama/qwen3:8b"
+    assert model.info.provider == "ollama"
+    assert note
+    assert "another: --model" in note
+
+
+@pytest.mark.parametrize("models", [[], [{"id": 3}], [{"id": "\x1b[31m"}], [{"name": "x"}]])
+async def test_auto_passes_over_what_is_no_model_server(
+    nobody: dict[str, str], tmp_path: Path, models: list[dict[str, object]]
+) -> None:
+    async with FakeOpenAI(models=models) as server:
+        found = await choose_model(ModelSettings(folder=tmp_path), nobody | {"LLAMA_SERVER_URL": server.base_url})
+    assert found.spec == "embedded/qwen2.5-coder-1.5b"
+
+
+async def test_auto_takes_the_largest_that_is_here(nobody: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "small.gguf").write_bytes(gguf())
+    (tmp_path / "sub" / "large.gguf").write_bytes(gguf(weights=5000))
+    (tmp_path / "larger-but-broken.gguf").write_bytes(bytes(20_000))
+    found = await choose_model(ModelSettings(folder=tmp_path), nobody)
+    assert found.spec == f"gguf/{tmp_path}/sub/large.gguf"
+    assert "most capable of the models on this machine" in (found.note or "")
+
+
+async def test_auto_ends_at_ours(nobody: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "smollm2-135m-instruct-q4_1.gguf").write_bytes(gguf())
+    found = await choose_model(ModelSettings(folder=tmp_path), nobody)
+    assert found.spec == "embedded/qwen2.5-coder-1.5b"
+    assert "fetched once (1.1 GB, Apache-2.0); a better one" in (found.note or "")
+
+
+def test_the_list(tmp_path: Path) -> None:
+    assert [(entry.name, entry.here) for entry in list_models(tmp_path / "none")] == [
+        ("embedded/qwen2.5-coder-1.5b", False),
+        ("embedded/smollm2", False),
+    ]
+    (tmp_path / "mine.gguf").write_bytes(gguf())
+    (tmp_path / "broken.gguf").write_bytes(b"x")
+    *_, broken, mine = list_models(tmp_path)
+    assert "does not begin with GGUF" in broken.problem
+    assert (mine.name, mine.window, mine.quantisation, mine.licence) == (
+        f"gguf/{tmp_path}/mine.gguf", 2048, "Q4_K_M", "mit",
+    )  # fmt: skip
+
+
+def test_info(tmp_path: Path) -> None:
+    (tmp_path / "mine.gguf").write_bytes(gguf(KEYS))
+    assert model_info(f"gguf/{tmp_path}/mine.gguf").architecture == "llama"
+    assert model_info("embedded/smollm2", tmp_path).window == 8192
+    with pytest.raises(UsageError, match="nothing is known"):
+        model_info("ollama/x")
