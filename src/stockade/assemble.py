@@ -20,13 +20,14 @@ from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.events import RunStarted
+from stockade.core.events import RunFinished, RunStarted
 from stockade.core.messages import Sampling
 from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
-from stockade.loop.run import Parts
+from stockade.loop.run import Parts, run
 
 if TYPE_CHECKING:
+    from stockade.models.listing import ModelEntry
     from stockade.sandboxes.probe import Finding
 
 MAX_TASK_BYTES = 1_000_000
@@ -112,6 +113,10 @@ def find_bot(name: str) -> BotSpec:
     if name not in BUILT_IN:
         raise UsageError(f"there is no bot {name!r}", "the bots are " + ", ".join(BUILT_IN))
     return BUILT_IN[name]
+
+
+def list_bots() -> tuple[BotSpec, ...]:
+    return tuple(BUILT_IN.values())
 
 
 def parse_folder(text: str, default: FolderMode, inside: str) -> FolderRule:
@@ -282,6 +287,25 @@ async def prepare(
         on_text=on_text,
     )
     return Prepared(started, parts, note)
+
+
+async def start(prepared: Prepared) -> RunFinished:
+    """The run from its first event to its last, as loop.run.run says."""
+    return await run(prepared.started, prepared.parts)
+
+
+def list_models() -> "Sequence[ModelEntry]":
+    """What is on this machine and what could be fetched. Blocking, no network."""
+    from stockade.models.listing import list_models as found
+
+    return found()
+
+
+def model_info(name: str) -> "ModelEntry":
+    """One model. UsageError or ModelUnavailable when nothing is known of it."""
+    from stockade.models.listing import model_info as found
+
+    return found(name)
 
 
 def _sampling(options: Options, *, local: bool) -> Sampling:
