@@ -1,0 +1,189 @@
+"""A run in events becomes a terminal session, and nothing hostile in it reaches the terminal."""
+
+import io
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from stockade.cli.render import Renderer
+from stockade.core.actions import (
+    Answer,
+    Chunk,
+    CommandOutput,
+    EditFile,
+    Failed,
+    FileContent,
+    FileWritten,
+    Finish,
+    Observation,
+    ReadFile,
+    Refused,
+    Shell,
+    Step,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    WriteFile,
+)
+from stockade.core.budget import Budget
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    ChangesApplied,
+    ChangesDiscarded,
+    CheckFinished,
+    HistoryFolded,
+    ModelAnswered,
+    Nudged,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    SandboxStarted,
+)
+from stockade.core.messages import ModelAnswer, Usage
+from stockade.core.policy import FolderRule, Network, Policy
+
+SGR = re.compile("\x1b\\[[0-9;]*m")
+
+
+def started(text: str = "demo") -> RunStarted:
+    return RunStarted(
+        at=0, version="0", run_id="r1", task=text, bot=text, model=text, answers="json", sandbox=text,
+        policy=Policy(folders=(FolderRule(host=f"/{text}"),), network=Network(mode="allow", hosts=(text,))),
+        budget=Budget(), system_prompt=text,
+    )  # fmt: skip
+
+
+def output(*chunks: Chunk, exit_code: int = 0, cwd: str = "/workspace", timed_out: bool = False) -> CommandOutput:
+    return CommandOutput(exit_code=exit_code, chunks=chunks, cwd=cwd, timed_out=timed_out, duration_s=2)
+
+
+def shown(*events: RunEvent, colour: bool = False, whole: bool = False, answer: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(
+        file=file, force_terminal=colour, color_system="truecolor" if colour else None, width=200, highlight=False
+    )
+    renderer = Renderer(console, whole=whole, show_answer=answer)
+    for event in events:
+        renderer.event(event)
+    renderer.close()
+    return file.getvalue()
+
+
+def command(text: str, result: Observation) -> tuple[RunEvent, ...]:
+    step = Step(action=Shell(command=text))
+    return (
+        ActionStarted(at=1, turn=1, step=0, action=step),
+        ActionFinished(at=2, turn=1, step=0, observation=result),
+    )
+
+
+def test_a_command_reads_like_a_shell_session() -> None:
+    listing = output(Chunk.of("stdout", b"a.py\n"), Chunk.of("stderr", b"oh\n"), cwd="/workspace/src")
+    text = shown(
+        started(),
+        AnswerUnderstood(at=1, turn=1, answer=Answer(thought="Let me look.", steps=(Step(action=Finish(answer="")),))),
+        *command("cd src; ls", listing),
+        *command("false", output(exit_code=1, cwd="/workspace/src")),
+    )
+    assert "Let me look.\n/workspace $ cd src; ls\na.py\noh\n/workspace/src $ false\n[exit 1]\n" in text
+
+
+def test_the_header_names_bot_model_sandbox_folder_and_network() -> None:
+    event = started("demo").model_copy(update={"policy": Policy(folders=(FolderRule(host="/demo", mode="ro"),))})
+    assert shown(event).splitlines()[0] == "stockade demo · demo · demo · /demo (ro) · no network"
+
+
+def test_streams_are_shown_in_order_of_arrival() -> None:
+    chunks = [Chunk.of("stdout", b"1"), Chunk.of("stderr", b"2"), Chunk.of("stdout", b"3\n")]
+    assert "\n123\n" in shown(started(), *command("x", output(*chunks)))
+    assert "1\x1b[31m2\x1b[0m3" in shown(started(), *command("x", output(*chunks)), colour=True)
+
+
+def test_long_output_is_clipped_on_the_terminal_and_whole_when_asked() -> None:
+    many = Chunk.of("stdout", "".join(f"line {number}\n" for number in range(100)).encode())
+    events = (started(), *command("seq", output(many)))
+    assert "[... 60 lines not shown ...]" in shown(*events)
+    assert "line 50\n" not in shown(*events)
+    assert "line 50\n" in shown(*events, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("observation", "words"),
+    [
+        (FileWritten(path="x.txt", size=12), "wrote 12 bytes to x.txt"),
+        (FileContent(path="x", text="hello\n", first=1, last=1, total=1), "hello\n[lines 1 to 1 of 1 of x]"),
+        (Failed(message="x: File not found"), "x: File not found"),
+        (Refused(reason="not allowed"), "[not run: not allowed]"),
+        (Unknown(), "nobody knows"),
+        (ToolResult(status="data", text="42"), "42"),
+        (output(timed_out=True, exit_code=124), "[timed out after 2 s]\n[exit 124]"),
+    ],
+)
+def test_each_observation_has_its_words(observation: Observation, words: str) -> None:
+    assert words in shown(started(), *command("x", observation))
+
+
+def test_the_end_sums_up() -> None:
+    answer = ModelAnswer(content="", usage=Usage(prompt_tokens=100, completion_tokens=20), duration_s=4)
+    usage = Usage(prompt_tokens=100, cached_tokens=75, completion_tokens=20)
+    text = shown(
+        started(),
+        ModelAnswered(at=1, turn=1, answer=answer),
+        RunFinished(at=9, status="stopped", reason="turns", detail="1 of 1", turns=1, usage=usage, answer="42"),
+        answer=True,
+    )
+    assert "\n42\n" in text
+    assert text.splitlines()[-1] == (
+        "stopped (turns: 1 of 1) · 1 turns · 9.0 s · 100 prompt tokens (75% cached) · 20 answer tokens · 5.0 tokens/s"
+    )
+
+
+def every_event(text: str) -> list[RunEvent]:
+    """One of each, with `text` wherever text can stand."""
+    noise = output(Chunk.of("stdout", text.encode()), Chunk.of("stderr", text.encode()), exit_code=1, cwd=f"/{text}")
+    actions = (
+        Shell(command=text), ReadFile(path=text), WriteFile(path=text, content=text),
+        EditFile(path=text, old=f"-{text}", new=text), ToolCall(name=text, arguments={text: text}),
+    )  # fmt: skip
+    observations: tuple[Observation, ...] = (
+        noise, FileContent(path=text, text=text, first=1, last=1, total=1), FileWritten(path=text, size=1),
+        Failed(message=text), ToolResult(status="error", text=text), Refused(reason=text),
+    )  # fmt: skip
+    steps = tuple(Step(action=action, comment=text) for action in actions)
+    return [
+        started(text),
+        SandboxStarted(at=0, backend=text),
+        ModelAnswered(at=0, turn=1, answer=ModelAnswer(content=text)),
+        AnswerUnreadable(at=0, turn=1, attempt=1, message=text),
+        AnswerUnderstood(at=0, turn=1, answer=Answer(thought=text, steps=steps)),
+        *(ActionStarted(at=0, turn=1, step=0, action=step) for step in steps),
+        *(ActionFinished(at=0, turn=1, step=0, observation=observation) for observation in observations),
+        Nudged(at=0, turn=1, why=text, text=text),
+        HistoryFolded(at=0, turn=1, before_turn=1),
+        CheckFinished(at=0, turn=1, command=text, passed=False, observation=noise),
+        RunFinished(at=0, status="failed", reason="bug", detail=text, answer=text),
+        ChangesApplied(at=0, paths=(text,)),
+        ChangesDiscarded(at=0),
+    ]
+
+
+ATTACKS = ("\x1b[2J", "\x1b]8;;http://x\x07", "\x9b1m", "\r", "\x08", "\u202e", "\u200b", "[red]", ":bug:")
+HOSTILE = st.lists(st.one_of(st.text(st.characters(codec="utf-8"), max_size=8), st.sampled_from(ATTACKS)), max_size=8)
+
+
+@settings(deadline=None, max_examples=60)
+@given(HOSTILE.map("".join))
+def test_nothing_hostile_reaches_the_terminal(text: str) -> None:
+    written = SGR.sub("", shown(*every_event(text), colour=True, answer=True))
+    for bad in ("\x1b", "\x9b", "\r", "\x08", "\u202e", "\u200b", "\x00", "\x7f"):
+        assert bad not in written
+
+
+def test_markup_is_only_text() -> None:
+    assert "[red]x[/red]" in shown(started(), *command("[red]x[/red]", output(Chunk.of("stdout", b"[red]x[/red]"))))
