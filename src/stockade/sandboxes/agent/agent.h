@@ -1,0 +1,59 @@
+/* The agent: pid 1 of a sandbox. See README.md for the protocol. */
+#ifndef STOCKADE_AGENT_H
+#define STOCKADE_AGENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { PROTOCOL_VERSION = 1, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096 };
+
+enum request { REQ_CONFIG = 1, REQ_RUN = 2, REQ_EXEC = 3, REQ_KILL = 4 };
+enum reply { REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3 };
+enum flag {
+    TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32,
+};
+
+/* stream.c: frames to and from the host */
+struct frame { uint8_t type; uint32_t length; uint8_t *payload; };
+void stream_open(int in, int out);
+bool stream_next(struct frame *frame);         /* false: none complete yet; the payload is valid until the next call */
+bool stream_pending(void);                     /* bytes wait for the host to read */
+bool stream_room(void);                        /* a whole chunk fits */
+void stream_flush(void);
+void stream_hello(void);
+size_t stream_output(uint32_t id, uint8_t stream, int fd, size_t limit);  /* read fd, send; bytes moved, 0: none there */
+void stream_done(uint32_t id, uint32_t status, uint32_t flags, const char *cwd, const char *error);
+uint32_t take_u32(const uint8_t **at, const uint8_t *end);                /* a frame too short ends the agent */
+uint64_t take_u64(const uint8_t **at, const uint8_t *end);
+char *take_string(const uint8_t **at, const uint8_t *end);               /* NUL-terminated, points into the frame */
+
+/* procs.c: who runs here, and ending them */
+struct snapshot { pid_t *pids; uint64_t *starts; size_t count; };
+void snapshot_take(struct snapshot *snapshot);
+bool descends(pid_t pid, pid_t ancestor);
+pid_t parent_of(pid_t pid);
+size_t signal_new(const struct snapshot *before, pid_t shell, pid_t spare, int signal);  /* how many were new */
+void kill_everything(void);
+void kill_groups(const struct snapshot *before, pid_t shell, pid_t spare);
+
+/* spawn.c: children with limits */
+struct config { uint64_t nproc, nofile, fsize, data; char *cwd; char **shell; size_t shell_args; };
+struct child { pid_t pid; int status_fd; };
+bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
+           const int from[], const int to[], size_t count);
+const char *spawn_error(struct child *child);  /* after its death: why it never ran, or NULL; closes status_fd */
+
+/* text.c: stdio would make the agent half as large again */
+struct text { char *start, *at, *end; };       /* always NUL-terminated; what does not fit is cut */
+struct text text_in(char *buffer, size_t size);
+void text_add(struct text *text, const char *string);
+void text_add_number(struct text *text, uint64_t number);
+const char *proc_path(pid_t pid, const char *name);          /* static buffer */
+bool read_number(const char **at, uint64_t *number);         /* skips blanks first; false: no number there */
+const char *error_name(int error);
+
+_Noreturn void die(const char *why);
+
+#endif

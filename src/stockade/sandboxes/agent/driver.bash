@@ -1,0 +1,81 @@
+# The persistent shell. The agent runs this text with `bash -c`, on these descriptors:
+#   50 text of the command (a memfd)   51, 52 triggers (pipes)   53 reports to the agent   54, 55 stdout and stderr
+# Every command is evaluated at top level of this very process, so all that it changes stays. Before each, a frozen
+# fork of the shell (the checkpoint) takes the place of the one before it; the agent thaws it when this shell is lost.
+#
+# Why it looks like this: options, traps, functions and IFS are the command's to change, so nothing here depends on
+# them. The loop's own output goes to /dev/null (xtrace, DEBUG traps). The condition is a keyword that no function can
+# shadow, and that ends the loop under `set -n`. A command's stray `break` leaves the loop, which then starts again.
+builtin unset BASH_EXECUTION_STRING
+__stockade_bash=$BASH __stockade_in=51 __stockade_other=52 __stockade_id=0 __stockade_status=0
+__stockade_text=()
+
+# D ID STATUS FLAG: the command has ended. A function named `builtin` would shadow all that follows, so it goes.
+__stockade_report() {
+    __stockade_opts=$- __stockade_probe=
+    \builtin local __stockade_probe=y -
+    if [[ $__stockade_probe != y ]]; then
+        POSIXLY_CORRECT=y
+        unset -f builtin
+        unset POSIXLY_CORRECT
+        builtin local -
+    fi
+    builtin set +eu
+    builtin printf '\nD %s %s %s\n' "$__stockade_id" "$__stockade_status" "${1-}" >&53
+}
+
+# The checkpoint: K PID, then asleep until the agent wants it. Subshells lose traps and errexit, so they are
+# set again.
+__stockade_freeze() {
+    builtin local -a __stockade_go
+    builtin printf '\nK %s\n' "$BASHPID" >&53
+    builtin mapfile -t -n 1 -u "$__stockade_other" __stockade_go
+    [[ ${__stockade_go-} == go ]] || builtin exit 0
+    builtin eval "__stockade_in=$__stockade_other __stockade_other=$__stockade_in"
+    builtin eval "$(builtin trap -p)"
+    if [[ $__stockade_opts == *e* ]]; then builtin set -e; fi
+}
+
+# Parses and runs nothing: with noexec on, eval only reads; `local -` puts the option back.
+__stockade_parses() {
+    builtin local -
+    builtin eval "\\builtin set -n
+$1"
+}
+
+# N: waiting for a command. Returns with its text at hand and the last command's status in $?.
+__stockade_next() {
+    builtin local -
+    builtin local -a __stockade_go
+    builtin set +eu
+    builtin printf '\nN\n' >&53
+    until [[ a == b ]]; do
+        __stockade_go=()
+        builtin mapfile -t -n 1 -u "$__stockade_in" __stockade_go
+        __stockade_id=${__stockade_go-}
+        [[ $__stockade_id ]] || builtin exit 0
+        __stockade_text=()
+        builtin mapfile -t -d '' -u 50 __stockade_text
+        __stockade_parses "${__stockade_text-}" && builtin break
+        "$__stockade_bash" -O extglob -n </proc/self/fd/50 >&55 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&-
+        [[ $? == 2 ]] || builtin break
+        __stockade_status=2
+        __stockade_report s
+    done
+    builtin set -- "$__stockade_status"
+    __stockade_status=0 LINENO=0
+    builtin return "$1"
+}
+
+__stockade_main='{
+until [[ a == b ]]; do
+__stockade_report
+case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2>&1 ) >&54 2>&55 )" in esac
+LINENO=0
+__stockade_next
+\builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&-
+__stockade_status=$?
+done
+\builtin eval "$__stockade_main"
+} >/dev/null 2>&1'
+builtin eval "$__stockade_main"
