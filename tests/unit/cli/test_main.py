@@ -1,0 +1,106 @@
+"""The command line itself: quick help, mistakes in one line, no traceback."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from stockade import cli
+from stockade.cli import failures
+from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
+
+HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.assemble", "sqlite3", "asyncio")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom stockade import cli\nstatus = cli.call(['--help'])\n"
+        f"print(status, [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_listed_words_are_those_of_the_command(name: str) -> None:
+    module, about = cli.COMMANDS[name]
+    command = importlib.import_module(f"stockade.cli.{module}").command
+    assert isinstance(command, click.Command)
+    assert (command.name, command.short_help) == (name, about)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rum"], "No such command 'rum'"),
+        (["run", "--foldre", "x", "y"], "No such option"),
+        (["run"], "Missing argument 'TASK'"),
+        (["run", "x", "--max-turns", "many"], "'many' is not a valid integer"),
+        (["run", "\x1b[2Jx", "--bot", "\x1b[2J"], "there is no bot '\\x1b[2J'"),
+        (["run", " "], "the task is empty"),
+        (["run", "@/no/such"], "the task file /no/such cannot be read: No such file or directory"),
+        (["run", "x", "--memory", "lots"], "--memory: not a size: 'lots'"),
+        (["run", "x", "--net", "some"], "--net 'some' is not understood"),
+        (["model", "info", "embedded/nothing"], "no embedded model 'nothing'"),
+        (["runs", "show", "nothing"], "there is no run 'nothing'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert cli.call(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, *rest = err.splitlines()
+    assert first.startswith("stockade: ")
+    assert words in first
+    assert all(line.startswith("hint: ") for line in rest)
+    assert len(rest) <= 1
+
+
+def raising(error: BaseException) -> int:
+    def work() -> int:
+        raise error
+
+    return failures.guarded(work)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (UsageError("no \x1b such", "try\nthat"), 2, "stockade: no \\x1b such\nhint: try that\n"),
+        (ModelUnavailable("gone"), 5, "stockade: gone\n"),
+        (ExceptionGroup("", [ExceptionGroup("", [UsageError("deep")])]), 2, "stockade: deep\n"),
+        (KeyboardInterrupt(), 130, "stockade: interrupted\n"),
+        (click.Abort(), 130, "stockade: interrupted\n"),
+    ],
+)
+def test_each_error_has_its_line_and_status(
+    error: BaseException, status: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert raising(error) == status
+    assert capsys.readouterr().err == words
+
+
+def test_a_bug_leaves_its_trace_in_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert raising(ZeroDivisionError("a\nb")) == 4
+    line = capsys.readouterr().err
+    assert line.startswith("stockade: this is a bug in Stockade: ZeroDivisionError: a b; the trace is in ")
+    with open(line.rsplit(" ", 1)[1].strip()) as file:
+        assert "Traceback" in file.read()
+
+
+def test_every_error_of_ours_has_a_status() -> None:
+    assert failures.expected(StockadeError("x")) is not None
+    assert failures.expected(ValueError("x")) is None

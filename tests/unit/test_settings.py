@@ -1,0 +1,133 @@
+"""Flag over variable over project file over user file; mistakes are named with their place."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stockade import settings
+from stockade.core.errors import UsageError
+from stockade.settings import load
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def made(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def trust(path: Path) -> None:
+    line = f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.resolve()}\n"
+    made(settings.trusted_file().parent, "trusted", line)
+
+
+def loaded(tmp_path: Path, flags: dict[str, Any] | None = None, **environ: str) -> settings.Settings:
+    return load(flags or {}, environ, tmp_path / "project", tmp_path / "config.toml")
+
+
+def test_nothing_set_gives_the_defaults(tmp_path: Path) -> None:
+    found = loaded(tmp_path)
+    assert (found.options.model, found.options.max_turns, found.front.quiet, found.notes) == ("auto", None, False, ())
+
+
+def test_each_place_goes_before_the_next(tmp_path: Path) -> None:
+    made(tmp_path, "config.toml", 'model = "user/m"\nmax_turns = 1\ntimeout = 1\nseed = 1\n')
+    trust(made(tmp_path / "project", "stockade.toml", "max_turns = 2\ntimeout = 2\nseed = 2\n"))
+    options = loaded(tmp_path, {"seed": 4}, STOCKADE_TIMEOUT="3", STOCKADE_SEED="3").options
+    assert (options.model, options.max_turns, options.timeout, options.seed) == ("user/m", 2, 3.0, 4)
+
+
+def test_a_project_file_that_is_not_trusted_is_not_read_and_that_is_said(tmp_path: Path) -> None:
+    path = made(tmp_path / "project", "stockade.toml", 'model = "evil/m"\n')
+    found = loaded(tmp_path)
+    assert found.options.model == "auto"
+    assert found.notes == (f"{path} was not read: it is not trusted as it stands",)
+
+
+def test_a_trusted_file_that_was_changed_is_not_trusted_any_more(tmp_path: Path) -> None:
+    path = made(tmp_path / "project", "stockade.toml", 'model = "a/m"\n')
+    trust(path)
+    assert loaded(tmp_path).options.model == "a/m"
+    path.write_text('model = "b/m"\n')
+    assert loaded(tmp_path).options.model == "auto"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("modle = 'x'", "there is no setting 'modle'"),
+        ("max_turns = 'many'", "max_turns: Input should be a valid integer"),
+        ("max_turns = -1", "max_turns: Input should be greater than or equal to 0"),
+        ("folder = 'one'", "folder: Input should be a valid tuple"),
+        ("quiet = 1", "quiet: Input should be a valid boolean"),
+        ("task = 'x'", "there is no setting 'task'"),
+        ("[[", "is not TOML"),
+    ],
+)
+def test_mistakes_in_a_file_name_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+    path = made(tmp_path, "config.toml", text)
+    with pytest.raises(UsageError, match=r"config\.toml") as caught:
+        loaded(tmp_path)
+    assert words in caught.value.message
+    assert str(path) in caught.value.message
+
+
+def test_the_nearest_key_is_offered(tmp_path: Path) -> None:
+    made(tmp_path, "config.toml", "max_turn = 3")
+    with pytest.raises(UsageError) as caught:
+        loaded(tmp_path)
+    assert caught.value.hint == "did you mean max_turns?"
+
+
+def test_files_that_cannot_be_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        loaded(tmp_path)
+    path.write_bytes(b"#" * (settings.MAX_FILE_BYTES + 1))
+    with pytest.raises(UsageError, match="larger than"):
+        loaded(tmp_path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        loaded(tmp_path)
+
+
+def test_lists_in_variables_come_by_commas_or_lines(tmp_path: Path) -> None:
+    assert loaded(tmp_path, STOCKADE_FOLDER="a, b:ro").options.folder == ("a", "b:ro")
+    assert loaded(tmp_path, STOCKADE_ENV="A=1,2\nB=3").options.env == ("A=1,2", "B=3")
+
+
+def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="STOCKADE_MAX_TURNS: Input should be a valid integer"):
+        loaded(tmp_path, STOCKADE_MAX_TURNS="many")
+
+
+def test_a_variable_that_is_no_setting_is_said_with_the_nearest(tmp_path: Path) -> None:
+    (note,) = loaded(tmp_path, STOCKADE_MAX_TURN="3", STOCKADE_MODELS="/models").notes
+    assert note == "STOCKADE_MAX_TURN is not a setting and was not read: did you mean STOCKADE_MAX_TURNS?"
+
+
+def test_what_excludes_each_other(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--apply and --discard exclude each other"):
+        loaded(tmp_path, {"apply": True, "discard": True})
+    front = loaded(tmp_path, {"discard": True}, STOCKADE_APPLY="1").front
+    assert (front.apply, front.discard) == (False, True)
+
+
+def test_a_flag_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--folder: .* is not UTF-8"):
+        loaded(tmp_path, {"folder": ("a\udcff",)})
+
+
+def test_a_flag_out_of_range_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--max-turns: Input should be greater"):
+        loaded(tmp_path, {"max_turns": -3})
