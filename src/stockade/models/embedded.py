@@ -43,20 +43,20 @@ class EmbeddedModel:
 
     @property
     def info(self) -> ModelInfo:
-        window = self._server.window if self._server else None
-        return ModelInfo(name=self._name, provider=self._provider, context_window=window)
+        window = self._server.window if self._server else 0
+        return ModelInfo(name=self._name, provider=self._provider, context_window=window or None)
 
     @property
     def server(self) -> EmbeddedServer:
-        """Only inside `async with`."""
+        """From the moment of entering on."""
         assert self._server is not None, "enter the model first"
         return self._server
 
     async def __aenter__(self) -> Self:
-        server = EmbeddedServer(
+        self._server = EmbeddedServer(
             self._path, self._name, self._settings, check_tensors=self._check_tensors, on_progress=self._on_progress
         )
-        self._server = await server.__aenter__()
+        await self._server.__aenter__()
         try:
             self._model = await self._connect()
         except BaseException:

@@ -32,7 +32,7 @@ _MAX_PROBE_BYTES = 4 * 1024**2
 
 
 class HttpTimes(Data):
-    """Seconds. `first_byte_s` is long: a local model reads its whole prompt before it says anything."""
+    """Seconds. `first_byte_s`, until the first event, is long: a local model reads its whole prompt before it."""
 
     connect_s: float = 10.0
     first_byte_s: float = 900.0
@@ -184,13 +184,14 @@ class OpenAIModel:
             )
         parser = SseParser()
         chunks = response.aiter_bytes()
+        patience_s = self._times.first_byte_s
         while True:
             try:
-                with anyio.fail_after(self._times.idle_s):
+                with anyio.fail_after(patience_s):
                     chunk = await anext(chunks, None)
                 events = parser.close() if chunk is None else parser.feed(chunk)
             except TimeoutError as error:
-                raise ModelOverloaded(f"{self._server} said nothing for {self._times.idle_s:g} s") from error
+                raise ModelOverloaded(f"{self._server} said nothing for {patience_s:g} s") from error
             except ValueError as error:
                 raise ModelUnavailable(f"{self._server} sent {error}") from error
             for event in events:
@@ -201,6 +202,7 @@ class OpenAIModel:
                         await anext(chunks, None)
                     return
                 yield event
+                patience_s = self._times.idle_s
             if chunk is None:
                 return
 

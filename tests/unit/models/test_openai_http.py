@@ -14,7 +14,7 @@ from stockade.testing.conformance.model import question
 from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
 
 pytestmark = pytest.mark.anyio
-QUICK = HttpTimes(idle_s=0.2, backoff_s=1.0)
+QUICK = HttpTimes(first_byte_s=0.5, idle_s=0.2, backoff_s=1.0)
 
 
 class Slept:
@@ -61,6 +61,7 @@ async def test_one_connection_and_the_key() -> None:
         ([Reply([piece("hal")], end="cut")], [1.0]),
         ([Reply([piece("hal")], end="no_done")], [1.0]),
         ([Reply([piece("hal")], end="stall")], [1.0]),
+        ([Reply([], end="stall")], [1.0]),
         ([Reply([b"data: {garbage\n\n"])], [1.0]),
         ([Reply([b"data: [1]\n\n"])], [1.0]),
         ([Reply([piece("h"), {"error": {"message": "boom"}}])], [1.0]),
