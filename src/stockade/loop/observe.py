@@ -49,12 +49,13 @@ def describe(observation: Observation, limit: int) -> str:
 
 
 def _command(result: CommandOutput, limit: int) -> str:
-    lines = [clip(result.output.decode(errors="backslashreplace").rstrip("\n"), limit)]
+    text = clip(result.output.decode(errors="backslashreplace").rstrip("\n"), limit)
+    lines = [text]
     if result.truncated_bytes:
         lines.append(f"[{result.truncated_bytes} bytes of output were cut from the middle]")
     if result.timed_out:
         lines.append(f"[timed out after {result.duration_s:.0f} s; everything it had started was ended]")
     if result.shell_event and not result.timed_out:
         lines.append(f"[{_SHELL_EVENTS[result.shell_event]}]")
-    lines.append(f"[exit status {result.exit_code}]")
+    lines.append(f"[exit status {result.exit_code}]" if text else f"[exit status {result.exit_code}, no output]")
     return "\n".join(line for line in lines if line)

@@ -32,7 +32,7 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelRequest
 from stockade.core.ports import AnswerProtocol, Approver, Clock, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
-from stockade.loop import stuck
+from stockade.loop import review, stuck
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
 from stockade.loop.ending import Ending, over
@@ -152,22 +152,24 @@ class _Loop:
         if warmer:
             sampling = sampling.model_copy(update={"temperature": min(1.2, (sampling.temperature or 0.0) + warmer)})
         request = ModelRequest(messages=self.record.context.messages(), sampling=sampling)
-        return self.parts.protocol.constrain(request, self.parts.tools)
+        return self.parts.protocol.constrain(request, stuck.offered(state, self.parts.tools))
 
     async def _finish(self, finish: Finish) -> Ending | None:
-        """The bot says it is done. With a check, it is done when the check passes; else it may go on a few times."""
+        """The bot says it is done: it is shown its changes once, and a check decides; else it may go on."""
+        state = self.record.state
+        if (text := review.of_changes(self.started, state, self.parts.reviewer)) is not None:
+            await self.record.add(Nudged(at=self._now(), turn=state.turns, why="review", text=text))
+            return None
         if (command := self.started.check) is None:
             return Ending("done", "finish", answer=finish.answer)
         output = await self.parts.sandbox.run(f"( {command}\n)")
         passed = output.exit_code == 0
         await self.record.add(
-            CheckFinished(
-                at=self._now(), turn=self.record.state.turns, command=command, passed=passed, observation=output
-            )
+            CheckFinished(at=self._now(), turn=state.turns, command=command, passed=passed, observation=output)
         )
         if passed:
             return Ending("done", "finish", answer=finish.answer, verified=True)
-        if self.record.state.failed_checks >= MAX_FAILED_CHECKS:
+        if state.failed_checks >= MAX_FAILED_CHECKS:
             return Ending("done", "check_failed", "the check does not pass", finish.answer, verified=False)
         return None
 

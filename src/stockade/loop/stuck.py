@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from stockade.loop.state import Done, RunState
 
+WITHHOLD_AFTER = 2
 NUDGE_AFTER = 3
 STOP_AFTER = 6
 
@@ -46,6 +47,17 @@ def nudge_text(state: RunState) -> str | None:
     ):
         return None
     return "That gave the same result again. Do something different, or finish if the task is done."
+
+
+def offered(state: RunState, tools: tuple[str, ...]) -> tuple[str, ...]:
+    """The tools for the next turn: one that only repeats itself is withheld for a turn, so that another must be taken.
+
+    Constrained models copy their last answer at any temperature; a schema without that tool is what moves them.
+    """
+    if repeats(state.done) < WITHHOLD_AFTER:
+        return tools
+    rest = tuple(tool for tool in tools if tool != state.done[-1].step.action.tool)
+    return rest if len(rest) < len(tools) and rest else tools
 
 
 def is_loop(state: RunState) -> str | None:
