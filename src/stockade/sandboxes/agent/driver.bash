@@ -63,7 +63,7 @@ __stockade_next() {
         __stockade_report s
     done
     builtin set -- "$__stockade_status"
-    __stockade_status=0 LINENO=0
+    __stockade_status=0
     builtin return "$1"
 }
 
@@ -71,7 +71,6 @@ __stockade_main='{
 until [[ a == b ]]; do
 __stockade_report
 case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2>&1 ) >&54 2>&55 )" in esac
-LINENO=0
 __stockade_next
 \builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&-
 __stockade_status=$?

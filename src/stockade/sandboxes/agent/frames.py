@@ -1,0 +1,121 @@
+"""The agent's protocol as data: requests to bytes, bytes to replies. Pure; the sizes are bounded both ways."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+VERSION = 1
+MAX_REQUEST_BYTES = 64 << 20
+MAX_REPLY_BYTES = 128 << 10
+MAX_ARGS = 4096
+NO_TIMEOUT = 0
+
+_CONFIG, _RUN, _EXEC, _KILL = 1, 2, 3, 4
+_HELLO, _OUT, _DONE = 1, 2, 3
+
+TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED = 1, 2, 4, 8, 16, 32
+
+
+class Malformed(ValueError):
+    """Bytes that are no frame of this protocol."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    version: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Out:
+    """`stream` is 1 for stdout, 2 for stderr."""
+
+    id: int
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Done:
+    """The end of a job (id 0: of the start). `error` says why a program could not be started."""
+
+    id: int
+    status: int
+    flags: int
+    cwd: str
+    error: str
+
+
+Reply = Hello | Out | Done
+
+
+def _frame(kind: int, payload: bytes) -> bytes:
+    return struct.pack("<IB", len(payload), kind) + payload
+
+
+def _strings(values: Sequence[str]) -> bytes:
+    return struct.pack("<I", len(values)) + b"".join(_string(value) for value in values)
+
+
+def _string(value: str) -> bytes:
+    return value.encode("utf-8", "surrogateescape") + b"\0"
+
+
+def config(processes: int, files: int, file_bytes: int, data_bytes: int, cwd: str, shell: Sequence[str]) -> bytes:
+    """The first request: limits of every child (0: none), the first folder, the shell's program and options."""
+    return _frame(
+        _CONFIG, struct.pack("<4Q", processes, files, file_bytes, data_bytes) + _string(cwd) + _strings(shell)
+    )
+
+
+def run(job: int, timeout_ms: int, grace_ms: int, text: bytes) -> bytes:
+    return _frame(_RUN, struct.pack("<3I", job, timeout_ms, grace_ms) + text)
+
+
+def execute(job: int, timeout_ms: int, grace_ms: int, argv: Sequence[str], stdin: bytes) -> bytes:
+    return _frame(_EXEC, struct.pack("<3I", job, timeout_ms, grace_ms) + _strings(argv) + stdin)
+
+
+def kill(job: int) -> bytes:
+    return _frame(_KILL, struct.pack("<I", job))
+
+
+class Reader:
+    """Replies out of bytes that arrive in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next(self) -> Reply | None:
+        """The next complete reply, None when there is none yet. Malformed when it is no reply."""
+        if len(self._buffer) < 5:
+            return None
+        length, kind = struct.unpack_from("<IB", self._buffer)
+        if length > MAX_REPLY_BYTES:
+            raise Malformed(f"a reply of {length} bytes")
+        if len(self._buffer) < 5 + length:
+            return None
+        payload = bytes(self._buffer[5 : 5 + length])
+        del self._buffer[: 5 + length]
+        return _reply(kind, payload)
+
+
+def _reply(kind: int, payload: bytes) -> Reply:
+    try:
+        if kind == _OUT:
+            job, stream = struct.unpack_from("<IB", payload)
+            if stream in (1, 2):
+                return Out(job, stream, payload[5:])
+        if kind == _DONE:
+            job, status, flags = struct.unpack_from("<3I", payload)
+            cwd, nul, error = payload[12:].partition(b"\0")
+            if nul and status <= 255:
+                return Done(job, status, flags, cwd.decode("utf-8", "replace"), error.decode("utf-8", "replace"))
+        if kind == _HELLO:
+            return Hello(*struct.unpack("<2I", payload))
+    except struct.error as error:
+        raise Malformed(f"a reply of kind {kind} is too short") from error
+    raise Malformed(f"a reply of kind {kind} cannot be read")

@@ -1,0 +1,292 @@
+"""The host's end of the agent: one persistent shell, and programs beside it, over one stream.
+
+Knows nothing of how the sandbox was made. The agent keeps the time; what is here only notices that it fell silent.
+"""
+
+import math
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import BinaryIO, Literal, Self
+
+import anyio
+from anyio.abc import ByteStream, UNIXSocketStream
+
+from stockade.core.actions import MAX_COMMAND_BYTES, Chunk, CommandOutput, ShellEvent
+from stockade.core.data import Data
+from stockade.core.errors import ActionFailed, SandboxDied, SandboxFailed
+from stockade.core.policy import WORKSPACE, Limits
+from stockade.core.ports import ExecResult
+from stockade.sandboxes.agent import frames
+from stockade.sandboxes.agent.binary import agent_memfd
+from stockade.sandboxes.agent.frames import Done, Hello, Malformed, Reader, Reply
+from stockade.sandboxes.clip import Clip
+from stockade.sandboxes.fullscreen import refuse_fullscreen
+
+__all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
+
+GRACE_S = 1.0
+"""Between SIGTERM and SIGKILL."""
+HELLO_S = 20.0
+"""How long a sandbox may take to start."""
+SLACK_S = 15.0
+"""How long after deadline and grace the agent may stay silent before it counts as dead."""
+_STREAMS: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
+_CANNOT_EXECUTE = 126
+_RECEIVE_BYTES = 1 << 18
+
+
+class AgentConfig(Data):
+    """What the agent holds its children to. Bytes and seconds; 0 is no limit. `open_files` is never below 64."""
+
+    processes: int = 0
+    open_files: int = 0
+    file_bytes: int = 0
+    memory_bytes: int = 0
+    output_bytes: int = 16384
+    timeout_s: float = 60.0
+    grace_s: float = GRACE_S
+    spill_bytes: int = 64 << 20
+    cwd: str = WORKSPACE
+    shell: tuple[str, ...] = ("/bin/bash", "--norc", "--noprofile")
+
+    @classmethod
+    def of(cls, limits: Limits, cwd: str = WORKSPACE) -> Self:
+        return cls(
+            processes=limits.processes,
+            open_files=limits.open_files,
+            file_bytes=limits.file_bytes,
+            memory_bytes=limits.memory_bytes,
+            output_bytes=limits.output_bytes,
+            timeout_s=limits.command_timeout_s,
+            cwd=cwd,
+        )
+
+
+def _seconds(wanted: float | None, limit: float) -> float:
+    """A command may ask for less than the limit, never for more; 0 is unlimited."""
+    if not wanted:
+        return limit
+    return min(wanted, limit) if limit else wanted
+
+
+def _milliseconds(seconds: float) -> int:
+    return min(math.ceil(seconds * 1000), 2**32 - 1)
+
+
+def _command_bytes(command: str) -> bytes:
+    try:
+        text = command.encode()
+    except UnicodeEncodeError as error:
+        raise ActionFailed("the command holds half a surrogate pair, which is no text") from error
+    if b"\0" in text:
+        raise ActionFailed("the command holds a NUL byte; write it as \\0 for printf")
+    if len(text) > MAX_COMMAND_BYTES:
+        raise ActionFailed(
+            f"the command is {len(text)} bytes long, over the limit of {MAX_COMMAND_BYTES}", "write a file instead"
+        )
+    return text
+
+
+def _shell_event(flags: int) -> ShellEvent | None:
+    if flags & frames.SHELL_RESTARTED:
+        return "shell_restarted"
+    return "shell_restored" if flags & frames.SHELL_RESTORED else None
+
+
+class AgentSession:
+    """One job at a time; callers wait for each other. After SandboxDied every call raises it again."""
+
+    def __init__(self, stream: ByteStream, config: AgentConfig) -> None:
+        self._stream = stream
+        self._config = config
+        self._reader = Reader()
+        self._turn = anyio.Lock()
+        self._job = 0
+        self._cwd = config.cwd
+        self._dead: str | None = None
+
+    @classmethod
+    async def open(cls, stream: socket.socket | ByteStream, config: AgentConfig) -> Self:
+        """Waits until the shell is ready. SandboxFailed when the agent or the shell cannot be started.
+
+        Takes over `stream`: it is closed when this fails.
+        """
+        connected = await UNIXSocketStream.from_socket(stream) if isinstance(stream, socket.socket) else stream
+        session = cls(connected, config)
+        try:
+            await session._start()
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def _start(self) -> None:
+        config = self._config
+        with anyio.move_on_after(HELLO_S):
+            hello = await self._receive("its start")
+            if not isinstance(hello, Hello) or hello.version != frames.VERSION:
+                raise SandboxFailed("the sandbox's agent speaks another protocol", "install Stockade again")
+            request = frames.config(
+                config.processes, config.open_files, config.file_bytes, config.memory_bytes, config.cwd, config.shell
+            )
+            await self._send(request, "its start")
+            done = await self._receive("its start")
+            if not isinstance(done, Done):
+                raise SandboxFailed("the sandbox's agent answered out of turn")
+            if done.flags & frames.SPAWN_FAILED:
+                raise SandboxFailed(f"the sandbox's shell cannot be started: {done.error}", "does it have bash?")
+            self._cwd = done.cwd
+            return
+        raise SandboxFailed(f"the sandbox did not start within {HELLO_S:g} s")
+
+    async def run(self, command: str, timeout_s: float | None = None, spill: BinaryIO | None = None) -> CommandOutput:
+        """In the persistent shell. The output is clipped to `output_bytes`; `spill` gets it whole, up to `spill_bytes`.
+
+        ActionFailed when it is no command at all; SandboxDied when no answer can come any more. Cancelling ends the
+        command and leaves the session usable.
+        """
+        text = _command_bytes(command)
+        clip = Clip(self._config.output_bytes, spill, self._config.spill_bytes)
+        async with self._turn:
+            started = anyio.current_time()
+            if reason := refuse_fullscreen(command):
+                refused = Chunk.of("stderr", reason.encode())
+                return CommandOutput(exit_code=_CANNOT_EXECUTE, chunks=(refused,), cwd=self._cwd)
+            limit_s = _seconds(timeout_s, self._config.timeout_s)
+            job = self._next_job()
+            request = frames.run(job, _milliseconds(limit_s), _milliseconds(self._config.grace_s), text)
+            done = await self._perform(job, request, clip, limit_s, f"the command {_short(command)}")
+            duration_s = anyio.current_time() - started
+        if done.flags & frames.SPAWN_FAILED:
+            raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")
+        chunks, dropped = clip.finish()
+        return CommandOutput(
+            exit_code=done.status,
+            chunks=chunks,
+            cwd=done.cwd,
+            timed_out=bool(done.flags & frames.TIMED_OUT),
+            truncated_bytes=dropped,
+            duration_s=duration_s,
+            shell_event=_shell_event(done.flags),
+        )
+
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        """A program beside the shell, in its folder. What cannot be executed has status 126 or 127 and the reason.
+
+        Keeps the first `max_output_bytes` of both streams together. SandboxFailed when the sandbox could not start it.
+        """
+        if not argv or len(argv) > frames.MAX_ARGS or any("\0" in word for word in argv):
+            raise ActionFailed("a program's arguments must be 1 to 4096 strings without NUL bytes")
+        if len(stdin) + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
+            raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
+        kept = _First(max_output_bytes)
+        async with self._turn:
+            limit_s = _seconds(timeout_s, self._config.timeout_s)
+            job = self._next_job()
+            grace_ms = _milliseconds(self._config.grace_s)
+            request = frames.execute(job, _milliseconds(limit_s), grace_ms, argv, stdin)
+            done = await self._perform(job, request, kept, limit_s, f"the program {_short(argv[0])}")
+        if done.flags & frames.SPAWN_FAILED:
+            if done.status not in (126, 127):
+                raise SandboxFailed(f"the sandbox cannot start a program: {done.error}")
+            kept.add("stderr", f"{done.error}\n".encode())
+        return ExecResult(
+            exit_code=done.status,
+            stdout=bytes(kept.streams["stdout"]),
+            stderr=bytes(kept.streams["stderr"]),
+            timed_out=bool(done.flags & frames.TIMED_OUT),
+            truncated_bytes=kept.dropped,
+        )
+
+    async def close(self) -> None:
+        """Ends the agent and with it all that runs; idempotent."""
+        self._dead = self._dead or "the sandbox was closed"
+        with anyio.CancelScope(shield=True):
+            await self._stream.aclose()
+
+    def _next_job(self) -> int:
+        self._job = self._job % (2**32 - 1) + 1
+        return self._job
+
+    async def _perform(self, job: int, request: bytes, sink: "Clip | _First", limit_s: float, what: str) -> Done:
+        """Sends a request and reads until its end. A cancelled one is ended first, so that the next finds order."""
+        patience_s = limit_s + self._config.grace_s + SLACK_S if limit_s else math.inf
+        await self._send(request, what)
+        try:
+            with anyio.move_on_after(patience_s):
+                return await self._until_done(job, sink, what)
+        except anyio.get_cancelled_exc_class():
+            with suppress(SandboxDied):
+                await self._cancel(job, what)
+            raise
+        raise await self._died(f"the sandbox fell silent during {what}")
+
+    async def _cancel(self, job: int, what: str) -> None:
+        with anyio.move_on_after(self._config.grace_s + SLACK_S, shield=True):
+            await self._send(frames.kill(job), what)
+            await self._until_done(job, None, what)
+            return
+        raise await self._died(f"the sandbox fell silent during {what}")
+
+    async def _until_done(self, job: int, sink: "Clip | _First | None", what: str) -> Done:
+        while True:
+            reply = await self._receive(what)
+            if isinstance(reply, Hello) or reply.id != job:
+                raise await self._died(f"the sandbox's agent answered out of turn during {what}")
+            if isinstance(reply, Done):
+                self._cwd = reply.cwd
+                return reply
+            if sink:
+                sink.add(_STREAMS[reply.stream], reply.data)
+
+    async def _send(self, request: bytes, what: str) -> None:
+        """Whole or not at all: a request cut by cancelling would be the end of the session."""
+        if self._dead:
+            raise SandboxDied(self._dead)
+        with anyio.move_on_after(SLACK_S, shield=True):
+            try:
+                await self._stream.send(request)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+                raise await self._died(f"the sandbox ended during {what}") from error
+            return
+        raise await self._died(f"the sandbox fell silent during {what}")
+
+    async def _receive(self, what: str) -> Reply:
+        if self._dead:
+            raise SandboxDied(self._dead)
+        try:
+            while (reply := self._reader.next()) is None:
+                self._reader.feed(await self._stream.receive(_RECEIVE_BYTES))
+        except Malformed as error:
+            raise await self._died(f"the sandbox's agent sent nonsense during {what}") from error
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise await self._died(f"the sandbox ended during {what}") from error
+        return reply
+
+    async def _died(self, message: str) -> SandboxDied:
+        self._dead = message
+        await self.close()
+        return SandboxDied(message)
+
+
+class _First:
+    """The first `limit` bytes of both streams together, and how many more there were."""
+
+    def __init__(self, limit: int) -> None:
+        self.streams: dict[Literal["stdout", "stderr"], bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self.dropped = 0
+        self._room = limit
+
+    def add(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        self.streams[stream] += data[: self._room]
+        self.dropped += max(0, len(data) - self._room)
+        self._room -= min(len(data), self._room)
+
+
+def _short(text: str) -> str:
+    """For a message of one line."""
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 60 else line[:57] + "...")
