@@ -41,8 +41,9 @@ class Decider:
         done = review.Applied()
         try:
             review.apply(self.reviewer, work, done, flagged=flagged, force=force)
-        except UsageError as error:
-            raise UsageError(error.message, error.hint or f"stockade runs apply {self.run_id} --force") from error
+        except UsageError:
+            self.keep()
+            raise
         finally:
             if done.paths:
                 self.record(ChangesApplied(at=SystemClock().now(), paths=tuple(done.paths)))

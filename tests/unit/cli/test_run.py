@@ -62,7 +62,7 @@ class Stage:
         )  # fmt: skip
         parts = Parts(
             model=ScriptedModel(answers), protocol=JsonAnswers(),
-            sandbox=sandbox or MemorySandbox(on_command=on_command or self.work, layers=(self.layer,)), 
+            sandbox=sandbox or MemorySandbox(on_command=on_command or self.work, layers=(self.layer,)),
             store=self.store,
             clock=FixedClock(assemble.SystemClock().now()), tools=("shell", "finish"), reviewer=assemble.reviewer(),
         )  # fmt: skip
@@ -101,7 +101,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 def test_the_answer_alone_is_on_stdout_and_the_changes_are_kept(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert stage.run(WORK, DONE) == 0
+    assert stage.run(WORK, DONE, DONE) == 0
     out, err = capsys.readouterr()
     assert out == "It is 42.\n"
     assert "/workspace $ work" in err
@@ -113,14 +113,14 @@ def test_the_answer_alone_is_on_stdout_and_the_changes_are_kept(
 
 
 def test_apply_writes_to_the_folder_and_leaves_no_layer(stage: Stage) -> None:
-    assert stage.run(WORK, DONE, apply=True) == 0
+    assert stage.run(WORK, DONE, DONE, apply=True) == 0
     assert (stage.host / "count.txt").read_text() == "3\n"
     assert stage.kinds[-2:] == ["run_finished", "changes_applied"]
     assert not assemble.run_dir("r1").exists()
 
 
 def test_discard_leaves_the_folder_and_no_layer(stage: Stage) -> None:
-    assert stage.run(WORK, DONE, discard=True) == 0
+    assert stage.run(WORK, DONE, DONE, discard=True) == 0
     assert not (stage.host / "count.txt").exists()
     assert stage.kinds[-1] == "changes_discarded"
     assert not assemble.run_dir("r1").exists()
@@ -140,13 +140,13 @@ def test_work_that_did_not_succeed_is_never_applied_by_itself(stage: Stage, caps
 
 
 def test_json_is_one_event_a_line_and_the_result_last(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    assert stage.run(WORK, say("finish", answer="\x1b[2J\u202e done"), json=True, apply=True) == 0
+    assert stage.run(WORK, *2 * [say("finish", answer="\x1b[2J\u202e done")], json=True, apply=True) == 0
     out, err = capsys.readouterr()
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["type"] for line in lines] == [*stage.kinds, "result"]
     result = lines[-1]
     assert (result["run"], result["status"], result["reason"], result["verified"]) == ("r1", "done", "finish", None)
-    assert (result["answer"], result["turns"]) == ("\x1b[2J\u202e done", 2)
+    assert result["answer"] == "\x1b[2J\u202e done"
     assert [change["path"] for change in result["changes"]] == ["count.txt"]
     assert set(result["usage"]) == {"prompt_tokens", "cached_tokens", "completion_tokens", "cost"}
     assert out.isascii()

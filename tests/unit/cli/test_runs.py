@@ -1,0 +1,213 @@
+"""`stockade runs` over a real record and a real layer."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+from stockade import assemble, cli
+from stockade.cli import alive
+from stockade.core.actions import Answer, Chunk, CommandOutput, Finish, Shell, Step
+from stockade.core.budget import Budget
+from stockade.core.changes import FolderLayer
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    ModelAnswered,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    SandboxStarted,
+)
+from stockade.core.messages import ModelAnswer
+from stockade.core.policy import FolderRule, Policy
+from stockade.sandboxes.folders import prepare_layer
+
+
+def recorded(run_id: str, layer: FolderLayer | None, *, finished: bool = True, at: float = 1e9) -> list[RunEvent]:
+    step = Step(action=Shell(command="wc -l data.csv"))
+    output = CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", b"1 data.csv\n"),), cwd="/workspace")
+    events: list[RunEvent] = [
+        RunStarted(
+            at=at, version="0", run_id=run_id, task="count \x1b[2J lines", bot="writing", model="script",
+            answers="json", sandbox="memory", policy=Policy(), budget=Budget(), system_prompt="",
+        ),
+        SandboxStarted(at=at, backend="memory", layers=(layer,) if layer else ()),
+        ModelAnswered(at=at, turn=1, answer=ModelAnswer(content="")),
+        AnswerUnderstood(at=at, turn=1, answer=Answer(thought="Let me count.", steps=(step,))),
+        ActionStarted(at=at, turn=1, step=0, action=step),
+        ActionFinished(at=at, turn=1, step=0, observation=output),
+        AnswerUnderstood(at=at, turn=2, answer=Answer(steps=(Step(action=Finish(answer="One.")),))),
+    ]  # fmt: skip
+    return [*events, RunFinished(at=at, status="done", reason="finish", answer="One.", turns=2)] if finished else events
+
+
+@dataclass
+class Desk:
+    host: Path
+    layer: FolderLayer
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def written(self) -> Path:
+        assert self.layer.layer is not None
+        return Path(self.layer.layer) / "copy"
+
+    def runs(self, *arguments: str) -> tuple[int, str, str]:
+        status = cli.call(["runs", *arguments])
+        out, err = self.capsys.readouterr()
+        return status, out, err
+
+
+async def keep(run_id: str, events: list[RunEvent]) -> None:
+    store = assemble.open_store()
+    await store.append(run_id, events)
+    await store.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    host = tmp_path / "demo"
+    host.mkdir()
+    (host / "data.csv").write_text("a\n")
+    layer = prepare_layer(
+        FolderRule(host=str(host)), assemble.run_dir("r1"), sandbox_uid=None, can_overlay=lambda _: "not in this test"
+    )
+    anyio.run(keep, "r1", recorded("r1", layer))
+    desk = Desk(host, layer, capsys)
+    (desk.written / "count.txt").write_text("1\n")
+    return desk
+
+
+def test_list_shows_the_newest_first(desk: Desk) -> None:
+    anyio.run(keep, "r2", recorded("r2", None, finished=False, at=2e9))
+    status, out, _ = desk.runs("list")
+    header, first, second = out.splitlines()
+    assert (status, header.split()) == (0, ["run", "when", "bot", "model", "status", "turns", "task"])
+    assert first.startswith("r2")
+    assert "interrupted" in first
+    assert second.startswith("r1")
+    assert "done" in second
+    assert "count \\x1b[2J lines" in second
+
+
+def test_a_run_that_is_under_way_is_running_and_cannot_be_decided_on(desk: Desk) -> None:
+    anyio.run(keep, "r2", recorded("r2", desk.layer, finished=False, at=2e9))
+    with alive.held("r2"):
+        assert "running" in desk.runs("list")[1]
+        assert desk.runs("apply", "r2")[::2] == (
+            2,
+            "stockade: run r2 is still under way\nhint: wait for its end, or stop it\n",
+        )
+
+
+def test_list_as_json(desk: Desk) -> None:
+    (line,) = desk.runs("list", "--json")[1].splitlines()
+    assert json.loads(line)["run_id"] == "r1"
+    assert "\x1b" not in line
+
+
+def test_show_is_the_session_with_the_answer(desk: Desk) -> None:
+    status, out, _ = desk.runs("show")
+    assert status == 0
+    assert "Let me count.\n/workspace $ wc -l data.csv\n1 data.csv\nOne.\ndone" in out
+    assert "\x1b" not in out
+
+
+def test_show_as_json_is_the_record(desk: Desk) -> None:
+    lines = [json.loads(line) for line in desk.runs("show", "r1", "--json")[1].splitlines()]
+    assert [line["type"] for line in lines] == [event.type for event in recorded("r1", None)]
+
+
+def test_show_of_a_cut_run_says_so(desk: Desk) -> None:
+    anyio.run(keep, "r2", recorded("r2", None, finished=False, at=2e9))
+    assert desk.runs("show", "last")[1].endswith("[interrupted: the record ends here]\n")
+
+
+def test_diff_to_a_pipe_is_what_git_applies(desk: Desk, tmp_path: Path) -> None:
+    os.symlink("/etc/passwd", desk.written / "link")
+    (desk.written / "data.csv").write_text("a\n\x1b[2J\n")
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run(["stockade", "runs", "diff"], capture_output=True, check=True, env=_on_path(environment))
+    assert b"left out: link: " in done.stderr
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "data.csv").write_text("a\n")
+    subprocess.run(["git", "init", "-q"], cwd=copy, check=True)
+    subprocess.run(["git", "apply"], cwd=copy, input=done.stdout, check=True)
+    assert (copy / "count.txt").read_text() == "1\n"
+    assert (copy / "data.csv").read_text() == "a\n\x1b[2J\n"
+
+
+def _on_path(environment: dict[str, str]) -> dict[str, str]:
+    scripts = str(Path(sys.executable).parent)
+    return {**environment, "PATH": f"{scripts}:{environment['PATH']}"}
+
+
+def test_diff_as_json_has_each_change_with_its_patch(desk: Desk) -> None:
+    (line,) = desk.runs("diff", "--json")[1].splitlines()
+    change = json.loads(line)
+    assert (change["path"], change["kind"], change["folder"]) == ("count.txt", "added", str(desk.host))
+    assert "+1\n" in change["diff"]
+
+
+def test_apply_then_again(desk: Desk) -> None:
+    assert desk.runs("apply")[::2] == (0, "stockade: applied 1 changes\n")
+    assert (desk.host / "count.txt").read_text() == "1\n"
+    assert not assemble.run_dir("r1").exists()
+    status, _, err = desk.runs("apply")
+    assert status == 2
+    assert err.startswith("stockade: the changes of run r1 were already applied on ")
+
+
+def test_discard_then_apply(desk: Desk) -> None:
+    assert desk.runs("discard", "r1")[::2] == (0, "stockade: threw away 1 changes of run r1\n")
+    assert not (desk.host / "count.txt").exists()
+    status, _, err = desk.runs("apply", "r1")
+    assert status == 2
+    assert err.startswith("stockade: the changes of run r1 were thrown away on ")
+
+
+def test_flagged_changes_need_the_flag(desk: Desk) -> None:
+    (desk.written / ".envrc").write_text("x\n")
+    status, _, err = desk.runs("apply")
+    assert status == 1
+    assert "not applied yet: .envrc: " in err
+    assert (desk.host / "count.txt").exists()
+    assert not (desk.host / ".envrc").exists()
+    assert desk.runs("apply", "--flagged")[0] == 0
+    assert (desk.host / ".envrc").exists()
+
+
+def test_refused_changes_are_named_with_status_1(desk: Desk) -> None:
+    os.symlink("/etc/passwd", desk.written / "link")
+    status, _, err = desk.runs("apply")
+    assert status == 1
+    assert "not applied: link: " in err
+    status, _, err = desk.runs("apply")
+    assert (status, err.splitlines()[-1]) == (1, "stockade: nothing was applied")
+    assert desk.runs("discard")[0] == 0
+
+
+def test_a_conflict_needs_force(desk: Desk) -> None:
+    (desk.host / "count.txt").write_text("mine\n")
+    status, _, err = desk.runs("apply")
+    assert status == 2
+    assert "count.txt" in err
+    assert "force" in err
+    assert desk.runs("apply", "--force")[0] == 0
+    assert (desk.host / "count.txt").read_text() == "1\n"
+
+
+def test_a_run_that_was_killed_can_still_be_applied(desk: Desk) -> None:
+    anyio.run(keep, "r2", recorded("r2", desk.layer, finished=False, at=2e9))
+    assert desk.runs("apply", "r2")[0] == 0
+    assert (desk.host / "count.txt").read_text() == "1\n"
