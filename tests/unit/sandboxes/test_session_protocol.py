@@ -1,0 +1,199 @@
+"""Frames, the program itself, and what a broken stream leads to."""
+
+import hashlib
+import os
+import platform
+import shutil
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stockade.core.errors import SandboxDied, SandboxFailed
+from stockade.sandboxes.agent import binary, frames
+from stockade.sandboxes.agent.frames import Done, Hello, Malformed, Out, Reader, Reply
+from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
+from tests.unit.sandboxes.session_support import agent, start_agent
+
+
+def _wire(reply: Reply) -> bytes:
+    if isinstance(reply, Hello):
+        kind, payload = 1, struct.pack("<2I", reply.version, reply.pid)
+    elif isinstance(reply, Out):
+        kind, payload = 2, struct.pack("<IB", reply.id, reply.stream) + reply.data
+    else:
+        strings = reply.cwd.encode() + b"\0" + reply.error.encode()
+        kind, payload = 3, struct.pack("<3I", reply.id, reply.status, reply.flags) + strings
+    return struct.pack("<IB", len(payload), kind) + payload
+
+
+WORDS = st.integers(0, 2**32 - 1)
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+REPLIES: st.SearchStrategy[Reply] = st.one_of(
+    st.builds(Hello, WORDS, WORDS),
+    st.builds(Out, WORDS, st.sampled_from([1, 2]), st.binary(max_size=50)),
+    st.builds(Done, WORDS, st.integers(0, 255), WORDS, TEXT, TEXT),
+)
+
+
+@given(st.lists(REPLIES, max_size=5), st.data())
+def test_any_split_of_the_frames_reads_the_same(replies: list[Reply], data: st.DataObject) -> None:
+    wire = b"".join(map(_wire, replies))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=8)))
+    reader, read = Reader(), []
+    for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True):
+        reader.feed(wire[start:end])
+        while reply := reader.next():
+            read.append(reply)
+    assert read == replies
+
+
+@given(st.binary(min_size=5, max_size=200))
+def test_garbage_is_malformed_or_incomplete(data: bytes) -> None:
+    reader = Reader()
+    reader.feed(data)
+    try:
+        while reader.next():
+            pass
+    except Malformed as error:
+        assert "reply" in str(error)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" * 64,
+        b"\0\0\0\0\x09",
+        frames.run(1, 0, 0, b"echo too early"),
+        b"\x03\0\0\0\x01abc",
+        struct.pack("<IB", 5, 3) + b"12345",
+        frames.config(0, 0, 0, 0, "/", []),
+        frames.config(0, 0, 0, 0, "/", ["/bin/bash"]) * 2,
+    ],
+)
+def test_garbage_ends_the_agent(garbage: bytes) -> None:
+    stream, process = start_agent()
+    with stream:
+        stream.sendall(garbage)
+        assert process.wait(10) != 0
+
+
+def test_the_end_of_the_stream_ends_the_agent() -> None:
+    stream, process = start_agent()
+    stream.close()
+    assert process.wait(10) == 0
+
+
+def test_standard_input_and_output_can_be_the_stream() -> None:
+    program = agent_memfd()
+    request = frames.config(0, 0, 0, 0, "/", ["/bin/bash", "--norc"])
+    process = subprocess.Popen(
+        [f"/proc/self/fd/{program}", "0"], pass_fds=[program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    os.close(program)
+    with process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(request)
+        process.stdin.flush()
+        reader, replies = Reader(), list[Reply]()
+        while len(replies) < 2:
+            reader.feed(process.stdout.read1(100))
+            while reply := reader.next():
+                replies.append(reply)
+    assert isinstance(replies[0], Hello)
+    assert replies[1] == Done(0, 0, 0, "/", "")
+    assert process.returncode == 0
+
+
+@pytest.mark.anyio
+async def test_nothing_of_the_host_is_inherited(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    descriptor = os.open(secret, os.O_RDONLY)
+    os.set_inheritable(descriptor, True)
+    try:
+        ours, theirs = socket.socketpair()
+        program = agent_memfd()
+        argv = [f"/proc/self/fd/{program}", str(theirs.fileno())]
+        process = subprocess.Popen(argv, close_fds=False, pass_fds=[program, theirs.fileno(), descriptor])
+        theirs.close()
+        os.close(program)
+        session = await AgentSession.open(ours, AgentConfig(cwd="/"))
+        listed = (await session.run("ls -l /proc/self/fd; ls -l /proc/$$/fd")).stdout
+        beside = (await session.exec(["ls", "/proc/self/fd"])).stdout
+        await session.close()
+        process.wait(10)
+    finally:
+        os.close(descriptor)
+    assert b"secret" not in listed
+    assert b"socket:" not in listed
+    assert beside.split() == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shell", ["/no/such/shell", "/bin/false"])
+async def test_a_shell_that_cannot_be_started(shell: str) -> None:
+    with pytest.raises(SandboxFailed, match="shell cannot be started") as caught:
+        async with agent(AgentConfig(cwd="/", shell=(shell,))):
+            pass
+    assert not isinstance(caught.value, SandboxDied)
+
+
+@pytest.mark.anyio
+async def test_an_agent_that_is_none() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(SandboxDied, match="nonsense"):
+            await AgentSession.open(ours, AgentConfig())
+
+
+@pytest.mark.anyio
+async def test_a_hundred_commands_in_a_row() -> None:
+    async with agent() as (session, _):
+        for i in range(100):
+            assert (await session.run(f"echo {i}")).stdout == b"%d\n" % i
+
+
+def test_a_changed_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(binary.SHA256, platform.machine(), "0" * 64)
+    with pytest.raises(SandboxFailed, match="was changed") as caught:
+        agent_memfd()
+    assert "make agent" in str(caught.value)
+
+
+def test_the_program_is_what_the_sources_make(tmp_path: Path) -> None:
+    assert shutil.which("musl-gcc"), "install musl-tools, then `make agent`"
+    target = tmp_path / "agent"
+    subprocess.run(["sh", str(binary.FOLDER / "build.sh"), str(target)], check=True, env={"PATH": os.environ["PATH"]})
+    built, shipped = target.read_bytes(), (binary.FOLDER / "agent-x86_64").read_bytes()
+    assert built == shipped, "agent-x86_64 is not built from these sources: run `make agent`"
+    assert hashlib.sha256(shipped).hexdigest() == binary.SHA256["x86_64"], "put the new SHA-256 into agent/binary.py"
+    assert len(shipped) < 60_000
+
+
+def test_the_program_in_memory_cannot_be_written() -> None:
+    descriptor = agent_memfd()
+    try:
+        with pytest.raises(PermissionError):
+            os.write(descriptor, b"x")
+    finally:
+        os.close(descriptor)
+
+
+def test_a_silent_agent_does_not_hold_the_start_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stockade.sandboxes.session.HELLO_S", 0.05)
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, pytest.raises(SandboxFailed, match="did not start"):
+            await AgentSession.open(ours, AgentConfig())
+
+    anyio.run(main)

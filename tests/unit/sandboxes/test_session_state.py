@@ -1,0 +1,143 @@
+"""What stays from command to command, and what no command can break."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.sandboxes.session_support import agent, shell
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("cd /usr/bin", "pwd", b"/usr/bin\n"),
+        ("x='a  b'; export y=2", 'echo "$x" $(printenv y)', b"a  b 2\n"),
+        ("f() { echo f $1; }", "f 3", b"f 3\n"),
+        ("a=(1 'two words' 3); declare -A m=([k]=v)", 'echo "${a[1]}" ${#a[@]} ${m[k]}', b"two words 3 v\n"),
+        ("umask 027", "umask", b"0027\n"),
+        ("set -o pipefail; shopt -s nullglob", "false | true; echo $?; echo /no*such", b"1\n\n"),
+        ("shopt -s expand_aliases; alias hi='echo hello'", "hi there", b"hello there\n"),
+        ("set -- a 'b c'", 'echo $# "$2"', b"2 b c\n"),
+        ("false", "echo $?", b"1\n"),
+        ("(exit 42)", "echo $?", b"42\n"),
+        ("sleep 30 & p=$!", "[[ $! == $p ]] && kill $p && wait $p; echo $?", b"143\n"),
+        ("sleep 0.05 && exit 7 &", "wait $!; echo $?", b"7\n"),
+        ("sleep 30 &", "jobs -r | grep -c sleep; kill %1", b"1\n"),
+        ("exec 7>/dev/null; exec {free}>/dev/null", "echo x >&7 && echo y >&$free && echo open", b"open\n"),
+        ("exec 10</etc/passwd", "head -c4 <&10", b"root"),
+        ("trap 'echo caught' USR1", "kill -USR1 $BASHPID", b"caught\n"),
+        ("local x=1 2>/dev/null; declare z=5", "echo $z", b"5\n"),
+        ("HISTCONTROL=x; readonly r=1; declare -i n=2+3", "echo $r $n", b"1 5\n"),
+        ("break; echo not reached", "echo on", b"on\n"),
+        ("continue", "echo on", b"on\n"),
+        ("return 3", "echo on", b"on\n"),
+    ],
+)
+async def test_state_goes_on(first: str, second: str, expected: bytes) -> None:
+    async with shell() as session:
+        await session.run(first)
+        out = await session.run(second)
+    assert (out.stdout, out.stderr, out.shell_event) == (expected, b"", None)
+
+
+HOSTILE = [
+    "exec 1>&-",
+    "exec 2>&-",
+    "exec 0<&-",
+    "exec >/dev/null 2>&1",
+    "trap 'echo x' DEBUG",
+    "trap 'exit' ERR",
+    "trap 'echo bye' EXIT",
+    "set -u",
+    "set -f",
+    "set -C",
+    "set -v",
+    "set -o posix",
+    "IFS=:",
+    "readonly IFS PATH",
+    "IFS=0123456789",
+    "PATH=",
+    "unset PATH HOME PWD IFS",
+    "TMOUT=1",
+    "LC_ALL=C; LANG=nonsense",
+    "ulimit -n 64",
+    "shopt -s extdebug extglob failglob nullglob dotglob",
+    "echo() { builtin exit 3; }; read() { :; }; eval() { :; }; printf() { :; }; mapfile() { :; }; set() { :; }; "
+    "local() { :; }; exit() { :; }; return() { :; }",
+    "builtin() { builtin() { :; }; }; command() { :; }",
+    "shopt -s expand_aliases; alias builtin=exit eval=exit case=exit",
+    "for i in {3..255}; do echo D 1 0 >&$i; printf garbage >&$i; done 2>/dev/null",
+    "set -T; set -E",
+    "POSIXLY_CORRECT=1",
+    "unset -f __stockade_next; __stockade_status=nonsense",
+]
+
+
+@pytest.mark.parametrize("command", HOSTILE)
+async def test_no_setting_breaks_the_next_commands(command: str) -> None:
+    async with shell(timeout_s=5.0) as session:
+        await session.run(command)
+        for _ in range(2):
+            out = await session.run("builtin printf 'still here'")
+            assert b"still here" in out.stdout
+            assert b"stockade" not in out.output
+            assert not out.timed_out
+
+
+async def test_xtrace_shows_the_command_and_nothing_of_the_driver() -> None:
+    async with shell() as session:
+        await session.run("set -x")
+        out = await session.run("echo hi")
+        restored = await session.run("exit 3")
+        after = await session.run("echo ho")
+    assert out.stderr.lstrip(b"+") == b" echo hi\n"
+    assert restored.stderr.lstrip(b"+") == b" exit 3\n"
+    assert after.stderr.lstrip(b"+") == b" echo ho\n"
+
+
+async def test_traps_and_options_survive_a_restored_shell() -> None:
+    async with shell() as session:
+        await session.run("trap 'echo \"it'\\''s caught\"' USR1; set -u; set -o pipefail; shopt -s extglob")
+        assert (await session.run("exit 1")).shell_event == "shell_restored"
+        out = await session.run("kill -USR1 $BASHPID; [[ $- == *u* ]] && shopt -q extglob && echo kept")
+    assert out.stdout == b"it's caught\nkept\n"
+
+
+async def test_children_of_a_restored_shell_can_be_interrupted() -> None:
+    async with shell() as session:
+        await session.run("exit 1")
+        out = await session.run("timeout -s INT 0.05 sleep 5; echo $?")
+    assert out.stdout == b"124\n"
+
+
+async def test_a_deleted_folder(tmp_path: Path) -> None:
+    async with shell(cwd="/") as session:
+        await session.run(f"mkdir -p {tmp_path}/gone && cd {tmp_path}/gone && rmdir {tmp_path}/gone")
+        assert (await session.run("echo on")).stdout == b"on\n"
+        assert (await session.exec(["pwd"])).stdout == b"/\n"
+        assert (await session.run("cd /usr; pwd")).stdout == b"/usr\n"
+
+
+async def test_exec_runs_in_the_folder_of_the_shell() -> None:
+    async with shell() as session:
+        await session.run("cd /usr/lib")
+        result = await session.exec(["sh", "-c", "pwd; cat; echo no >&2; exit 4"], stdin=b"in\0put")
+    assert (result.exit_code, result.stdout, result.stderr) == (4, b"/usr/lib\nin\0put", b"no\n")
+
+
+async def test_exec_of_what_cannot_be_executed() -> None:
+    async with shell() as session:
+        missing = await session.exec(["/no/such"])
+        refused = await session.exec(["/etc/passwd"])
+    assert (missing.exit_code, missing.stderr) == (127, b"/no/such: No such file or directory\n")
+    assert (refused.exit_code, refused.stderr) == (126, b"/etc/passwd: Permission denied\n")
+
+
+async def test_it_also_works_when_it_is_not_pid_1() -> None:
+    async with agent(prefix=()) as (session, _):
+        assert (await session.run("x=1; cd /usr; sleep 30 & exit 3")).exit_code == 3
+        out = await session.run("(setsid sleep 31 &); sleep 30", timeout_s=0.1)
+        assert (out.exit_code, out.timed_out, out.cwd) == (124, True, "/tmp")
+        assert (await session.exec(["echo", "hi"])).stdout == b"hi\n"
