@@ -72,7 +72,7 @@ class TestEmbedded(WindowConformance):
         self._path = smollm2
 
     def open_model(self) -> AbstractAsyncContextManager[Model]:
-        return given(EmbeddedModel(self._path, "smollm2", settings=SMALL))
+        return given(EmbeddedModel(self._path, "smollm2", settings=SMALL, trusted=True))
 
     def open_slow(self) -> AbstractAsyncContextManager[Model]:
         return self.open_model()
@@ -101,7 +101,7 @@ async def gone(pid: int, within_s: float = 10) -> None:
 
 @on_anyio
 async def test_the_prompt_is_served_from_the_cache(smollm2: Path) -> None:
-    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL) as model:
+    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL, trusted=True) as model:
         request = question("Name a fruit. " * 20, max_tokens=4)
         await model.ask(request)
         again = await model.ask(request)
@@ -122,7 +122,7 @@ def broken(smollm2: Path, tmp_path: Path) -> Broken:
 
 @on_anyio
 async def test_no_process_remains(smollm2: Path) -> None:
-    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL) as model:
+    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL, trusted=True) as model:
         pid = model.server.pid
         assert pid
         assert alive(pid)
@@ -132,7 +132,7 @@ async def test_no_process_remains(smollm2: Path) -> None:
 @on_anyio
 async def test_cancelling_while_it_loads_leaves_nothing(smollm2: Path) -> None:
     loading = anyio.Event()
-    model = EmbeddedModel(smollm2, "smollm2", settings=SMALL, on_progress=lambda *_: loading.set())
+    model = EmbeddedModel(smollm2, "smollm2", settings=SMALL, trusted=True, on_progress=lambda *_: loading.set())
 
     async def enter() -> None:
         async with model:
@@ -153,7 +153,9 @@ async def test_cancelling_while_it_loads_leaves_nothing(smollm2: Path) -> None:
 @on_anyio
 async def test_kill_9_of_the_worker_is_noticed_and_mended_once(smollm2: Path) -> None:
     heard: list[str] = []
-    model = EmbeddedModel(smollm2, "smollm2", settings=SMALL, on_progress=lambda text, *_: heard.append(text))
+    model = EmbeddedModel(
+        smollm2, "smollm2", settings=SMALL, trusted=True, on_progress=lambda text, *_: heard.append(text)
+    )
     async with model:
         first = model.server.pid
         assert first
@@ -171,7 +173,7 @@ async def test_kill_9_of_the_worker_is_noticed_and_mended_once(smollm2: Path) ->
 
 @on_anyio
 async def test_kill_9_amid_an_answer(smollm2: Path) -> None:
-    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL) as model:
+    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL, trusted=True) as model:
         first = model.server.pid
         assert first
         killed: list[int] = []
@@ -219,10 +221,10 @@ async def test_the_worker_ends_with_its_parent(smollm2: Path, how: signal.Signal
         process.communicate()
 
 
-async def one_line(path: Path, **options: bool) -> str:
+async def one_line(path: Path) -> str:
     """What entering the model says when it cannot be."""
     with pytest.raises(ModelUnavailable) as caught:
-        async with EmbeddedModel(path, "broken", settings=SMALL, check_tensors=options.get("check_tensors", False)):
+        async with EmbeddedModel(path, "broken", settings=SMALL):
             pass
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
@@ -254,12 +256,12 @@ async def test_what_only_llama_cpp_can_tell_is_quoted(broken: Broken) -> None:
 @on_anyio
 async def test_flipped_weights_are_noticed_where_the_hash_was_not_compared(broken: Broken) -> None:
     path = broken(lambda whole: whole[:50_000_000] + b"\xff" * 4096 + whole[50_004_096:])
-    assert "cannot be loaded" in await one_line(path, check_tensors=True)
+    assert "cannot be loaded" in await one_line(path)
 
 
 @on_anyio
 async def test_other_programs_cannot_use_it_without_the_key(smollm2: Path) -> None:
-    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL) as model:
+    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL, trusted=True) as model:
         with pytest.raises(ModelUnavailable, match="refused the key"):
             async with OpenAIModel(model.server.base_url, "smollm2", "wrong"):
                 pass
@@ -267,7 +269,7 @@ async def test_other_programs_cannot_use_it_without_the_key(smollm2: Path) -> No
 
 @on_anyio
 async def test_cancelling_frees_the_slot(smollm2: Path) -> None:
-    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL) as model:
+    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL, trusted=True) as model:
         async with anyio.create_task_group() as group:
 
             async def ask() -> None:

@@ -71,7 +71,7 @@ class AnswerBuilder:
         if arguments is not None and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         if arguments:
-            call.arguments.append(arguments)
+            call.arguments.append(_text(arguments))
             self.size += len(arguments)
 
     def _call_of(self, index: object, call_id: str, name: str) -> _Call:
@@ -125,7 +125,12 @@ def _dict(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """A text that can be stored: JSON can spell half of a surrogate pair, UTF-8 cannot."""
+    if not isinstance(value, str):
+        return ""
+    if value.isascii():
+        return value
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _count(value: object) -> int:

@@ -14,12 +14,14 @@ from stockade.models.openai_http import HttpTimes, OpenAIModel
 from stockade.models.payload import Dialect
 from stockade.models.progress import OnProgress, silent
 from stockade.models.settings import ModelSettings
+from stockade.models.shelf import remember_loaded, was_loaded
 
 
 class EmbeddedModel:
     """Implements core.ports.Model. Entering starts the server and waits until the file is loaded.
 
-    A server that dies is started again once; the question that met its death is asked again.
+    `trusted`: the file's hash was compared. A server that dies is started again once; the question that met its death
+    is asked again.
     """
 
     def __init__(
@@ -29,12 +31,12 @@ class EmbeddedModel:
         provider: str = "embedded",
         settings: ModelSettings | None = None,
         *,
-        check_tensors: bool = False,
+        trusted: bool = False,
         on_progress: OnProgress = silent,
     ) -> None:
         self._path, self._name, self._provider = path, name, provider
         self._settings = settings or ModelSettings()
-        self._check_tensors = check_tensors
+        self._trusted = trusted
         self._on_progress = on_progress
         self._server: EmbeddedServer | None = None
         self._model: OpenAIModel | None = None
@@ -53,10 +55,14 @@ class EmbeddedModel:
         return self._server
 
     async def __aenter__(self) -> Self:
+        # Damaged weights load and talk nonsense: they are read through once, unless the file's hash was compared.
+        check = not self._trusted and not was_loaded(self._path)
         self._server = EmbeddedServer(
-            self._path, self._name, self._settings, check_tensors=self._check_tensors, on_progress=self._on_progress
+            self._path, self._name, self._settings, check_tensors=check, on_progress=self._on_progress
         )
         await self._server.__aenter__()
+        if check:
+            remember_loaded(self._path)
         try:
             self._model = await self._connect()
         except BaseException:

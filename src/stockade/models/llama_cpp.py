@@ -177,7 +177,7 @@ class EmbeddedServer:
             alias=self._alias,
             window=self._window * settings.slots,
             slots=settings.slots,
-            threads=settings.threads or len(os.sched_getaffinity(0)),
+            threads=settings.threads or _usable_cpus(),
             gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers,
             check_tensors=self._check_tensors,
             api_key=self.api_key,
@@ -185,12 +185,11 @@ class EmbeddedServer:
         line = b""
         try:
             await process.stdin.send(told.model_dump_json().encode() + b"\n")
-            while not line.endswith(b"\n") and len(line) < _MAX_REPORT_BYTES:
+            while (found := _report_in(line)) is None and len(line) < _MAX_REPORT_BYTES:
                 line += await process.stdout.receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             return {"error": f"its process {_ending(await process.wait())}"}
-        found = json.loads(line)
-        return found if isinstance(found, dict) else {}
+        return found or {"error": "its process says things that are not understood"}
 
     async def _stop(self) -> None:
         """The lifeline is closed; a process that does not end by it is killed."""
@@ -217,6 +216,19 @@ class EmbeddedServer:
         return last_words(tail.decode(errors="replace"))
 
 
+def _report_in(said: bytes) -> dict[str, Any] | None:
+    """The worker's own line, which whatever runs at Python's start may have printed something before."""
+    for line in said.splitlines(keepends=True):
+        if line.startswith(b"{") and line.endswith(b"\n"):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                return found
+    return None
+
+
 def last_words(log: str) -> str:
     """The line that says why: the first error of the log's end, for the later ones only say that there was one."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
@@ -232,6 +244,10 @@ def _ending(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
         return f"was ended by signal {-status}"
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _environment() -> dict[str, str]:

@@ -1,10 +1,8 @@
 """A model behind an OpenAI-compatible HTTP server."""
 
-import functools
 import ipaddress
 import json
 import random
-import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -23,8 +21,9 @@ from stockade.models.collect import AnswerBuilder
 from stockade.models.http_errors import from_status, from_stream, from_transport
 from stockade.models.payload import Dialect, PayloadCache
 from stockade.models.sse import SseParser
+from stockade.models.tls import tls_context
 
-MAX_ANSWER_BYTES = 10 * 1024**2
+MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
 _DRAIN_S = 0.5
 _MAX_ERROR_BYTES = 64 * 1024
@@ -165,9 +164,9 @@ class OpenAIModel:
         if error := piece.get("error"):
             raise from_stream(error, self._server)
         text = builder.add(piece)
-        if builder.size > MAX_ANSWER_BYTES:
+        if builder.size > MAX_ANSWER_CHARS:
             raise ModelUnavailable(
-                f"{self._server} sent an answer of more than {MAX_ANSWER_BYTES} bytes; it was stopped",
+                f"{self._server} sent an answer of more than {MAX_ANSWER_CHARS} characters; it was stopped",
                 "bound it with --max-tokens",
             )
         return text
@@ -176,7 +175,7 @@ class OpenAIModel:
         """The data of each event; [DONE] is the last."""
         if kind == "application/json":
             # The server ignores `stream`: the whole answer is one event.
-            yield (await _read_some(response, MAX_ANSWER_BYTES)).decode(errors="replace")
+            yield (await _read_some(response, MAX_ANSWER_CHARS)).decode(errors="replace")
             return
         if kind not in ("text/event-stream", ""):
             raise ModelUnavailable(
@@ -253,21 +252,13 @@ class OpenAIModel:
 
 
 def new_client(url: str, api_key: str | None, timeout: httpx2.Timeout | None = None) -> httpx2.AsyncClient:
-    """A client for one server. Proxies are not asked for addresses of this machine.
-
-    Building a TLS context costs 74 ms: it is done for https only, and once a process.
-    """
+    """A client for one server. Proxies are not asked for addresses of this machine."""
     return httpx2.AsyncClient(
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-        verify=_tls() if url.startswith("https:") else False,
+        verify=tls_context() if url.startswith("https:") else False,
         trust_env=not is_loopback(url),
         timeout=timeout,
     )
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    return httpx2.create_ssl_context()
 
 
 def is_loopback(url: str) -> bool:

@@ -107,10 +107,13 @@ async def _download(requirement: str, folder: Path) -> None:
     command = [*pip_command(), "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input",
                "--no-cache-dir", "--disable-pip-version-check", "--dest", str(folder), requirement]  # fmt: skip
     environment = os.environ | {"TMPDIR": str(folder)}
-    process = await anyio.open_process(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
-        cwd=folder, start_new_session=True,
-    )  # fmt: skip
+    try:
+        process = await anyio.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
+            cwd=folder, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise NotReached(f"the package index was not asked: pip cannot be started: {error.strerror}") from error
     said = b""
     try:
         assert process.stderr is not None

@@ -73,7 +73,7 @@ async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnPro
         info = await anyio.to_thread.run_sync(read_gguf, path)
         label, checked = path.stem or info.name, False
     return EmbeddedModel(
-        path, label, name.provider, settings, check_tensors=not checked, on_progress=on_progress
+        path, label, name.provider, settings, trusted=checked, on_progress=on_progress
     )  # fmt: skip
 
 

@@ -4,10 +4,11 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from platformdirs import user_data_path
+from platformdirs import user_cache_path, user_data_path
 
 from stockade.core.errors import ModelUnavailable
 from stockade.models.progress import OnBytes
@@ -70,6 +71,31 @@ def is_verified(path: Path, sha256: str) -> bool:
     except (OSError, ValueError):
         return False
     return bool(stamp == {"sha256": sha256, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
+
+
+def remember_loaded(path: Path) -> None:
+    """The file was loaded with every weight checked. A cache: where it cannot be written, the check is made again."""
+    stamp = _loaded_stamp(path)
+    with suppress(OSError):
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(_facts(path))
+
+
+def was_loaded(path: Path) -> bool:
+    """True when this very file, by path, size and modification time, was loaded and checked before."""
+    try:
+        return _loaded_stamp(path).read_text() == _facts(path)
+    except (OSError, ValueError):
+        return False
+
+
+def _loaded_stamp(path: Path) -> Path:
+    return user_cache_path("stockade") / "loaded" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+
+
+def _facts(path: Path) -> str:
+    stat = path.stat()
+    return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 def forget(path: Path) -> None:

@@ -16,6 +16,7 @@ import httpx2
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.progress import OnBytes
 from stockade.models.shelf import open_at, size_of
+from stockade.models.tls import tls_context
 
 REACH_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 60.0
@@ -57,7 +58,7 @@ class HttpSource:
     async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
         timeout = httpx2.Timeout(REACH_TIMEOUT_S, read=STALL_TIMEOUT_S)
         failures = 0
-        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=True) as client:
+        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=True, verify=tls_context()) as client:
             while (before := size_of(part)) < size_bytes:
                 try:
                     await self._continue(client, part, size_bytes, on_bytes)

@@ -77,6 +77,12 @@ def test_arguments_as_an_object() -> None:
     assert found[0] == "call_1"
 
 
+def test_half_a_surrogate_pair_becomes_text() -> None:
+    answer = build(piece("a\ud800\U0001f40d", tool_calls=[call("sh", '"\udc00"', index=0)]))
+    assert answer.content == "a�🐍"
+    assert answer.model_dump_json()
+
+
 def test_usage_and_timings() -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 7}}
     assert build({"choices": [], "usage": usage}).usage == Usage(prompt_tokens=10, cached_tokens=7, completion_tokens=3)

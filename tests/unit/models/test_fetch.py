@@ -12,7 +12,14 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models import fetch as fetch_module
 from stockade.models.catalogue import CATALOGUE, CatalogueModel
 from stockade.models.fetch import fetch, open_source
-from stockade.models.shelf import check_space, is_verified, models_folder, remember_verified
+from stockade.models.shelf import (
+    check_space,
+    is_verified,
+    models_folder,
+    remember_loaded,
+    remember_verified,
+    was_loaded,
+)
 from stockade.models.sources import NotReached
 
 from .fake_hub import FakeHub
@@ -267,6 +274,20 @@ async def test_where_models_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert models_folder() == tmp_path / "stockade" / "models"
     monkeypatch.setenv("STOCKADE_MODELS", "~/m")
     assert models_folder() == Path.home() / "m"
+
+
+async def test_a_file_is_read_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m"
+    path.write_bytes(b"x")
+    assert not was_loaded(path)
+    remember_loaded(path)
+    assert was_loaded(path)
+    path.write_bytes(b"xy")
+    assert not was_loaded(path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path))
+    remember_loaded(path)
+    assert not was_loaded(path)
+    assert not was_loaded(tmp_path / "missing")
 
 
 async def test_a_damaged_stamp_is_no_stamp(tmp_path: Path) -> None:

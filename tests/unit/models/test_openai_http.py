@@ -7,9 +7,9 @@ import pytest
 
 from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, Usage
-from stockade.models import openai_http
 from stockade.models.openai_http import HttpTimes, OpenAIModel, is_loopback
 from stockade.models.payload import Dialect
+from stockade.models.tls import tls_context
 from stockade.testing.conformance.model import question
 from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
 
@@ -98,7 +98,7 @@ async def test_a_server_that_is_gone_for_good_is_not_asked_again() -> None:
         (fails(400, "bad schema"), "refused the request .400.: bad schema"),
         (Reply(status=418, body=b"<html>\x1b[31mteapot"), "refused the request .418.: <html>.31mteapot"),
         (Reply(body=b"<html>", headers={"Content-Type": "text/html"}), "not an OpenAI-compatible API"),
-        (Reply([piece("x" * (1 << 20))] * 12), "an answer of more than 10485760 bytes"),
+        (Reply([piece("x" * (1 << 20))] * 12), "an answer of more than 10485760 characters"),
         (Reply([b"data: " + b"x" * (17 << 20)]), "an event of more than"),
     ],
 )
@@ -211,9 +211,17 @@ async def test_the_window_is_learned(
 
 
 async def test_plain_http_builds_no_tls_context() -> None:
-    openai_http._tls.cache_clear()
+    tls_context.cache_clear()
     await ask(says("x"))
-    assert openai_http._tls.cache_info().misses == 0
+    assert tls_context.cache_info().misses == 0
+
+
+async def test_certificates_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    tls_context.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere")
+    with pytest.raises(ModelUnavailable, match=r"certificates .* cannot be read.*SSL_CERT_FILE"):
+        async with OpenAIModel("https://127.0.0.1:1/v1", "m"):
+            pass
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x/v1", "http://", "http://h:99999/v1", "http://[::1"])
