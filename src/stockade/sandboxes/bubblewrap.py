@@ -9,8 +9,10 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,6 +28,7 @@ from stockade.core.ports import ExecResult
 from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.explain import last_line, start_failure
 from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
+from stockade.sandboxes.folders import prepare_layer
 from stockade.sandboxes.launcher.launch import sealed_memfd
 from stockade.sandboxes.limits import Groups, guarantees, make_groups, remove_groups, sweep
 from stockade.sandboxes.process import Chain, channel, keep, start
@@ -33,9 +36,9 @@ from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
 from stockade.sandboxes.staging import Launch, Owner, bubblewrap_argv, launch_operations, program, written_place
-from stockade.sandboxes.trials import can_idmap, owner_of
+from stockade.sandboxes.trials import can_idmap, overlay_check, owner_of
 
-__all__ = ["BubblewrapSandbox", "bubblewrap_argv"]
+__all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
 
 _DEATH_NOTE_S = 2.0
 
@@ -48,6 +51,21 @@ def refuse_unenforceable(policy: Policy) -> None:
             f"the network mode {policy.network.mode} needs the egress proxy, which this version does not have",
             "use --net none",
         )
+
+
+def prepare_layers(
+    policy: Policy, base: Path, on_progress: Callable[[str, int, int], None] | None = None
+) -> tuple[FolderLayer, ...]:
+    """The layers of the policy's folders, made below `base` for one sandbox. Blocks while a folder is copied.
+
+    `on_progress(what, done_bytes, total_bytes)`. Raises UsageError, SandboxFailed.
+    """
+    uid, check = fresh_sandbox_uid(), overlay_check(base)
+    layers = []
+    for rule in policy.folders:
+        progress = partial(on_progress, f"copying {rule.host}") if on_progress else None
+        layers.append(prepare_layer(rule, base, sandbox_uid=uid, can_overlay=check, progress=progress))
+    return tuple(layers)
 
 
 def sandbox_uid(layers: Sequence[FolderLayer]) -> int:
@@ -103,6 +121,11 @@ class BubblewrapSandbox:
         return self._layers
 
     @property
+    def host_pid(self) -> int | None:
+        """Of bubblewrap, as the host sees it; None while there is none."""
+        return self._chain.ward() if self._chain else None
+
+    @property
     def guarantees(self) -> tuple[str, ...]:
         """What holds, one line each; complete after entering."""
         lines = (
@@ -138,7 +161,7 @@ class BubblewrapSandbox:
         with ExitStack() as stack:
             stack.callback(theirs.close)
             try:
-                self._launch(stack, host, theirs, Launch(os.getpid(), uid, owners, copies))
+                self._launch(stack, host, theirs, Launch(os.getpid(), uid, owners=owners, copies=copies))
             except BaseException:
                 ours.close()
                 raise
@@ -160,15 +183,15 @@ class BubblewrapSandbox:
         seccomp_fd = keep(stack, sealed_memfd("seccomp", filter_bytes()))
         package = pinned_files(host.bwrap.package) if host.bwrap.package else {}
         package_fds = tuple(keep(stack, sealed_memfd("package", data)) for data in package.values())
-        info_fd = os.memfd_create("bwrap-info")
-        fds = (theirs.fileno(), agent, args_fd, seccomp_fd, info_fd)
-        complete = Launch(launch.parent, launch.uid, launch.owners, launch.copies,
-                          tuple(str(folder) for folder in self._groups.folders), package_fds, fds)  # fmt: skip
+        pid_fd = os.memfd_create("bwrap-pid")
+        fds = (theirs.fileno(), agent, args_fd, seccomp_fd)
+        groups = tuple(str(folder) for folder in self._groups.folders)
+        complete = replace(launch, pid_fd=pid_fd, cgroups=groups, package_fds=package_fds, fds=fds)
         try:
             operations = launch_operations(self._policy, self._layers, host, complete)
-            self._chain = start(operations, program(host), (*fds, *package_fds), info_fd)
+            self._chain = start(operations, program(host), (*fds, pid_fd, *package_fds), pid_fd)
         except BaseException:
-            os.close(info_fd)
+            os.close(pid_fd)
             raise
 
     async def _open_session(self, ours: socket.socket) -> None:
@@ -180,7 +203,6 @@ class BubblewrapSandbox:
             with anyio.move_on_after(_DEATH_NOTE_S):
                 raise start_failure(chain.stderr(), await chain.ended()) from error
             raise
-        chain.watch_init()
 
     async def _end(self) -> None:
         """Leaves nothing: idempotent, and not to be cancelled."""

@@ -1,11 +1,9 @@
-"""The process chain launcher -> bubblewrap -> pid 1 of a sandbox: started, watched, ended.
+"""The process chain launcher -> bubblewrap -> agent of a sandbox: started, watched, ended.
 
 Nothing here blocks on the sandbox: ends are seen through pidfds, stderr goes to a memfd that cannot fill up.
 """
 
-import json
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -29,64 +27,68 @@ def keep(stack: ExitStack, fd: int) -> int:
 
 @dataclass
 class Chain:
-    """A started chain. `process` is launcher and later bubblewrap; the sandbox's pid 1 is its child."""
+    """A started chain. `process` is the launcher, which stays as guard of bubblewrap, first of a pid namespace."""
 
     process: subprocess.Popen[bytes]
     pidfd: int
     stderr_fd: int
-    info_fd: int
-    init_pidfd: int | None = None
+    pid_fd: int
 
     def stderr(self) -> str:
         size = os.fstat(self.stderr_fd).st_size
         data = os.pread(self.stderr_fd, _STDERR_BYTES, max(0, size - _STDERR_BYTES))
         return data.decode(errors="replace")
 
-    def watch_init(self) -> None:
-        """Takes hold of the sandbox's pid 1, which bubblewrap has announced by now. SandboxFailed when it has not."""
-        said = os.pread(self.info_fd, 4096, 0)
-        try:
-            self.init_pidfd = os.pidfd_open(int(json.loads(said)["child-pid"]))
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise SandboxFailed("the sandbox's first process is not to be found", "try again") from error
+    def ward(self) -> int | None:
+        """The host's pid of bubblewrap; None before it was forked."""
+        said = os.pread(self.pid_fd, 32, 0)
+        return int(said) if said else None
 
     async def ended(self) -> int:
-        """Waits for the end; the status as a shell would give it."""
+        """Waits for the end of the guard; the status as a shell would give it."""
         await anyio.wait_readable(self.pidfd)
+        return self._status()
+
+    def _status(self) -> int:
         status = self.process.wait()
         return status if status >= 0 else 128 - status
 
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            if self.init_pidfd is not None:
-                signal.pidfd_send_signal(self.init_pidfd, signal.SIGKILL)
-            else:
-                self.process.kill()
-
     async def end(self) -> int:
-        """Kills what is left and waits until the kernel has let go of every process of the sandbox.
+        """Ends what is left and waits until the kernel has let go of every process of the sandbox.
 
-        Bubblewrap ends after it has reaped pid 1, and pid 1 only after its whole pid namespace is gone.
+        On SIGTERM the guard kills bubblewrap and waits; that returns once the whole pid namespace is gone. A guard that
+        was killed, or is not there yet, took everything with it: bubblewrap's death signal is set before it runs.
         """
-        self._kill()
         with anyio.CancelScope(shield=True):
+            with suppress(ProcessLookupError):
+                self.process.terminate()
             with anyio.move_on_after(_END_TIMEOUT_S):
                 await self.ended()
             if self.process.poll() is None:
                 self.process.kill()
                 await self.ended()
-            if self.init_pidfd is not None:
-                with anyio.fail_after(_END_TIMEOUT_S):
-                    await anyio.wait_readable(self.init_pidfd)
-            for fd in (self.pidfd, self.stderr_fd, self.info_fd, self.init_pidfd):
-                if fd is not None:
-                    os.close(fd)
-        status = self.process.returncode
-        return status if status >= 0 else 128 - status
+            await self._ward_gone()
+            for fd in (self.pidfd, self.stderr_fd, self.pid_fd):
+                os.close(fd)
+        return self._status()
+
+    async def _ward_gone(self) -> None:
+        pid = self.ward()
+        if pid is None:
+            return
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        try:
+            with anyio.move_on_after(_END_TIMEOUT_S):
+                await anyio.wait_readable(pidfd)
+        finally:
+            os.close(pidfd)
 
 
-def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[int], info_fd: int) -> Chain:
-    """Starts the chain; `info_fd` is the memfd bubblewrap writes its child's pid to, and now the chain's.
+def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[int], pid_fd: int) -> Chain:
+    """Starts the chain; `pid_fd` is the memfd that takes bubblewrap's pid, and now the chain's.
 
     SandboxFailed when the machine has no process, memory or descriptor left for it.
     """
@@ -113,7 +115,7 @@ def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[
         except OSError as error:
             os.close(stderr_fd)
             raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", "free some memory or processes") from error
-        return Chain(process, os.pidfd_open(process.pid), stderr_fd, info_fd)
+        return Chain(process, os.pidfd_open(process.pid), stderr_fd, pid_fd)
 
 
 def channel() -> tuple[socket.socket, socket.socket]:

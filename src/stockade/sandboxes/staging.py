@@ -28,7 +28,7 @@ from stockade.sandboxes.rootfs import (
     view,
 )
 
-CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD, INFO_FD = range(FIRST_FD, FIRST_FD + 5)
+CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD = range(FIRST_FD, FIRST_FD + 4)
 _SCRATCH_INODES = 1 << 18
 
 
@@ -42,10 +42,14 @@ class Owner:
 
 @dataclass(frozen=True)
 class Launch:
-    """What only this run has. `owners` are the layers' host folders'; None for one that is not to be idmapped."""
+    """What only this run has. `owners` are the layers' host folders'; None for one that is not to be idmapped.
+
+    `pid_fd` takes the pid of the first process; `fds` get the fixed numbers above.
+    """
 
     parent: int
     uid: int
+    pid_fd: int = 0
     owners: tuple[Owner | None, ...] = ()
     copies: tuple[str, ...] = ()
     cgroups: tuple[str, ...] = ()
@@ -87,17 +91,7 @@ def bubblewrap_argv(policy: Policy, layers: Sequence[FolderLayer], host: HostFac
         args += [flag, f"{host.stage}/folder-{number}", paths[number]]
     for number in range(len(policy.copies)):
         args += ["--bind", f"{host.stage}/copy-{number}", paths[len(layers) + number]]
-    return [
-        *args,
-        "--chdir",
-        policy.workdir,
-        "--remount-ro",
-        "/",
-        "--seccomp",
-        str(SECCOMP_FD),
-        "--info-fd",
-        str(INFO_FD),
-    ]
+    return [*args, "--chdir", policy.workdir, "--remount-ro", "/", "--seccomp", str(SECCOMP_FD)]
 
 
 def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer], launch: Launch) -> dict[int, str]:
@@ -174,14 +168,17 @@ def mount_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFa
 def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, launch: Launch) -> list[str]:
     """All of the launcher's operations before `exec`."""
     ops = Operations()
+    ops.add("die")
+    ops.add("parent", launch.parent)
     for folder in launch.cgroups:
         ops.add("cgroup", folder)
     ops.argv += mount_operations(policy, layers, host, launch).argv
     _fill_stage(ops, policy, host, launch)
+    ops.add("pidns", launch.pid_fd)
+    ops.add("proc")
     if host.root:
         ops.add("ids", launch.uid, launch.uid)
     ops.add("die")
-    ops.add("parent", launch.parent)
     ops.add("calm")
     ops.add("fds", ",".join(str(fd) for fd in launch.fds))
     return ops.argv

