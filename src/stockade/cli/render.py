@@ -103,7 +103,7 @@ class Renderer:
                 self._observed(event.observation)
                 self.status.begin("thinking")
             case Nudged():
-                self._line(f"[{one_line(event.why)}] {one_line(event.text)}", "yellow")
+                self._nudged(event)
             case HistoryFolded():
                 self._line("[older results are shown to the model in one line each from here on]", "dim")
             case CheckFinished():
@@ -173,6 +173,14 @@ class Renderer:
         if self._said.strip():
             self._print(coloured([(self._said[:_PREVIEW_CHARS].strip(), "dim")], whole=self._whole))
         self._line(f"[unreadable answer, attempt {event.attempt}: {one_line(event.message, 400)}]", "yellow")
+        self.status.begin("thinking")
+
+    def _nudged(self, event: Nudged) -> None:
+        first, _, rest = event.text.strip().partition("\n")
+        more = f" [... {rest.count(chr(10)) + 1} lines more]" if rest and not self._whole else ""
+        self._line(f"[{one_line(event.why)}] {one_line(first)}{more}", "yellow")
+        if rest and self._whole:
+            self._print(coloured([(rest, "yellow")], whole=True))
         self.status.begin("thinking")
 
     def _action(self, step: Step) -> None:

@@ -15,7 +15,7 @@ from stockade.cli import flags, review
 from stockade.cli.alive import held, tidy
 from stockade.cli.console import can_ask, moves_cursor, progress
 from stockade.cli.decide import Decider, ask_person
-from stockade.cli.failures import INTERRUPTED, say, sole
+from stockade.cli.failures import INTERRUPTED, expected, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.render import Renderer
 from stockade.cli.safe import one_line, safe_text
@@ -56,13 +56,14 @@ class _Watch:
     facts: review.RunFacts = field(default_factory=review.RunFacts)
     stop: Callable[[], None] = lambda: None
     reader_gone: bool = False
+    in_sandbox: bool = False
 
     def event(self, event: RunEvent) -> None:
         match event:
             case RunStarted():
                 self.facts.started = event
             case SandboxStarted():
-                self.facts.layers = event.layers
+                self.facts.layers, self.in_sandbox = event.layers, True
             case RunFinished():
                 self.facts.finished = event
             case _:
@@ -94,6 +95,10 @@ def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) 
         say(note)
     try:
         anyio.run(_run, watch, interrupt, store, prepare)
+    except BaseException:
+        if front.json_lines and watch.facts.finished is not None:
+            watch.write(result_of(watch.facts))
+        raise
     finally:
         renderer.close()
     finished = watch.facts.finished
@@ -147,12 +152,18 @@ async def _to_the_end(prepared: assemble.Prepared, watch: _Watch, store: RunStor
         await assemble.start(prepared)
     except Exception as error:
         if watch.facts.started is not None and watch.facts.finished is None:
-            ending = RunFinished(
-                at=prepared.parts.clock.now(), status="failed", reason="bug", detail=f"{type(error).__name__}: {error}"
-            )
+            ending = RunFinished(at=prepared.parts.clock.now(), status="failed", **_unforeseen(error, watch))
             await store.append(prepared.started.run_id, [ending])
             watch.event(ending)
         raise
+
+
+def _unforeseen(error: Exception, watch: _Watch) -> dict[str, Any]:
+    """Reason and detail of an error that the loop lets through: a mistake that came to light late, or a bug."""
+    known = expected(error)
+    if known is not None:
+        return {"reason": "model" if watch.in_sandbox else "sandbox", "detail": str(known)}
+    return {"reason": "bug", "detail": f"{type(error).__name__}: {error}"}
 
 
 async def _tick(renderer: Renderer) -> None:

@@ -1,0 +1,5 @@
+"""`python -m stockade` is `stockade`."""
+
+from stockade.cli import main
+
+main()
