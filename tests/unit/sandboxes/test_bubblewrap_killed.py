@@ -1,0 +1,124 @@
+"""Nothing of a sandbox outlives a stockade that was killed, at any moment."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from stockade.sandboxes.limits import places, sweep
+
+_HOLDER = """
+import sys, tempfile
+from pathlib import Path
+import anyio
+from stockade.core.policy import Policy
+from stockade.sandboxes.bubblewrap import BubblewrapSandbox
+
+async def main():
+    async with BubblewrapSandbox(Policy(), (), Path(tempfile.gettempdir())) as box:
+        await box.run("(setsid nohup sleep 4321 >/dev/null 2>&1 &); sleep 4322 & (trap '' TERM HUP; sleep 4323) &")
+        print("ready", flush=True)
+        await anyio.sleep_forever()
+
+print("begun", flush=True)
+anyio.run(main)
+"""
+
+
+def _fields(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _descendants(root: int) -> set[int]:
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                parents[int(name)] = int(_fields(int(name))[1])
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {root}
+
+
+def _in_groups_of(maker: int) -> set[str]:
+    """Processes in control groups that `maker` made; every process of a sandbox joins them first of all."""
+    found: set[str] = set()
+    for place in places():
+        for folder in place.path.glob(f"stockade-{maker}-*"):
+            found |= set((folder / "cgroup.procs").read_text().split())
+    return found
+
+
+def _await_ends(pids: set[int]) -> set[int]:
+    left = set()
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(pid)
+            if not select.select([pidfd], [], [], 10)[0]:
+                left.add(pid)
+            os.close(pidfd)
+    return left
+
+
+@pytest.fixture
+def holder() -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-c", _HOLDER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def test_killed_while_working(holder: "subprocess.Popen[str]") -> None:
+    assert holder.stdout is not None
+    assert holder.stdout.readline() + holder.stdout.readline() == "begun\nready\n"
+    inside = _descendants(holder.pid)
+    assert len(inside) >= 6
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert _await_ends(inside) == set()
+    assert _in_groups_of(holder.pid) == set()
+    sweep()
+    assert not [folder for place in places() for folder in place.path.glob(f"stockade-{holder.pid}-*")]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 2, 4, 6, 8, 10, 13, 16, 20, 25, 30, 40])
+def test_killed_while_starting(holder: "subprocess.Popen[str]", delay_ms: int) -> None:
+    """Wherever the start has come to by then: the delays need not hit anything exactly."""
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "begun\n"
+    threading.Event().wait(delay_ms / 1000)
+    holder.send_signal(signal.SIGSTOP)
+    inside = _descendants(holder.pid)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert _await_ends(inside) == set()
+    assert _await_ends({int(pid) for pid in _in_groups_of(holder.pid)}) == set()
+    assert _in_groups_of(holder.pid) == set()
+    sweep()
+
+
+def test_killed_guard_takes_everything_with_it(holder: "subprocess.Popen[str]") -> None:
+    assert holder.stdout is not None
+    assert holder.stdout.readline() + holder.stdout.readline() == "begun\nready\n"
+    inside = _descendants(holder.pid)
+    guards = {pid for pid in inside if _fields(pid)[1] == str(holder.pid)}
+    assert len(guards) == 1
+    os.kill(guards.pop(), signal.SIGKILL)
+    assert _await_ends({pid for pid in inside if Path(f"/proc/{pid}").exists()} - _zombies(inside)) == set()
+
+
+def _zombies(pids: set[int]) -> set[int]:
+    found = set()
+    for pid in pids:
+        with suppress(OSError):
+            if _fields(pid)[0] == "Z":
+                found.add(pid)
+    return found
