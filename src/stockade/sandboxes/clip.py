@@ -32,8 +32,9 @@ def misaligned(data: bytes) -> int:
 class Clip:
     """Keeps at most `limit` bytes: half from the start, half from the end, in order of arrival.
 
-    The pieces end at character borders wherever the output is UTF-8, so cutting never turns text into bytes. Memory
-    stays under twice `limit` and the longest piece added. `whole`, where given, gets all of it up to `whole_limit` bytes.
+    The pieces end at character borders wherever the output is UTF-8, so cutting never turns text into bytes.
+    Memory stays under twice `limit` and the longest piece added. `whole`, where given, gets all of it up to
+    `whole_limit` bytes.
     """
 
     def __init__(self, limit: int, whole: BinaryIO | None = None, whole_limit: int = 0) -> None:

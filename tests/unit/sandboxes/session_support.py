@@ -23,13 +23,18 @@ def deadly(command: str) -> str:
     return f'[[ $(readlink /proc/self/ns/pid) != "{ours}" ]] || exit 99; {command}'
 
 
-def start_agent(prefix: tuple[str, ...] = NAMESPACE) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Our end of its stream, and the process that was started (`prefix` puts the agent into a namespace)."""
+def start_agent(
+    prefix: tuple[str, ...] = NAMESPACE, extra: tuple[int, ...] = ()
+) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Our end of its stream, and the process that was started (`prefix` puts the agent into a namespace).
+
+    It inherits `extra` as well.
+    """
     ours, theirs = socket.socketpair()
     program = agent_memfd()
     try:
         argv = [*prefix, f"/proc/self/fd/{program}", str(theirs.fileno())]
-        return ours, subprocess.Popen(argv, pass_fds=[program, theirs.fileno()], cwd="/")
+        return ours, subprocess.Popen(argv, pass_fds=[program, theirs.fileno(), *extra], cwd="/")
     finally:
         theirs.close()
         os.close(program)
@@ -37,10 +42,10 @@ def start_agent(prefix: tuple[str, ...] = NAMESPACE) -> tuple[socket.socket, sub
 
 @contextlib.asynccontextmanager
 async def agent(
-    config: AgentConfig | None = None, prefix: tuple[str, ...] = NAMESPACE
+    config: AgentConfig | None = None, prefix: tuple[str, ...] = NAMESPACE, extra: tuple[int, ...] = ()
 ) -> AsyncIterator[tuple[AgentSession, subprocess.Popen[bytes]]]:
     """A session and the process behind it, which has ended afterwards."""
-    ours, process = start_agent(prefix)
+    ours, process = start_agent(prefix, extra)
     try:
         session = await AgentSession.open(ours, config or AgentConfig(cwd="/tmp", grace_s=0.2, timeout_s=20))
         try:

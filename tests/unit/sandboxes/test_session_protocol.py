@@ -1,5 +1,6 @@
 """Frames, the program itself, and what a broken stream leads to."""
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -57,11 +58,9 @@ def test_any_split_of_the_frames_reads_the_same(replies: list[Reply], data: st.D
 def test_garbage_is_malformed_or_incomplete(data: bytes) -> None:
     reader = Reader()
     reader.feed(data)
-    try:
+    with contextlib.suppress(Malformed):
         while reader.next():
             pass
-    except Malformed as error:
-        assert "reply" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_standard_input_and_output_can_be_the_stream() -> None:
     program = agent_memfd()
     request = frames.config(0, 0, 0, 0, "/", ["/bin/bash", "--norc"])
     process = subprocess.Popen(
-        [f"/proc/self/fd/{program}", "0"], pass_fds=[program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [f"/proc/self/fd/{program}", "0"], pass_fds=[program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     )
     os.close(program)
     with process:
@@ -104,7 +103,7 @@ def test_standard_input_and_output_can_be_the_stream() -> None:
         process.stdin.flush()
         reader, replies = Reader(), list[Reply]()
         while len(replies) < 2:
-            reader.feed(process.stdout.read1(100))
+            reader.feed(process.stdout.read(100))
             while reply := reader.next():
                 replies.append(reply)
     assert isinstance(replies[0], Hello)
@@ -117,19 +116,10 @@ async def test_nothing_of_the_host_is_inherited(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s")
     descriptor = os.open(secret, os.O_RDONLY)
-    os.set_inheritable(descriptor, True)
     try:
-        ours, theirs = socket.socketpair()
-        program = agent_memfd()
-        argv = [f"/proc/self/fd/{program}", str(theirs.fileno())]
-        process = subprocess.Popen(argv, close_fds=False, pass_fds=[program, theirs.fileno(), descriptor])
-        theirs.close()
-        os.close(program)
-        session = await AgentSession.open(ours, AgentConfig(cwd="/"))
-        listed = (await session.run("ls -l /proc/self/fd; ls -l /proc/$$/fd")).stdout
-        beside = (await session.exec(["ls", "/proc/self/fd"])).stdout
-        await session.close()
-        process.wait(10)
+        async with agent(extra=(descriptor,)) as (session, _):
+            listed = (await session.run("ls -l /proc/self/fd; ls -l /proc/$$/fd")).stdout
+            beside = (await session.exec(["ls", "/proc/self/fd"])).stdout
     finally:
         os.close(descriptor)
     assert b"secret" not in listed

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.anyio
         ("sleep 0.05 && exit 7 &", "wait $!; echo $?", b"7\n"),
         ("sleep 30 &", "jobs -r | grep -c sleep; kill %1", b"1\n"),
         ("exec 7>/dev/null; exec {free}>/dev/null", "echo x >&7 && echo y >&$free && echo open", b"open\n"),
-        ("exec 10</etc/passwd", "head -c4 <&10", b"root"),
         ("trap 'echo caught' USR1", "kill -USR1 $BASHPID", b"caught\n"),
         ("local x=1 2>/dev/null; declare z=5", "echo $z", b"5\n"),
         ("HISTCONTROL=x; readonly r=1; declare -i n=2+3", "echo $r $n", b"1 5\n"),
@@ -71,7 +70,7 @@ HOSTILE = [
     "for i in {3..255}; do echo D 1 0 >&$i; printf garbage >&$i; done 2>/dev/null",
     "set -T; set -E",
     "POSIXLY_CORRECT=1",
-    "unset -f __stockade_next; __stockade_status=nonsense",
+    "__stockade_status=nonsense; unset __stockade_text",
 ]
 
 
@@ -80,10 +79,32 @@ async def test_no_setting_breaks_the_next_commands(command: str) -> None:
     async with shell(timeout_s=5.0) as session:
         await session.run(command)
         for _ in range(2):
-            out = await session.run("builtin printf 'still here'")
+            out = await session.run("\\builtin printf 'still here'")
             assert b"still here" in out.stdout
             assert b"stockade" not in out.output
             assert not out.timed_out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "unset -f __stockade_next __stockade_report",
+        "__stockade_next() { :; }",
+        "__stockade_main=:",
+        "__stockade_in=99",
+        "__stockade_in=99 __stockade_other=99",
+        "readonly __stockade_in=51 __stockade_id=1 __stockade_text=x",
+        "readonly __stockade_status=0",
+        "unset __stockade_bash",
+    ],
+)
+async def test_a_command_that_attacks_the_driver_is_never_repeated(command: str) -> None:
+    async with shell(timeout_s=0.5) as session:
+        await session.run(f"echo once >> /tmp/once-$$; {command}; echo $?")
+        for _ in range(3):
+            await session.run("echo maybe")
+        out = await session.run("echo on; cat /tmp/once-*; rm /tmp/once-*")
+    assert out.stdout == b"on\nonce\n"
 
 
 async def test_xtrace_shows_the_command_and_nothing_of_the_driver() -> None:

@@ -23,7 +23,8 @@ __asm__(".section .rodata\n.global driver\ndriver: .incbin \"" DRIVER_FILE "\"\n
         ".section .note.GNU-stack,\"\",@progbits\n.text");
 extern char driver[];
 
-enum { KILL_ROUNDS = 50, TERMINATE_TICK_MS = 10, KILL_TICK_MS = 1, EXIT_TIMED_OUT = 124 };
+enum { KILL_ROUNDS = 50, TERMINATE_TICK_MS = 10, KILL_TICK_MS = 1 };
+enum { WAITING_MS = 5000, RECOVERY_MS = 2000, EXIT_TIMED_OUT = 124 };
 enum { EXIT_CANNOT = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 enum kind { IDLE, RUN, EXEC };
 enum phase { WAITING, RUNNING, TERMINATING, KILLING, DRAINING };
@@ -44,8 +45,8 @@ static struct {
 static struct {
     enum kind kind;
     enum phase phase;
-    uint32_t id, grace_ms, status, flags;
-    uint64_t deadline_ms;        /* 0: none */
+    uint32_t id, timeout_ms, grace_ms, status, flags;
+    uint64_t deadline_ms;        /* of the phase; 0: none */
     struct snapshot before;
     struct child child;          /* EXEC */
     int out[2];                  /* stdout and stderr as they are read */
@@ -97,7 +98,7 @@ static void drain_trigger(int which) {
 
 static const char *current_cwd(void) {
     pid_t pid = shell.child.pid ? shell.child.pid : shell.checkpoint;
-    ssize_t length = pid ? readlink(proc_path(pid, "cwd"), shell.last_cwd, sizeof shell.last_cwd - 1) : -1;
+    ssize_t length = pid && !shell.fresh ? readlink(proc_path(pid, "cwd"), shell.last_cwd, sizeof shell.last_cwd - 1) : -1;
     if (length >= 0) shell.last_cwd[length] = 0;
     return shell.last_cwd;
 }
@@ -157,21 +158,6 @@ static void shell_cannot_start(const char *error) {
     cannot_spawn(error, EXIT_CANNOT);
 }
 
-/* A new shell for one that is gone: the checkpoint, else a fresh one. */
-static void recover(void) {
-    if (shell.child.pid) return;
-    if (shell.checkpoint) {
-        shell.flags |= SHELL_RESTORED;
-        shell.child = (struct child){.pid = shell.checkpoint, .status_fd = -1};
-        shell.checkpoint = 0;
-        shell.thaw = true;
-        shell.fresh = false;
-    } else {
-        shell.flags = (shell.flags & ~(uint32_t)SHELL_RESTORED) | SHELL_RESTARTED;
-        if (!start_shell()) shell_cannot_start(error_name(errno));
-    }
-}
-
 /* Not before the older checkpoint is gone, which reads the same pipe. */
 static void thaw(void) {
     if (!shell.thaw || shell.dying) return;
@@ -181,6 +167,27 @@ static void thaw(void) {
     if (write(shell.trigger[shell.in][1], "go\n", 3) != 3) die("the checkpoint cannot be woken");
 }
 
+/* A new shell for one that is gone: the checkpoint, else a fresh one. */
+static void recover(void) {
+    if (shell.child.pid) return;
+    if (shell.checkpoint) {
+        shell.flags |= SHELL_RESTORED;
+        shell.child = (struct child){.pid = shell.checkpoint, .status_fd = -1};
+        shell.checkpoint = 0;
+        shell.thaw = true;
+        shell.fresh = false;
+        thaw();
+    } else {
+        shell.flags = (shell.flags & ~(uint32_t)SHELL_RESTORED) | SHELL_RESTARTED;
+        if (!start_shell()) shell_cannot_start(error_name(errno));
+    }
+}
+
+static void start_clock(void) {
+    job.phase = RUNNING;
+    job.deadline_ms = job.timeout_ms ? now_ms() + job.timeout_ms : 0;
+}
+
 static void trigger(void) {
     if (job.kind != RUN || job.phase != WAITING || !shell.waiting || shell.dying) return;
     char line[16];
@@ -188,7 +195,7 @@ static void trigger(void) {
     text_add_number(&text, job.id);
     text_add(&text, "\n");
     if (write(shell.trigger[shell.in][1], line, strlen(line)) < 0) die("the shell cannot be told");
-    job.phase = RUNNING;
+    start_clock();
 }
 
 static void on_checkpoint(pid_t pid) {
@@ -252,6 +259,7 @@ static void read_reports(void) {
 static void finish(uint32_t status) {
     job.status = status;
     job.phase = DRAINING;
+    job.deadline_ms = now_ms() + RECOVERY_MS;
     for (int i = 0; i < 2; i++) job.remaining[i] = job.out[i] < 0 ? 0 : bytes_in(job.out[i]);
 }
 
@@ -265,6 +273,11 @@ static void close_job(void) {
     job.kind = IDLE;
 }
 
+/* Whether the checkpoint still lived is known when it speaks: a signal that killed both may reach it later. */
+static bool recovering(void) {
+    return shell.flags && shell.child.pid && !shell.waiting && now_ms() < job.deadline_ms;
+}
+
 static void drain(void) {
     for (int i = 0; i < 2; i++)
         while (job.remaining[i] > 0) {
@@ -273,7 +286,7 @@ static void drain(void) {
             job.remaining[i] = got ? job.remaining[i] - got : 0;
             stream_flush();
         }
-    close_job();
+    if (!recovering()) close_job();
 }
 
 static pid_t job_shell(void) { return job.kind == RUN ? shell.child.pid : 0; }
@@ -282,12 +295,13 @@ static pid_t job_shell(void) { return job.kind == RUN ? shell.child.pid : 0; }
 static void end_job(uint32_t why) {
     if (job.phase > RUNNING) return;
     job.flags |= why;
-    job.phase = TERMINATING;
-    job.rounds = 0;
-    job.deadline_ms = now_ms() + job.grace_ms;
+    if (job.kind == RUN && job.phase == WAITING && shell.checkpoint) kill(shell.checkpoint, SIGKILL);  /* as broken */
     if (job_shell()) kill(job_shell(), SIGSTOP);
     signal_new(&job.before, job_shell(), shell.checkpoint, SIGTERM);
     signal_new(&job.before, job_shell(), shell.checkpoint, SIGCONT);
+    job.phase = TERMINATING;
+    job.rounds = 0;
+    job.deadline_ms = now_ms() + job.grace_ms;
 }
 
 static void keep_ending(void) {
@@ -362,9 +376,9 @@ static void start_job(enum kind kind, const uint8_t **at, const uint8_t *end) {
     job.kind = kind;
     job.phase = WAITING;
     job.id = take_u32(at, end);
-    uint32_t timeout_ms = take_u32(at, end);
+    job.timeout_ms = take_u32(at, end);
     job.grace_ms = take_u32(at, end);
-    job.deadline_ms = timeout_ms ? now_ms() + timeout_ms : 0;
+    job.deadline_ms = job.timeout_ms ? now_ms() + job.timeout_ms + WAITING_MS : 0;  /* a shell slow to wake is not its fault */
     job.flags = job.status = 0;
     job.error[0] = 0;
     job.closed[0] = job.closed[1] = false;
@@ -432,7 +446,7 @@ static void on_exec(const uint8_t *at, const uint8_t *end) {
     new_pipe(err);
     job.out[0] = out[0];
     job.out[1] = err[0];
-    job.phase = RUNNING;
+    start_clock();
     const int from[] = {in, out[1], err[1]}, to[] = {0, 1, 2};
     if (!spawn(&job.child, &config, argv, cwd, config.cwd, from, to, 3))
         cannot_spawn(error_name(errno), EXIT_CANNOT);
@@ -458,7 +472,7 @@ static void on_request(const struct frame *frame) {
 /* ---- the loop ---- */
 
 static int poll_timeout(void) {
-    if (job.kind == IDLE || job.phase == DRAINING) return -1;
+    if (job.kind == IDLE) return -1;
     if (job.phase == TERMINATING) return TERMINATE_TICK_MS;
     if (job.phase == KILLING) return KILL_TICK_MS;
     if (!job.deadline_ms) return -1;

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "f58bd242279e309eaab9da82f1cafb0cf7423c2e3bcefc19b8c33d819fe94c58"}
+SHA256 = {"x86_64": "da2650bdef72895124d480d5f64883226b68be0ab653abbda45cae01026c7ecb"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

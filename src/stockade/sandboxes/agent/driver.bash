@@ -73,8 +73,10 @@ __stockade_report
 case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2>&1 ) >&54 2>&55 )" in esac
 __stockade_next
 \builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&-
-__stockade_status=$?
+__stockade_status=$? __stockade_text=()
 done
 \builtin eval "$__stockade_main"
 } >/dev/null 2>&1'
+builtin readonly __stockade_main
+builtin readonly -f __stockade_report __stockade_freeze __stockade_parses __stockade_next
 builtin eval "$__stockade_main"
