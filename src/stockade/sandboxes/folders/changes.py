@@ -51,17 +51,18 @@ class _UpperLayer:
             node = self._upper.node(path)
             if node is None:
                 continue
-            node = self._with_trouble(path, node)
+            marks = self._marks_of(path, node)
             below = self._host.node(path) if over else None
-            if self._is_whiteout(path, node):
+            if _is_whiteout(node, marks):
                 self._gone(path, below)
                 continue
+            node = _with_trouble(path, node, marks)
             self._touched[path] = node
             if node.kind != "directory":
                 self._gone_below(path, below)
             elif not node.trouble:
                 is_folder = below is not None and below.kind == "directory"
-                hides = opaque or self._marks(self._upper.folder(path)).get("opaque") == b"y"
+                hides = opaque or marks.get("opaque") == b"y"
                 self._visit(path, over=is_folder, opaque=hides)
         if over and opaque:
             for name in sorted(set(self._host.names(folder)) - set(names)):
@@ -88,26 +89,27 @@ class _UpperLayer:
         return found
 
     def _marks_of(self, path: str, node: Node) -> dict[str, bytes]:
-        if node.kind == "directory":
+        if node.kind == "directory" and path.count("/") < MAX_DEPTH:
             return self._marks(self._upper.folder(path))
         if node.kind == "file":
             with self._upper.file(path) as fd:
                 return self._marks(fd)
         return {}
 
-    def _is_whiteout(self, path: str, node: Node) -> bool:
-        if stat.S_ISCHR(node.stat.st_mode):
-            return node.stat.st_rdev == 0
-        return node.kind == "file" and node.size == 0 and "whiteout" in self._marks_of(path, node)
 
-    def _with_trouble(self, path: str, node: Node) -> Node:
-        if node.kind == "directory" and path.count("/") >= MAX_DEPTH - 1:
-            return Node(node.stat, None, _TOO_DEEP)
-        marks = self._marks_of(path, node)
-        for mark in ("redirect", "metacopy"):
-            if mark in marks:
-                return Node(node.stat, node.target, f"the overlay kept its content elsewhere ({mark})")
-        return node
+def _is_whiteout(node: Node, marks: dict[str, bytes]) -> bool:
+    if stat.S_ISCHR(node.stat.st_mode):
+        return node.stat.st_rdev == 0
+    return node.kind == "file" and node.size == 0 and "whiteout" in marks
+
+
+def _with_trouble(path: str, node: Node, marks: dict[str, bytes]) -> Node:
+    if node.kind == "directory" and path.count("/") >= MAX_DEPTH - 1:
+        return Node(node.stat, None, _TOO_DEEP)
+    for mark in ("redirect", "metacopy"):
+        if mark in marks:
+            return Node(node.stat, node.target, f"the overlay kept its content elsewhere ({mark})")
+    return node
 
 
 def _touched_in_copy(copy: Tree, manifest: dict[str, Seen]) -> Touched:

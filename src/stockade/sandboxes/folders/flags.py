@@ -1,21 +1,12 @@
 """What of a bot's work needs a person's eye, and what cannot be kept at all. Pure functions over names and modes."""
 
+import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from stockade.core.changes import EntryKind
 from stockade.sandboxes.folders.hostile import Node
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """`pattern` is matched against the last name, or against the end of the path when it holds a `/`."""
-
-    pattern: str
-    why: str
-
 
 _GIT_LOUD = {
     "hooks": "git runs it on the host: a hook",
@@ -50,8 +41,8 @@ _PYTHON = "python runs it by itself"
 _SHELL = "a shell reads it when it starts"
 _AGENT = "agents on the host obey it"
 
-_RULES = tuple(
-    _Rule(pattern, why)
+_RULES = {
+    pattern: why
     for why, patterns in {
         "direnv runs it when the folder is entered": (".envrc",),
         "tools load it into their environment": (".env", ".env.*"),
@@ -91,7 +82,12 @@ _RULES = tuple(
         "tools of the project take their version and path from it": (".tool-versions", "mise.toml", ".mise.toml"),
     }.items()
     for pattern in patterns
-)  # fmt: skip
+}  # fmt: skip
+"""Patterns of names, without case; one with a `/` is matched against the end of the path."""
+
+_GLOBS = tuple(
+    (re.compile(translate(pattern)), pattern.count("/"), why) for pattern, why in _RULES.items() if "*" in pattern
+)
 
 _BARE = {
     "head": "git takes a folder with it for a repository, and runs what its config names",
@@ -119,6 +115,17 @@ def _bare(parts: list[str]) -> str | None:
     return _BARE.get(parts[-1])
 
 
+def _named(parts: list[str]) -> str | None:
+    tails = [parts[-1], "/".join(parts[-2:])]
+    for tail in tails:
+        if why := _RULES.get(tail):
+            return why
+    for pattern, depth, why in _GLOBS:
+        if pattern.match(tails[depth] if depth < 2 else "/".join(parts[-1 - depth :])):
+            return why
+    return None
+
+
 def flag(
     path: str, *, entry: EntryKind = "file", mode: int = 0o644, mode_before: int | None = None, deleted: bool = False
 ) -> str | None:
@@ -134,11 +141,7 @@ def flag(
     for part in parts:
         if why := _FOLDERS.get(part):
             return why
-    for rule in _RULES:
-        tail = "/".join(parts[-1 - rule.pattern.count("/") :])
-        if fnmatchcase(tail, rule.pattern):
-            return rule.why
-    if why := _bare(parts):
+    if why := _named(parts) or _bare(parts):
         return why
     if entry == "file" and mode & 0o111 and not (mode_before or 0) & 0o111:
         return "can be run as a program now"
