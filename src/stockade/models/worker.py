@@ -60,6 +60,9 @@ def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.n_gpu_layers = settings["gpu_layers"]
     params.check_tensors = settings["check_tensors"]
+    # The first question pages the weights in as well as a warm-up would; fitting only moves layers between devices.
+    params.warmup = False
+    params.fit_params = any("GPU" in str(device.get("type")) for device in xllamacpp.get_device_info())
     params.use_jinja = True
     params.ui = False
     params.endpoint_props = False
