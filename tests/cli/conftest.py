@@ -46,6 +46,7 @@ class Stage:
     demo: Path
     home: Path
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    terminals: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def state(self) -> Path:
@@ -98,7 +99,7 @@ def stage(tmp_path: Path, _own_home: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path, demo, _own_home)
     mounts = Path("/proc/self/mountinfo").read_text()
     yield stage
-    for process in stage.running:
+    for process in (*stage.running, *stage.terminals):
         if process.poll() is None:
             process.kill()
         process.communicate(timeout=PATIENCE_S)

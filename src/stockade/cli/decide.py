@@ -66,7 +66,13 @@ class Decider:
         places = ", ".join(one_line(one.layer.host) for one in work)
         question = f"Apply to {places}? [y]es / [N]o, keep for later / [x] throw away / [d]iff again: "
         while True:
-            match self.ask(question):
+            try:
+                typed = self.ask(question)
+            except KeyboardInterrupt:
+                self._say("", "")
+                self.keep()
+                raise
+            match typed:
                 case "y" | "yes":
                     self.apply(work, flagged=flagged and self._agreed(work))
                     return

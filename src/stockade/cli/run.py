@@ -57,6 +57,7 @@ class _Watch:
     stop: Callable[[], None] = lambda: None
     reader_gone: bool = False
     in_sandbox: bool = False
+    prepared: assemble.Prepared | None = None
 
     def event(self, event: RunEvent) -> None:
         match event:
@@ -101,13 +102,14 @@ def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) 
         raise
     finally:
         renderer.close()
+        _forget_unstarted(watch)
     finished = watch.facts.finished
     if finished is None:
         say("interrupted before the run began")
         return INTERRUPTED
     if not front.json_lines and finished.answer:
         print(safe_text(finished.answer), flush=True)
-    if _silent(front) and finished.status != "done":
+    if _silent(front) and not watch.reader_gone and finished.status != "done":
         say(f"{finished.status} ({finished.reason}): {one_line(finished.detail)}")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
@@ -139,11 +141,20 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                 )
                 if prepared.note and not silent:
                     renderer.note(prepared.note)
+                watch.prepared = prepared
+                watch.facts.layers = prepared.parts.sandbox.layers
                 with held(prepared.started.run_id):
                     await _to_the_end(prepared, watch, store)
                 group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
         raise sole(group_error) from None
+
+
+def _forget_unstarted(watch: _Watch) -> None:
+    """A run that was prepared and has no record leaves no layer either: nobody could ever name it."""
+    if watch.prepared is not None and watch.facts.started is None:
+        review.discard(assemble.reviewer(), watch.facts.layers)
+        tidy(watch.prepared.started.run_id)
 
 
 async def _to_the_end(prepared: assemble.Prepared, watch: _Watch, store: RunStore) -> None:

@@ -201,6 +201,7 @@ def _pending(run_id: str, events: list[RunEvent]) -> list[review.Pending]:
     if work:
         return work
     review.discard(assemble.reviewer(), found.layers)
+    tidy(run_id)
     if found.discarded is not None:
         raise UsageError(f"the changes of run {run_id} were thrown away on {_when(found.discarded.at)}")
     if found.applied is not None:

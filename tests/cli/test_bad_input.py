@@ -1,0 +1,129 @@
+"""What can be typed wrong: one clear line, the right status, nothing left behind, no run on record."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import DONE, Stage
+
+
+def refused(stage: Stage, *arguments: str, status: int = 2) -> str:
+    """The line that was said; nothing else happened."""
+    before = stage.tree()
+    ended = stage.call("run", *arguments)
+    assert ended.status == status, ended.err
+    assert ended.out == ""
+    first, *rest = ended.err.splitlines()
+    assert first.startswith("stockade: ")
+    assert all(line.startswith("hint: ") for line in rest)
+    assert len(rest) <= 1
+    assert stage.left_behind() == []
+    assert stage.tree() == before
+    assert stage.call("runs", "list").out == ""
+    return first
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("{demo}/nothing", "nothing"),
+        ("/", "'/'"),
+        ("/etc", "/etc"),
+        ("/proc", "/proc"),
+        ("{home}", "home"),
+        ("{demo}/data.csv", "data.csv"),
+        ("{state}", "stockade"),
+    ],
+)
+def test_folders_that_are_not_given(stage: Stage, folder: str, words: str) -> None:
+    stage.state.mkdir(parents=True)
+    path = folder.format(demo=stage.demo, home=stage.home, state=stage.state)
+    assert words in refused(stage, "x", "--folder", path, "--model", stage.script(DONE))
+
+
+def test_a_task_that_is_too_large(stage: Stage) -> None:
+    task = stage.tmp_path / "task"
+    task.write_text("x" * 1_000_001)
+    assert "the task is larger than 1000000 bytes" in refused(stage, f"@{task}", "--model", stage.script(DONE))
+
+
+def test_a_task_of_1_mb_is_worked_on(stage: Stage) -> None:
+    task = stage.tmp_path / "task"
+    task.write_text("x" * 1_000_000)
+    ended = stage.call("run", f"@{task}", "--model", stage.script(DONE), "--folder", str(stage.demo))
+    assert (ended.status, ended.out) == (0, "3 lines\n"), ended.err
+    assert len(ended.err) < 5000
+
+
+def test_a_task_with_control_characters(stage: Stage) -> None:
+    ended = stage.call("run", "a\x1b[2Jb\x07\u202e\r\nc", "--model", stage.script(DONE), "--plain")
+    assert ended.status == 0, ended.err
+    assert not any(char in ended.err for char in "\x1b\x07\u202e\r")
+
+
+def test_a_task_from_standard_input(stage: Stage) -> None:
+    ended = stage.call("run", "-", "--model", stage.script(DONE), "--json", stdin=b"count the lines")
+    assert ended.events[0]["task"] == "count the lines"
+    assert stage.call("run", "-", stdin=b"\xff\xfe").err == "stockade: the task in standard input is not UTF-8 text\n"
+
+
+def test_a_task_that_is_no_text(stage: Stage) -> None:
+    ended = stage.call("run", b"count\xff", "--model", stage.script(DONE), "--json")
+    assert ended.events[0]["task"] == "count\ufffd"
+
+
+def test_models_that_are_not_there(stage: Stage) -> None:
+    for model in ("scripted//no/such.jsonl", "nonsense/x", "openai", "gguf//no/such.gguf", "embedded/nothing"):
+        ended = stage.call("run", "x", "--folder", str(stage.demo), "--model", model)
+        assert ended.status in (2, 5), (model, ended.err)
+        assert "Traceback" not in ended.err
+        assert "bug in Stockade" not in ended.err
+        assert stage.left_behind() == [], model
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"\x00" * 5000, b"GGUF\x03\x00\x00\x00" + b"\xff" * 400])
+def test_broken_model_files(stage: Stage, content: bytes) -> None:
+    path = stage.tmp_path / "broken.gguf"
+    path.write_bytes(content)
+    ended = stage.call("run", "x", "--folder", str(stage.demo), "--model", f"gguf/{path}")
+    assert ended.status == 5, ended.err
+    assert "broken.gguf" in ended.err
+    assert stage.left_behind() == []
+
+
+def test_a_script_with_a_bad_line_names_it(stage: Stage) -> None:
+    path = stage.tmp_path / "bad.jsonl"
+    path.write_text('{"content": "{}"}\nnonsense\n')
+    ended = stage.call("run", "x", "--model", f"scripted/{path}")
+    assert ended.status == 2, ended.err
+    assert "2" in ended.err
+    assert "bug in Stockade" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--net", "open"), ("--net", "allow=pypi.org"), ("--sandbox", "gvisor"), ("--store", "/proc/nothing/runs.db")],
+)
+def test_what_cannot_be_held_or_is_not_here_yet(stage: Stage, flag: str, value: str) -> None:
+    ended = stage.call("run", "x", "--folder", str(stage.demo), "--model", stage.script(DONE), flag, value)
+    assert ended.status in (2, 4)
+    assert "Traceback" not in ended.err
+    assert "bug in Stockade" not in ended.err
+    assert stage.left_behind() == []
+
+
+def test_a_record_that_is_not_one(stage: Stage) -> None:
+    path = stage.tmp_path / "runs.db"
+    path.write_bytes(b"nonsense" * 1000)
+    ended = stage.call("runs", "list", "--store", str(path))
+    assert ended.status == 4
+    assert ended.err.startswith(f"stockade: the record {path} is damaged")
+    assert path.read_bytes() == b"nonsense" * 1000
+
+
+def test_a_project_file_of_the_bot_is_not_obeyed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(stage.demo / "stockade.toml").write_text('model = "nonsense/x"\n')
+    monkeypatch.chdir(stage.demo)
+    ended = stage.call("run", "x", "--model", stage.script(DONE))
+    assert ended.status == 0
+    assert "stockade.toml was not read: it is not trusted as it stands" in ended.err
