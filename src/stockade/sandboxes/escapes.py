@@ -22,7 +22,10 @@ class Escape:
 
 @dataclass(frozen=True)
 class Bait:
-    """What the host lays out: a secret file, our pid and name, a variable of ours, a listening port, our home."""
+    """What the host lays out: a secret file, our pid and name, a variable of ours, a listening port, our home.
+
+    `first` is the process whose memory is tried: the sandbox's first.
+    """
 
     secret: str
     pid: int
@@ -31,11 +34,13 @@ class Bait:
     port: int
     home: str
     probe: str
+    first: int = 1
 
     def variables(self) -> Mapping[str, str]:
         return {
             "SECRET": self.secret, "HOST_PID": str(self.pid), "HOST_COMM": self.comm, "VARIABLE": self.variable,
             "PORT": str(self.port), "HOST_HOME": self.home, "PROBE": self.probe,
+            "FIRST": str(self.first),
         }  # fmt: skip
 
 
@@ -63,7 +68,7 @@ _FILES = (
 _PROCESSES = (
     Escape("see the host's processes", f'[ "$(cat /proc/$HOST_PID/comm 2>/dev/null)" = "$HOST_COMM" ] && echo {FIRED}'),
     Escape("read our environment", f'cat /proc/[0-9]*/environ 2>/dev/null | grep -qaF -- "$VARIABLE" && echo {FIRED}'),
-    Escape("open the memory of process 1", f"( exec 3<>/proc/1/mem ) 2>/dev/null && echo {FIRED}"),
+    Escape("open the memory of process 1", f"( exec 3<>/proc/$FIRST/mem ) 2>/dev/null && echo {FIRED}"),
     Escape("hold capabilities", f"grep -q '^CapBnd:.*[1-9a-f]' /proc/self/status && echo {FIRED}"),
     Escape("reach the host's loopback", f"( exec 3<>/dev/tcp/127.0.0.1/$PORT ) 2>/dev/null && echo {FIRED}"),
 )
