@@ -26,6 +26,7 @@ from stockade.core.events import (
     ModelAnswered,
     ModelStarted,
     Nudged,
+    RunEvent,
     RunFinished,
     RunStarted,
     SandboxStarted,
@@ -113,7 +114,8 @@ class _Loop:
                         return ending
                     break
                 turn = self.record.state.turns
-                await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
+                if number:  # the first is on record with its answer
+                    await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
                 left = seconds_left(self.started.budget, self.record.state.spent(self._now()))
                 observation = await actor.do(step.action, left)
                 await self.record.add(ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
@@ -142,7 +144,10 @@ class _Loop:
             bad = AnswerUnreadable(at=self._now(), turn=turn, attempt=state.unreadable + 1, message=error.message)
             await self.record.add(answered, bad)
             return None
-        await self.record.add(answered, AnswerUnderstood(at=self._now(), turn=turn, answer=understood))
+        events: list[RunEvent] = [answered, AnswerUnderstood(at=self._now(), turn=turn, answer=understood)]
+        if not isinstance((first := understood.steps[0]).action, Finish):  # one sync to disk for all three
+            events.append(ActionStarted(at=self._now(), turn=turn, step=0, action=first))
+        await self.record.add(*events)
         return understood
 
     def _request(self) -> ModelRequest:

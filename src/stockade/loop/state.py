@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from stockade.core.actions import Observation, Step
 from stockade.core.budget import Spent
@@ -22,13 +23,18 @@ from stockade.core.events import (
 from stockade.core.messages import Usage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Done:
-    """A step and what came of it."""
+    """A step and what came of it. Without slots, so that `key` is computed once: every turn looks at the last ones."""
 
     turn: int
     step: Step
     observation: Observation
+
+    @cached_property
+    def key(self) -> tuple[str, str]:
+        """The action and its outcome but for how long it took: equal when it was done again in vain."""
+        return self.step.action.model_dump_json(), self.observation.model_dump_json(exclude={"duration_s"})
 
 
 @dataclass(slots=True)

@@ -12,16 +12,9 @@ NUDGE_AFTER = 3
 STOP_AFTER = 6
 
 
-def _key(done: Done) -> tuple[str, str]:
-    observation = done.observation.model_copy(update={"duration_s": 0.0}) if done.observation.kind == "command" else (
-        done.observation
-    )  # fmt: skip
-    return done.step.action.model_dump_json(), observation.model_dump_json()
-
-
 def repeats(done: Sequence[Done]) -> int:
     """How often the last action came in a row with the same outcome; a ping-pong of two counts its rounds."""
-    keys = [_key(entry) for entry in done[-2 * STOP_AFTER :]]
+    keys = [entry.key for entry in done[-2 * STOP_AFTER :]]
     if not keys:
         return 0
     same = 0
