@@ -14,7 +14,15 @@ from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.sandboxes.folders.changes import Comparison, compare_all
 from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
-from stockade.sandboxes.folders.record import APPLIED_FILE, OpenLayer, Seen, open_layer, write_seen
+from stockade.sandboxes.folders.record import (
+    APPLIED_FILE,
+    JOURNAL_FILE,
+    OpenLayer,
+    Seen,
+    open_layer,
+    read_seen,
+    write_seen,
+)
 from stockade.sandboxes.folders.writing import Chosen, Writer, removes
 
 _SHOWN = 5
@@ -43,6 +51,7 @@ def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool 
         if chosen:
             writer.write(chosen)
             _remember(chosen, opened)
+        (opened.base / JOURNAL_FILE).unlink(missing_ok=True)
         return tuple(change.path for change in chosen.values())
 
 
@@ -122,7 +131,12 @@ def _check_parents(path: str, chosen: Chosen, actual: Chosen, opened: OpenLayer)
 
 def _check_conflicts(chosen: Chosen, opened: OpenLayer) -> None:
     manifest = opened.manifest() if opened.is_copy else {}
-    clashing = [path for path in chosen if _clashes(path, chosen[path], manifest, opened)]
+    ours = read_seen(opened.base / JOURNAL_FILE).keys()
+    clashing = [
+        path
+        for path in chosen
+        if _clashes(path, chosen[path], manifest, opened) and not (path in ours and opened.host.node(path) is None)
+    ]
     if clashing:
         raise UsageError(
             f"changed on the host since the run began: {_listed(map(spell, clashing))}",

@@ -85,7 +85,7 @@ class Copier:
     def run(self, found: Survey) -> list[Seen]:
         """The manifest: each entry as it was on the host, and how to know its copy again."""
         copied: dict[str, Node] = {}
-        with Tree(self._target, loosen=True) as to:
+        with Tree(self._target) as to:
             for path, node in found.nodes.items():
                 if taken := self._entry(to, path, node, found):
                     copied[path] = taken

@@ -164,13 +164,16 @@ def render(change: Change, before: Side | None, after: Side | None) -> str:
     return "".join(parts)
 
 
+def mode_change(path: str, before: int, after: int) -> str:
+    """The head of a difference, with the two modes of a file where they differ."""
+    modes = f"old mode 100{before & 0o777:03o}\nnew mode 100{after & 0o777:03o}\n" if before != after else ""
+    return f"diff --git {name('a', path)} {name('b', path)}\n{modes}"
+
+
 def _modified(path: str, before: Side, after: Side) -> str:
-    a, b = name("a", path), name("b", path)
-    out = f"diff --git {a} {b}\n"
-    if before.mode != after.mode:
-        out += f"old mode 100{before.mode & 0o777:03o}\nnew mode 100{after.mode & 0o777:03o}\n"
+    out = mode_change(path, before.mode, after.mode)
     body = hunks(before.content or b"", after.content or b"")
-    return out + _file_line("---", a) + _file_line("+++", b) + body if body else out
+    return out + _file_line("---", name("a", path)) + _file_line("+++", name("b", path)) + body if body else out
 
 
-__all__ = ["TEXT_BYTES", "Side", "count_lines", "hunks", "is_binary", "name", "render"]
+__all__ = ["TEXT_BYTES", "Side", "count_lines", "hunks", "is_binary", "mode_change", "name", "render"]

@@ -99,13 +99,13 @@ class _Held:
 class Tree:
     """A folder and what is below it, by paths relative to it.
 
-    It keeps the descriptors of the folder last visited, so that a walk in order costs one open a folder. `loosen`: what
-    we own but may not read is opened to us and its mode put back (for layers; looking never touches a host folder).
+    It keeps the descriptors of the folder last visited, so that a walk in order costs one open a folder. What we own
+    but may not read (mode 000) is opened to us while we look, and its mode put back.
     """
 
-    def __init__(self, root: Path, *, loosen: bool = False) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self._loosen = loosen and os.geteuid() != 0
+        self._loosen = os.geteuid() != 0
         self._held: list[_Held] = []
 
     def __enter__(self) -> Self:
@@ -137,6 +137,24 @@ class Tree:
     def forget(self) -> None:
         """Let go of all folders but the root: they are about to be replaced."""
         self._leave(1)
+
+    def make_writable(self, path: str) -> int | None:
+        """Open a folder of ours to writing, until `set_mode`. The mode it had, or None when nothing was in the way."""
+        fd, held = self.folder(path), self._held[-1]
+        if held.restore is not None:
+            mode, held.restore = held.restore, None
+            return mode
+        found = os.fstat(fd)
+        if not self._loosen or found.st_uid != os.geteuid() or found.st_mode & 0o300 == 0o300:
+            return None
+        os.fchmod(fd, stat.S_IMODE(found.st_mode) | stat.S_IRWXU)
+        return stat.S_IMODE(found.st_mode)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        """The mode of a folder; its set-id bits stay as they are."""
+        fd = self.folder(path)
+        self._held[-1].restore = None
+        os.fchmod(fd, mode & 0o1777 | os.fstat(fd).st_mode & (stat.S_ISUID | stat.S_ISGID))
 
     def names(self, path: str) -> list[str]:
         return sorted(os.listdir(self.folder(path)))

@@ -17,6 +17,8 @@ from stockade.sandboxes.folders.hostile import Node, Tree, spell, unspell
 LAYER_FILE = "layer.json"
 MANIFEST_FILE = "manifest"
 APPLIED_FILE = "applied"
+JOURNAL_FILE = "applying"
+"""Names what an apply began to put in place; it is there only while that goes on, or after it was cut off."""
 
 
 class LayerRecord(Data):
@@ -134,7 +136,7 @@ def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLay
         now = os.fstat(host.root_fd)
         if (now.st_dev, now.st_ino) != (record.device, record.inode):
             raise UsageError(f"{layer.host} is another folder than the one the run began with", "move it back")
-        written = stack.enter_context(Tree(base / ("copy" if layer.strategy == "copy" else "upper"), loosen=True))
+        written = stack.enter_context(Tree(base / ("copy" if layer.strategy == "copy" else "upper")))
         applied = read_seen(base / APPLIED_FILE)
         yield OpenLayer(layer, base, record, host, written, mounts_below(Path(layer.host)), applied)
 

@@ -6,10 +6,10 @@ from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.sandboxes.folders.apply import apply_changes
 from stockade.sandboxes.folders.changes import find_changes, reading
-from stockade.sandboxes.folders.diff import TEXT_BYTES, Side, is_binary, name, render
+from stockade.sandboxes.folders.diff import TEXT_BYTES, Side, is_binary, mode_change, name, render
 from stockade.sandboxes.folders.discard import discard_layer
 from stockade.sandboxes.folders.hostile import Node, Tree, is_safe, unspell
-from stockade.sandboxes.folders.record import open_layer, read_record
+from stockade.sandboxes.folders.record import OpenLayer, open_layer, read_record
 
 
 class Review:
@@ -30,6 +30,8 @@ class Review:
         if layer.strategy == "direct":
             return ""
         with reading(layer), open_layer(layer) as opened:
+            if change.kind == "mode" and change.entry == "file":
+                return _mode_only(opened, path)
             before = opened.host.node(path) if change.kind != "added" else None
             after = opened.written.node(path) if change.kind != "deleted" else None
             return render(change, _side(opened.host, path, before), _side(opened.written, path, after))
@@ -45,6 +47,13 @@ class Review:
     def skipped(self, layer: FolderLayer) -> tuple[str, ...]:
         """What of the folder the bot was not given (pipes, devices, unreadable files), each with the reason."""
         return () if layer.strategy == "direct" else read_record(layer)[1].skipped
+
+
+def _mode_only(opened: OpenLayer, path: str) -> str:
+    before, after = opened.host.node(path), opened.written.node(path)
+    if before is None or after is None:
+        return ""
+    return mode_change(path, before.mode, after.mode)
 
 
 def _side(tree: Tree, path: str, node: Node | None) -> Side | None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from stockade.core.changes import Change
 from stockade.sandboxes.folders.discard import remove_entry
 from stockade.sandboxes.folders.hostile import Node, copy_data, parent, spell, unspell
-from stockade.sandboxes.folders.record import OpenLayer
+from stockade.sandboxes.folders.record import JOURNAL_FILE, OpenLayer, Seen, write_seen
 
 STAGING = ".stockade-apply-"
 _FSYNC_EACH = 64
@@ -30,6 +30,7 @@ class Writer:
 
     def __init__(self, opened: OpenLayer) -> None:
         self._host, self._from = opened.host, opened.written
+        self._journal = opened.base / JOURNAL_FILE
         root = os.fstat(self._host.root_fd)
         self._owner = (root.st_uid, root.st_gid) if os.geteuid() == 0 else None
         self._modes: dict[str, int] = {}
@@ -48,14 +49,15 @@ class Writer:
             fd = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
             try:
                 staged = self._stage(chosen, fd)
+                write_seen(self._journal, [Seen(path=change.path, kind=change.entry) for change in chosen.values()])
                 self._remove(chosen)
                 self._place(chosen, staged, fd)
+                self._sync(chosen)
             finally:
                 os.close(fd)
         finally:
             remove_entry(root, staging)
             self._restore()
-        self._sync(chosen)
 
     def _stage(self, chosen: Chosen, staging: int) -> dict[str, str]:
         """All new content, on disk under a number each."""
@@ -168,20 +170,17 @@ class Writer:
 
     def _writable(self, path: str) -> int:
         """The folder, opened to its owner when its mode forbids writing; `_restore` sets the mode back."""
-        fd = self._host.folder(path)
-        found = os.fstat(fd)
-        if found.st_uid == os.geteuid() != 0 and found.st_mode & 0o300 != 0o300:
-            self._modes.setdefault(path, stat.S_IMODE(found.st_mode) & 0o1777)
-            os.fchmod(fd, stat.S_IMODE(found.st_mode) | stat.S_IRWXU)
-        return fd
+        mode = self._host.make_writable(path)
+        if mode is not None:
+            self._modes.setdefault(path, mode)
+        return self._host.folder(path)
 
     def _restore(self) -> None:
         """The modes of folders, which would have been in the way before: deepest first."""
         for path in sorted(self._modes, key=lambda path: path.count("/") if path else -1, reverse=True):
             node = self._host.node(path) if path else Node(os.fstat(self._host.root_fd))
             if node is not None and node.kind == "directory":
-                fd = self._host.folder(path)
-                os.fchmod(fd, self._modes[path] | os.fstat(fd).st_mode & (stat.S_ISGID | stat.S_ISUID))
+                self._host.set_mode(path, self._modes[path])
         self._host.forget()
 
     def _chmod(self, path: str, mode: int) -> None:
