@@ -201,7 +201,9 @@ class BubblewrapSandbox:
             self._session = await AgentSession.open(ours, AgentConfig.of(self._policy.limits, self._policy.workdir))
         except SandboxFailed as error:
             with anyio.move_on_after(_DEATH_NOTE_S):
-                raise start_failure(chain.stderr(), await chain.ended()) from error
+                status = await chain.ended()
+                if chain.stderr() or status:
+                    raise start_failure(chain.stderr(), status) from error
             raise
 
     async def _end(self) -> None:

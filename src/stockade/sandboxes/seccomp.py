@@ -9,6 +9,7 @@ Formats: linux/filter.h and linux/seccomp.h; see seccomp(2).
 """
 
 import errno
+import functools
 import platform
 import struct
 from collections.abc import Mapping
@@ -183,6 +184,7 @@ def encode(program: list[Instruction]) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
+@functools.cache
 def filter_bytes(machine: str | None = None) -> bytes:
     """The filter for `machine` (default: this one). PolicyNotEnforceable for an architecture without a table."""
     name = machine or platform.machine()

