@@ -2,6 +2,7 @@
 
 import io
 import tracemalloc
+from pathlib import Path
 
 import anyio
 import pytest
@@ -138,14 +139,14 @@ async def test_exec_keeps_the_first_bytes() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_background_job_goes_on_and_delays_nothing() -> None:
-    async with shell(output_bytes=LARGE) as session:
-        started = await session.run("mkfifo /tmp/go-$$ && { cat /tmp/go-$$; yes; } & echo started")
+async def test_a_background_job_goes_on_and_delays_nothing(tmp_path: Path) -> None:
+    async with shell(output_bytes=LARGE, cwd=str(tmp_path)) as session:
+        started = await session.run("mkfifo go said; { cat go; echo late; echo > said; yes; } & echo started")
         assert started.stdout == b"started\n"
-        assert (await session.run("echo now > /tmp/go-$$; rm /tmp/go-$$")).exit_code == 0
-        out = await session.run("sleep 0.1; echo mine >&2", timeout_s=10)
+        told = await session.run("echo now > go")
+        out = await session.run("cat said; echo mine >&2", timeout_s=10)
         assert (out.exit_code, out.stderr) == (0, b"mine\n")
-        assert out.stdout.endswith(b"y\n")
+        assert (told.stdout + out.stdout).startswith(b"now\nlate\n")
         assert (await session.run("kill %1")).exit_code == 0
 
 

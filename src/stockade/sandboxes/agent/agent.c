@@ -170,7 +170,7 @@ static void thaw(void) {
 /* A new shell for one that is gone: the checkpoint, else a fresh one. */
 static void recover(void) {
     if (shell.child.pid) return;
-    if (shell.checkpoint) {
+    if (shell.checkpoint && descends(shell.checkpoint, getpid())) {
         shell.flags |= SHELL_RESTORED;
         shell.child = (struct child){.pid = shell.checkpoint, .status_fd = -1};
         shell.checkpoint = 0;
@@ -179,6 +179,7 @@ static void recover(void) {
         thaw();
     } else {
         shell.flags = (shell.flags & ~(uint32_t)SHELL_RESTORED) | SHELL_RESTARTED;
+        shell.checkpoint = 0;
         if (!start_shell()) shell_cannot_start(error_name(errno));
     }
 }
@@ -201,8 +202,9 @@ static void trigger(void) {
 static void on_checkpoint(pid_t pid) {
     pid_t self = getpid(), middle = parent_of(pid);
     if (pid <= 1 || pid == self || pid == shell.child.pid || pid == shell.checkpoint || !descends(pid, self)) return;
+    bool current = shell.child.pid && parent_of(middle) == shell.child.pid;
     if (middle != self && middle != shell.child.pid) kill(middle, SIGKILL);
-    if (!shell.child.pid || parent_of(middle) != shell.child.pid) {  /* of a shell that is gone */
+    if (!current) {  /* of a shell that is gone */
         kill(pid, SIGKILL);
         return;
     }
@@ -222,12 +224,15 @@ static void on_report(const char *line) {
         shell.waiting = strcmp(line, " s") == 0;
         if (shell.waiting) job.flags |= SYNTAX;
         finish(status & 255);
+    } else if (job.kind == RUN && job.phase == RUNNING) {
+        return;
     } else if (kind == 'K' && read_number(&line, &id)) {
         on_checkpoint(id < INT_MAX ? (pid_t)id : 0);
-    } else if (kind == 'N' && !*line && !(job.kind == RUN && job.phase == RUNNING)) {
+    } else if (kind == 'N' && !*line) {
         shell.waiting = true;
         shell.fresh = false;
-        if (shell.checkpoint) setpgid(shell.checkpoint, shell.checkpoint);  /* `kill 0` must not reach it */
+        /* `kill 0` must not reach it. The process between is gone by now, so a living checkpoint is our child. */
+        if (shell.checkpoint && setpgid(shell.checkpoint, shell.checkpoint) < 0) shell.checkpoint = 0;
         if (shell.child.status_fd >= 0) close(shell.child.status_fd);
         shell.child.status_fd = -1;
         answer_config(NULL);

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "da2650bdef72895124d480d5f64883226b68be0ab653abbda45cae01026c7ecb"}
+SHA256 = {"x86_64": "266ae9e536870076edb720e9d0142a2913ad8cd043efde72f3fd0225a992c66d"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 
