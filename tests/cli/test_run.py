@@ -1,8 +1,8 @@
 """The main job through the real command: what is typed, what comes out, what stands in the folder afterwards."""
 
 import json
-import os
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -185,7 +185,7 @@ def test_an_odd_folder_name(stage: Stage) -> None:
     assert "\x1b" not in ended.err
 
 
-def test_the_bug_of_nobody_reading_stderr(stage: Stage) -> None:
+def test_a_run_goes_on_when_nobody_reads_its_progress(stage: Stage) -> None:
     process = stage.start("run", "x", "--folder", str(stage.demo), "--model", stage.script(COUNT, DONE, DONE))
     assert process.stderr is not None
     process.stderr.close()
@@ -195,7 +195,10 @@ def test_the_bug_of_nobody_reading_stderr(stage: Stage) -> None:
 
 
 def test_a_closed_stdin_is_no_person(stage: Stage) -> None:
+    command = (sys.executable, "-m", "stockade", "run", "x", "--folder", str(stage.demo))
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" <&-', "sh", "python3", "-c", "pass"], env=os.environ, check=True, capture_output=True
-    )
-    assert done.returncode == 0
+        ["sh", "-c", 'exec "$@" <&-', "sh", *command, "--model", stage.script(COUNT, DONE, DONE)],
+        env=stage.environment(), check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "3 lines\n"), done.stderr
+    assert "changes kept" in done.stderr

@@ -1,6 +1,7 @@
 """The two consoles: results on stdout, progress on stderr. Colours only on a terminal, and not with NO_COLOR."""
 
 import os
+import stat
 import sys
 
 from rich.console import Console
@@ -40,7 +41,14 @@ def _console(*, stderr: bool, plain: bool) -> Console:
 
 def can_ask(*, no_input: bool) -> bool:
     """Whether there is a person: a question on stderr would be seen, and an answer can be typed."""
-    return not no_input and sys.stdin.isatty() and sys.stderr.isatty()
+    return not no_input and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def piped_input(limit: int) -> bytes:
+    """What was piped in, or redirected from a file, up to `limit` bytes and one; nothing from a terminal or device."""
+    if sys.stdin is None or stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
+        return b""
+    return sys.stdin.buffer.read(limit + 1)
 
 
 def moves_cursor(console: Console, *, plain: bool) -> bool:

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from stockade import assemble
 from stockade.cli import flags, review
 from stockade.cli.alive import held
+from stockade.cli.console import piped_input
 from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.core.actions import MAX_COMMAND_BYTES, CommandOutput
@@ -55,7 +56,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
     """
     options = load(flags.given(values)).options
     limit = options.command_timeout if timeout is None else timeout
-    stdin = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_STDIN + 1)
+    stdin = piped_input(MAX_STDIN)
     if len(stdin) > MAX_STDIN:
         raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
 
@@ -77,7 +78,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
     if result.truncated_bytes:
         say(f"{result.truncated_bytes} bytes of output were cut")
     if result.timed_out:
-        say(f"timed out after {limit or 'the policy limit of'} s" if limit else "timed out")
+        say(f"timed out after {limit:g} s" if limit else "timed out")
         return 124
     return result.exit_code
 
@@ -92,6 +93,8 @@ def shell(**values: Any) -> int:
     out: {"exit_code": 0, "stdout": "...", "stderr": "", "cwd": "/workspace/src", ...}
     """
     options = load(flags.given(values)).options
+    if sys.stdin is None:
+        raise UsageError("standard input is closed", "pipe the commands in, one JSON object a line")
 
     async def work(sandbox: Sandbox) -> int:
         while line := await anyio.to_thread.run_sync(_read_line, abandon_on_cancel=True):

@@ -10,6 +10,8 @@ from stockade.core.errors import UsageError
 def read_task(text: str) -> str:
     """UsageError when a file cannot be read or is no text."""
     if text == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed: there is no task to read", "stockade run TASK")
         return _decoded(sys.stdin.buffer.read(MAX_TASK_BYTES + 1), "standard input")
     if text.startswith("@"):
         path = Path(text[1:]).expanduser()

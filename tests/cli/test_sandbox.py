@@ -1,0 +1,85 @@
+"""`sandbox exec` and `sandbox shell` through the real command."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Ended, Stage
+
+
+def test_exec_is_the_program_itself(stage: Stage) -> None:
+    folder = ("--folder", f"{stage.demo}:ro")
+    ended = stage.call("sandbox", "exec", *folder, "--", "sh", "-c", "wc -l < data.csv; echo oh >&2; exit 7")
+    assert (ended.status, ended.out, ended.err) == (7, "3\n", "oh\n")
+
+
+def test_exec_passes_standard_input_on(stage: Stage) -> None:
+    ended = stage.call("sandbox", "exec", "--", "tr", "a-z", "A-Z", stdin=b"hello\n" * 1000)
+    assert (ended.status, ended.out) == (0, "HELLO\n" * 1000)
+
+
+def test_exec_has_only_the_environment_that_was_named(stage: Stage) -> None:
+    ended = stage.call("sandbox", "exec", "--env", "COLOUR=red", "--", "env")
+    assert "COLOUR=red\n" in ended.out
+    assert "XDG_STATE_HOME" not in ended.out
+    assert str(stage.home) not in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("--timeout", "1", "--", "sleep", "60"), 124, "timed out after 1 s"),
+        (("--net", "open", "--", "true"), 125, "network"),
+        (("--folder", "/no/such", "--", "true"), 2, "/no/such"),
+        ((), 2, "Missing argument"),
+    ],
+)
+def test_exec_statuses(stage: Stage, arguments: tuple[str, ...], status: int, words: str) -> None:
+    ended = stage.call("sandbox", "exec", *arguments)
+    assert ended.status == status
+    assert words in ended.err
+    assert stage.left_behind() == []
+
+
+def test_what_exec_writes_to_an_overlay_is_thrown_away_and_that_is_said(stage: Stage) -> None:
+    before = stage.tree()
+    ended = stage.call("sandbox", "exec", "--folder", str(stage.demo), "--", "sh", "-c", "echo x > y; rm data.csv")
+    assert ended.status == 0
+    assert "2 changes were thrown away" in ended.err
+    assert stage.tree() == before
+    assert stage.left_behind() == []
+
+
+def shell(stage: Stage, *requests: str | dict[str, Any]) -> tuple[Ended, list[dict[str, Any]]]:
+    lines = [request if isinstance(request, str) else json.dumps(request) for request in requests]
+    ended = stage.call("sandbox", "shell", stdin="".join(f"{line}\n" for line in lines).encode())
+    return ended, ended.events
+
+
+def test_shell_keeps_its_state_and_answers_each_line(stage: Stage) -> None:
+    ended, answers = shell(
+        stage,
+        {"command": "cd /tmp; x=3"},
+        {"command": "echo $x; echo oh >&2; printf '\\xff'; exit 4"},
+        {"command": "sleep 60", "timeout": 0.5},
+        {"command": "cat; pwd"},
+    )
+    assert (ended.status, ended.err) == (0, "")
+    assert set(answers[0]) == {
+        "exit_code", "stdout", "stderr", "cwd", "timed_out", "truncated_bytes", "duration_s", "event",
+    }  # fmt: skip
+    assert answers[0]["cwd"] == "/tmp"
+    assert (answers[1]["exit_code"], answers[1]["stderr"]) == (4, "oh\n")
+    assert (answers[1]["stdout_base64"], answers[1]["event"]) == ("Mwr/", "shell_restored")
+    assert (answers[2]["exit_code"], answers[2]["timed_out"]) == (124, True)
+    assert answers[3]["stdout"] == "/tmp\n"
+
+
+def test_shell_answers_bad_lines_and_goes_on(stage: Stage) -> None:
+    bad: list[str | dict[str, Any]] = ["nonsense", "[]", {"cmd": "ls"}, {"command": "ls", "timeout": -1}, "", "{"]
+    ended, answers = shell(stage, *bad, {"command": "a\0b"}, {"command": "echo on"})
+    assert ended.status == 0
+    assert all(set(answer) == {"error"} for answer in answers[:-1])
+    assert len(answers) == len(bad) + 2
+    assert answers[-1]["stdout"] == "on\n"
