@@ -24,7 +24,7 @@ WIDTH = 100
 
 def recorded(model: str, folder: Path) -> str:
     """Everything a person sees of the run, with its colours; RuntimeError when it did not succeed."""
-    command = [sys.executable, "-m", "stockade", "run", TASK, "--folder", "demo", "--model", model, "--apply"]
+    command = [sys.executable, "-m", "stockade.cli", "run", TASK, "--folder", "demo", "--model", model, "--apply"]
     environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", "CI": "1", "COLUMNS": str(WIDTH)}
     environment["XDG_STATE_HOME"] = str(folder / "state")
     done = subprocess.run(

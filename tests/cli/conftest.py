@@ -61,7 +61,7 @@ class Stage:
 
     def call(self, *arguments: str | bytes, stdin: bytes = b"") -> Ended:
         done = subprocess.run(
-            [sys.executable, "-m", "stockade", *arguments], input=stdin, capture_output=True, env=self.environment(),
+            [sys.executable, "-m", "stockade.cli", *arguments], input=stdin, capture_output=True, env=self.environment(),
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -72,7 +72,7 @@ class Stage:
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
         """In a process group of its own, so that a Ctrl-C can be sent to all of it."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "stockade", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [sys.executable, "-m", "stockade.cli", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=self.environment(), process_group=0,
         )  # fmt: skip
         self.running.append(process)

@@ -195,7 +195,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(stage: Stage) -> None:
 
 
 def test_a_closed_stdin_is_no_person(stage: Stage) -> None:
-    command = (sys.executable, "-m", "stockade", "run", "x", "--folder", str(stage.demo))
+    command = (sys.executable, "-m", "stockade.cli", "run", "x", "--folder", str(stage.demo))
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" <&-', "sh", *command, "--model", stage.script(COUNT, DONE, DONE)],
         env=stage.environment(), check=False, capture_output=True, text=True,

@@ -23,7 +23,7 @@ class Terminal:
         self.seen = b""
         self.descriptor, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            ["setsid", "-c", sys.executable, "-m", "stockade", *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
+            ["setsid", "-c", sys.executable, "-m", "stockade.cli", *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
             env={**stage.environment(), "TERM": "xterm-256color", **environment},
         )  # fmt: skip
         stage.terminals.append(self.process)

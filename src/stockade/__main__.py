@@ -1,5 +1,0 @@
-"""`python -m stockade` is `stockade`."""
-
-from stockade.cli import main
-
-main()

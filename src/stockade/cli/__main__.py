@@ -1,0 +1,5 @@
+"""`python -m stockade.cli` is `stockade`."""
+
+from stockade.cli import main
+
+main()
