@@ -39,9 +39,9 @@ _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs"
         "python3", "python3.11", "python3.12", "python3.13", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk",
         "maven", "xml", "inputrc", "locale.alias")  # fmt: skip
 _PROC_MASKED = ("kallsyms", "kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug",
-                "latency_stats", "slabinfo", "vmallocinfo", "pagetypeinfo", "iomem", "ioports", "kpagecgroup",
-                "kpagecount", "kpageflags",
-                "config.gz", "cmdline", "crypto", "locks", "swaps", "partitions", "diskstats", "modules")  # fmt: skip
+                "latency_stats", "iomem", "ioports", "config.gz", "cmdline", "partitions", "modules")  # fmt: skip
+"""What tells of the kernel or the machine. Those closed to all but root are left to their modes: a mount costs time."""
+
 _NOT_FROM_A_ROOTFS = (
     "dev",
     "proc",
@@ -201,6 +201,10 @@ def _top_of(root: Path, names: tuple[str, ...]) -> tuple[TopEntry, ...]:
     return tuple(entries)
 
 
+def _open_to_others(path: Path) -> bool:
+    return path.exists() and bool(path.stat().st_mode & 0o007)
+
+
 def host_facts(rootfs: str | None = None) -> HostFacts:
     """The facts for the host's own /usr, or for a root file system in the directory `rootfs`."""
     if rootfs is None:
@@ -218,6 +222,6 @@ def host_facts(rootfs: str | None = None) -> HostFacts:
         stage=stage,
         top=top,
         etc=etc,
-        proc_masked=tuple(name for name in _PROC_MASKED if Path("/proc", name).exists()),
+        proc_masked=tuple(name for name in _PROC_MASKED if _open_to_others(Path("/proc", name))),
         var_tmp=rootfs is None or not Path(rootfs, "var").exists() or Path(rootfs, "var/tmp").is_dir(),
     )
