@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 
 from stockade.core.budget import exhausted
-from stockade.core.events import RunStarted, Status, StopReason
+from stockade.core.changes import Change
+from stockade.core.errors import StockadeError
+from stockade.core.events import RunFinished, RunStarted, Status, StopReason
+from stockade.core.ports import Clock, Reviewer
 from stockade.loop import stuck
+from stockade.loop.record import Record
 from stockade.loop.state import RunState
 
 MAX_UNREADABLE = 3
@@ -33,3 +37,27 @@ def over(started: RunStarted, state: RunState, now: float) -> Ending | None:
     if (loop := stuck.is_loop(state)) is not None:
         return Ending("stopped", "loop", loop, verified=verified)
     return None
+
+
+async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending: Ending) -> RunFinished:
+    """The last event: how it ended and what it changed. Changes that cannot be read are named, and do not hide it."""
+    changes: list[Change] = []
+    detail = ending.detail
+    for layer in record.state.layers:
+        try:
+            changes.extend(reviewer.changes(layer) if reviewer else ())
+        except StockadeError as error:
+            detail = f"{detail}; {error}" if detail else str(error)
+    finished = RunFinished(
+        at=clock.now(),
+        status=ending.status,
+        reason=ending.reason,
+        detail=detail,
+        answer=ending.answer,
+        verified=ending.verified,
+        turns=record.state.turns,
+        usage=record.state.usage,
+        changes=tuple(changes),
+    )
+    await record.add(finished)
+    return finished

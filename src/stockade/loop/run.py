@@ -14,8 +14,14 @@ import anyio
 
 from stockade.core.actions import Answer, Finish
 from stockade.core.budget import seconds_left
-from stockade.core.changes import Change
-from stockade.core.errors import ContextExceeded, ModelFailed, PolicyNotEnforceable, SandboxFailed, UnreadableAnswer
+from stockade.core.errors import (
+    ContextExceeded,
+    ModelFailed,
+    PolicyNotEnforceable,
+    SandboxFailed,
+    StoreFailed,
+    UnreadableAnswer,
+)
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -36,7 +42,7 @@ from stockade.core.ports import AnswerProtocol, Approver, Clock, Model, OnEvent,
 from stockade.loop import review, stuck
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
-from stockade.loop.ending import Ending, over
+from stockade.loop.ending import Ending, close, over
 from stockade.loop.record import Record
 
 MAX_FAILED_CHECKS = 3
@@ -59,7 +65,7 @@ class Parts:
 
 
 async def run(started: RunStarted, parts: Parts) -> RunFinished:
-    """One run from its first event to its last. Raises StoreFailed only: every other ending is on record."""
+    """One run from its first event to its last. Every ending is on record but StoreFailed, which is raised."""
     record = Record(started.run_id, parts.store, Context(parts.protocol), parts.on_event)
     await record.add(started)
     try:
@@ -68,20 +74,25 @@ async def run(started: RunStarted, parts: Parts) -> RunFinished:
         ending = Ending("failed", "sandbox", str(error))
     except ModelFailed as error:
         ending = Ending("failed", "model", str(error))
+    except StoreFailed:
+        raise
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            await _close(record, parts, Ending("stopped", "user", "interrupted"))
+            await close(record, parts.reviewer, parts.clock, Ending("stopped", "user", "interrupted"))
         raise
-    return await _close(record, parts, ending)
+    except Exception as bug:
+        words = f"{type(bug).__name__}: {bug}"
+        await close(record, parts.reviewer, parts.clock, Ending("failed", "bug", words))
+        raise
+    return await close(record, parts.reviewer, parts.clock, ending)
 
 
 async def _in_sandbox(started: RunStarted, parts: Parts, record: Record) -> Ending:
     """Sandbox first: a policy that cannot be held is refused before the model is asked anything."""
     async with parts.sandbox as sandbox:
+        now = parts.clock.now()
         await record.add(
-            SandboxStarted(
-                at=parts.clock.now(), backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees
-            )
+            SandboxStarted(at=now, backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees)
         )
         async with parts.model as model:
             await record.add(ModelStarted(at=parts.clock.now(), info=model.info))
@@ -162,7 +173,8 @@ class _Loop:
     async def _finish(self, finish: Finish) -> Ending | None:
         """The bot says it is done: it is shown its changes once, and a check decides; else it may go on."""
         state = self.record.state
-        if (text := review.of_changes(self.started, state, self.parts.reviewer)) is not None:
+        text = await review.of_changes(self.started, state, self.parts.reviewer, self.parts.sandbox)
+        if text is not None:
             await self.record.add(Nudged(at=self._now(), turn=state.turns, why="review", text=text))
             return None
         if (command := self.started.check) is None:
@@ -177,24 +189,3 @@ class _Loop:
         if state.failed_checks >= MAX_FAILED_CHECKS:
             return Ending("done", "check_failed", "the check does not pass", finish.answer, verified=False)
         return None
-
-
-async def _close(record: Record, parts: Parts, ending: Ending) -> RunFinished:
-    """The last event: how it ended and what it changed."""
-    changes: list[Change] = []
-    if parts.reviewer is not None:
-        for layer in record.state.layers:
-            changes.extend(parts.reviewer.changes(layer))
-    finished = RunFinished(
-        at=parts.clock.now(),
-        status=ending.status,
-        reason=ending.reason,
-        detail=ending.detail,
-        answer=ending.answer,
-        verified=ending.verified,
-        turns=record.state.turns,
-        usage=record.state.usage,
-        changes=tuple(changes),
-    )
-    await record.add(finished)
-    return finished

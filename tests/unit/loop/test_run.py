@@ -305,3 +305,26 @@ async def test_a_long_run_with_large_outputs_stays_in_a_small_window() -> None:
     answered = [event for event in bench.shown if isinstance(event, ModelAnswered)]
     assert max(event.answer.usage.prompt_tokens for event in answered) <= 2048
     assert bench.types().count("history_folded") < 40
+
+
+class BrokenSandbox(MemorySandbox):
+    """Has a bug."""
+
+    async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
+        raise ZeroDivisionError("by zero")
+
+
+async def test_a_bug_is_on_record_and_still_raised() -> None:
+    bench = Bench([say("shell", command="x")], BrokenSandbox())
+    with pytest.raises(ZeroDivisionError):
+        await bench.run()
+    last = (await bench.store.events("r1"))[-1]
+    assert isinstance(last, RunFinished)
+    assert (last.status, last.reason) == ("failed", "bug")
+
+
+async def test_a_tool_that_only_repeats_itself_is_withheld_for_a_turn() -> None:
+    bench = Bench([say("write_file", path="a", content="x")] * 2 + [say("finish", answer="x")])
+    await bench.run()
+    offered = [str(request.schema_) for request in bench.script.requests]
+    assert ["write_file" in schema for schema in offered] == [True, True, False]

@@ -1,0 +1,88 @@
+"""The look at the changes before a run is accepted as done."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from stockade.core.changes import Change, FolderLayer
+from stockade.core.errors import UsageError
+from stockade.core.ports import ExecResult
+from stockade.testing import MemorySandbox, say
+from tests.unit.loop.helpers import Bench, started
+
+pytestmark = pytest.mark.anyio
+LAYER = FolderLayer(host="/h", inside="/workspace", mode="overlay", strategy="overlay", layer="/l")
+
+
+class FixedReview:
+    """Says what it was told to say."""
+
+    def __init__(self, *changes: Change, error: bool = False) -> None:
+        self._changes = changes
+        self._error = error
+
+    def changes(self, layer: FolderLayer) -> tuple[Change, ...]:
+        if self._error:
+            raise UsageError("the layer is gone")
+        return self._changes
+
+    def unified_diff(self, layer: FolderLayer, change: Change) -> str:
+        return ""
+
+    def apply(self, layer: FolderLayer, changes: Iterable[Change]) -> tuple[str, ...]:
+        return ()
+
+    def discard(self, layer: FolderLayer) -> None:
+        return None
+
+
+class FileSandbox(MemorySandbox):
+    """`cat` gives what is in `files`."""
+
+    async def exec(
+        self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        data = self.files.get(list(argv)[-1])
+        return ExecResult(exit_code=0 if data is not None else 1, stdout=data or b"", stderr=b"")
+
+
+def bench(*changes: Change, files: dict[str, bytes] | None = None, error: bool = False) -> Bench:
+    sandbox = FileSandbox(layers=(LAYER,))
+    sandbox.files = files or {}
+    made = Bench([say("finish", answer="a"), say("finish", answer="b"), say("finish", answer="c")], sandbox)
+    object.__setattr__(made.parts, "reviewer", FixedReview(*changes, error=error))
+    return made
+
+
+async def test_small_files_are_shown_as_they_are_and_the_second_finish_counts() -> None:
+    made = bench(Change(path="n.txt", kind="added", size=11), files={"/workspace/n.txt": b"4 data.csv\n"})
+    finished = await made.run(started("count the lines"))
+    assert finished.answer == "b"
+    shown = made.script.requests[1].messages[-1].content
+    assert "Content of n.txt: '4 data.csv'" in shown
+    assert "count the lines" in shown
+    assert len(finished.changes) == 1
+
+
+async def test_large_binary_and_deleted_files_are_named_only() -> None:
+    made = bench(
+        Change(path="big", kind="modified", size=10_000),
+        Change(path="raw", kind="added", size=9, binary=True),
+        Change(path="old", kind="deleted"),
+        files={"/workspace/raw": b"\xff\xfe"},
+    )
+    await made.run()
+    shown = made.script.requests[1].messages[-1].content
+    assert "modified: 'big', 10000 bytes" in shown
+    assert "deleted: 'old'" in shown
+    assert "Content of" not in shown
+
+
+async def test_without_changes_the_first_finish_counts() -> None:
+    assert (await bench().run()).answer == "a"
+
+
+async def test_changes_that_cannot_be_read_do_not_hide_the_ending() -> None:
+    finished = await bench(error=True).run()
+    assert (finished.status, finished.answer) == ("done", "a")
+    assert "the layer is gone" in finished.detail
