@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "266ae9e536870076edb720e9d0142a2913ad8cd043efde72f3fd0225a992c66d"}
+SHA256 = {"x86_64": "0f319229b3069f7942da7e17167d3edd27385399d43a5aab36601dc8b8a2fa4e"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

@@ -33,7 +33,7 @@ static size_t receive(uint8_t *to, size_t wanted) {
     ssize_t got = read(in_fd, to, wanted);
     if (got > 0) return (size_t)got;
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    die(got == 0 ? NULL : "the stream to the host broke");
+    die(NULL);
 }
 
 bool stream_next(struct frame *frame) {
@@ -79,7 +79,7 @@ void stream_flush(void) {
     while (stream_pending()) {
         ssize_t sent = write(out_fd, queue + queue_start, queue_end - queue_start);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (sent <= 0) die("the stream to the host broke");
+        if (sent <= 0) die(NULL);
         queue_start += (size_t)sent;
     }
     queue_start = queue_end = 0;
