@@ -1,0 +1,1 @@
+"""What Stockade costs, beside others. `python bench/overhead.py --help`."""

@@ -1,0 +1,21 @@
+"""Who takes part, and how each is started."""
+
+import sys
+from pathlib import Path
+
+from bench.client import ROOT, Contender
+
+BENCH = ROOT / "bench"
+PYTHON = sys.executable
+STOCKADE = Path(PYTHON).with_name("stockade")
+
+FLOOR = Contender("floor (httpx2)", [PYTHON, f"{BENCH}/floor.py", "httpx2"], {})
+STDLIB = Contender("floor (http.client)", [PYTHON, f"{BENCH}/floor.py", "stdlib"], {})
+LOOP = Contender("stockade loop", [PYTHON, f"{BENCH}/ours_loop.py", "{home}/runs.db"], {})
+RUN = Contender(
+    "stockade run",
+    [str(STOCKADE), "run", "Do what you want.", "--json", "--model", "openai/fake", "--max-turns", "0",
+     "--timeout", "0", "--no-input"],
+    {},
+)  # fmt: skip
+OURS = (FLOOR, STDLIB, LOOP, RUN)
