@@ -61,7 +61,8 @@ class Stage:
 
     def call(self, *arguments: str | bytes, stdin: bytes = b"") -> Ended:
         done = subprocess.run(
-            [sys.executable, "-m", "stockade.cli", *arguments], input=stdin, capture_output=True, env=self.environment(),
+            [sys.executable, "-m", "stockade.cli", *arguments], input=stdin, capture_output=True,
+            env=self.environment(),
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -23,7 +23,8 @@ class Terminal:
         self.seen = b""
         self.descriptor, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            ["setsid", "-c", sys.executable, "-m", "stockade.cli", *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
+            ["setsid", "-c", sys.executable, "-m", "stockade.cli", *arguments],
+            stdin=theirs, stdout=theirs, stderr=theirs,
             env={**stage.environment(), "TERM": "xterm-256color", **environment},
         )  # fmt: skip
         stage.terminals.append(self.process)
@@ -99,7 +100,7 @@ def test_ctrl_c_at_the_question_keeps_for_later(stage: Stage) -> None:
 def test_ctrl_c_on_a_terminal_while_the_model_thinks(stage: Stage) -> None:
     model = stage.script({"content": DONE, "delay_s": 300})
     shell = Terminal(stage, "run", "count", "--folder", str(stage.demo), "--model", model)
-    shell.until(b"waiting for the model")
+    shell.until(b"thinking")
     shell.type(b"\x03")
     assert shell.status() == 130
     assert b"interrupted: the run is closed and on record" in shell.seen

@@ -43,6 +43,7 @@ from stockade.core.events import (
     CheckFinished,
     HistoryFolded,
     ModelAnswered,
+    ModelStarted,
     Nudged,
     RunEvent,
     RunFinished,
@@ -90,6 +91,8 @@ class Renderer:
                 self._begin(event)
             case SandboxStarted():
                 self.status.begin("waiting for the model")
+            case ModelStarted():
+                self.status.begin("thinking")
             case ModelAnswered():
                 self._model_s += event.answer.duration_s
                 self._said = event.answer.content

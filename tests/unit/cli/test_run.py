@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import ModelUnavailable, SandboxDied, StockadeError, UsageError
 from stockade.core.events import RunFinished, RunStarted
 from stockade.core.policy import FolderRule, Policy
-from stockade.core.ports import OnEvent, OnText
+from stockade.core.ports import ExecResult, OnEvent, OnText
 from stockade.loop.run import Parts
 from stockade.sandboxes.folders import prepare_layer
 from stockade.settings import Front, Settings
@@ -30,6 +30,15 @@ from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedMod
 WORK = say("shell", command="work")
 DONE = say("finish", answer="It is 42.")
 OnCommand = Callable[[str], CommandOutput]
+
+
+class Beside(MemorySandbox):
+    """Runs commands only; programs beside the shell fail."""
+
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        return ExecResult(exit_code=127, stdout=b"", stderr=b"not in this test")
 
 
 @dataclass
@@ -62,7 +71,7 @@ class Stage:
         )  # fmt: skip
         parts = Parts(
             model=ScriptedModel(answers), protocol=JsonAnswers(),
-            sandbox=sandbox or MemorySandbox(on_command=on_command or self.work, layers=(self.layer,)),
+            sandbox=sandbox or Beside(on_command=on_command or self.work, layers=(self.layer,)),
             store=self.store,
             clock=FixedClock(assemble.SystemClock().now()), tools=("shell", "finish"), reviewer=assemble.reviewer(),
         )  # fmt: skip
