@@ -3,9 +3,7 @@
 import contextlib
 import os
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +99,9 @@ def _broken_pipe() -> int:
 
 
 def _leave_trace(error: BaseException) -> str:
+    import tempfile
+    import traceback
+
     import platformdirs
 
     text = "".join(traceback.format_exception(error))

@@ -15,6 +15,8 @@ from stockade.core.events import ChangesApplied, ChangesDiscarded, RunEvent, Run
 from stockade.core.ports import Reviewer
 
 MAX_DIFF_LINES = 120
+MAX_DIFFS = 40
+MAX_LISTED = 200
 _MARKS = {"added": "A", "modified": "M", "deleted": "D", "mode": "m", "type": "T"}
 
 
@@ -118,14 +120,20 @@ def shown_path(layer: FolderLayer, path: str) -> str:
 
 
 def draw(console: Console, reviewer: Reviewer, work: Sequence[Pending]) -> None:
-    """The diffs in colour, clipped, and a line for each file and for all."""
-    for one in work:
-        for change in one.changes:
-            _draw_diff(console, reviewer.unified_diff(one.layer, change))
-    for one in work:
-        for change in one.changes:
-            _print(console, _stat_line(one.layer, change))
-    _print(console, Text(stat([change for one in work for change in one.changes]), "bold"))
+    """The diffs in colour, clipped, and a line for each file and for all. Of very many files the first are drawn, and
+    every one that should be looked at first.
+    """
+    every = [(one.layer, change) for one in work for change in one.changes]
+    for layer, change in every[:MAX_DIFFS]:
+        _draw_diff(console, reviewer.unified_diff(layer, change))
+    if len(every) > MAX_DIFFS:
+        _print(console, Text(f"[... diffs of {len(every) - MAX_DIFFS} more files not shown ...]", "dim"))
+    listed = [entry for number, entry in enumerate(every) if number < MAX_LISTED or entry[1].flagged]
+    for layer, change in listed:
+        _print(console, _stat_line(layer, change))
+    if len(listed) < len(every):
+        _print(console, Text(f"[... {len(every) - len(listed)} more files not listed ...]", "dim"))
+    _print(console, Text(stat([change for _, change in every]), "bold"))
 
 
 def stat(changes: Sequence[Change]) -> str:

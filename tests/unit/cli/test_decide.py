@@ -142,6 +142,21 @@ def test_the_drawing_marks_what_to_look_at_and_what_is_refused(desk: Desk) -> No
     assert "\x1b" not in text
 
 
+def test_of_very_many_files_the_first_are_drawn_and_all_that_are_flagged(desk: Desk) -> None:
+    (desk.written / "many").mkdir()
+    for number in range(500):
+        (desk.written / "many" / f"{number:03}").write_text("x\n")
+    (desk.written / "zzz").mkdir()
+    (desk.written / "zzz" / ".envrc").write_text("x\n")
+    console = Console(file=desk.screen, width=200, highlight=False)
+    review.draw(console, assemble.reviewer(), desk.work())
+    text = desk.screen.getvalue()
+    assert "more files not shown ...]" in text
+    assert "more files not listed ...]" in text
+    assert " A zzz/.envrc +1 -0  look first: " in text
+    assert len(text.splitlines()) < 700
+
+
 def test_a_long_diff_is_clipped(desk: Desk) -> None:
     (desk.written / "long.txt").write_text("".join(f"{number}\n" for number in range(1000)))
     console = Console(file=desk.screen, width=200, highlight=False)
