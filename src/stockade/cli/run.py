@@ -97,8 +97,8 @@ def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) 
     try:
         anyio.run(_run, watch, interrupt, store, prepare)
     except BaseException:
-        if front.json_lines and watch.facts.finished is not None:
-            watch.write(result_of(watch.facts))
+        if watch.facts.finished is not None:
+            _after_a_bug(watch)
         raise
     finally:
         renderer.close()
@@ -195,9 +195,7 @@ def _decide(watch: _Watch, store: RunStore, *, may_ask: bool) -> None:
         anyio.run(store.append, run_id, [event])
         watch.event(event)
 
-    work = review.pending(reviewer, facts.layers)
-    changed = [one.layer for one in work]
-    review.discard(reviewer, [layer for layer in facts.layers if layer not in changed])
+    work = _changed(watch)
     console = watch.renderer.console
     asks = may_ask and not _silent(front) and can_ask(no_input=front.no_input)
     decider = Decider(run_id, console, reviewer, record, ask_person if asks else None)
@@ -206,6 +204,26 @@ def _decide(watch: _Watch, store: RunStore, *, may_ask: bool) -> None:
             review.draw(console, reviewer, work)
         _settle(decider, work, front, succeeded=status_of(facts.finished) == 0)
     tidy(run_id)
+
+
+def _changed(watch: _Watch) -> list[review.Pending]:
+    """What there is to decide on; layers that nothing was written to are removed."""
+    reviewer = assemble.reviewer()
+    work = review.pending(reviewer, watch.facts.layers)
+    changed = [one.layer for one in work]
+    review.discard(reviewer, [layer for layer in watch.facts.layers if layer not in changed])
+    return work
+
+
+def _after_a_bug(watch: _Watch) -> None:
+    """The run is closed on record, but its end was not foreseen: what was written is kept and nothing else left."""
+    assert watch.facts.started is not None
+    run_id = watch.facts.started.run_id
+    if _changed(watch):
+        say(f"changes kept: stockade runs diff|apply|discard {run_id}")
+    tidy(run_id)
+    if watch.front.json_lines:
+        watch.write(result_of(watch.facts))
 
 
 def _settle(decider: Decider, work: list[review.Pending], front: Front, *, succeeded: bool) -> None:
