@@ -1,4 +1,8 @@
-"""An observation in words for the model: exact, clipped, without decoration it could copy."""
+"""An observation in words for the model: exact, clipped, in sentences.
+
+Sentences, because small models believe them: after "[exit status 0, no output]" the 1.5B model does the same again,
+after "The command has succeeded; it printed nothing." it goes on (docs/small-models.md).
+"""
 
 from stockade.core.actions import (
     Answered,
@@ -12,9 +16,9 @@ from stockade.core.actions import (
 )
 
 _SHELL_EVENTS = {
-    "shell_restored": "the command ended the shell; it goes on with the state from before the command",
-    "shell_restarted": "the shell was ended and started anew; variables and functions are lost",
-    "shell_lost_state": "the shell lost its state",
+    "shell_restored": "The command ended the shell; it goes on with the state from before the command.",
+    "shell_restarted": "The shell was ended and started anew; variables and functions are lost.",
+    "shell_lost_state": "The shell lost its state.",
 }
 
 
@@ -32,30 +36,33 @@ def describe(observation: Observation, limit: int) -> str:
         case CommandOutput():
             return _command(observation, limit)
         case FileContent(text=text, first=first, last=last, total=total):
-            part = "" if (first, last) == (min(1, total), total) else f"[lines {first}-{last} of {total}]\n"
-            return part + (clip(text, limit) or "[the file is empty]")
+            part = "" if (first, last) == (min(1, total), total) else f"Lines {first} to {last} of {total}:\n"
+            return part + (clip(text, limit) or "The file is empty.")
         case FileWritten(path=path, size=size):
-            return f"[wrote {size} bytes to {path}]"
+            return f"The file {path} has been written, {size} bytes."
         case ToolResult(status=status, text=text):
-            return clip(f"[error] {text}" if status == "error" else text or "[no result]", limit)
+            return clip(f"The tool has failed: {text}" if status == "error" else text or "There is no result.", limit)
         case Answered(text=text):
             return clip(text, limit)
         case Refused(reason=reason):
-            return f"[not run: {reason}]"
+            return f"This was not run: {reason}"
         case Failed(message=message):
-            return f"[error: {clip(message, limit)}]"
+            return f"This has failed: {clip(message, limit)}"
         case _:
-            return "[the run was interrupted here: it is unknown whether this ran; look before doing it again]"
+            return "The run was interrupted here: it is unknown whether this ran. Look before doing it again."
 
 
 def _command(result: CommandOutput, limit: int) -> str:
     text = clip(result.output.decode(errors="backslashreplace").rstrip("\n"), limit)
-    lines = [text]
-    if result.truncated_bytes:
-        lines.append(f"[{result.truncated_bytes} bytes of output were cut from the middle]")
     if result.timed_out:
-        lines.append(f"[timed out after {result.duration_s:.0f} s; everything it had started was ended]")
+        how = f"The command took too long: after {result.duration_s:.0f} s it and all it had started were ended"
+    elif result.exit_code:
+        how = f"The command has failed with exit status {result.exit_code}"
+    else:
+        how = "The command has succeeded"
+    lines = [f"{how}. Output:", text] if text else [f"{how}; it printed nothing."]
+    if result.truncated_bytes:
+        lines.append(f"({result.truncated_bytes} bytes were cut from the middle of the output)")
     if result.shell_event and not result.timed_out:
-        lines.append(f"[{_SHELL_EVENTS[result.shell_event]}]")
-    lines.append(f"[exit status {result.exit_code}]" if text else f"[exit status {result.exit_code}, no output]")
-    return "\n".join(line for line in lines if line)
+        lines.append(_SHELL_EVENTS[result.shell_event])
+    return "\n".join(lines)

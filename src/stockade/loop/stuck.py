@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from stockade.loop.state import Done, RunState
 
-WITHHOLD_AFTER = 2
-NUDGE_AFTER = 3
+NUDGE_AFTER = 2
+WITHHOLD_AFTER = 3
 STOP_AFTER = 6
 
 
@@ -43,14 +43,12 @@ def nudge_text(state: RunState) -> str | None:
 
 
 def offered(state: RunState, tools: tuple[str, ...]) -> tuple[str, ...]:
-    """The tools for the next turn: one that only repeats itself is withheld for a turn, so that another must be taken.
+    """The tools for the next turn: a bot that goes on repeating itself may only finish.
 
-    Constrained models copy their last answer at any temperature; a schema without that tool is what moves them.
+    Constrained models copy their last answer at any temperature. Finishing does no harm: the bot is then shown what it
+    has changed, and a check still decides.
     """
-    if repeats(state.done) < WITHHOLD_AFTER:
-        return tools
-    rest = tuple(tool for tool in tools if tool != state.done[-1].step.action.tool)
-    return rest if len(rest) < len(tools) and rest else tools
+    return ("finish",) if "finish" in tools and repeats(state.done) >= WITHHOLD_AFTER else tools
 
 
 def is_loop(state: RunState) -> str | None:

@@ -43,7 +43,7 @@ async def test_a_task_is_done() -> None:
         "answer_understood",
         "run_finished",
     ]
-    assert bench.script.requests[1].messages[-1].content == "3 f\n[exit status 0]"
+    assert bench.script.requests[1].messages[-1].content == "The command has succeeded. Output:\n3 f"
     assert (bench.sandbox.entered, bench.sandbox.left) == (1, 1)
 
 
@@ -323,8 +323,8 @@ async def test_a_bug_is_on_record_and_still_raised() -> None:
     assert (last.status, last.reason) == ("failed", "bug")
 
 
-async def test_a_tool_that_only_repeats_itself_is_withheld_for_a_turn() -> None:
-    bench = Bench([say("write_file", path="a", content="x")] * 2 + [say("finish", answer="x")])
+async def test_a_bot_that_goes_on_repeating_itself_may_only_finish() -> None:
+    bench = Bench([say("write_file", path="a", content="x")] * 3 + [say("finish", answer="x")])
     await bench.run()
     offered = [str(request.schema_) for request in bench.script.requests]
-    assert ["write_file" in schema for schema in offered] == [True, True, False]
+    assert ["write_file" in schema for schema in offered] == [True, True, True, False]
