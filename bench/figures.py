@@ -15,7 +15,7 @@ HALF_WINDOW = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """One client process. `own_s` is its CPU, `children_s` that of the processes it started and waited for."""
+    """One client process. `own_s` is its CPU, `children_s` that of all it started."""
 
     turns: int
     requests: Sequence[Request]

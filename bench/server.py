@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
+
+from bench.processes import cpu_clock, living_cpu_s, peak_rss
 
 MAX_HEAD_BYTES = 1 << 16
 SHELL_TOOLS = ("bash", "shell")
@@ -28,6 +29,7 @@ class Request:
     """One question. Times are monotonic seconds; `cpu_s` is the client's CPU so far; `grew`: it extends the last.
 
     `prompt_bytes` is the text of the messages alone; `body_bytes` all that was sent, tools and schemas included.
+    `below_s` is the CPU of the client's living descendants, at the last request only.
     """
 
     arrived: float
@@ -37,6 +39,7 @@ class Request:
     body_bytes: int
     prompt_bytes: int
     grew: bool
+    below_s: float = 0.0
 
 
 @dataclass
@@ -45,19 +48,6 @@ class Run:
 
     requests: list[Request] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
-
-
-def cpu_clock(pid: int) -> int:
-    """The clock id of another process's CPU time; clock_getcpuclockid(3) computes the same."""
-    return (~pid << 3) | 2
-
-
-def peak_rss(pid: int) -> int:
-    """Bytes. The process's own peak since its exec, which ru_maxrss is not."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def text_bytes(messages: Sequence[dict[str, Any]]) -> int:
@@ -132,7 +122,8 @@ class Server:
                 run = self.runs.setdefault(name, Run())
                 grew = self._answer(writer, run, int(turns), raw)
                 sent, rss = time.monotonic(), peak_rss(int(pid))
-                request = Request(arrived, sent, cpu_s, rss, len(raw), text_bytes(run.messages), grew)
+                below_s = living_cpu_s(int(pid)) if len(run.requests) == int(turns) else 0.0
+                request = Request(arrived, sent, cpu_s, rss, len(raw), text_bytes(run.messages), grew, below_s)
                 run.requests.append(request)
         writer.close()
 
