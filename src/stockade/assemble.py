@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stockade.sandboxes.probe import Finding
 
 MAX_TASK_BYTES = 1_000_000
+_MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
 OnProgress = Callable[[str, int, int], None]
 """What is being done, and how far it is: (words, done, total); total 0 when unknown."""
 
@@ -122,10 +123,9 @@ def list_bots() -> tuple[BotSpec, ...]:
 def parse_folder(text: str, default: FolderMode, inside: str) -> FolderRule:
     """`PATH` or `PATH:MODE`. A path that itself ends in `:ro` is written with its mode after it."""
     path, _, mode = text.rpartition(":")
-    if mode == "ro" or mode == "overlay" or mode == "rw":
-        chosen: FolderMode = mode
-    else:
-        path, chosen = text, default
+    chosen = _MODES.get(mode, default)
+    if mode not in _MODES:
+        path = text
     if not path or "\0" in path:
         raise UsageError(f"--folder {text!r} names no folder", "write --folder PATH or --folder PATH:ro")
     return FolderRule(host=str(Path(path).expanduser().absolute()), mode=chosen, inside=inside)
@@ -258,8 +258,12 @@ async def prepare(
     policy = make_policy(options, spec.folder_mode)
     protocol = pick_protocol(options.answers)
     run_id = new_run_id()
-    sandbox = open_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
-    model, name, note = await open_model(options, on_progress)
+    try:
+        sandbox = open_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
+        model, name, note = await open_model(options, on_progress)
+    except BaseException:
+        _forget(run_id)
+        raise
     started = RunStarted(
         at=time.time(),
         version=__version__,
@@ -287,6 +291,14 @@ async def prepare(
         on_text=on_text,
     )
     return Prepared(started, parts, note)
+
+
+def _forget(run_id: str) -> None:
+    """Remove what was prepared for a run that will not begin."""
+    from stockade.sandboxes.folders.discard import remove_tree
+
+    if run_dir(run_id).exists():
+        remove_tree(run_dir(run_id))
 
 
 async def start(prepared: Prepared) -> RunFinished:

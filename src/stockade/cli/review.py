@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -52,12 +51,6 @@ class RunFacts:
     discarded: ChangesDiscarded | None = None
 
 
-class _ForcingReviewer(Protocol):
-    """core.ports.Reviewer, and over changes that the person made in the meantime."""
-
-    def apply(self, layer: FolderLayer, changes: Iterable[Change], *, force: bool) -> tuple[str, ...]: ...
-
-
 def facts(events: Sequence[RunEvent]) -> RunFacts:
     found = RunFacts()
     for event in events:
@@ -100,10 +93,7 @@ def apply(reviewer: Reviewer, work: Iterable[Pending], done: Applied, *, flagged
         done.refused += [change for change in left if change.refused]
         done.flagged += [change for change in left if not change.refused]
         if chosen:
-            if force:
-                paths = cast(_ForcingReviewer, reviewer).apply(one.layer, chosen, force=True)
-            else:
-                paths = reviewer.apply(one.layer, chosen)
+            paths = reviewer.apply(one.layer, chosen, force=force)
             done.paths += [shown_path(one.layer, path) for path in paths]
         if not left:
             reviewer.discard(one.layer)

@@ -88,8 +88,8 @@ class MemorySandbox:
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
-        """Knows what loop/act.py does: `sh -c SCRIPT sh PATH` reads or writes PATH."""
-        script, path = argv[2], argv[4]
+        """Knows what the loop does: `sh -c SCRIPT sh PATH` reads or writes PATH, `cat -- PATH` reads it."""
+        script, path = argv[2] if argv[0] == "sh" else "", argv[-1]
         if "mkdir -p" in script:
             self.files[path] = stdin
             return ExecResult(exit_code=0, stdout=b"", stderr=b"")

@@ -29,7 +29,7 @@ class FixedReview:
     def unified_diff(self, layer: FolderLayer, change: Change) -> str:
         return ""
 
-    def apply(self, layer: FolderLayer, changes: Iterable[Change]) -> tuple[str, ...]:
+    def apply(self, layer: FolderLayer, changes: Iterable[Change], *, force: bool = False) -> tuple[str, ...]:
         return ()
 
     def discard(self, layer: FolderLayer) -> None:

@@ -105,12 +105,13 @@ static const char *current_cwd(void) {
 
 static bool start_shell(void) {
     size_t n = config.shell_args;
-    char *argv[n + 4];
+    char *argv[n + 5];
     memcpy(argv, config.shell, n * sizeof *argv);
     argv[n] = "-c";
-    argv[n + 1] = driver;
+    argv[n + 1] = "builtin eval \"$1\"; builtin shift; builtin eval \"$__stockade_main\"";
     argv[n + 2] = "bash";
-    argv[n + 3] = NULL;
+    argv[n + 3] = driver;
+    argv[n + 4] = NULL;
     drain_trigger(0);
     drain_trigger(1);
     shell.in = 0;

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "0f319229b3069f7942da7e17167d3edd27385399d43a5aab36601dc8b8a2fa4e"}
+SHA256 = {"x86_64": "62f724d5d5709e9bec7f883fd3fdb29f3033fb013412b3f61367d966e99b5474"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

@@ -67,16 +67,17 @@ __stockade_next() {
     builtin return "$1"
 }
 
+# Joined to one line, as the text of the agent's `-c` is: bash counts from there, and errors then say "line 1".
 __stockade_main='{
 until [[ a == b ]]; do
-__stockade_report
-case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2>&1 ) >&54 2>&55 )" in esac
-__stockade_next
-\builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&-
-__stockade_status=$? __stockade_text=()
-done
-\builtin eval "$__stockade_main"
+__stockade_report;
+case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2>&1 ) >&54 2>&55 )" in esac;
+__stockade_next;
+\builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&-;
+__stockade_status=$? __stockade_text=();
+done;
+\builtin eval "$__stockade_main";
 } >/dev/null 2>&1'
+__stockade_main=${__stockade_main//$'\n'/ }
 builtin readonly __stockade_main
 builtin readonly -f __stockade_report __stockade_freeze __stockade_parses __stockade_next
-builtin eval "$__stockade_main"
