@@ -3,6 +3,7 @@
 What cannot be read is an error, never an empty success.
 """
 
+import json
 from typing import Any
 
 from stockade.core.errors import UnreadableAnswer
@@ -12,6 +13,7 @@ MAX_DEPTH = 64
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
+_DECODER = json.JSONDecoder()
 
 
 def first_value(text: str, opening: str = "{[") -> Any:
@@ -25,10 +27,31 @@ def first_value(text: str, opening: str = "{[") -> Any:
     if not starts:
         raise UnreadableAnswer("the answer holds no JSON object")
     position = min(starts)
+    if (value := _strict(text, position)) is not None:
+        return value
     try:
         return _Reader(text, position).value(0)
     except (ValueError, IndexError) as error:
         raise UnreadableAnswer(f"the JSON of the answer cannot be read: {error}") from None
+
+
+def _strict(text: str, position: int) -> Any:
+    """What the C reader of Python makes of it, many times faster; None where the lenient one has to look.
+
+    Escapes of code points are left to that one: half a surrogate pair could not be recorded.
+    """
+    if "\\u" in text:
+        return None
+    try:
+        value, _ = _DECODER.raw_decode(text, position)
+    except (ValueError, RecursionError):
+        return None
+    return value if _is_shallow(value, MAX_DEPTH) else None
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_is_shallow(item, levels - 1) for item in inner)
 
 
 class _Reader:

@@ -52,6 +52,8 @@ class Context:
     _step: Step | None = None
     _known_tokens: int = 0
     _counted: int = 0
+    _sent: list[Message] = field(default_factory=list)
+    _joined: int = 0
 
     @property
     def observation_chars(self) -> int:
@@ -91,11 +93,18 @@ class Context:
                 pass
 
     def messages(self) -> tuple[Message, ...]:
-        """What is sent next. A correction of an unreadable answer goes last and leaves no trace afterwards."""
-        sent = [entry.message for entry in self.entries]
-        if self.correction is not None:
-            sent.append(Message(role="user", content=self.correction))
-        return tuple(merged(sent))
+        """What is sent next. A correction of an unreadable answer goes last and leaves no trace afterwards.
+
+        Those of the last call are the same objects again: turn 200 costs what turn 1 costs.
+        """
+        for entry in self.entries[self._joined :]:
+            _join(self._sent, entry.message)
+        self._joined = len(self.entries)
+        if self.correction is None:
+            return tuple(self._sent)
+        sent = list(self._sent)
+        _join(sent, Message(role="user", content=self.correction))
+        return tuple(sent)
 
     def tokens(self) -> int:
         """Of the next request: exact up to the last answer, estimated from there."""
@@ -126,6 +135,7 @@ class Context:
         if len(task) > limit:
             cut = f"{task[:limit]}\n[the task is longer than fits the model: {len(task) - limit} characters left out]"
             self.entries[1].message = Message(role="user", content=cut)
+            self._rewritten()
 
     def _fold(self, before_turn: int) -> None:
         """Old observations become a line each; when that is not enough, old turns become one short list."""
@@ -136,6 +146,11 @@ class Context:
         if self.window is not None and _tokens(self.entries) > self.window * _FOLDED_SHARE:
             self._collapse(before_turn)
         self._known_tokens, self._counted = 0, 0
+        self._rewritten()
+
+    def _rewritten(self) -> None:
+        """Messages that may have been sent are others now."""
+        self._sent, self._joined = [], 0
 
     def _collapse(self, before_turn: int) -> None:
         old = [entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn]
@@ -162,13 +177,9 @@ def _line(text: str) -> str:
     return line if len(line) <= _FOLDED_CHARS else f"{line[:_FOLDED_CHARS]} [...]"
 
 
-def merged(messages: list[Message]) -> list[Message]:
-    """Adjacent user messages joined: many templates want roles to alternate."""
-    result: list[Message] = []
-    for message in messages:
-        last = result[-1] if result else None
-        if last is not None and last.role == message.role == "user":
-            result[-1] = Message(role="user", content=f"{last.content}\n\n{message.content}")
-        else:
-            result.append(message)
-    return result
+def _join(sent: list[Message], message: Message) -> None:
+    """Append, but join adjacent user messages: many templates want roles to alternate."""
+    if sent and sent[-1].role == message.role == "user":
+        sent[-1] = Message(role="user", content=f"{sent[-1].content}\n\n{message.content}")
+    else:
+        sent.append(message)
