@@ -179,6 +179,10 @@ class Renderer:
         self.status.begin("thinking")
 
     def _nudged(self, event: Nudged) -> None:
+        if event.why == "review" and not self._whole:
+            self._line("[looks at its changes before it may finish]", "dim")
+            self.status.begin("thinking")
+            return
         first, _, rest = event.text.strip().partition("\n")
         more = f" [... {rest.count(chr(10)) + 1} lines more]" if rest and not self._whole else ""
         self._line(f"[{one_line(event.why)}] {one_line(first)}{more}", "yellow")
@@ -292,7 +296,7 @@ def _usage(usage: Usage, model_s: float) -> list[str]:
         return []
     cached = f" ({100 * usage.cached_tokens // usage.prompt_tokens}% cached)" if usage.prompt_tokens else ""
     facts = [f"{usage.prompt_tokens} prompt tokens{cached}", f"{usage.completion_tokens} answer tokens"]
-    if model_s > 0:
+    if model_s > 0.05:
         facts.append(f"{usage.completion_tokens / model_s:.1f} tokens/s")
     if usage.cost:
         facts.append(f"{usage.cost:.4f} USD")

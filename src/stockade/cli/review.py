@@ -129,7 +129,7 @@ def draw(console: Console, reviewer: Reviewer, work: Sequence[Pending]) -> None:
 def stat(changes: Sequence[Change]) -> str:
     """`2 files changed, 5 lines added, 1 removed; 1 to look at first`."""
     added, removed = sum(change.added_lines for change in changes), sum(change.removed_lines for change in changes)
-    words = f"{len(changes)} file{'' if len(changes) == 1 else 's'} changed, {added} lines added, {removed} removed"
+    words = f"{_some(len(changes), 'file')} changed, {_some(added, 'line')} added, {removed} removed"
     flagged = sum(1 for change in changes if change.flagged and not change.refused)
     refused = sum(1 for change in changes if change.refused)
     return words + (f"; {flagged} to look at first" if flagged else "") + (f"; {refused} refused" if refused else "")
@@ -170,3 +170,7 @@ def _style(line: str) -> str:
 
 def _print(console: Console, text: Text) -> None:
     console.print(text, soft_wrap=True)
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

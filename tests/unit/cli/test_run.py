@@ -115,7 +115,7 @@ def test_the_answer_alone_is_on_stdout_and_the_changes_are_kept(
     assert out == "It is 42.\n"
     assert "/workspace $ work" in err
     assert "+++ b/count.txt\n@@ -0,0 +1 @@\n+3\n" in err
-    assert "1 file changed, 1 lines added, 0 removed" in err
+    assert "1 file changed, 1 line added, 0 removed" in err
     assert "changes kept: stockade runs diff|apply|discard r1" in err
     assert stage.kept()
     assert not (stage.host / "count.txt").exists()
