@@ -1,0 +1,103 @@
+"""The data at the bottom: sizes, budgets, events to and from JSON, output that is not text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from stockade.core import errors
+from stockade.core.actions import Chunk, CommandOutput, Finish, Shell, Step
+from stockade.core.budget import Budget, Spent, exhausted, seconds_left
+from stockade.core.events import ActionStarted, from_json, to_json
+from stockade.core.messages import Usage
+from stockade.core.policy import FolderRule, Policy, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("1000", 1000), ("512M", 512 << 20), ("2GiB", 2 << 30), ("1.5k", 1536), ("2 gb", 2 << 30)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1", "1X", "1e9", "lots"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "reason"),
+    [
+        (Budget(), Spent(turns=19), None),
+        (Budget(), Spent(turns=20), "turns: 20 of 20"),
+        (Budget(max_turns=0), Spent(turns=10_000), None),
+        (Budget(timeout_s=5), Spent(elapsed_s=5), "time: 5 s of 5 s"),
+        (Budget(timeout_s=0), Spent(elapsed_s=1e9), None),
+        (Budget(max_tokens=10), Spent(usage=Usage(prompt_tokens=6, completion_tokens=4)), "tokens: 10 of 10"),
+        (Budget(max_cost=0.5), Spent(usage=Usage(cost=0.75)), "cost: 0.7500 of 0.5 USD"),
+    ],
+)
+def test_budgets(budget: Budget, spent: Spent, reason: str | None) -> None:
+    assert exhausted(budget, spent) == reason
+
+
+def test_time_left_is_never_negative() -> None:
+    assert seconds_left(Budget(timeout_s=5), Spent(elapsed_s=9)) == 0
+    assert seconds_left(Budget(timeout_s=0), Spent(elapsed_s=9)) is None
+
+
+@given(st.binary())
+def test_output_is_exact_through_json(data: bytes) -> None:
+    output = CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", data),))
+    again = CommandOutput.model_validate_json(output.model_dump_json())
+    assert again.stdout == data
+
+
+def test_an_event_comes_back_as_it_was() -> None:
+    event = ActionStarted(at=1.5, turn=2, step=0, action=Step(action=Shell(command="echo '\u0000\u2028\"'")))
+    assert from_json(to_json(event)) == event
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"type": "nonsense"}', "[1]", '{"type": "nudged"}', "\xff"])
+def test_what_is_no_event(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (pydantic's own message)
+        from_json(text)
+
+
+def test_data_does_not_change_and_knows_no_other_fields() -> None:
+    finish = Finish(answer="x")
+    with pytest.raises(ValidationError):
+        finish.answer = "y"  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        Finish.model_validate({"answer": "x", "more": 1})
+
+
+@pytest.mark.parametrize("inside", ["relative", "/a/../../b", ""])
+def test_folders_are_mounted_at_plain_absolute_paths(inside: str) -> None:
+    with pytest.raises(ValidationError):
+        FolderRule(host="/x", inside=inside)
+
+
+def test_defaults_are_the_safe_ones() -> None:
+    policy = Policy()
+    assert (policy.network.mode, policy.environment, policy.folders) == ("none", {}, ())
+    assert FolderRule(host="/x").mode == "overlay"
+    limits = policy.limits
+    assert all([limits.memory_bytes, limits.processes, limits.open_files, limits.file_bytes, limits.command_timeout_s])
+
+
+def test_every_error_says_who_must_act() -> None:
+    statuses: dict[type[errors.StockadeError], int] = {
+        errors.UsageError: 2,
+        errors.PolicyNotEnforceable: 4,
+        errors.SandboxFailed: 4,
+        errors.SandboxDied: 4,
+        errors.StoreFailed: 4,
+        errors.ModelFailed: 5,
+        errors.ModelUnavailable: 5,
+        errors.ContextExceeded: 5,
+    }
+    assert {kind: kind.exit_status for kind in statuses} == statuses
+    assert str(errors.UsageError("cause", "way out")) == "cause (way out)"

@@ -1,0 +1,96 @@
+"""From flags to policy and budget; what cannot be understood is the person's mistake, named."""
+
+import pytest
+
+from stockade.assemble import (
+    Options,
+    check_task,
+    find_bot,
+    make_budget,
+    make_policy,
+    new_run_id,
+    open_store,
+    pick_protocol,
+)
+from stockade.core.budget import Budget
+from stockade.core.errors import UsageError
+
+
+def options(**given: object) -> Options:
+    return Options.model_validate({"task": "x", **given})
+
+
+def test_the_first_folder_is_the_workspace() -> None:
+    policy = make_policy(options(folder=("/a/one:ro", "/b/two", "/c/three:rw")), "overlay")
+    assert [(rule.host, rule.mode, rule.inside) for rule in policy.folders] == [
+        ("/a/one", "ro", "/workspace"),
+        ("/b/two", "overlay", "/folders/two"),
+        ("/c/three", "rw", "/folders/three"),
+    ]
+    assert policy.workdir == "/workspace"
+
+
+def test_a_reading_bot_reads() -> None:
+    spec = find_bot("reading")
+    assert make_policy(options(folder=("/a",)), spec.folder_mode).folders[0].mode == "ro"
+
+
+def test_limits_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIVEN", "from here")
+    policy = make_policy(options(memory="512M", processes=7, command_timeout=3, env=("A=1=2", "GIVEN")), "overlay")
+    assert (policy.limits.memory_bytes, policy.limits.processes, policy.limits.command_timeout_s) == (512 << 20, 7, 3)
+    assert policy.environment == {"A": "1=2", "GIVEN": "from here"}
+
+
+def test_network() -> None:
+    assert make_policy(options(net="none"), "ro").network.mode == "none"
+    network = make_policy(options(net="allow=pypi.org, files.pythonhosted.org:443"), "ro").network
+    assert (network.mode, network.hosts) == ("allow", ("pypi.org", "files.pythonhosted.org:443"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"folder": ("",)},
+        {"folder": (":ro",)},
+        {"folder": ("/a/x", "/b/y", "/c/y")},
+        {"net": "some"},
+        {"net": "allow="},
+        {"memory": "much"},
+        {"env": ("1A=x",)},
+        {"env": ("NOT_SET_ANYWHERE",)},
+        {"env": ("=x",)},
+        {"copy": ("/nowhere/at/all",)},
+    ],
+)
+def test_what_cannot_be_understood(given: dict[str, object]) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_policy(options(**given), "overlay")
+    assert caught.value.message
+
+
+def test_flags_replace_the_bots_budget_one_by_one() -> None:
+    assert make_budget(options(max_turns=3), Budget(timeout_s=5)) == Budget(max_turns=3, timeout_s=5)
+    assert make_budget(options(timeout=0), Budget()).timeout_s == 0
+
+
+@pytest.mark.parametrize("task", ["", "  \n", "x" * 1_000_001])
+def test_tasks_that_are_none(task: str) -> None:
+    with pytest.raises(UsageError):
+        check_task(task)
+
+
+def test_control_characters_are_taken_out_of_a_task() -> None:
+    assert check_task("do\x1b[2J this\x00\r\nand\tthat\x7f") == "do[2J this\nand\tthat"
+
+
+def test_run_ids_differ_and_sort_by_time() -> None:
+    made = {new_run_id() for _ in range(50)}
+    assert len(made) > 40
+    assert all(len(name) == len("20261122-020648-k3f9") for name in made)
+
+
+def test_names_that_do_not_exist() -> None:
+    for call in (lambda: find_bot("nobody"), lambda: pick_protocol("morse"), lambda: open_store("postgresql://x")):
+        with pytest.raises(UsageError):
+            call()
