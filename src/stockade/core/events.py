@@ -124,6 +124,27 @@ class HistoryFolded(Event):
     before_turn: int
 
 
+class NetworkRequested(Event):
+    """The sandbox asked for something outside, and that is over. `at` is its end.
+
+    `host` is what was asked for, as printable ASCII; empty when even that could not be read. `status` is HTTP's, 0 when
+    there was none. `reason` says why it was refused, or how an allowed one failed. Bytes are those exchanged with the
+    server. `count` is above 1 for a flood of alike ones, with their bytes and durations added up.
+    """
+
+    type: Literal["network_requested"] = "network_requested"
+    host: str
+    port: int
+    method: str
+    verdict: Literal["allowed", "refused"]
+    reason: str = ""
+    status: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    duration_s: float = 0.0
+    count: int = 1
+
+
 class CheckFinished(Event):
     """`--check` was run in the sandbox."""
 
@@ -172,6 +193,7 @@ RunEvent = Annotated[
     | ActionFinished
     | Nudged
     | HistoryFolded
+    | NetworkRequested
     | CheckFinished
     | RunFinished
     | ChangesApplied

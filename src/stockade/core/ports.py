@@ -10,11 +10,14 @@ from typing import Protocol, Self, runtime_checkable
 from stockade.core.actions import Action, Answer, CommandOutput, Observation, Step
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
-from stockade.core.events import RunEvent
+from stockade.core.events import NetworkRequested, RunEvent
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 
 OnText = Callable[[str], None]
 """Called with each piece of a streaming answer."""
+
+OnNetwork = Callable[[NetworkRequested], None]
+"""Called in the event loop with each request that a sandbox made, at its end; must not block."""
 
 
 class _Resource(Protocol):
@@ -84,8 +87,11 @@ class ExecResult(Data):
 class Sandbox(_Resource, Protocol):
     """One sealed place with one persistent shell in it. Entering starts it, leaving ends all of it.
 
-    Everything here may raise SandboxDied; entering raises PolicyNotEnforceable or SandboxFailed.
+    Everything here may raise SandboxDied; entering raises PolicyNotEnforceable or SandboxFailed. Whoever wants to know
+    what it asks of the network sets `on_network` before entering.
     """
+
+    on_network: OnNetwork | None
 
     @property
     def backend(self) -> str: ...
@@ -174,5 +180,5 @@ class Reviewer(Protocol):
 OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
-__all__ = ["AnswerProtocol", "Approver", "Clock", "ExecResult", "Model", "Observation", "OnEvent", "OnText", "Reviewer",
-           "RunStore", "RunSummary", "Sandbox"]  # fmt: skip
+__all__ = ["AnswerProtocol", "Approver", "Clock", "ExecResult", "Model", "Observation", "OnEvent", "OnNetwork",
+           "OnText", "Reviewer", "RunStore", "RunSummary", "Sandbox"]  # fmt: skip

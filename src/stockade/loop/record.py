@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import anyio
+
 from stockade.core.events import RunEvent
 from stockade.core.ports import OnEvent, RunStore
 from stockade.loop.context import Context
@@ -17,12 +19,14 @@ class Record:
     context: Context
     listener: OnEvent | None = None
     state: RunState = field(default_factory=RunState)
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def add(self, *events: RunEvent) -> None:
         """Returns when `events` are on disk and taken in."""
-        await self.store.append(self.run_id, events)
-        for event in events:
-            self.state.apply(event)
-            self.context.apply(event)
-            if self.listener is not None:
-                self.listener(event)
+        async with self.turn:  # what the network has to say comes at any time: one order on disk and here
+            await self.store.append(self.run_id, events)
+            for event in events:
+                self.state.apply(event)
+                self.context.apply(event)
+                if self.listener is not None:
+                    self.listener(event)

@@ -43,6 +43,7 @@ from stockade.loop import review, stuck
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
 from stockade.loop.ending import Ending, close, over
+from stockade.loop.network import recorded
 from stockade.loop.record import Record
 
 MAX_FAILED_CHECKS = 3
@@ -89,7 +90,7 @@ async def run(started: RunStarted, parts: Parts) -> RunFinished:
 
 async def _in_sandbox(started: RunStarted, parts: Parts, record: Record) -> Ending:
     """Sandbox first: a policy that cannot be held is refused before the model is asked anything."""
-    async with parts.sandbox as sandbox:
+    async with recorded(record, parts.sandbox), parts.sandbox as sandbox:
         now = parts.clock.now()
         await record.add(
             SandboxStarted(at=now, backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees)

@@ -4,6 +4,7 @@ Knows nothing of how the sandbox was made. The agent keeps the time; what is her
 """
 
 import math
+import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from stockade.core.policy import WORKSPACE, Limits
 from stockade.core.ports import ExecResult
 from stockade.sandboxes.agent import frames
 from stockade.sandboxes.agent.binary import agent_memfd
-from stockade.sandboxes.agent.frames import Done, Hello, Malformed, Reader, Reply
+from stockade.sandboxes.agent.frames import Done, Hello, Listening, Malformed, Reader, Reply
 from stockade.sandboxes.clip import Clip
 from stockade.sandboxes.fullscreen import refuse_fullscreen
 
@@ -201,6 +202,34 @@ class AgentSession:
             truncated_bytes=kept.dropped,
         )
 
+    async def listen(self, port: int) -> socket.socket:
+        """A TCP socket that listens on `port` of the sandbox's own 127.0.0.1; the agent keeps no copy.
+
+        SandboxFailed when there can be none. Cancelled half way, the session is over.
+        """
+        async with self._turn:
+            await self._send(frames.listen(port), "its start")
+            with anyio.move_on_after(HELLO_S):
+                reply, descriptors = await self._receive_with_descriptors("its start")
+                return _listening(reply, descriptors)
+        raise await self._died("the sandbox fell silent during its start")
+
+    async def _receive_with_descriptors(self, what: str) -> tuple[Reply | None, list[int]]:
+        """The next reply with what came along, not inheritable; such a reply is short, and comes in one piece."""
+        if not isinstance(self._stream, UNIXSocketStream):
+            raise SandboxFailed("a sandbox can give a socket only over a socket")
+        try:
+            data, descriptors = await self._stream.receive_fds(frames.MAX_REPLY_BYTES, 1)
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise await self._died(f"the sandbox ended during {what}") from error
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        self._reader.feed(data)
+        try:
+            return self._reader.next(), descriptors
+        except Malformed:
+            return None, descriptors
+
     async def close(self) -> None:
         """Ends the agent and with it all that runs; idempotent."""
         self._dead = self._dead or "the sandbox was closed"
@@ -234,7 +263,7 @@ class AgentSession:
     async def _until_done(self, job: int, sink: "Clip | _First | None", what: str) -> Done:
         while True:
             reply = await self._receive(what)
-            if isinstance(reply, Hello) or reply.id != job:
+            if isinstance(reply, Hello | Listening) or reply.id != job:
                 raise await self._died(f"the sandbox's agent answered out of turn during {what}")
             if isinstance(reply, Done):
                 self._cwd = reply.cwd
@@ -270,6 +299,28 @@ class AgentSession:
         self._dead = message
         await self.close()
         return SandboxDied(message)
+
+
+def _listening(reply: Reply | None, descriptors: list[int]) -> socket.socket:
+    """The socket that came with a reply, once it is seen to be what was asked for; else all are closed."""
+    try:
+        if not isinstance(reply, Listening):
+            raise SandboxFailed("the sandbox's agent answered out of turn")
+        if reply.error:
+            raise SandboxFailed(f"the sandbox cannot listen on its loopback: {reply.error}")
+        if len(descriptors) != 1:
+            raise SandboxFailed("the sandbox's agent gave no socket")
+        found = socket.socket(fileno=os.dup(descriptors[0]))
+    except OSError as error:
+        raise SandboxFailed("the sandbox's agent gave something else than a socket") from error
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if not listens or found.family != socket.AF_INET or found.type != socket.SOCK_STREAM:
+        found.close()
+        raise SandboxFailed("the sandbox's agent gave another socket than it was asked for")
+    return found
 
 
 class _First:

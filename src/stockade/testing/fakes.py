@@ -9,7 +9,7 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
-from stockade.core.ports import ExecResult, OnText, RunSummary
+from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
 
 
 def say(tool: str, thought: str = "", **arguments: Any) -> str:
@@ -64,6 +64,7 @@ class MemorySandbox:
         self.ran: list[str] = []
         self.files: dict[str, bytes] = {}
         self.entered = self.left = 0
+        self.on_network: OnNetwork | None = None
 
     async def __aenter__(self) -> Self:
         self.entered += 1

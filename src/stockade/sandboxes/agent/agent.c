@@ -462,6 +462,15 @@ static void on_exec(const uint8_t *at, const uint8_t *end) {
     if (cwd >= 0) close(cwd);
 }
 
+/* Before any command runs, so that none can have taken the port. The host alone keeps the socket. */
+static void on_listen(const uint8_t *at, const uint8_t *end) {
+    uint32_t port = take_u32(&at, end);
+    if (!answered_config || job.kind != IDLE || stream_pending() || port > UINT16_MAX) die("a request at the wrong time");
+    int fd = listen_on_loopback((uint16_t)port);
+    stream_listening(fd, fd < 0 ? error_name(errno) : "");
+    if (fd >= 0) close(fd);
+}
+
 static void on_request(const struct frame *frame) {
     const uint8_t *at = frame->payload, *end = at + frame->length;
     switch (frame->type) {
@@ -471,6 +480,7 @@ static void on_request(const struct frame *frame) {
         case REQ_KILL:
             if (job.kind != IDLE && take_u32(&at, end) == job.id) end_job(KILLED);
             break;
+        case REQ_LISTEN: on_listen(at, end); break;
         default: die("an unknown request");
     }
 }

@@ -9,8 +9,8 @@
 
 enum { PROTOCOL_VERSION = 1, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096 };
 
-enum request { REQ_CONFIG = 1, REQ_RUN = 2, REQ_EXEC = 3, REQ_KILL = 4 };
-enum reply { REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3 };
+enum request { REQ_CONFIG = 1, REQ_RUN = 2, REQ_EXEC = 3, REQ_KILL = 4, REQ_LISTEN = 5 };
+enum reply { REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3, REP_LISTENING = 4 };
 enum flag {
     TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32,
 };
@@ -25,6 +25,7 @@ void stream_flush(void);
 void stream_hello(void);
 size_t stream_output(uint32_t id, uint8_t stream, int fd, size_t limit);  /* read fd, send; bytes moved, 0: none there */
 void stream_done(uint32_t id, uint32_t status, uint32_t flags, const char *cwd, const char *error);
+void stream_listening(int fd, const char *error);  /* gives the descriptor away; nothing else may be queued */
 uint32_t take_u32(const uint8_t **at, const uint8_t *end);                /* a frame too short ends the agent */
 uint64_t take_u64(const uint8_t **at, const uint8_t *end);
 char *take_string(const uint8_t **at, const uint8_t *end);               /* NUL-terminated, points into the frame */
@@ -44,6 +45,9 @@ struct child { pid_t pid; int status_fd; };
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
            const int from[], const int to[], size_t count);
 const char *spawn_error(struct child *child);  /* after its death: why it never ran, or NULL; closes status_fd */
+
+/* listen.c */
+int listen_on_loopback(uint16_t port);         /* -1: errno */
 
 /* text.c: stdio would make the agent half as large again */
 struct text { char *start, *at, *end; };       /* always NUL-terminated; what does not fit is cut */

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "62f724d5d5709e9bec7f883fd3fdb29f3033fb013412b3f61367d966e99b5474"}
+SHA256 = {"x86_64": "28024b9cd9e36415b0672619a8f1ed6b73f7ce54f7730e3066765b169011dce7"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

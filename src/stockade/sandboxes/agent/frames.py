@@ -10,8 +10,8 @@ MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
 NO_TIMEOUT = 0
 
-_CONFIG, _RUN, _EXEC, _KILL = 1, 2, 3, 4
-_HELLO, _OUT, _DONE = 1, 2, 3
+_CONFIG, _RUN, _EXEC, _KILL, _LISTEN = 1, 2, 3, 4, 5
+_HELLO, _OUT, _DONE, _LISTENING = 1, 2, 3, 4
 
 TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED = 1, 2, 4, 8, 16, 32
 
@@ -46,7 +46,14 @@ class Done:
     error: str
 
 
-Reply = Hello | Out | Done
+@dataclass(frozen=True)
+class Listening:
+    """A socket listens and comes with this reply; not when `error` says why."""
+
+    error: str
+
+
+Reply = Hello | Out | Done | Listening
 
 
 def _frame(kind: int, payload: bytes) -> bytes:
@@ -78,6 +85,11 @@ def execute(job: int, timeout_ms: int, grace_ms: int, argv: Sequence[str], stdin
 
 def kill(job: int) -> bytes:
     return _frame(_KILL, struct.pack("<I", job))
+
+
+def listen(port: int) -> bytes:
+    """For a TCP socket on the sandbox's 127.0.0.1; not while a job runs."""
+    return _frame(_LISTEN, struct.pack("<I", port))
 
 
 class Reader:
@@ -114,6 +126,8 @@ def _reply(kind: int, payload: bytes) -> Reply:
             cwd, nul, error = payload[12:].partition(b"\0")
             if nul and status <= 255:
                 return Done(job, status, flags, cwd.decode("utf-8", "replace"), error.decode("utf-8", "replace"))
+        if kind == _LISTENING and payload.endswith(b"\0"):
+            return Listening(payload[:-1].decode("utf-8", "replace"))
         if kind == _HELLO:
             return Hello(*struct.unpack("<2I", payload))
     except struct.error as error:

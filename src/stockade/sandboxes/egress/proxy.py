@@ -1,0 +1,288 @@
+"""The proxy: accepts on a socket inside the sandbox, connects outside of it, and reports every request.
+
+There is no bridge: the listening socket was made in the sandbox's network namespace and handed to this process, which
+alone holds it. Whatever comes in is hostile; whatever goes out was asked for by a name that is on the list, to an
+address that was checked, and the check is not repeated by anybody: the connection is made to that very address.
+"""
+
+import errno
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+from anyio.abc import SocketStream
+
+from stockade.core.events import NetworkRequested
+from stockade.core.policy import Policy
+from stockade.sandboxes.egress import http
+from stockade.sandboxes.egress.groups import raising_the_one
+from stockade.sandboxes.egress.inside import OnRequest
+from stockade.sandboxes.egress.relay import Cut, End, Meter, copy_body, tunnel
+from stockade.sandboxes.egress.resolve import (
+    AllowPrivate,
+    Resolver,
+    never_private,
+    public_addresses,
+    system_resolver,
+)
+from stockade.sandboxes.egress.rules import Refused, Rules, Target, parse_authority, shown
+from stockade.sandboxes.egress.tls import UNRECOGNIZED_NAME, NotTls, server_name
+
+_OUT_OF_SOMETHING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_MAX_INTERIM = 8
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """`connections` at once; the rest waits. `bytes` of one connection, 0 is none. Seconds for the rest."""
+
+    connections: int = 64
+    bytes: int = 0
+    head_s: float = 15.0
+    connect_s: float = 15.0
+    idle_s: float = 120.0
+    linger_s: float = 1.0
+
+
+@dataclass
+class _Entry:
+    """A request as it will be on record."""
+
+    method: str = "?"
+    host: str = ""
+    port: int = 0
+    allowed: bool = False
+    status: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Egress:
+    """One sandbox's way out. `resolver` and `allow_private` are there for tests; no policy or flag reaches them."""
+
+    rules: Rules
+    on_request: OnRequest
+    bounds: Bounds = Bounds()
+    resolver: Resolver = system_resolver
+    allow_private: AllowPrivate = never_private
+    now: Callable[[], float] = time.time
+
+    @classmethod
+    def of(cls, policy: Policy, on_request: OnRequest) -> "Egress":
+        """UsageError for a rule that is none."""
+        return cls(Rules.of(policy.network), on_request)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Until it is cancelled. Takes over `listener`; every connection is closed with it."""
+        limit = anyio.CapacityLimiter(self.bounds.connections)
+        with listener:
+            listener.setblocking(False)
+            async with raising_the_one(), anyio.create_task_group() as group:
+                while True:
+                    token = object()
+                    await limit.acquire_on_behalf_of(token)
+                    group.start_soon(self._connection, await _accept(listener), limit, token)
+
+    async def _connection(self, accepted: socket.socket, limit: anyio.CapacityLimiter, token: object) -> None:
+        try:
+            async with await SocketStream.from_socket(accepted) as stream:
+                client = End.of(stream)
+                while await self._request(client):
+                    pass
+        finally:
+            limit.release_on_behalf_of(token)
+
+    async def _request(self, client: End) -> bool:
+        """One request; whether another may follow on this connection."""
+        try:
+            with anyio.fail_after(self.bounds.head_s):
+                data = await client.reader.receive_until(http.END, http.MAX_HEAD_BYTES)
+        except (*Cut, TimeoutError):
+            return False
+        except anyio.DelimiterNotFound:
+            with self._recorded() as (entry, _):
+                await self._refuse(client, entry, Refused("a request head that is too long", 431))
+            return False
+        with self._recorded() as (entry, meter):
+            try:
+                return await self._perform(client, data + http.END, entry, meter)
+            except Refused as refused:
+                await self._refuse(client, entry, refused)
+            except TimeoutError:
+                entry.reason = f"nothing moved for {self.bounds.idle_s:g} s"
+            except Cut:
+                entry.reason = "the connection was cut"
+            return False
+
+    @contextmanager
+    def _recorded(self) -> Iterator[tuple[_Entry, Meter]]:
+        """Reports at the end, however it comes, the sandbox's own included."""
+        entry, meter, started = _Entry(), Meter(self.bounds.bytes), time.monotonic()
+        try:
+            yield entry, meter
+        finally:
+            self.on_request(
+                NetworkRequested(
+                    at=self.now(),
+                    host=entry.host,
+                    port=entry.port,
+                    method=entry.method,
+                    verdict="allowed" if entry.allowed else "refused",
+                    reason=entry.reason,
+                    status=entry.status,
+                    bytes_up=meter.up,
+                    bytes_down=meter.down,
+                    duration_s=round(time.monotonic() - started, 6),
+                )
+            )
+
+    async def _perform(self, client: End, data: bytes, entry: _Entry, meter: Meter) -> bool:
+        request = http.parse_request(data)
+        entry.method = request.method
+        entry.host = shown(request.target)
+        if request.method == "CONNECT":
+            target = parse_authority(request.target)
+            http.check_host(request, target, 443 if target.port == 443 else None)
+            await self._tunnel(client, target, entry, meter)
+            return False
+        target, path = http.absolute_form(request.target)
+        http.check_host(request, target, 80)
+        framing = http.request_framing(request)
+        async with await self._connect(target, entry) as stream:
+            return await self._exchange(client, End.of(stream), request, target, path, framing, entry, meter)
+
+    async def _connect(self, target: Target, entry: _Entry) -> SocketStream:
+        """A connection to one of the addresses that were checked. Refused for all other reasons."""
+        entry.host, entry.port = target.host, target.port
+        self.rules.judge(target)
+        addresses = await public_addresses(target, self.resolver, self.allow_private)
+        entry.allowed = True
+        why = "no answer"
+        with anyio.move_on_after(self.bounds.connect_s):
+            for address in addresses:
+                try:
+                    return await anyio.connect_tcp(str(address), target.port)
+                except OSError as error:
+                    why = error.strerror or str(error.__cause__ or error)
+        raise Refused(f"cannot connect to {target.host}:{target.port}: {shown(why)}", 502)
+
+    async def _tunnel(self, client: End, target: Target, entry: _Entry, meter: Meter) -> None:
+        """CONNECT: the name in the ClientHello is the target's; after it the bytes are nobody's business."""
+        async with await self._connect(target, entry) as server:
+            await client.stream.send(_ESTABLISHED)
+            entry.status = 200
+            hello = await self._hello(client, target, entry)
+            meter.count("up", len(hello))
+            await server.send(hello)
+            await tunnel(client, server, meter, self.bounds.idle_s)
+
+    async def _hello(self, client: End, target: Target, entry: _Entry) -> bytes:
+        data = b""
+        try:
+            with anyio.fail_after(self.bounds.head_s):
+                while (name := server_name(data)) is None:
+                    data += await client.reader.receive(4096)
+        except TimeoutError:
+            raise Refused(f"no TLS ClientHello within {self.bounds.head_s:g} s") from None
+        if name != target.host:
+            raise Refused(f"the TLS ClientHello names {name}, the CONNECT {target.host}")
+        return data
+
+    async def _exchange(
+        self, client: End, server: End, request: http.Request, target: Target, path: str, framing: http.Framing,
+        entry: _Entry, meter: Meter,
+    ) -> bool:  # fmt: skip
+        """One request to one server, on a connection of its own: nothing of it can mix with another."""
+        head = http.request_head(request, target, path, framing)
+        meter.count("up", len(head))
+        await server.stream.send(head)
+        with anyio.fail_after(self.bounds.idle_s) as patience:
+
+            def moved(way: Literal["up", "down"]) -> Callable[[int], None]:
+                def count(size: int) -> None:
+                    meter.count(way, size)
+                    patience.deadline = anyio.current_time() + self.bounds.idle_s
+
+                return count
+
+            sent_all = anyio.Event()
+
+            async def upload() -> None:
+                if framing and "100-continue" in (value.lower() for value in http.values(request.headers, "expect")):
+                    await client.stream.send(_CONTINUE)
+                try:
+                    await copy_body(client, server.stream, framing, moved("up"))
+                except anyio.BrokenResourceError:
+                    return  # the server has heard enough; its answer says why
+                sent_all.set()
+
+            async with raising_the_one(), anyio.create_task_group() as group:
+                group.start_soon(upload)
+                keeps = await self._answer(client, server, request, entry, moved("down"))
+                group.cancel_scope.cancel()
+        return keeps and sent_all.is_set()
+
+    async def _answer(
+        self, client: End, server: End, request: http.Request, entry: _Entry, moved: Callable[[int], None]
+    ) -> bool:
+        for _ in range(_MAX_INTERIM):
+            try:
+                data = await server.reader.receive_until(http.END, http.MAX_HEAD_BYTES)
+            except anyio.DelimiterNotFound:
+                raise Refused("the server's answer has a head that is too long", 502) from None
+            except Cut:
+                raise Refused("the server ended the connection without an answer", 502) from None
+            moved(len(data) + len(http.END))
+            response = http.parse_response(data + http.END)
+            if response.status == 101:
+                raise Refused("the server changed the protocol without being asked", 502)
+            if response.status >= 200:
+                break
+        else:
+            raise Refused("the server only gave interim answers", 502)
+        framing = http.response_framing(response, request.method)
+        chunks = request.version == "HTTP/1.1"
+        keep = request.keeps_connection and framing is not http.Body.UNTIL_CLOSE
+        written = http.Body.UNTIL_CLOSE if framing is http.Body.CHUNKED and not chunks else framing
+        entry.status = response.status
+        await client.stream.send(http.response_head(response, request.method, written, keep=keep))
+        await copy_body(server, client.stream, framing, moved, chunks=chunks)
+        return keep
+
+    async def _refuse(self, client: End, entry: _Entry, refused: Refused) -> None:
+        """Says no in the language the client speaks at this point, and lets it read that before the end."""
+        begun = entry.status != 0
+        in_tunnel = begun and entry.method == "CONNECT"
+        entry.reason = refused.reason
+        entry.allowed = entry.allowed and refused.status >= 500
+        entry.status = refused.status
+        try:
+            if in_tunnel and not isinstance(refused, NotTls):
+                await client.stream.send(UNRECOGNIZED_NAME)
+            elif in_tunnel or not begun:
+                await client.stream.send(http.refusal(refused))
+            await client.stream.send_eof()
+            with anyio.move_on_after(self.bounds.linger_s):
+                while True:
+                    await client.reader.receive()
+        except Cut:
+            return
+
+
+async def _accept(listener: socket.socket) -> socket.socket:
+    while True:
+        await anyio.wait_readable(listener)
+        try:
+            return listener.accept()[0]
+        except (BlockingIOError, ConnectionAbortedError):
+            continue
+        except OSError as error:
+            if error.errno not in _OUT_OF_SOMETHING:
+                raise
+            await anyio.sleep(0.1)  # nothing tells when this process has room again
