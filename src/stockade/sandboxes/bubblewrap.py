@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,13 @@ import anyio.to_thread
 from stockade.core.actions import CommandOutput
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxDied, SandboxFailed, StockadeError
+from stockade.core.events import NetworkRequested
 from stockade.core.policy import Policy
-from stockade.core.ports import ExecResult
+from stockade.core.ports import ExecResult, OnNetwork
 from stockade.sandboxes.copies import copy_in
+from stockade.sandboxes.egress.inside import MakeServer, guarantee, way_out
+from stockade.sandboxes.egress.proxy import Egress
+from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.explain import last_line, start_failure
 from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
 from stockade.sandboxes.folders import prepare_layer
@@ -44,12 +48,13 @@ _DEATH_NOTE_S = 2.0
 
 
 def refuse_unenforceable(policy: Policy) -> None:
-    """PolicyNotEnforceable for what this backend cannot hold yet."""
+    """PolicyNotEnforceable for a network, in backends that have not joined the egress proxy."""
     if policy.network.mode != "none":
         raise PolicyNotEnforceable(
             "network",
-            f"the network mode {policy.network.mode} needs the egress proxy, which this version does not have",
-            "use --net none",
+            f"the network mode {policy.network.mode} needs the egress proxy, which this backend does not have",
+            "use --net none, or --sandbox bubblewrap",
+            ("bubblewrap",),
         )
 
 
@@ -58,8 +63,9 @@ def prepare_layers(
 ) -> tuple[FolderLayer, ...]:
     """The layers of the policy's folders, made below `base` for one sandbox. Blocks while a folder is copied.
 
-    `on_progress(what, done_bytes, total_bytes)`. Raises UsageError, SandboxFailed.
+    `on_progress(what, done_bytes, total_bytes)`. Raises SandboxFailed and UsageError, also for a bad network rule.
     """
+    Rules.of(policy.network)
     uid, check = fresh_sandbox_uid(), overlay_check(base)
     layers = []
     for rule in policy.folders:
@@ -101,12 +107,18 @@ def layer_owners(layers: Sequence[FolderLayer], host: HostFacts, uid: int) -> tu
 class BubblewrapSandbox:
     """One sandbox on prepared layers; implements `core.ports.Sandbox`. The caller owns layers and `run_dir`.
 
-    Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one.
+    Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one. With a network it has to
+    be left by the task that entered it. `egress` makes the proxy; tests give one that finds their servers.
     """
 
     backend = "bubblewrap"
 
-    def __init__(self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path) -> None:
+    def __init__(
+        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
+    ) -> None:
+        self.on_network: OnNetwork | None = None
+        self._egress = egress
+        self._network = AsyncExitStack()
         self._policy = policy
         self._layers = tuple(layers)
         self._run_dir = run_dir
@@ -130,16 +142,16 @@ class BubblewrapSandbox:
         """What holds, one line each; complete after entering."""
         lines = (
             "own user, mount, process, network, IPC, host name and control group namespaces; no capabilities",
-            "no network interface but an empty loopback",
+            guarantee(self._policy.network),
             "system call filter",
             *guarantees(self._policy.limits, self._groups.controllers, scratch_bytes(self._policy.limits)),
         )
         return (*lines, f"made by {self._host.bwrap.source}") if self._host else lines
 
     async def __aenter__(self) -> Self:
-        refuse_unenforceable(self._policy)
         try:
             await self._start()
+            await self._open_network()
         except BaseException:
             await self._end()
             raise
@@ -148,7 +160,20 @@ class BubblewrapSandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end()
+        try:
+            await self._network.__aexit__(kind, error, trace)
+        finally:
+            await self._end()
+
+    async def _open_network(self) -> None:
+        if self._policy.network.mode == "none":
+            return
+        server = self._egress(self._policy, self._requested)
+        await self._network.enter_async_context(way_out(self._open().listen, server))
+
+    def _requested(self, event: NetworkRequested) -> None:
+        if self.on_network:
+            self.on_network(event)
 
     async def _start(self) -> None:
         self._host = host = host_facts(self._policy.rootfs)

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
+from stockade.sandboxes.egress.inside import environment as proxy_variables
 from stockade.sandboxes.facts import PINNED_FILES, HostFacts
 from stockade.sandboxes.launcher.launch import FIRST_FD, NODEV, NOSUID, RDONLY, Operations, identity_but
 from stockade.sandboxes.rootfs import (
@@ -83,7 +84,7 @@ def bubblewrap_argv(policy: Policy, layers: Sequence[FolderLayer], host: HostFac
     if host.bwrap.version >= (0, 8):
         args.append("--disable-userns")
     args += ["--uid", str(INSIDE_UID), "--gid", str(INSIDE_GID), "--hostname", "sandbox", "--clearenv"]
-    for name, value in environment(policy.environment).items():
+    for name, value in environment({**proxy_variables(policy.network), **policy.environment}).items():
         args += ["--setenv", name, value]
     args += view(policy, host, paths)
     for number, layer in enumerate(layers):
