@@ -1,0 +1,96 @@
+"""What every AnswerProtocol must do. A test module subclasses this and gives `protocol` as a fixture."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from stockade.core.actions import Action, Answer, EditFile, Finish, ReadFile, Shell, Step, WriteFile
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.ports import AnswerProtocol
+
+TOOLS = ("shell", "read_file", "write_file", "edit_file", "finish")
+AWKWARD = 'a "b" \'c\' `d` $(e) \\n \\ \n\ttab é 😀 } ] ``` {"tool": "finish"}'
+
+ACTIONS: Sequence[Action] = (
+    Shell(command="ls -la"),
+    Shell(command=AWKWARD),
+    Shell(command="cat <<'EOF' > f\n```python\nprint(1)\n```\nEOF"),
+    ReadFile(path="a file.txt"),
+    ReadFile(path="a", start=2, end=9),
+    WriteFile(path="x/y.txt", content=AWKWARD),
+    WriteFile(path="empty", content=""),
+    EditFile(path="f", old=AWKWARD, new=""),
+    Finish(answer="42"),
+    Finish(answer=AWKWARD),
+)
+HOSTILE = (
+    "",
+    " \n\t ",
+    "I have done everything you asked for.",
+    "\x00\x01\x02",
+    "{" * 50_000,
+    "[" * 50_000,
+    '"' * 10_001,
+    "```" * 10_000,
+    '{"thought": "x"}',
+    '{"action": null}',
+    '{"action": {"tool": null, "path": "x"}}',
+    '{"action": {"tool": ["shell"], "command": "ls"}}',
+    '{"action": {"tool": "no_such_tool", "x": 1}}',
+    '{"action": {"tool": "shell", "command": null}}',
+    '{"action": {"tool": "shell", "command": ["ls"]}}',
+    '{"action": {"tool": "shell", "command": ""}}',
+    '{"action": {"tool": "read_file", "path": 7}}',
+    "x" * 10_000_000,
+    "\ud800",
+)
+
+
+class AnswerConformance:
+    """Every protocol passes all of these."""
+
+    @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.tool)
+    @pytest.mark.parametrize("thought", [None, "First I look."])
+    def test_what_it_writes_it_reads(self, protocol: AnswerProtocol, action: Action, thought: str | None) -> None:
+        message = protocol.write(Answer(thought=thought, steps=(Step(action=action),)))
+        assert message.role == "assistant"
+        calls = message.tool_calls or ()
+        again = protocol.read(ModelAnswer(content=message.content, tool_calls=calls), TOOLS)
+        assert again.steps[0].action == action
+
+    @pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
+    def test_hostile_answers_are_refused_in_words(self, protocol: AnswerProtocol, content: str) -> None:
+        with pytest.raises(UnreadableAnswer) as caught:
+            protocol.read(ModelAnswer(content=content), TOOLS)
+        assert 0 < len(caught.value.message) < 500
+        assert caught.value.message.isprintable()
+
+    def test_a_cut_answer_is_not_acted_on(self, protocol: AnswerProtocol) -> None:
+        message = protocol.write(Answer(steps=(Step(action=Shell(command="rm -rf build")),)))
+        with pytest.raises(UnreadableAnswer):
+            protocol.read(ModelAnswer(content=message.content[:-4], finish_reason="length"), TOOLS)
+
+    def test_a_tool_that_is_not_offered_is_not_done(self, protocol: AnswerProtocol) -> None:
+        message = protocol.write(Answer(steps=(Step(action=WriteFile(path="a", content="b")),)))
+        with pytest.raises(UnreadableAnswer):
+            protocol.read(
+                ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), ("shell", "finish")
+            )
+
+    def test_instructions_name_each_tool_and_are_short(self, protocol: AnswerProtocol) -> None:
+        text = protocol.instructions(TOOLS)
+        assert all(tool in text for tool in TOOLS)
+        assert len(text) < 1200
+
+    def test_constraining_keeps_the_messages(self, protocol: AnswerProtocol) -> None:
+        request = ModelRequest(messages=(Message(role="user", content="x"),))
+        constrained = protocol.constrain(request, TOOLS)
+        assert constrained.messages == request.messages
+        json.dumps(constrained.model_dump(mode="json"))
+
+    def test_an_observation_is_a_message_that_holds_it(self, protocol: AnswerProtocol) -> None:
+        message = protocol.observed(Step(action=Shell(command="ls")), AWKWARD)
+        assert message.role in ("user", "tool")
+        assert AWKWARD in message.content

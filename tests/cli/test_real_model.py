@@ -1,0 +1,49 @@
+"""The real pipeline on a real model: SmolLM2-135M in the real sandbox by the real command.
+
+It is too small to do tasks, so nothing here asks for wisdom: each answer is a valid action, the run ends by name, the
+record is whole and the folder is as it was.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from stockade.core.events import AnswerUnderstood, AnswerUnreadable, ModelAnswered, RunStarted, from_json
+
+MODELS = os.environ.get("STOCKADE_TEST_MODELS") or str(Path.home() / ".cache/stockade-dev/models")
+
+
+def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "stockade.cli", *arguments],
+        capture_output=True, text=True, timeout=900, env={**os.environ, "STOCKADE_MODELS": MODELS},
+    )  # fmt: skip
+
+
+def test_smollm2_stays_in_form(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "data.csv").write_text("a,b\n1,2\n")
+    done = call("run", "List the files", "--folder", str(folder), "--model", "embedded/smollm2", "--max-turns", "4",
+                "--timeout", "600", "--ctx-size", "2048", "--json")  # fmt: skip
+    lines = done.stdout.splitlines()
+    result = json.loads(lines[-1])
+    events = [from_json(line) for line in lines[:-1]]
+    assert result["type"] == "result", done.stderr
+    assert result["status"] in ("done", "stopped")
+    assert done.returncode in (0, 3)
+    asked = [event for event in events if isinstance(event, ModelAnswered)]
+    assert 1 <= len(asked) == result["turns"] <= 4
+    assert sum(event.answer.usage.prompt_tokens for event in asked) > 100
+    read = [event for event in events if isinstance(event, AnswerUnderstood)]
+    cut = [event for event in events if isinstance(event, AnswerUnreadable)]
+    assert len(read) + len(cut) == len(asked)
+    assert all("too long" in event.message for event in cut), "a schema allows nothing unreadable but a cut answer"
+    assert sorted(path.name for path in folder.iterdir()) == ["data.csv"]
+    first = events[0]
+    assert isinstance(first, RunStarted)
+    shown = call("runs", "show", first.run_id)
+    assert shown.returncode == 0
+    assert "List the files" in shown.stdout + shown.stderr
