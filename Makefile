@@ -42,6 +42,9 @@ test-model: $(VENV)/.dev  ## five small tasks that the default model must solve 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/overhead.py
 
+docs: $(VENV)/.dev  ## docs/cli.md from the commands' own help
+	$(BIN)/python docs/make_cli.py
+
 agent:  ## rebuild the two small C programs of the sandbox (needs musl-gcc)
 	sh src/stockade/sandboxes/agent/build.sh
 	sh src/stockade/sandboxes/launcher/build.sh
