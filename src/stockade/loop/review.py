@@ -1,7 +1,8 @@
 """Before a run is accepted as done, the bot is shown once what it really changed.
 
 Small models end a task without looking ("4 data.csv" where a number was asked for). Shown the exact content and asked
-to say what it should be, the 1.5B model mends most of these; asked "is this right?" it says yes (docs/small-models.md).
+to say what it should be, the 1.5B model mends most of these; asked "is this right?" it says yes. A file of several
+lines it would copy wrongly, so that is only shown (docs/small-models.md).
 """
 
 from stockade.core.changes import Change, FolderLayer
@@ -20,7 +21,7 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
     if reviewer is None or any(nudge.why == "review" for nudge in state.nudges):
         return None
     shown: list[str] = []
-    contents = 0
+    exact = 0
     for layer in state.layers:
         try:
             changes = reviewer.changes(layer)
@@ -28,7 +29,7 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
             continue
         for change in changes[: MAX_FILES - len(shown)]:
             content = await _content(layer, change, sandbox)
-            contents += content is not None
+            exact += content is not None and "\n" not in content
             shown.append(f"Content of {change.path}: {content}" if content is not None else _in_words(change))
         if len(changes) > MAX_FILES:
             shown.append(f"and {len(changes) - MAX_FILES} more changes")
@@ -36,7 +37,7 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
         return None
     ask = (
         "Say in thought what the exact content of the file should be, then fix it, or finish if it is exactly that."
-        if contents
+        if exact == len(shown)
         else "If that is all the task asks for, finish. If something is missing, do it."
     )
     return "\n".join(["Not accepted yet.", *shown, f"Task: {started.task[:MAX_TASK_CHARS]}", ask])
