@@ -102,7 +102,12 @@ def test_a_script_with_a_bad_line_names_it(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("flag", "value"),
-    [("--net", "open"), ("--net", "allow=pypi.org"), ("--sandbox", "gvisor"), ("--store", "/proc/nothing/runs.db")],
+    [
+        ("--net", "allow=http://pypi.org/"),
+        ("--net", "allow=10.0.0.1"),
+        ("--sandbox", "gvisor"),
+        ("--store", "/proc/nothing/runs.db"),
+    ],
 )
 def test_what_cannot_be_held_or_is_not_here_yet(stage: Stage, flag: str, value: str) -> None:
     ended = stage.call("run", "x", "--folder", str(stage.demo), "--model", stage.script(DONE), flag, value)

@@ -30,7 +30,7 @@ def test_exec_has_only_the_environment_that_was_named(stage: Stage) -> None:
     ("arguments", "status", "words"),
     [
         (("--timeout", "1", "--", "sleep", "60"), 124, "timed out after 1 s"),
-        (("--net", "open", "--", "true"), 125, "network"),
+        (("--net", "allow=10.0.0.1", "--", "true"), 2, "10.0.0.1 is an address"),
         (("--folder", "/no/such", "--", "true"), 2, "/no/such"),
         ((), 2, "Missing argument"),
     ],

@@ -37,7 +37,11 @@ SANDBOX = (
     _flag("--copy", multiple=True, metavar="PATH[:DEST]", help="A file or folder copied in."),
     _flag("--sandbox", metavar="auto|bubblewrap", help="What seals it off."),
     _flag("--image", metavar="ROOTFS", help="A root file system in place of the host's /usr."),
-    _flag("--net", metavar="none", help="Network; none by default."),
+    _flag(
+        "--net",
+        metavar="none|allow=HOST,...|open",
+        help="Network; none by default. Names only: HOST, HOST:PORT or *.SUFFIX; open is every public name.",
+    ),
     _flag("--command-timeout", type=float, metavar="S", help="Seconds for one command; 0 is unlimited."),
     _flag("--memory", metavar="SIZE", help="Memory of the sandbox, as 512M or 2G."),
     _flag("--processes", type=int, metavar="N", help="Processes in the sandbox."),

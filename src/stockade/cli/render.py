@@ -5,6 +5,7 @@ handled as text, never as markup.
 """
 
 import time
+from collections import Counter
 
 from rich.console import Console
 from rich.syntax import Syntax
@@ -44,6 +45,7 @@ from stockade.core.events import (
     HistoryFolded,
     ModelAnswered,
     ModelStarted,
+    NetworkRequested,
     Nudged,
     RunEvent,
     RunFinished,
@@ -77,6 +79,7 @@ class Renderer:
         self._cwd = "/workspace"
         self._check: str | None = None
         self._started_at = 0.0
+        self._requests: Counter[str] = Counter()
         self._model_s = 0.0
         self._said = ""
         self._last_progress = ("", -1)
@@ -109,6 +112,8 @@ class Renderer:
                 self._nudged(event)
             case HistoryFolded():
                 self._line("[older results are shown to the model in one line each from here on]", "dim")
+            case NetworkRequested():
+                self._network(event)
             case CheckFinished():
                 self._checked(event)
             case RunFinished():
@@ -268,6 +273,18 @@ class Renderer:
         self._line("[check passed]" if event.passed else "[check failed]", "green" if event.passed else "bold red")
         self.status.begin("thinking")
 
+    def _network(self, event: NetworkRequested) -> None:
+        """A line beside what the command itself says."""
+        self._requests[event.verdict] += event.count
+        port = f":{event.port}" if event.port else ""
+        what = f"{one_line(event.method)} {one_line(event.host) or 'unreadable'}{port}"
+        times = f" ({event.count} times)" if event.count > 1 else ""
+        if event.verdict == "refused":
+            self._line(f"[network refused: {what}{times}: {one_line(event.reason)}]", "yellow")
+            return
+        how = one_line(event.reason) if event.reason else f"{event.status}"
+        self._line(f"[network: {what}{times}: {how}, {event.bytes_up} bytes up, {event.bytes_down} down]", "dim")
+
     def _end(self, event: RunFinished) -> None:
         self.status.end()
         if self._show_answer and event.answer:
@@ -275,7 +292,7 @@ class Renderer:
         why = f" ({event.reason}{f': {one_line(event.detail, 600)}' if event.detail else ''})"
         verified = {True: "verified", False: "not verified", None: ""}[event.verified]
         facts = (verified, f"{event.turns} turns", f"{max(0.0, event.at - self._started_at):.1f} s",
-                 *_usage(event.usage, self._model_s))  # fmt: skip
+                 *_requests(self._requests), *_usage(event.usage, self._model_s))  # fmt: skip
         self._print(
             Text.assemble(
                 (event.status, _STATUS_STYLES[event.status]),
@@ -289,6 +306,13 @@ def _places(policy: Policy) -> list[str]:
     folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders] or ["no folder"]
     network = {"none": "no network", "open": "open network"}.get(policy.network.mode)
     return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
+
+
+def _requests(counted: Counter[str]) -> list[str]:
+    if not counted:
+        return []
+    refused = f", {counted['refused']} refused" if counted["refused"] else ""
+    return [f"{counted['allowed']} requests{refused}"]
 
 
 def _usage(usage: Usage, model_s: float) -> list[str]:

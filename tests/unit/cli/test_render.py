@@ -39,6 +39,7 @@ from stockade.core.events import (
     CheckFinished,
     HistoryFolded,
     ModelAnswered,
+    NetworkRequested,
     Nudged,
     RunEvent,
     RunFinished,
@@ -144,6 +145,20 @@ def test_the_end_sums_up() -> None:
     )
 
 
+def test_requests_are_shown_and_counted() -> None:
+    text = shown(
+        started(),
+        NetworkRequested(at=1, host="pypi.org", port=443, method="CONNECT", verdict="allowed", status=200, bytes_up=7),
+        NetworkRequested(
+            at=1, host="x.org", port=80, method="GET", verdict="refused", reason="not on the list", count=3
+        ),
+        RunFinished(at=9, status="done", reason="finish"),
+    )
+    assert "[network: CONNECT pypi.org:443: 200, 7 bytes up, 0 down]\n" in text
+    assert "[network refused: GET x.org:80 (3 times): not on the list]\n" in text
+    assert " · 1 requests, 3 refused" in text.splitlines()[-1]
+
+
 def every_event(text: str) -> list[RunEvent]:
     """One of each, with `text` wherever text can stand."""
     noise = output(Chunk.of("stdout", text.encode()), Chunk.of("stderr", text.encode()), exit_code=1, cwd=f"/{text}")
@@ -166,6 +181,8 @@ def every_event(text: str) -> list[RunEvent]:
         *(ActionFinished(at=0, turn=1, step=0, observation=observation) for observation in observations),
         Nudged(at=0, turn=1, why=text, text=text),
         HistoryFolded(at=0, turn=1, before_turn=1),
+        NetworkRequested(at=0, host=text, port=80, method=text, verdict="refused", reason=text),
+        NetworkRequested(at=0, host=text, port=80, method=text, verdict="allowed", reason=text, count=2),
         CheckFinished(at=0, turn=1, command=text, passed=False, observation=noise),
         RunFinished(at=0, status="failed", reason="bug", detail=text, answer=text),
         ChangesApplied(at=0, paths=(text,)),

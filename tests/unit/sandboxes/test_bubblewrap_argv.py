@@ -109,6 +109,18 @@ def test_scratch_size_comes_from_the_policy() -> None:
 
 
 @pytest.mark.parametrize("mode", ["allow", "open"])
-def test_a_network_is_refused(mode: str) -> None:
+def test_a_network_is_variables_and_no_interface(mode: str) -> None:
+    policy = Policy(network=Network.model_validate({"mode": mode}), environment={"no_proxy": "mine"})
+    given = bubblewrap_argv(policy, [], USER)
+    assert "--unshare-all" in given
+    assert "--share-net" not in given
+    proxy = "http://127.0.0.1:3128"
+    for name, value in (("http_proxy", proxy), ("https_proxy", proxy), ("HTTPS_PROXY", proxy), ("no_proxy", "mine")):
+        at = given.index(name)
+        assert given[at - 1 : at + 2] == ["--setenv", name, value]
+
+
+@pytest.mark.parametrize("mode", ["allow", "open"])
+def test_a_network_is_refused_where_there_is_no_proxy(mode: str) -> None:
     with pytest.raises(PolicyNotEnforceable, match="egress proxy"):
         refuse_unenforceable(Policy(network=Network.model_validate({"mode": mode})))

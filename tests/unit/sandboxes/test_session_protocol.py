@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxDied, SandboxFailed
 from stockade.sandboxes.agent import binary, frames
-from stockade.sandboxes.agent.frames import Done, Hello, Malformed, Out, Reader, Reply
+from stockade.sandboxes.agent.frames import Done, Hello, Listening, Malformed, Out, Reader, Reply
 from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
 from tests.unit.sandboxes.session_support import agent, start_agent
 
@@ -27,6 +27,8 @@ def _wire(reply: Reply) -> bytes:
         kind, payload = 1, struct.pack("<2I", reply.version, reply.pid)
     elif isinstance(reply, Out):
         kind, payload = 2, struct.pack("<IB", reply.id, reply.stream) + reply.data
+    elif isinstance(reply, Listening):
+        kind, payload = 4, reply.error.encode() + b"\0"
     else:
         strings = reply.cwd.encode() + b"\0" + reply.error.encode()
         kind, payload = 3, struct.pack("<3I", reply.id, reply.status, reply.flags) + strings
@@ -38,6 +40,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 REPLIES: st.SearchStrategy[Reply] = st.one_of(
     st.builds(Hello, WORDS, WORDS),
     st.builds(Out, WORDS, st.sampled_from([1, 2]), st.binary(max_size=50)),
+    st.builds(Listening, TEXT),
     st.builds(Done, WORDS, st.integers(0, 255), WORDS, TEXT, TEXT),
 )
 
