@@ -120,9 +120,10 @@ class Server:
                 cpu_s = time.clock_gettime(cpu_clock(int(pid)))
                 raw = await reader.readexactly(length_of(head))
                 run = self.runs.setdefault(name, Run())
+                # Before the last answer: after it, a sandbox is gone within a millisecond.
+                below_s = living_cpu_s(int(pid)) if len(run.requests) == int(turns) else 0.0
                 grew = self._answer(writer, run, int(turns), raw)
                 sent, rss = time.monotonic(), peak_rss(int(pid))
-                below_s = living_cpu_s(int(pid)) if len(run.requests) == int(turns) else 0.0
                 request = Request(arrived, sent, cpu_s, rss, len(raw), text_bytes(run.messages), grew, below_s)
                 run.requests.append(request)
         writer.close()
