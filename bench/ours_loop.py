@@ -21,7 +21,7 @@ from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
 from stockade.core.events import RunStarted
 from stockade.core.policy import Policy
-from stockade.core.ports import ExecResult
+from stockade.core.ports import ExecResult, OnNetwork
 from stockade.loop.run import Parts, run
 from stockade.models.openai_http import OpenAIModel
 from stockade.store.sqlite import SQLiteStore
@@ -33,6 +33,7 @@ class BareShell:
     backend = "bench"
     layers: tuple[FolderLayer, ...] = ()
     guarantees: tuple[str, ...] = ()
+    on_network: OnNetwork | None = None
 
     async def __aenter__(self) -> Self:
         return self
