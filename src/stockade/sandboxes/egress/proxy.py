@@ -61,6 +61,18 @@ class _Entry:
     status: int = 0
     reason: str = ""
 
+    def refuse(self, refused: Refused) -> bytes:
+        """What to say to the client, in the language it speaks at this point; nothing in the middle of an answer.
+
+        A server that failed was allowed all the same.
+        """
+        begun, in_tunnel = self.status != 0, self.status != 0 and self.method == "CONNECT"
+        self.reason, self.status = refused.reason, refused.status
+        self.allowed = self.allowed and refused.status >= 500
+        if in_tunnel and not isinstance(refused, NotTls):
+            return UNRECOGNIZED_NAME
+        return http.refusal(refused) if in_tunnel or not begun else b""
+
 
 @dataclass(frozen=True)
 class Egress:
@@ -106,19 +118,25 @@ class Egress:
         except (*Cut, TimeoutError):
             return False
         except anyio.DelimiterNotFound:
-            with self._recorded() as (entry, _):
-                await self._refuse(client, entry, Refused("a request head that is too long", 431))
-            return False
+            data = b""
+        answer = b""
         with self._recorded() as (entry, meter):
             try:
+                if not data:
+                    raise Refused("a request head that is too long", 431)
                 return await self._perform(client, data + http.END, entry, meter)
             except Refused as refused:
-                await self._refuse(client, entry, refused)
+                answer = entry.refuse(refused)
             except TimeoutError:
-                entry.reason = f"nothing moved for {self.bounds.idle_s:g} s"
+                silence = Refused(f"nothing moved for {self.bounds.idle_s:g} s", 504)
+                if entry.status:
+                    entry.reason = silence.reason
+                else:
+                    answer = entry.refuse(silence)
             except Cut:
                 entry.reason = "the connection was cut"
-            return False
+        await self._last_words(client, answer)
+        return False
 
     @contextmanager
     def _recorded(self) -> Iterator[tuple[_Entry, Meter]]:
@@ -255,18 +273,12 @@ class Egress:
         await copy_body(server, client.stream, framing, moved, chunks=chunks)
         return keep
 
-    async def _refuse(self, client: End, entry: _Entry, refused: Refused) -> None:
-        """Says no in the language the client speaks at this point, and lets it read that before the end."""
-        begun = entry.status != 0
-        in_tunnel = begun and entry.method == "CONNECT"
-        entry.reason = refused.reason
-        entry.allowed = entry.allowed and refused.status >= 500
-        entry.status = refused.status
+    async def _last_words(self, client: End, answer: bytes) -> None:
+        """Lets the client read them: an end with bytes of its own unread would be a reset."""
+        if not answer:
+            return
         try:
-            if in_tunnel and not isinstance(refused, NotTls):
-                await client.stream.send(UNRECOGNIZED_NAME)
-            elif in_tunnel or not begun:
-                await client.stream.send(http.refusal(refused))
+            await client.stream.send(answer)
             await client.stream.send_eof()
             with anyio.move_on_after(self.bounds.linger_s):
                 while True:

@@ -76,6 +76,8 @@ def _handshake(data: bytes) -> bytes | None:
     message = _message(data)
     if message and message[0] != _CLIENT_HELLO:
         raise NotTls("the tunnel does not begin with a TLS ClientHello")
+    if len(message) >= 4 and int.from_bytes(message[1:4]) > MAX_HELLO_BYTES:
+        raise NotTls("the TLS ClientHello is too long")
     if not _is_whole(message):
         return None
     return message[4 : 4 + int.from_bytes(message[1:4])]

@@ -1,0 +1,131 @@
+"""Names in every spelling, and the list."""
+
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stockade.core.errors import UsageError
+from stockade.core.policy import Network
+from stockade.sandboxes.egress.rules import Refused, Rules, Target, host_name, parse_authority, shown
+
+ADDRESSES = (
+    "127.0.0.1", "2130706433", "0x7f000001", "0X7F000001", "017700000001", "0177.0.0.1", "127.1", "1.2.3", "0", "0x",
+    "1.2.3.4.", "example.1", "example.0x1f", "[::1]", "::1", "::ffff:127.0.0.1", "[::ffff:7f00:1]", "fe80::1%lo", "[",
+    "foo.[::1]", "1e1.9",
+)  # fmt: skip
+NOT_NAMES = (
+    "", ".", "..", "a..b", ".a", "-a.org", "a-.org", "a b.org", "a\x00.org", "a%2eorg", "ex\u00e4mple.org", "a/b",
+    "a\\b", "\uff45xample.org", "a" * 64 + ".org", "a." * 127 + "org",
+    "a.org..", "*.a.org", "a_\n.org", "a\u3002org",
+)  # fmt: skip
+
+
+def rules(*hosts: str) -> Rules:
+    return Rules.of(Network(mode="allow", hosts=hosts))
+
+
+def refusal(list_: Rules, host: str, port: int = 443) -> str | None:
+    try:
+        list_.judge(Target(host, port))
+    except Refused as refused:
+        return refused.reason
+    return None
+
+
+@pytest.mark.parametrize("text", ADDRESSES)
+def test_an_address_in_any_spelling_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="is an address"):
+        host_name(text)
+
+
+@pytest.mark.parametrize("text", NOT_NAMES)
+def test_what_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        host_name(text)
+
+
+@given(st.text(st.sampled_from("0123456789abcdefxX.[]:"), min_size=1, max_size=20))
+def test_whatever_the_c_library_takes_for_an_address_is_refused(text: str) -> None:
+    try:
+        socket.inet_aton(text)
+    except OSError:
+        return
+    with pytest.raises(Refused):
+        host_name(text)
+
+
+@pytest.mark.parametrize("text", ["PyPI.org", "pypi.org.", "PYPI.ORG."])
+def test_one_name_has_one_spelling(text: str) -> None:
+    assert host_name(text) == "pypi.org"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["user@a.org:443", "a.org@b.org:443", "a.org:443@b.org", "a.org", "a.org:", "a.org:0", "a.org:080", "a.org:65536",
+     "a.org:+80", "a.org: 80", "a.org:80:80", "a.org:\u0664\u0664\u0663", "a.org:80\x00", "a.org\t:80", ":80", "@:80"],
+)  # fmt: skip
+def test_authorities_that_are_none(text: str) -> None:
+    with pytest.raises(Refused):
+        parse_authority(text)
+
+
+def test_a_port_may_be_left_out_where_there_is_a_default() -> None:
+    assert parse_authority("A.org", 80) == Target("a.org", 80)
+    assert parse_authority("a.org:8080", 80) == Target("a.org", 8080)
+
+
+def test_the_list_is_exact() -> None:
+    found = rules("pypi.org", "*.example.org", "a.org:8443", "*.b.org:99")
+    allowed = [("pypi.org", 443), ("pypi.org", 80), ("x.example.org", 443), ("y.x.example.org", 80), ("a.org", 8443)]
+    assert [refusal(found, *target) for target in [*allowed, ("x.b.org", 99)]] == [None] * 6
+    for host in ("example.org", "notpypi.org", "pypi.org.evil.org", "xexample.org", "www.pypi.org", "b.org"):
+        assert refusal(found, host) == f"{host} is not on the --net allow list"
+    for host, port in (("pypi.org", 8443), ("a.org", 443), ("x.b.org", 443), ("pypi.org", 22)):
+        assert f"{host}:{port}" in (refusal(found, host, port) or "")
+
+
+def test_open_is_every_name_on_two_ports_and_none_is_nothing() -> None:
+    everything = Rules.of(Network(mode="open"))
+    assert refusal(everything, "a.org") is refusal(everything, "a.org", 80) is None
+    assert "port 25" in (refusal(everything, "a.org", 25) or "")
+    assert refusal(Rules.of(Network()), "a.org") is not None
+
+
+def test_a_name_as_a_person_writes_it() -> None:
+    assert refusal(rules("B\u00fccher.example"), "xn--bcher-kva.example") is None
+    assert refusal(rules("PyPI.ORG."), "pypi.org") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://pypi.org/", "pypi.org/simple", "*", "*.", "", "10.0.0.1", "[::1]", "*.1.2.3.4", "a.*.org", "a.org:x",
+     "a.org:0", "stra\u00dfe.de", "user@a.org", "a b.org", "\u200d.org", "a" * 70 + "\u00e4.org"],
+)  # fmt: skip
+def test_a_rule_that_is_none_is_the_persons_mistake(text: str) -> None:
+    with pytest.raises(UsageError, match="--net") as error:
+        rules(text)
+    assert error.value.hint
+    assert "\n" not in str(error.value)
+
+
+def test_an_empty_list_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match="names no host"):
+        rules()
+
+
+@given(st.text(max_size=200))
+def test_pieces_of_requests_are_shown_as_printable_ascii(text: str) -> None:
+    assert all(" " <= char <= "~" for char in shown(text))
+    assert len(shown(text)) <= 80
+
+
+@given(st.text(max_size=60))
+def test_a_target_is_a_plain_name_or_refused(text: str) -> None:
+    try:
+        target = parse_authority(text, 80)
+    except Refused:
+        return
+    assert set(target.host) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
+    assert host_name(target.host) == target.host
