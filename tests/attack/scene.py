@@ -22,6 +22,8 @@ class Scene:
     folder: Path
     bait: Bait
     variables: dict[str, str]
+    loose: dict[str, str]
+    """What the environment of the starting process has, and a sandbox's must not."""
 
     def mark_is_there(self, mark: str) -> bool:
         """Whether the host finds what an attack should have left; `FOLDER:!x` is a file that should be gone."""
@@ -32,7 +34,8 @@ class Scene:
 
     def reset(self) -> None:
         """The given folder and the marks as they were before any attack."""
-        for path in [*self.folder.iterdir(), *self.host_dir.glob("mark-*"), self.host_dir / "hard"]:
+        left = [self.host_dir / "hard", self.host_dir / "moved", *self.host_dir.glob("mark-*")]
+        for path in [*self.folder.iterdir(), *left]:
             if path.name == "live.sock" or not (path.is_symlink() or path.exists()):
                 continue
             if path.is_dir() and not path.is_symlink():
@@ -48,6 +51,16 @@ def _listen(stack: ExitStack, address: str) -> None:
     server.listen()
     if not address.startswith("\0"):
         os.chmod(address, 0o777)
+
+
+def _loose(host_dir: Path, folder: Path, home: Path) -> dict[str, str]:
+    socket_path = str(host_dir / "host.sock")
+    return {
+        "ATTACK_TOKEN": "t0ken", "SSH_AUTH_SOCK": socket_path, "OPENAI_API_KEY": "k3y", "AWS_SECRET_ACCESS_KEY": "k3y",
+        "DBUS_SESSION_BUS_ADDRESS": f"unix:path={socket_path}", "XDG_RUNTIME_DIR": str(host_dir), "DISPLAY": ":0",
+        "VIRTUAL_ENV": str(host_dir), "LD_PRELOAD": "libc.so.6", "PYTHONPATH": str(host_dir),
+        "BASH_ENV": "/dev/null", "OLDPWD": str(folder), "HOME": str(home),
+    }  # fmt: skip
 
 
 def _shared_memory(stack: ExitStack) -> int:
@@ -81,6 +94,14 @@ def scene(probe: str) -> Iterator[Scene]:
         port = stack.enter_context(socket.socket())
         port.bind(("127.0.0.1", 0))
         port.listen(64)
+        sixth = stack.enter_context(socket.socket(socket.AF_INET6))
+        sixth.bind(("::1", port.getsockname()[1]))
+        sixth.listen(64)
+        datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        datagrams.bind(("127.0.0.1", 0))
+        shared = Path(f"/dev/shm/stockade-attack-{os.getpid()}")
+        shared.write_text("s3cret\n")
+        stack.callback(shared.unlink)
         victim = subprocess.Popen(
             ["stockade-victim", "1000"], executable="/bin/sleep", env={"ATTACK_TOKEN": "t0ken"}, cwd=host_dir
         )
@@ -95,8 +116,8 @@ def scene(probe: str) -> Iterator[Scene]:
         variables = {
             **bait.variables(), "HOST_DIR": str(host_dir), "SOCKET": str(host_dir / "host.sock"), "ABSTRACT": abstract,
             "FOLDER": str(folder), "VICTIM": str(victim.pid), "SHM": str(_shared_memory(stack)),
-            "HOST_NAME": socket.gethostname(),
+            "HOST_NAME": socket.gethostname(), "SHM_FILE": str(shared), "UDP": str(datagrams.getsockname()[1]),
         }  # fmt: skip
-        found = Scene(host_dir, folder, bait, variables)
+        found = Scene(host_dir, folder, bait, variables, _loose(host_dir, folder, home))
         found.reset()
         yield found

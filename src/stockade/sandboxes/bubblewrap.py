@@ -6,7 +6,6 @@ Started by root, everything from bubblewrap on runs under a uid of its own that 
 """
 
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
@@ -33,13 +32,23 @@ from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.explain import last_line, start_failure
 from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
 from stockade.sandboxes.folders import prepare_layer
+from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.launcher.launch import sealed_memfd
 from stockade.sandboxes.limits import Groups, guarantees, make_groups, remove_groups, sweep
 from stockade.sandboxes.process import Chain, channel, keep, start
+from stockade.sandboxes.quota import DiskWatch
 from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
-from stockade.sandboxes.staging import Launch, Owner, bubblewrap_argv, launch_operations, program, written_place
+from stockade.sandboxes.staging import (
+    Launch,
+    Owner,
+    bubblewrap_argv,
+    launch_operations,
+    program,
+    written_place,
+    written_places,
+)
 from stockade.sandboxes.trials import can_idmap, overlay_check, owner_of
 
 __all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
@@ -127,6 +136,7 @@ class BubblewrapSandbox:
         self._groups = Groups((), frozenset())
         self._copies: Path | None = None
         self._host: HostFacts | None = None
+        self._watch: DiskWatch | None = None
 
     @property
     def layers(self) -> tuple[FolderLayer, ...]:
@@ -180,6 +190,7 @@ class BubblewrapSandbox:
         uid = sandbox_uid(self._layers)
         owners = layer_owners(self._layers, host, uid)
         copies = await self._copy(uid if host.root else None)
+        self._watch = await anyio.to_thread.run_sync(self._disk_watch, copies)
         sweep()
         self._groups = make_groups(self._policy.limits)
         ours, theirs = channel()
@@ -191,6 +202,17 @@ class BubblewrapSandbox:
                 ours.close()
                 raise
         await self._open_session(ours)
+
+    def _disk_watch(self, copies: tuple[str, ...]) -> DiskWatch:
+        places = written_places(self._layers, copies)
+        return DiskWatch(places, self._policy.limits.disk_bytes, self._kill, self._guard)
+
+    def _guard(self) -> int | None:
+        return self._chain.pid if self._chain else None
+
+    def _kill(self) -> None:
+        if chain := self._chain:
+            chain.kill()
 
     async def _copy(self, uid: int | None) -> tuple[str, ...]:
         if not self._policy.copies:
@@ -215,6 +237,8 @@ class BubblewrapSandbox:
         try:
             operations = launch_operations(self._policy, self._layers, host, complete)
             self._chain = start(operations, program(host), (*fds, pid_fd, *package_fds), pid_fd)
+            if self._watch:
+                self._watch.start()
         except BaseException:
             os.close(pid_fd)
             raise
@@ -237,6 +261,8 @@ class BubblewrapSandbox:
             session, self._session = self._session, None
             chain, self._chain = self._chain, None
             try:
+                if self._watch:
+                    await anyio.to_thread.run_sync(self._watch.stop)
                 if session:
                     await session.close()
             finally:
@@ -245,13 +271,15 @@ class BubblewrapSandbox:
                 groups, self._groups = self._groups, Groups((), frozenset())
                 left = await remove_groups(groups)
                 if self._copies:
-                    await anyio.to_thread.run_sync(shutil.rmtree, self._copies)
+                    await anyio.to_thread.run_sync(remove_tree, self._copies)
                     self._copies = None
             if left:
                 raise SandboxFailed(f"a control group could not be removed: {left[0]}", "`stockade doctor --clean`")
 
     async def _died(self, error: SandboxDied) -> StockadeError:
         chain = self._chain
+        if self._watch and self._watch.reason:
+            return SandboxFailed(self._watch.reason, "free some space, or raise --disk if the task needs it")
         if chain is None:
             return error
         status: int | None = None

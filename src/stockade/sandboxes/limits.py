@@ -19,6 +19,7 @@ from pathlib import Path
 import anyio
 
 from stockade.core.policy import Limits
+from stockade.sandboxes.quota import file_limit
 
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
 CONTROLLERS = ("memory", "pids")
@@ -197,5 +198,9 @@ def guarantees(limits: Limits, held: frozenset[str], scratch: int) -> tuple[str,
     if scratch:
         lines.append(f"scratch (/tmp, /var/tmp, /run, /dev/shm, home): {scratch} bytes in total")
     if limits.file_bytes:
-        lines.append(f"a file: {limits.file_bytes} bytes; the written folder has no total bound")
+        lines.append(f"a file: {limits.file_bytes} bytes")
+    if limits.disk_bytes:
+        files = file_limit(limits.disk_bytes)
+        lines.append(f"written folders: {limits.disk_bytes} bytes and {files} files in total, watched, not kernel-held")
+    lines.append("the host's disk: the sandbox ends before it is full, watched, not kernel-held")
     return tuple(lines)

@@ -4,6 +4,7 @@ Nothing here blocks on the sandbox: ends are seen through pidfds, stderr goes to
 """
 
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,16 @@ class Chain:
         size = os.fstat(self.stderr_fd).st_size
         data = os.pread(self.stderr_fd, _STDERR_BYTES, max(0, size - _STDERR_BYTES))
         return data.decode(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """The guard's; all processes of the sandbox are its descendants."""
+        return self.process.pid
+
+    def kill(self) -> None:
+        """Asks the guard to end the sandbox; from any thread, before `end` is called."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
 
     def ward(self) -> int | None:
         """The host's pid of bubblewrap; None before it was forked."""

@@ -10,7 +10,7 @@ finds it:
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
@@ -18,6 +18,7 @@ from stockade.core.policy import Policy
 from stockade.sandboxes.egress.inside import environment as proxy_variables
 from stockade.sandboxes.facts import PINNED_FILES, HostFacts
 from stockade.sandboxes.launcher.launch import FIRST_FD, NODEV, NOSUID, RDONLY, Operations, identity_but
+from stockade.sandboxes.quota import file_limit
 from stockade.sandboxes.rootfs import (
     ETC_FILES,
     INSIDE_GID,
@@ -30,7 +31,7 @@ from stockade.sandboxes.rootfs import (
 )
 
 CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD = range(FIRST_FD, FIRST_FD + 4)
-_SCRATCH_INODES = 1 << 18
+_SCRATCH_FILES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,17 @@ class Launch:
 def written_place(layer: FolderLayer) -> str:
     """The host directory whose content the sandbox sees, for a layer that is not an overlay."""
     return f"{layer.layer}/copy" if layer.strategy == "copy" else layer.host
+
+
+def written_places(layers: Sequence[FolderLayer], copies: Sequence[str]) -> tuple[Path, ...]:
+    """The directories of the host in which a sandbox's writing ends up, none inside another."""
+    found = {Path(path).resolve() for path in copies}
+    for layer in layers:
+        if layer.strategy == "overlay":
+            found |= {Path(f"{layer.layer}/upper").resolve(), Path(f"{layer.layer}/work").resolve()}
+        elif layer.mode != "ro":
+            found.add(Path(written_place(layer)).resolve())
+    return tuple(sorted(path for path in found if not found & set(path.parents)))
 
 
 def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
@@ -134,8 +146,9 @@ def overlay_options(stage: str, number: int, host: HostFacts) -> str:
 def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch) -> None:
     stage, size = host.stage, scratch_bytes(policy.limits)
     bound = f"size={size}," if size else ""
+    files = min(file_limit(size), _SCRATCH_FILES) if size else _SCRATCH_FILES
     ops.add("dir", f"{stage}/scratch", 755, launch.uid, launch.uid if host.root else host.gid)
-    ops.add("tmpfs", f"{stage}/scratch", f"{bound}nr_inodes={_SCRATCH_INODES},mode=755")
+    ops.add("tmpfs", f"{stage}/scratch", f"{bound}nr_inodes={files},mode=755")
     for name in SCRATCH:
         mode = 1777 if name in ("tmp", "var-tmp", "shm") else 700
         ops.add("dir", f"{stage}/scratch/{name}", mode, launch.uid, launch.uid if host.root else host.gid)
