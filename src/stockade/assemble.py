@@ -6,7 +6,7 @@ Adapters are imported inside the functions that need them, so that `stockade --h
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -235,6 +235,13 @@ def probe() -> "Sequence[Finding]":
     from stockade.sandboxes.probe import probe as run_probe
 
     return run_probe()
+
+
+def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
+    """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record."""
+    from stockade.sandboxes.leftovers import clean as found
+
+    return found(state_dir() / "runs", recorded, alive)
 
 
 async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:

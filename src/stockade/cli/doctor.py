@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
+import anyio
 import click
 from rich.text import Text
 
 from stockade import assemble
 from stockade.cli import flags
+from stockade.cli.alive import is_alive
 from stockade.cli.console import results
 from stockade.cli.safe import one_line
 from stockade.settings import load
@@ -16,10 +18,13 @@ NOT_SAFE = 4
 
 
 @click.command("doctor", short_help="What this machine can enforce, tried live.")
+@click.option("--clean", is_flag=True, help="Only remove what killed runs left behind, and say what it was.")
 @flags.offered(flags.JSON)
-def command(**values: Any) -> int:
+def command(*, clean: bool, **values: Any) -> int:
     """What this machine can enforce: escapes are tried from inside a real sandbox. Status 4: it is not safe here."""
     front = load(flags.given(values)).front
+    if clean:
+        return _clean(json_lines=front.json_lines)
     findings = assemble.probe()
     safe = all(finding.held for finding in findings if finding.required)
     if front.json_lines:
@@ -45,3 +50,17 @@ def command(**values: Any) -> int:
     )
     console.print(Text(*verdict), soft_wrap=True)
     return 0 if safe else NOT_SAFE
+
+
+async def _recorded() -> set[str]:
+    store = assemble.open_store()
+    try:
+        return {run.run_id for run in await store.runs()}
+    finally:
+        await store.close()
+
+
+def _clean(*, json_lines: bool) -> int:
+    for line in assemble.clean(anyio.run(_recorded), is_alive):
+        print(json.dumps({"type": "clean", "message": line}) if json_lines else one_line(line))
+    return 0

@@ -7,7 +7,6 @@ Started by root, everything from bubblewrap on runs under a uid of its own that 
 
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
@@ -34,6 +33,7 @@ from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts, i
 from stockade.sandboxes.folders import prepare_layer
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.launcher.launch import sealed_memfd
+from stockade.sandboxes.leftovers import COPIES, private_folder, remove_stale
 from stockade.sandboxes.limits import Groups, guarantees, make_groups, remove_groups, sweep
 from stockade.sandboxes.process import Chain, channel, keep, start
 from stockade.sandboxes.quota import DiskWatch
@@ -218,7 +218,8 @@ class BubblewrapSandbox:
         if not self._policy.copies:
             return ()
         self._run_dir.mkdir(parents=True, exist_ok=True)
-        self._copies = Path(tempfile.mkdtemp(prefix="copies-", dir=self._run_dir))
+        remove_stale(self._run_dir)
+        self._copies = private_folder(COPIES, self._run_dir)
         limit = self._policy.limits.disk_bytes
         return await anyio.to_thread.run_sync(copy_in, self._policy.copies, self._copies, uid, limit)
 

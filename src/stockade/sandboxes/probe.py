@@ -3,7 +3,6 @@
 import os
 import shlex
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +16,24 @@ from stockade.sandboxes.bubblewrap import BubblewrapSandbox
 from stockade.sandboxes.escapes import FIRED, TRIED, Bait, Escape, escapes
 from stockade.sandboxes.explain import Causes, namespace_hint
 from stockade.sandboxes.facts import choose_bwrap, system_bwrap
+from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.launcher.launch import launcher_bytes
+from stockade.sandboxes.leftovers import DOCTOR, private_folder
 from stockade.sandboxes.limits import places
 from stockade.sandboxes.seccomp import ARCHITECTURES
 from stockade.sandboxes.trials import can_idmap, overlay_check, run_operations
 
 _PROBE = "/tmp/.stockade-probe"
+
+
+@contextmanager
+def private_place() -> Iterator[str]:
+    """A folder for the doctor's own; `doctor --clean` finds it when we are killed."""
+    folder = private_folder(DOCTOR)
+    try:
+        yield str(folder)
+    finally:
+        remove_tree(folder)
 
 
 class Finding(Data):
@@ -92,7 +103,7 @@ def _limits() -> Finding:
 @contextmanager
 def _bait() -> Iterator[Bait]:
     """A secret file readable by all, and a port of the host that answers."""
-    with tempfile.TemporaryDirectory(prefix="stockade-doctor-") as folder, socket.socket() as listener:
+    with private_place() as folder, socket.socket() as listener:
         Path(folder).chmod(0o755)
         secret = Path(folder, "secret")
         secret.write_text("secret\n")
@@ -148,7 +159,7 @@ async def _canary(base: Path) -> list[Finding]:
 
 def probe() -> list[Finding]:
     """Everything, in the order a sandbox needs it. Takes about a second; leaves nothing."""
-    with tempfile.TemporaryDirectory(prefix="stockade-doctor-") as folder:
+    with private_place() as folder:
         base = Path(folder)
         found = [_bubblewrap(), _namespaces()]
         if all(finding.held for finding in found):

@@ -6,7 +6,6 @@ Kernel versions and file system types do not tell: containers, security modules 
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from stockade.core.policy import Policy
 from stockade.sandboxes.explain import last_line
 from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts
 from stockade.sandboxes.launcher.launch import complaint, launcher_memfd
+from stockade.sandboxes.leftovers import TRIAL, private_folder
 from stockade.sandboxes.staging import Launch, Owner, mount_operations
 
 _TRIAL_TIMEOUT_S = 20.0
@@ -84,7 +84,7 @@ def overlay_check(base: Path) -> Callable[[Path], str | None]:
 
     def attempt(path: Path) -> str | None:
         uid = fresh_sandbox_uid()
-        scratch = Path(tempfile.mkdtemp(prefix="trial-", dir=base))
+        scratch = private_folder(TRIAL, base)
         try:
             for name in ("upper", "work"):
                 (scratch / name).mkdir()

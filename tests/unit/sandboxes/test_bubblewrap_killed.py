@@ -14,7 +14,7 @@ import pytest
 
 from stockade.sandboxes.limits import places, sweep
 
-_HOLDER = """
+HOLDER = """
 import sys, tempfile
 from pathlib import Path
 import anyio
@@ -48,7 +48,7 @@ def _descendants(root: int) -> set[int]:
     return found - {root}
 
 
-def _in_groups_of(maker: int) -> set[str]:
+def in_groups_of(maker: int) -> set[str]:
     """Processes in control groups that `maker` made; every process of a sandbox joins them first of all."""
     found: set[str] = set()
     for place in places():
@@ -57,7 +57,7 @@ def _in_groups_of(maker: int) -> set[str]:
     return found
 
 
-def _await_ends(pids: set[int]) -> set[int]:
+def await_ends(pids: set[int]) -> set[int]:
     left = set()
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -70,7 +70,7 @@ def _await_ends(pids: set[int]) -> set[int]:
 
 @pytest.fixture
 def holder() -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", _HOLDER]
+    command = [sys.executable, "-c", HOLDER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
@@ -83,8 +83,8 @@ def test_killed_while_working(holder: "subprocess.Popen[str]") -> None:
     assert len(inside) >= 6
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert _await_ends(inside) == set()
-    assert _in_groups_of(holder.pid) == set()
+    assert await_ends(inside) == set()
+    assert in_groups_of(holder.pid) == set()
     sweep()
     assert not [folder for place in places() for folder in place.path.glob(f"stockade-{holder.pid}-*")]
 
@@ -99,9 +99,9 @@ def test_killed_while_starting(holder: "subprocess.Popen[str]", delay_ms: int) -
     inside = _descendants(holder.pid)
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert _await_ends(inside) == set()
-    assert _await_ends({int(pid) for pid in _in_groups_of(holder.pid)}) == set()
-    assert _in_groups_of(holder.pid) == set()
+    assert await_ends(inside) == set()
+    assert await_ends({int(pid) for pid in in_groups_of(holder.pid)}) == set()
+    assert in_groups_of(holder.pid) == set()
     sweep()
 
 
@@ -112,7 +112,7 @@ def test_killed_guard_takes_everything_with_it(holder: "subprocess.Popen[str]") 
     guards = {pid for pid in inside if _fields(pid)[1] == str(holder.pid)}
     assert len(guards) == 1
     os.kill(guards.pop(), signal.SIGKILL)
-    assert _await_ends({pid for pid in inside if Path(f"/proc/{pid}").exists()} - _zombies(inside)) == set()
+    assert await_ends({pid for pid in inside if Path(f"/proc/{pid}").exists()} - _zombies(inside)) == set()
 
 
 def _zombies(pids: set[int]) -> set[int]:

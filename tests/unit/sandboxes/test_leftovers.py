@@ -1,0 +1,47 @@
+"""What killed processes left is found and removed; what somebody may still want is not."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from stockade.sandboxes.leftovers import COPIES, DAY_S, clean, private_folder, remove_stale
+
+
+def age(path: Path) -> None:
+    old = time.time() - 2 * DAY_S
+    os.utime(path, (old, old))
+
+
+def test_only_what_the_dead_made_is_removed(tmp_path: Path) -> None:
+    ours = private_folder(COPIES, tmp_path)
+    for name in ("copies-999999-5-abc", "trial-999999-5-abc", "copies-of-mine", "other"):
+        (tmp_path / name / "deep").mkdir(parents=True)
+        (tmp_path / name / "deep").chmod(0)
+    (tmp_path / "copies-999999-5-link").symlink_to(tmp_path / "other")
+    removed = remove_stale(tmp_path)
+    assert sorted(path.name for path in removed) == ["copies-999999-5-abc", "trial-999999-5-abc"]
+    assert ours.is_dir()
+    assert (tmp_path / "copies-of-mine").is_dir()
+    assert (tmp_path / "copies-999999-5-link").is_symlink()
+    assert remove_stale(tmp_path / "none") == []
+
+
+def test_runs_that_never_began_go_and_work_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    runs = tmp_path / "runs"
+    for name in ("recorded", "young", "alive", "empty", "work", "copy"):
+        (runs / name / "0" / "upper").mkdir(parents=True)
+    (runs / "work/0/upper/file").touch()
+    (runs / "copy/0/upper").rmdir()
+    (runs / "recorded/0/upper/file").touch()
+    (runs / "recorded/copies-999999-5-abc").mkdir()
+    for name in ("recorded", "alive", "empty", "work", "copy"):
+        age(runs / name)
+    lines = clean(runs, {"recorded"}, lambda run: run == "alive")
+    assert sorted(path.name for path in runs.iterdir()) == ["alive", "copy", "recorded", "work", "young"]
+    assert not (runs / "recorded/copies-999999-5-abc").exists()
+    assert sum("holds changes" in line for line in lines) == 2
+    assert sum("nothing was written" in line for line in lines) == 1
+    assert clean(tmp_path / "none", (), lambda run: False) == []
