@@ -1,0 +1,225 @@
+"""gVisor: a kernel of its own, in user space, between the bot and the host's. `runsc` runs an OCI bundle of ours.
+
+Needs root. The folders are made ready by host_stage.py; the root file system is the host's /usr behind links, or a
+directory of yours, each with the mount points in a read-only overlay. runsc's own state lies in /run/stockade/runsc,
+where what a killed stockade left is found by name and removed at the next start.
+
+What it cannot do: bound the number of processes inside; its memory is bounded, and a fork bomb ends with the sandbox.
+Releases before 2023 answer EINVAL where programs ask statx(2) not to mount, so that `ls` and `stat` fail in them: those
+are refused unless asked for.
+"""
+
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
+from stockade.core.policy import Policy
+from stockade.sandboxes.bubblewrap import refuse_unenforceable, sandbox_uid
+from stockade.sandboxes.carried import CarriedSandbox
+from stockade.sandboxes.child import start_child
+from stockade.sandboxes.container import fill_own
+from stockade.sandboxes.container_argv import Bind, Launched, check_places
+from stockade.sandboxes.copies import copy_in
+from stockade.sandboxes.engines import ask
+from stockade.sandboxes.facts import host_facts
+from stockade.sandboxes.host_stage import BASE, is_stale, make_stage, new_name, remove_stage, stale_stages
+from stockade.sandboxes.limits import guarantees
+from stockade.sandboxes.oci import binds, bundle_config
+from stockade.sandboxes.rootfs import environment, scratch_bytes
+from stockade.sandboxes.session import AgentConfig
+from stockade.sandboxes.trials import run_operations
+
+__all__ = ["GVisorSandbox", "runsc_argv", "sweep"]
+
+STATE = BASE / "runsc"
+_FIRST_WITH_LS = 2023
+
+
+def runsc_argv(runsc: str, command: Sequence[str]) -> list[str]:
+    """runsc's command line; ptrace is the platform that every release has and every machine can run."""
+    options = ["--network=none", "--platform=ptrace", "--oci-seccomp", "--host-uds=none", "--file-access=exclusive"]
+    return [runsc, f"--root={STATE}", *options, *command]
+
+
+@functools.cache
+def find_runsc() -> tuple[str, str]:
+    """Its path and version. PolicyNotEnforceable when it is not here."""
+    found = shutil.which("runsc")
+    if found is None:
+        raise PolicyNotEnforceable(
+            "sandbox", "there is no runsc on PATH", "install gVisor, see gvisor.dev", ("docker",)
+        )
+    said = ask([found, "--version"]).decode(errors="replace")
+    version = re.search(r"(\d{8})", said)
+    return found, version[1] if version else "unknown"
+
+
+def sweep(runsc: str) -> list[str]:
+    """Removes sandboxes and mounts of stockades that are gone; returns what was removed. Blocks."""
+    if not STATE.is_dir():
+        return []
+    names = {path.name.split("_")[0].removesuffix(".state") for path in STATE.iterdir()}
+    removed = [name for name in names if is_stale(name)]
+    for name in removed:
+        _delete(runsc, name)
+    for stage in stale_stages():
+        remove_stage(stage)
+        removed.append(str(stage))
+    return sorted(removed)
+
+
+def _delete(runsc: str, name: str) -> None:
+    with suppress(SandboxFailed):  # it is not there any more
+        ask(runsc_argv(runsc, ["delete", "--force", name]))
+
+
+def make_root(stage: Path, places: Sequence[Bind], links: dict[str, str], rootfs: str | None) -> Path:
+    """The root directory: `links` and a mount point for each place, over the stage's copy of `rootfs` if there is one.
+
+    Mount points are made in a layer of our own, so that nobody's root file system is written to.
+    """
+    points = stage / "points"
+    points.mkdir()
+    for name, target in links.items():
+        (points / name).symlink_to(target)
+    for inside in ("proc", "dev", "sys", "etc", "home"):
+        (points / inside).mkdir()
+    for bind in places:
+        point = points / bind.target.lstrip("/")
+        if rootfs and (Path(rootfs) / bind.target.lstrip("/")).exists():
+            continue
+        if os.path.isdir(bind.source):
+            point.mkdir(parents=True, exist_ok=True)
+        elif not point.exists():
+            point.parent.mkdir(parents=True, exist_ok=True)
+            point.touch(mode=0o444)
+    if rootfs is None:
+        return points
+    complaint = run_operations(["overlay", f"{stage}/joined", f"lowerdir={points}:{stage}/root"])
+    if complaint:
+        raise SandboxFailed(f"the root file system {rootfs} cannot be mounted: {complaint}", "is it a directory?")
+    return stage / "joined"
+
+
+class GVisorSandbox(CarriedSandbox):
+    """One gVisor sandbox on prepared layers (layers.container_layers); implements `core.ports.Sandbox`.
+
+    `policy.rootfs` is a root file system directory or None for the host's own /usr. `old`: take a release in which `ls`
+    fails, too.
+    """
+
+    backend = "gvisor"
+
+    def __init__(self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, *, old: bool = False) -> None:
+        super().__init__(policy, layers, run_dir)
+        self._old = old
+        self._runsc: str | None = None
+        self._version = ""
+        self._stage: Path | None = None
+        self.name = new_name()
+
+    @property
+    def guarantees(self) -> tuple[str, ...]:
+        """What holds, one line each; complete after entering."""
+        limits = self._policy.limits.model_copy(update={"processes": 0})
+        lines = (
+            "a kernel of its own (gVisor): the host's is reached only by gVisor's few calls; no capabilities",
+            "no network interface but an empty loopback",
+            "system call filter inside; read-only root",
+            *guarantees(limits, frozenset({"memory"}), scratch_bytes(limits)),
+            "processes: not bounded by number inside; their memory is, and a fork bomb ends with the sandbox",
+        )
+        return (*lines, f"made by runsc {self._version}") if self._version else lines
+
+    def _check(self) -> None:
+        policy = self._policy
+        refuse_unenforceable(policy)
+        check_places(policy, self._layers)
+        if os.geteuid() != 0:
+            raise PolicyNotEnforceable(
+                "sandbox", "gVisor is started by root only here", "use bubblewrap", ("bubblewrap", "podman")
+            )
+        if policy.rootfs is not None and not Path(policy.rootfs).is_dir():
+            raise UsageError(f"not a root file system directory: {policy.rootfs!r}", "images are for docker and podman")
+        self._runsc, self._version = find_runsc()
+        if self._version[:4].isdigit() and int(self._version[:4]) < _FIRST_WITH_LS and not self._old:
+            raise PolicyNotEnforceable(
+                "sandbox",
+                f"runsc {self._version} is too old: `ls` and `stat` fail in it",
+                "install a release of 2023 or later, see gvisor.dev",
+                ("bubblewrap", "docker", "podman"),
+            )
+
+    async def _start(self) -> None:
+        self._check()
+        assert self._runsc is not None
+        runsc = self._runsc
+        await anyio.to_thread.run_sync(sweep, runsc)
+        # not to be abandoned half-way: what the thread made must be known to _let_go
+        with anyio.CancelScope(shield=True):
+            copies = await anyio.to_thread.run_sync(self._prepare)
+        argv = runsc_argv(runsc, ["run", f"--bundle={self._stage}", self.name])
+        config = AgentConfig.of(self._policy.limits, self._policy.workdir)
+        try:
+            await self._connect(lambda stream: start_child(argv, stream, env={"PATH": os.defpath}), config)
+        except SandboxFailed as error:
+            if self._child is None:
+                raise
+            _, said = await self._last_words(self._child)
+            reason = self._reason(said) if said else error.message
+            raise SandboxFailed(f"gVisor could not start the sandbox: {reason}", "see gvisor.dev") from error
+        self.host_pid = await anyio.to_thread.run_sync(self._sentry, runsc)
+        await self._watch_disk(copies)
+
+    def _prepare(self) -> tuple[str, ...]:
+        """The stage with the bundle in it; returns the copies."""
+        policy, uid = self._policy, sandbox_uid(self._layers)
+        folder = self._private_folder()
+        copies: tuple[str, ...] = ()
+        if policy.copies:
+            (folder / "copies").mkdir()
+            copies = copy_in(policy.copies, folder / "copies", uid, policy.limits.disk_bytes)
+        self._stage = stage = make_stage(self.name, policy, self._layers, uid, copies)
+        own = fill_own(stage, environment(policy.environment), uid, uid)
+        STATE.mkdir(mode=0o700, exist_ok=True)
+        host = None if policy.rootfs else host_facts()
+        launched = Launched(
+            name=self.name, own=str(own), image="", uid=uid, gid=uid, stage=str(stage), copies=copies, host=host
+        )
+        links = {entry.name: entry.target for entry in host.top if entry.target} if host else {}
+        root = make_root(stage, binds(policy, self._layers, launched), links, policy.rootfs)
+        (stage / "config.json").write_text(json.dumps(bundle_config(policy, self._layers, launched, str(root))))
+        return copies
+
+    def _sentry(self, runsc: str) -> int | None:
+        state = json.loads(ask(runsc_argv(runsc, ["state", self.name])))
+        return int(state["pid"]) or None
+
+    def _reason(self, stderr: str) -> str:
+        lines = [line for line in stderr.splitlines() if line.strip()]
+        return lines[-1].rpartition("FATAL ERROR: ")[2][:400] if lines else "it did not say why"
+
+    def _kill(self) -> None:
+        pid = self.host_pid
+        if pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    async def _let_go(self, status: int | None) -> None:
+        runsc, stage = self._runsc, self._stage
+        if status is not None and runsc:
+            await anyio.to_thread.run_sync(_delete, runsc, self.name)
+        self._stage = None
+        if stage:
+            await anyio.to_thread.run_sync(remove_stage, stage)

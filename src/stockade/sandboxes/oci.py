@@ -1,0 +1,84 @@
+"""From policy, layers and facts to an OCI bundle's config.json, for gVisor. Pure functions.
+
+Format: the OCI runtime specification, config.md and config-linux.md. Inside is what the other backends show too, with
+gVisor's own /proc, /dev and /sys.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from stockade.core.changes import FolderLayer
+from stockade.core.policy import Policy
+from stockade.sandboxes.container_argv import (
+    ETC,
+    OWN,
+    Bind,
+    Launched,
+    check_places,
+    folder_binds,
+    scratch,
+    system_binds,
+)
+from stockade.sandboxes.rootfs import environment
+from stockade.sandboxes.seccomp_json import profile
+
+Json = dict[str, Any]
+
+
+def binds(policy: Policy, layers: Sequence[FolderLayer], launched: Launched) -> list[Bind]:
+    """All that is mounted from the host, outer places first."""
+    kept, _ = scratch(policy, check_places(policy, layers), launched.stage)
+    found = system_binds(launched.host) if launched.host else []
+    found += [Bind(f"{launched.own}/etc/{name}", f"/etc/{name}") for name in ETC]
+    found += [Bind(launched.own, OWN), *kept, *folder_binds(policy, layers, launched)]
+    return sorted(found, key=lambda bind: bind.target.count("/"))
+
+
+def _mount(bind: Bind) -> Json:
+    options = ["rbind" if bind.whole else "bind", "rw" if bind.writable else "ro", "nosuid", "nodev"]
+    return {"destination": bind.target, "type": "bind", "source": bind.source, "options": options}
+
+
+def _process(policy: Policy, launched: Launched) -> Json:
+    none: list[str] = []
+    kinds = ("bounding", "effective", "inheritable", "permitted", "ambient")
+    return {
+        "terminal": False,
+        "user": {"uid": launched.uid, "gid": launched.gid},
+        "args": [f"{OWN}/agent", "0"],
+        "env": [f"{name}={value}" for name, value in environment(policy.environment).items()],
+        "cwd": "/",
+        "noNewPrivileges": True,
+        "capabilities": dict.fromkeys(kinds, none),
+    }
+
+
+def seccomp() -> Json:
+    """Our filter inside gVisor's kernel. It answers ENOSYS by itself to what is missing, and knows no other errno."""
+    found = profile()
+    return {**found, "syscalls": [rule for rule in found["syscalls"] if "clone3" not in rule["names"]]}
+
+
+def bundle_config(policy: Policy, layers: Sequence[FolderLayer], launched: Launched, root: str) -> Json:
+    """config.json of a sandbox whose root file system is the host's directory `root`."""
+    resources: Json = {}
+    if policy.limits.memory_bytes:
+        memory = policy.limits.memory_bytes
+        resources["memory"] = {"limit": memory, "swap": memory}
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": "sandbox",
+        "root": {"path": root, "readonly": True},
+        "process": _process(policy, launched),
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
+            *(_mount(bind) for bind in binds(policy, layers, launched)),
+        ],
+        "linux": {
+            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
+            "cgroupsPath": f"/{launched.name}",
+            "resources": resources,
+            "seccomp": seccomp(),
+        },
+    }

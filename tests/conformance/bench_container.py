@@ -1,0 +1,60 @@
+"""Docker and Podman under the conformance suite: how to make one, kill it, and see what it left on the host."""
+
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from stockade.core.policy import Policy
+from stockade.core.ports import Sandbox
+from stockade.sandboxes.container import ContainerSandbox
+from stockade.sandboxes.engines import EngineName, find_engine
+from stockade.sandboxes.folders import Review
+from stockade.sandboxes.host_stage import BASE
+from stockade.sandboxes.layers import container_layers
+
+
+def agents() -> Iterator[str]:
+    """Processes of containers: the agent by its command line."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                if Path("/proc", name, "cmdline").read_bytes().startswith(b"/.stockade/agent\0"):
+                    yield f"agent {name}"
+
+
+class ContainerBench:
+    """`base` takes layers and copies."""
+
+    def __init__(self, engine: EngineName, folder: Path, base: Path, runtime: str | None = None) -> None:
+        self.folder = folder
+        self._engine = engine
+        self._base = base
+        self._runtime = runtime
+
+    @asynccontextmanager
+    async def make(self, policy: Policy) -> AsyncIterator[Sandbox]:
+        layers = container_layers(policy, self._base)
+        try:
+            async with ContainerSandbox(policy, layers, self._base, self._engine, self._runtime) as sandbox:
+                yield sandbox
+        finally:
+            for layer in layers:
+                Review().discard(layer)
+
+    def kill(self, sandbox: Sandbox) -> None:
+        assert isinstance(sandbox, ContainerSandbox)
+        assert sandbox.host_pid is not None
+        os.kill(sandbox.host_pid, signal.SIGKILL)
+
+    def traces(self) -> set[str]:
+        listing = [*find_engine(self._engine).command, "ps", "--all", "--quiet", "--filter", "label=stockade"]
+        done = subprocess.run(listing, capture_output=True, text=True, check=True)
+        containers = {f"container {name}" for name in done.stdout.split()}
+        files = {f"file {path}" for path in self._base.rglob("*") if "trial" not in path.name}
+        mounts = {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines() if "stockade" in line}
+        stages = {f"stage {path}" for path in BASE.glob(f"stockade-{os.getpid()}-*")}
+        descriptors = f"{len(os.listdir('/proc/self/fd'))} descriptors"
+        return {*agents(), *containers, *files, *mounts, *stages, descriptors}

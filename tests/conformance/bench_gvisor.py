@@ -1,0 +1,55 @@
+"""gVisor under the conformance suite: how to make one, kill it, and see what it left on the host."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from stockade.core.policy import Policy
+from stockade.core.ports import Sandbox
+from stockade.sandboxes.folders import Review
+from stockade.sandboxes.gvisor import STATE, GVisorSandbox
+from stockade.sandboxes.host_stage import BASE
+from stockade.sandboxes.layers import container_layers
+from tests.conformance.bench_bubblewrap import descendants
+
+
+class GVisorBench:
+    """`base` takes layers and copies. Debian's runsc is old; what that costs is in known_limits.py."""
+
+    def __init__(self, folder: Path, base: Path) -> None:
+        self.folder = folder
+        self._base = base
+        self._others = descendants()
+
+    @asynccontextmanager
+    async def make(self, policy: Policy) -> AsyncIterator[Sandbox]:
+        layers = container_layers(policy, self._base)
+        try:
+            async with GVisorSandbox(policy, layers, self._base, old=True) as sandbox:
+                yield sandbox
+        finally:
+            for layer in layers:
+                Review().discard(layer)
+
+    def kill(self, sandbox: Sandbox) -> None:
+        assert isinstance(sandbox, GVisorSandbox)
+        assert sandbox.host_pid is not None
+        os.kill(sandbox.host_pid, 9)
+
+    def traces(self) -> set[str]:
+        processes = {f"process {pid}" for pid in descendants() - self._others}
+        state = {f"state {path.name}" for path in STATE.glob(f"*stockade-{os.getpid()}-*")}
+        files = {f"file {path}" for path in self._base.rglob("*") if "trial" not in path.name}
+        mounts = {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines() if "stockade" in line}
+        stages = {f"stage {path}" for path in BASE.glob(f"stockade-{os.getpid()}-*")}
+        groups = {f"group {path}" for path in Path("/sys/fs/cgroup").glob(f"*/stockade-{os.getpid()}-*-*-*")}
+        return {
+            *processes,
+            *state,
+            *files,
+            *mounts,
+            *stages,
+            *groups,
+            f"{len(os.listdir('/proc/self/fd'))} descriptors",
+        }

@@ -1,0 +1,51 @@
+"""What a backend cannot do here, and why: the one place. Each is an expected failure; one that passes fails the suite.
+
+LETHAL ones are not run at all: they would end whoever runs the tests.
+"""
+
+from typing import NamedTuple
+
+LETHAL = True
+
+
+class Limit(NamedTuple):
+    """`test` without its parameters."""
+
+    backend: str
+    test: str
+    reason: str
+    lethal: bool = False
+
+
+_OLD_RUNSC = "Debian's runsc of 2022 answers EINVAL to statx with AT_NO_AUTOMOUNT, so `ls` and `stat` fail in it"
+_ON_THE_HOST = "it runs on the host: nothing is held, and `guarantees` says so"
+
+KNOWN_LIMITS = (
+    Limit("gvisor", "test_overlay_leaves_the_host_as_it_was", _OLD_RUNSC),
+    Limit("gvisor", "test_a_file_is_bounded", _OLD_RUNSC),
+    Limit("gvisor", "test_scratch_is_bounded_in_total", _OLD_RUNSC),
+    Limit("gvisor", "test_an_ordinary_user_without_rights", "runsc of 2022 shows no NoNewPrivs in /proc/self/status"),
+    Limit(
+        "gvisor",
+        "test_a_memory_hog_is_bounded",
+        "gVisor does not hold RLIMIT_DATA: the memory limit ends the whole sandbox, by name, and the host is safe",
+    ),
+    Limit(
+        "gvisor",
+        "test_process_one_cannot_be_killed_from_inside",
+        "gVisor lets a process kill process one of its namespace: the sandbox ends, by name",
+    ),
+    Limit("unconfined", "test_no_network", _ON_THE_HOST),
+    Limit("unconfined", "test_an_ordinary_user_without_rights", _ON_THE_HOST),
+    Limit("unconfined", "test_scratch_is_bounded_in_total", _ON_THE_HOST),
+    Limit("unconfined", "test_two_at_once_do_not_see_each_other", _ON_THE_HOST),
+    Limit("unconfined", "test_read_only_is_read_only", _ON_THE_HOST),
+    Limit("unconfined", "test_several_folders_and_copies", "folders have no other place on the host: refused"),
+    Limit("unconfined", "test_process_one_cannot_be_killed_from_inside", _ON_THE_HOST, LETHAL),
+    Limit("unconfined", "test_a_fork_bomb_is_bounded", _ON_THE_HOST, LETHAL),
+)
+
+
+def known_limit(backend: str, test: str) -> Limit | None:
+    """None when the test has to pass on this backend."""
+    return next((limit for limit in KNOWN_LIMITS if (limit.backend, limit.test) == (backend, test)), None)

@@ -1,0 +1,31 @@
+"""The sandbox suite on `unconfined`, in a process id namespace of its own and as a user without rights."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_INNER = """
+import subprocess, sys, tempfile
+from pathlib import Path
+from tests.conformance.ordinary_user import run_as_ordinary_user
+for place in ("/tmp", "/var/tmp", "/dev/shm"):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=1777", "none", place], check=True)
+home = tempfile.mkdtemp()
+done = run_as_ordinary_user([*sys.argv[1:], f"--basetemp={home}/t"], Path(home))
+print(done.stdout + done.stderr)
+sys.exit(done.returncode)
+"""
+
+
+def test_all_of_it_where_it_can_do_no_harm() -> None:
+    assert os.geteuid() == 0, "only root can make the namespace and become the user"
+    suite = ["pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", "tests/conformance/unconfined_suite.py"]
+    sealed = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    done = subprocess.run(
+        [*sealed, sys.executable, "-c", _INNER, sys.executable, "-m", *suite],
+        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
