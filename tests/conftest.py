@@ -1,9 +1,13 @@
 """Every test: anyio on asyncio, and a home of its own, so that nothing of the person's is read or written."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+
+# A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
