@@ -34,7 +34,7 @@ from stockade.sandboxes.folders import prepare_layer
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.launcher.launch import sealed_memfd
 from stockade.sandboxes.leftovers import COPIES, private_folder, remove_stale
-from stockade.sandboxes.limits import Groups, guarantees, make_groups, remove_groups, sweep
+from stockade.sandboxes.limits import Groups, guarantees, make_groups, places, remove_groups, sweep
 from stockade.sandboxes.process import Chain, channel, keep, start
 from stockade.sandboxes.quota import DiskWatch
 from stockade.sandboxes.rootfs import scratch_bytes
@@ -190,9 +190,11 @@ class BubblewrapSandbox:
         uid = sandbox_uid(self._layers)
         owners = layer_owners(self._layers, host, uid)
         copies = await self._copy(uid if host.root else None)
-        self._watch = await anyio.to_thread.run_sync(self._disk_watch, copies)
-        sweep()
-        self._groups = make_groups(self._policy.limits)
+        if written := written_places(self._layers, copies):
+            self._watch = await anyio.to_thread.run_sync(self._disk_watch, written)
+        where = places()
+        sweep(where)
+        self._groups = make_groups(self._policy.limits, where)
         ours, theirs = channel()
         with ExitStack() as stack:
             stack.callback(theirs.close)
@@ -203,9 +205,8 @@ class BubblewrapSandbox:
                 raise
         await self._open_session(ours)
 
-    def _disk_watch(self, copies: tuple[str, ...]) -> DiskWatch:
-        places = written_places(self._layers, copies)
-        return DiskWatch(places, self._policy.limits.disk_bytes, self._kill, self._guard)
+    def _disk_watch(self, written: tuple[Path, ...]) -> DiskWatch:
+        return DiskWatch(written, self._policy.limits.disk_bytes, self._kill, self._guard)
 
     def _guard(self) -> int | None:
         return self._chain.pid if self._chain else None

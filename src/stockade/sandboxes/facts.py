@@ -81,7 +81,10 @@ class TopEntry:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Everything of the machine that decides a command line. `stage` is a directory to mount over, privately."""
+    """Everything of the machine that decides a command line. `stage` is a directory to mount over, privately.
+
+    `etc` names what is shown of the host's /etc; `etc_links` where those of it lead that are symlinks.
+    """
 
     bwrap: Bwrap
     uid: int
@@ -89,6 +92,7 @@ class HostFacts:
     stage: str = "/mnt"
     top: tuple[TopEntry, ...] = ()
     etc: tuple[str, ...] = ()
+    etc_links: tuple[tuple[str, str], ...] = ()
     proc_masked: tuple[str, ...] = ()
     var_tmp: bool = True
 
@@ -201,14 +205,17 @@ def _top_of(root: Path, names: tuple[str, ...]) -> tuple[TopEntry, ...]:
     return tuple(entries)
 
 
-def _open_to_others(path: Path) -> bool:
-    return path.exists() and bool(path.stat().st_mode & 0o007)
+def _open_to_others(path: str) -> bool:
+    return os.path.exists(path) and bool(os.stat(path).st_mode & 0o007)
 
 
 def host_facts(rootfs: str | None = None) -> HostFacts:
     """The facts for the host's own /usr, or for a root file system in the directory `rootfs`."""
     if rootfs is None:
-        top, etc = _top_of(Path("/"), ("usr", *_USR_LINKS)), tuple(name for name in _ETC if Path("/etc", name).exists())
+        top, etc = (
+            _top_of(Path("/"), ("usr", *_USR_LINKS)),
+            tuple(name for name in _ETC if os.path.exists(f"/etc/{name}")),
+        )
     else:
         names = sorted(name for name in os.listdir(rootfs) if name not in _NOT_FROM_A_ROOTFS)
         top, etc = _top_of(Path(rootfs), tuple(names)), ()
@@ -222,6 +229,7 @@ def host_facts(rootfs: str | None = None) -> HostFacts:
         stage=stage,
         top=top,
         etc=etc,
-        proc_masked=tuple(name for name in _PROC_MASKED if _open_to_others(Path("/proc", name))),
+        etc_links=tuple((name, os.path.realpath(f"/etc/{name}")) for name in etc if os.path.islink(f"/etc/{name}")),
+        proc_masked=tuple(name for name in _PROC_MASKED if _open_to_others(f"/proc/{name}")),
         var_tmp=rootfs is None or not Path(rootfs, "var").exists() or Path(rootfs, "var/tmp").is_dir(),
     )

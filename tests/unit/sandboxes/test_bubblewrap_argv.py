@@ -14,7 +14,8 @@ USER = HostFacts(
     uid=1001,
     gid=1001,
     top=(TopEntry("usr"), TopEntry("bin", "usr/bin")),
-    etc=("ld.so.cache",),
+    etc=("ld.so.cache", "ssl/certs", "localtime"),
+    etc_links=(("localtime", "/usr/share/zoneinfo/UTC"),),
     proc_masked=("kallsyms",),
 )
 ROOT = HostFacts(Bwrap((0, 11, 0), package="/site-packages"), uid=0, gid=0, top=USER.top)
@@ -32,18 +33,29 @@ def test_whole_argv_for_an_ordinary_user() -> None:
         "--setenv", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "--setenv", "TERM", "dumb", "--setenv", "USER", "agent", "--setenv", "A", "b c",
         "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin",
-        "--ro-bind", "/mnt/etc/passwd", "/etc/passwd", "--ro-bind", "/mnt/etc/group", "/etc/group",
-        "--ro-bind", "/mnt/etc/hosts", "/etc/hosts", "--ro-bind", "/mnt/etc/nsswitch.conf", "/etc/nsswitch.conf",
-        "--ro-bind", "/mnt/etc/resolv.conf", "/etc/resolv.conf", "--ro-bind", "/mnt/etc/hostname", "/etc/hostname",
-        "--ro-bind", "/etc/ld.so.cache", "/etc/ld.so.cache",
         "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--ro-bind", "/dev/null", "/proc/kallsyms",
         "--dev", "/dev",
         "--bind", "/mnt/scratch/tmp", "/tmp", "--bind", "/mnt/scratch/home", "/home/agent",
         "--bind", "/mnt/scratch/var-tmp", "/var/tmp", "--bind", "/mnt/scratch/run", "/run",
-        "--bind", "/mnt/scratch/shm", "/dev/shm", "--remount-ro", "/dev",
+        "--bind", "/mnt/scratch/shm", "/dev/shm", "--remount-ro", "/dev", "--ro-bind", "/mnt/etc", "/etc",
         "--bind", "/mnt/folder-0", "/workspace", "--ro-bind", "/mnt/folder-1", "/data",
         "--chdir", "/workspace", "--remount-ro", "/", "--seccomp", "6",
     ]  # fmt: skip
+
+
+def test_what_is_shown_of_etc_is_gathered_in_one_folder() -> None:
+    ops = launch_operations(Policy(), [], USER, Launch(parent=42, uid=1001))
+    assert [ops[at + 1] for at, word in enumerate(ops) if word == "dir" and "/mnt/etc" in ops[at + 1]] == [
+        "/mnt/etc",
+        "/mnt/etc/ssl",
+    ]
+    assert [ops[at + 2] for at, word in enumerate(ops) if word == "tree"] == [
+        "/etc/ld.so.cache",
+        "/etc/ssl/certs",
+        "/usr/share/zoneinfo/UTC",
+    ]
+    at = ops.index("place")
+    assert ops[at - 3 : at + 3] == ["attributes", "0", "7", "place", "0", "/mnt/etc/ld.so.cache"]
 
 
 def test_old_bubblewrap_has_no_disable_userns() -> None:

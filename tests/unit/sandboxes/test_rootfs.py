@@ -5,7 +5,7 @@ import pytest
 from stockade.core.errors import UsageError
 from stockade.core.policy import GIB, MIB, Limits, Policy
 from stockade.sandboxes.facts import Bwrap, HostFacts, TopEntry
-from stockade.sandboxes.rootfs import ETC_FILES, check_inside, environment, scratch_bytes, view
+from stockade.sandboxes.rootfs import check_inside, environment, scratch_bytes, view
 
 HOST = HostFacts(Bwrap((0, 8, 0), path="/usr/bin/bwrap"), uid=1001, gid=1001, top=(TopEntry("usr"),))
 
@@ -42,9 +42,8 @@ def test_scratch_is_bounded_by_disk_and_memory() -> None:
 
 def test_synthetic_etc_tells_nothing_of_the_host() -> None:
     args = view(Policy(), HOST, ())
-    for name in ETC_FILES:
-        assert args[args.index(f"/etc/{name}") - 1] == f"/mnt/etc/{name}"
-    assert "/etc" not in args
+    assert [word for word in args if word.startswith("/etc")] == ["/etc"]
+    assert args[args.index("/etc") - 1] == "/mnt/etc"
 
 
 def test_a_root_file_system_replaces_the_hosts() -> None:
