@@ -7,7 +7,7 @@ import math
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import BinaryIO, Literal, Self
 
 import anyio
@@ -303,19 +303,20 @@ class AgentSession:
 
 def _listening(reply: Reply | None, descriptors: list[int]) -> socket.socket:
     """The socket that came with a reply, once it is seen to be what was asked for; else all are closed."""
-    try:
+    with ExitStack() as stack:
+        for descriptor in descriptors:
+            stack.callback(os.close, descriptor)
         if not isinstance(reply, Listening):
             raise SandboxFailed("the sandbox's agent answered out of turn")
         if reply.error:
             raise SandboxFailed(f"the sandbox cannot listen on its loopback: {reply.error}")
         if len(descriptors) != 1:
             raise SandboxFailed("the sandbox's agent gave no socket")
-        found = socket.socket(fileno=os.dup(descriptors[0]))
-    except OSError as error:
-        raise SandboxFailed("the sandbox's agent gave something else than a socket") from error
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        try:
+            found = socket.socket(fileno=descriptors[0])
+        except OSError as error:
+            raise SandboxFailed("the sandbox's agent gave something else than a socket") from error
+        stack.pop_all()
     listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if not listens or found.family != socket.AF_INET or found.type != socket.SOCK_STREAM:
         found.close()
