@@ -217,10 +217,31 @@ def check_task(task: str) -> str:
 
 def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
     """A sandbox for `policy`, its layers under `base`. Raises before anything runs when it cannot be held."""
+    if backend in ("auto", "bubblewrap"):
+        return _bubblewrap(policy, base, on_progress)
+    if backend in ("docker", "podman"):
+        from stockade.sandboxes.container import ContainerSandbox
+
+        return ContainerSandbox.prepared(policy, base, "docker" if backend == "docker" else "podman", on_progress)
+    if backend == "gvisor":
+        from stockade.sandboxes.gvisor import GVisorSandbox
+
+        return GVisorSandbox.prepared(policy, base, on_progress)
+    if backend == "unconfined":
+        from stockade.sandboxes.unconfined import UnconfinedSandbox
+
+        return UnconfinedSandbox.prepared(policy, base, on_progress)
+    raise UsageError(f"there is no sandbox {backend!r}", "choose bubblewrap, docker, podman, gvisor or unconfined")
+
+
+def _bubblewrap(policy: Policy, base: Path, on_progress: OnProgress | None) -> Sandbox:
     from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 
-    if backend not in ("auto", "bubblewrap"):
-        raise UsageError(f"--sandbox {backend}: not here yet", "use bubblewrap or auto")
+    if policy.rootfs and not Path(policy.rootfs).is_dir():
+        raise UsageError(
+            f"--image {policy.rootfs}: bubblewrap takes a root file system directory",
+            "images are for docker and podman",
+        )
     return BubblewrapSandbox(policy, prepare_layers(policy, base, on_progress), base)
 
 

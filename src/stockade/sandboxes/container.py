@@ -25,6 +25,7 @@ from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.engines import Engine, EngineName, ask, engine_complaint, find_engine
 from stockade.sandboxes.host_stage import is_stale, make_stage, new_name, remove_stage, stale_stages
 from stockade.sandboxes.images import Image, find_image
+from stockade.sandboxes.layers import Progress, container_layers
 from stockade.sandboxes.limits import guarantees
 from stockade.sandboxes.rootfs import environment, scratch_bytes
 from stockade.sandboxes.seccomp_json import profile_bytes
@@ -93,6 +94,15 @@ class ContainerSandbox(CarriedSandbox):
         self._engine: Engine | None = None
         self._stage: Path | None = None
         self.name = new_name()
+
+    @classmethod
+    def prepared(
+        cls, policy: Policy, base: Path, engine: EngineName, on_progress: Progress | None = None
+    ) -> "ContainerSandbox":
+        """One with its layers made below `base`; what cannot be held is refused before that."""
+        refuse_unenforceable(policy)
+        find_engine(engine)
+        return cls(policy, container_layers(policy, base, on_progress), base, engine)
 
     @property
     def backend(self) -> str:

@@ -34,6 +34,7 @@ from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.engines import ask
 from stockade.sandboxes.facts import host_facts
 from stockade.sandboxes.host_stage import BASE, is_stale, make_stage, new_name, remove_stage, stale_stages
+from stockade.sandboxes.layers import Progress, container_layers
 from stockade.sandboxes.limits import guarantees
 from stockade.sandboxes.oci import binds, bundle_config
 from stockade.sandboxes.rootfs import environment, scratch_bytes
@@ -63,6 +64,25 @@ def find_runsc() -> tuple[str, str]:
     said = ask([found, "--version"]).decode(errors="replace")
     version = re.search(r"(\d{8})", said)
     return found, version[1] if version else "unknown"
+
+
+def refuse(policy: Policy, *, old: bool) -> None:
+    """PolicyNotEnforceable or UsageError for what cannot be had here. `old`: releases without `ls` will do."""
+    refuse_unenforceable(policy)
+    if os.geteuid() != 0:
+        raise PolicyNotEnforceable(
+            "sandbox", "gVisor is started by root only here", "use bubblewrap", ("bubblewrap", "podman")
+        )
+    if policy.rootfs is not None and not Path(policy.rootfs).is_dir():
+        raise UsageError(f"not a root file system directory: {policy.rootfs!r}", "images are for docker and podman")
+    _, version = find_runsc()
+    if version[:4].isdigit() and int(version[:4]) < _FIRST_WITH_LS and not old:
+        raise PolicyNotEnforceable(
+            "sandbox",
+            f"runsc {version} is too old: `ls` and `stat` fail in it",
+            "install a release of 2023 or later, see gvisor.dev",
+            ("bubblewrap", "docker", "podman"),
+        )
 
 
 def sweep(runsc: str) -> list[str]:
@@ -129,6 +149,12 @@ class GVisorSandbox(CarriedSandbox):
         self._stage: Path | None = None
         self.name = new_name()
 
+    @classmethod
+    def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "GVisorSandbox":
+        """One with its layers made below `base`; what cannot be held is refused before that."""
+        refuse(policy, old=False)
+        return cls(policy, container_layers(policy, base, on_progress), base)
+
     @property
     def guarantees(self) -> tuple[str, ...]:
         """What holds, one line each; complete after entering."""
@@ -142,28 +168,10 @@ class GVisorSandbox(CarriedSandbox):
         )
         return (*lines, f"made by runsc {self._version}") if self._version else lines
 
-    def _check(self) -> None:
-        policy = self._policy
-        refuse_unenforceable(policy)
-        check_places(policy, self._layers)
-        if os.geteuid() != 0:
-            raise PolicyNotEnforceable(
-                "sandbox", "gVisor is started by root only here", "use bubblewrap", ("bubblewrap", "podman")
-            )
-        if policy.rootfs is not None and not Path(policy.rootfs).is_dir():
-            raise UsageError(f"not a root file system directory: {policy.rootfs!r}", "images are for docker and podman")
-        self._runsc, self._version = find_runsc()
-        if self._version[:4].isdigit() and int(self._version[:4]) < _FIRST_WITH_LS and not self._old:
-            raise PolicyNotEnforceable(
-                "sandbox",
-                f"runsc {self._version} is too old: `ls` and `stat` fail in it",
-                "install a release of 2023 or later, see gvisor.dev",
-                ("bubblewrap", "docker", "podman"),
-            )
-
     async def _start(self) -> None:
-        self._check()
-        assert self._runsc is not None
+        refuse(self._policy, old=self._old)
+        check_places(self._policy, self._layers)
+        self._runsc, self._version = find_runsc()
         runsc = self._runsc
         await anyio.to_thread.run_sync(sweep, runsc)
         # not to be abandoned half-way: what the thread made must be known to _let_go

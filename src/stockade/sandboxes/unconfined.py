@@ -9,12 +9,15 @@ import os
 import signal
 import socket
 from contextlib import suppress
+from pathlib import Path
 
 import anyio.to_thread
 
 from stockade.core.errors import PolicyNotEnforceable, UsageError
+from stockade.core.policy import Policy
 from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import Child, start_child
+from stockade.sandboxes.layers import Progress, copied_layers
 from stockade.sandboxes.quota import descendants
 from stockade.sandboxes.rootfs import check_inside, environment
 from stockade.sandboxes.session import AgentConfig, agent_memfd
@@ -33,6 +36,33 @@ def end_tree(root: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def refuse(policy: Policy) -> None:
+    """PolicyNotEnforceable or UsageError for what has no meaning, or no excuse, without a sandbox."""
+    if os.geteuid() == 0 and os.environ.get(ALLOW_ROOT) != "1":
+        raise PolicyNotEnforceable(
+            "sandbox",
+            "unconfined commands would run as root",
+            f"use another sandbox, or set {ALLOW_ROOT}=1 on a machine that may be lost",
+            ("bubblewrap", "docker", "podman", "gvisor"),
+        )
+    if policy.network.mode != "none":
+        raise PolicyNotEnforceable(
+            "network",
+            "unconfined commands have all of this machine's network, which cannot be limited",
+            "use a sandbox for --net, or leave it out and know that the network is open",
+            ("bubblewrap",),
+        )
+    for given, what in (
+        (policy.rootfs, "an image"),
+        (policy.copies, "--copy"),
+        (policy.folders[1:], "two folders"),
+    ):
+        if given:
+            raise UsageError(f"{what} cannot be had unconfined", "use a sandbox, for example --sandbox bubblewrap")
+    for rule in policy.folders:
+        check_inside(rule.inside)
+
+
 class UnconfinedSandbox(CarriedSandbox):
     """Commands on the host, in the folder or a copy of it (layers.copied_layers); implements `core.ports.Sandbox`.
 
@@ -40,6 +70,12 @@ class UnconfinedSandbox(CarriedSandbox):
     """
 
     backend = "unconfined"
+
+    @classmethod
+    def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "UnconfinedSandbox":
+        """One with its layers made below `base`; what cannot be had is refused before that."""
+        refuse(policy)
+        return cls(policy, copied_layers(policy, base, on_progress), base)
 
     @property
     def guarantees(self) -> tuple[str, ...]:
@@ -58,34 +94,8 @@ class UnconfinedSandbox(CarriedSandbox):
             lines.append(f"disk ({limits.disk_bytes} bytes): not held outside the folder, watched in it")
         return tuple(lines)
 
-    def _check(self) -> None:
-        policy = self._policy
-        if os.geteuid() == 0 and os.environ.get(ALLOW_ROOT) != "1":
-            raise PolicyNotEnforceable(
-                "sandbox",
-                "unconfined commands would run as root",
-                f"use another sandbox, or set {ALLOW_ROOT}=1 on a machine that may be lost",
-                ("bubblewrap", "docker", "podman", "gvisor"),
-            )
-        if policy.network.mode != "none":
-            raise PolicyNotEnforceable(
-                "network",
-                "unconfined commands have all of this machine's network, which cannot be limited",
-                "use a sandbox for --net, or leave it out and know that the network is open",
-                ("bubblewrap",),
-            )
-        for given, what in (
-            (policy.rootfs, "an image"),
-            (policy.copies, "--copy"),
-            (policy.folders[1:], "two folders"),
-        ):
-            if given:
-                raise UsageError(f"{what} cannot be had unconfined", "use a sandbox, for example --sandbox bubblewrap")
-        for rule in policy.folders:
-            check_inside(rule.inside)
-
     async def _start(self) -> None:
-        self._check()
+        refuse(self._policy)
         private = await anyio.to_thread.run_sync(self._private_folder)
         home = private / "home"
         home.mkdir()
