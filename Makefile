@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARED_MODELS ?= $(HOME)/.cache/stockade-dev
 
-.PHONY: run test test-model check attack bench docs agent picture lock clean
+.PHONY: run test test-model check attack attack-page bench docs agent picture lock clean
 
 $(BIN)/stockade: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,9 @@ check: $(VENV)/.dev  ## lint and types only
 
 attack: $(VENV)/.dev  ## the attacks on the real sandbox
 	$(BIN)/python -m pytest tests/attack
+
+attack-page: $(VENV)/.dev  ## docs/security/attacks.md from a real run (as root, some minutes)
+	$(BIN)/python -m tests.attack.page
 
 test-model: $(VENV)/.dev  ## five small tasks that the default model must solve (fetches 1.1 GB once)
 	$(BIN)/python -m pytest -m model tests/model

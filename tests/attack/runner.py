@@ -10,11 +10,11 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from stockade.assemble import open_sandbox
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
 from stockade.core.policy import FolderRule, Limits, Policy
 from stockade.core.ports import Sandbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.escapes import FIRED, TRIED
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.launcher.launch import launcher_bytes
@@ -43,11 +43,13 @@ class Backend:
     make: Callable[[Policy, Path], Sandbox]
 
 
-def _bubblewrap(policy: Policy, base: Path) -> Sandbox:
-    return BubblewrapSandbox(policy, prepare_layers(policy, base), base)
+def backend(name: str) -> Backend:
+    """As `--sandbox NAME` makes it."""
+    return Backend(name, lambda policy, base: open_sandbox(policy, name, base))
 
 
-BACKENDS = (Backend("bubblewrap", _bubblewrap),)
+BACKENDS = (backend("bubblewrap"),)
+"""Those of every test run; the page is made of more where the machine has them."""
 
 
 def script_for(script: str, variables: Mapping[str, str]) -> str:
