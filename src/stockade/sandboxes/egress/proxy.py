@@ -103,7 +103,10 @@ class Egress:
 
     async def _connection(self, accepted: socket.socket, limit: anyio.CapacityLimiter, token: object) -> None:
         try:
-            async with await SocketStream.from_socket(accepted) as stream:
+            stream = await _stream(accepted)
+            if stream is None:
+                return
+            async with stream:
                 client = End.of(stream)
                 while await self._request(client):
                     pass
@@ -285,6 +288,18 @@ class Egress:
                     await client.reader.receive()
         except Cut:
             return
+
+
+async def _stream(accepted: socket.socket) -> SocketStream | None:
+    """None when the client has reset the connection by now."""
+    try:
+        return await SocketStream.from_socket(accepted)
+    except (OSError, ValueError):  # anyio says ValueError for a socket that is not connected any more
+        accepted.close()
+        return None
+    except BaseException:
+        accepted.close()
+        raise
 
 
 async def _accept(listener: socket.socket) -> socket.socket:

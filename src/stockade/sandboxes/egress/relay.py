@@ -17,7 +17,7 @@ PIECE = 64 * 1024
 _MAX_LINE, _MAX_TRAILERS = 1024, 64
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\r\n]*)?")
 
-Cut = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead)
+Cut = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead, OSError)
 """The ways in which a connection ends early."""
 
 

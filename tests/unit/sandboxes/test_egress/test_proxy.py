@@ -1,9 +1,12 @@
 """The proxy between real sockets: what gets out, how, and what is reported."""
 
 import os
+import socket
+import struct
 from collections.abc import Sequence
 
 import anyio
+import anyio.to_thread
 import pytest
 from anyio.abc import SocketStream
 
@@ -239,6 +242,25 @@ async def test_whoever_is_slow_is_let_go() -> None:
         assert sorted(event.reason for event in n.events) == [
             "no TLS ClientHello within 0.2 s", "nothing moved for 0.2 s",
         ]  # fmt: skip
+
+
+def reset(port: int, *pieces: bytes) -> None:
+    """A client that does not say goodbye."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        for piece in pieces:
+            client.sendall(piece)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+async def test_clients_that_reset_their_connection_break_nothing() -> None:
+    async with net(bounds=Bounds(connections=4)) as n:
+        port = await n.canned()
+        stages = ((), (b"GET",), (get(port),), (get(port, "Content-Length: 9", method="POST"),), (connect(port),),
+                  (connect(port), real_hello("good.test")), (get(port, host="evil.org"),))  # fmt: skip
+        for _ in range(20):
+            for stage in stages:
+                await anyio.to_thread.run_sync(reset, n.port, *stage)
+        assert b"200 OK" in await n.talk(get(port))
 
 
 async def test_a_silent_tunnel_is_let_go() -> None:
