@@ -113,6 +113,15 @@ def layer_owners(layers: Sequence[FolderLayer], host: HostFacts, uid: int) -> tu
     return tuple(owners)
 
 
+def unmapped(layers: Sequence[FolderLayer], owners: Sequence[Owner | None], uid: int) -> tuple[str, ...]:
+    """What to say of read-only folders that root gives on file systems that cannot map owners."""
+    return tuple(
+        f"{layer.inside}: owners cannot be mapped on its file system, so only what all may read can be read"
+        for layer, owner in zip(layers, owners, strict=True)
+        if layer.mode == "ro" and owner is None and owner_of(layer.host).uid != uid
+    )
+
+
 class BubblewrapSandbox:
     """One sandbox on prepared layers; implements `core.ports.Sandbox`. The caller owns layers and `run_dir`.
 
@@ -137,6 +146,7 @@ class BubblewrapSandbox:
         self._copies: Path | None = None
         self._host: HostFacts | None = None
         self._watch: DiskWatch | None = None
+        self._unmapped: tuple[str, ...] = ()
 
     @property
     def layers(self) -> tuple[FolderLayer, ...]:
@@ -155,6 +165,7 @@ class BubblewrapSandbox:
             guarantee(self._policy.network),
             "system call filter",
             *guarantees(self._policy.limits, self._groups.controllers, scratch_bytes(self._policy.limits)),
+            *self._unmapped,
         )
         return (*lines, f"made by {self._host.bwrap.source}") if self._host else lines
 
@@ -189,6 +200,7 @@ class BubblewrapSandbox:
         self._host = host = host_facts(self._policy.rootfs)
         uid = sandbox_uid(self._layers)
         owners = layer_owners(self._layers, host, uid)
+        self._unmapped = unmapped(self._layers, owners, uid) if host.root else ()
         copies = await self._copy(uid if host.root else None)
         if written := written_places(self._layers, copies):
             self._watch = await anyio.to_thread.run_sync(self._disk_watch, written)

@@ -11,7 +11,7 @@ import pytest
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import CopyRule, FolderRule, Policy
-from stockade.sandboxes import facts
+from stockade.sandboxes import bubblewrap, facts
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.folders import Review
@@ -66,6 +66,15 @@ async def test_a_root_file_system_in_place_of_the_hosts(tmp_path: Path) -> None:
         assert result.stdout == b"another system /usr/bin/bash\n"
         assert b"Read-only" in result.stderr
     assert not (rootfs / "etc/new").exists()
+
+
+async def test_a_folder_whose_owner_cannot_be_mapped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "can_idmap", lambda path: "not here")
+    (tmp_path / "folder").mkdir()
+    policy = Policy(folders=(FolderRule(host=str(tmp_path / "folder"), mode="ro"),))
+    async with BubblewrapSandbox(policy, prepare_layers(policy, tmp_path / "layers"), tmp_path) as box:
+        said = [line for line in box.guarantees if line.startswith("/workspace: owners cannot be mapped")]
+    assert len(said) == (os.geteuid() == 0)
 
 
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
