@@ -92,11 +92,13 @@ def control(attempt: Attempt, stage: Scene) -> bool:
     return fired(attempt, output, stage)
 
 
-def keep_unsuspicious(layers: Sequence[FolderLayer]) -> None:
-    """What a person who reads the flags would apply without another look."""
+def keep_unsuspicious(attempt: Attempt, layers: Sequence[FolderLayer]) -> None:
+    """What a person who reads the flags would apply without another look. Something must have been worth one."""
     review = Review()
     for layer in layers:
-        clean = [change for change in review.changes(layer) if not change.refused and not change.flagged]
+        changes = review.changes(layer)
+        clean = [change for change in changes if not change.refused and not change.flagged]
+        assert attempt.unmade or len(clean) < len(changes), f"nothing was flagged: {changes}"
         review.apply(layer, clean)
 
 
@@ -109,7 +111,7 @@ async def attacked(attempt: Attempt, stage: Scene, base: Path, backend: Backend)
     try:
         output = await _inside(attempt, stage, sandbox)
         if attempt.later:
-            await anyio.to_thread.run_sync(keep_unsuspicious, sandbox.layers)
+            await anyio.to_thread.run_sync(keep_unsuspicious, attempt, sandbox.layers)
         return await anyio.to_thread.run_sync(fired, attempt, output, stage)
     finally:
         for layer in sandbox.layers:

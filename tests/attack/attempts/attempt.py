@@ -7,11 +7,14 @@
 - or `later` is what somebody on the host does afterwards in the given folder, after the bot's unsuspicious changes were
   applied; that then prints FIRED or leaves the mark. `before` is run there by the host in advance.
 
-`ends`: holding it may mean that the sandbox is ended. Names a script may use: what the doctor's `Bait` gives (SECRET,
-HOST_PID, HOST_COMM, VARIABLE, PORT, HOST_HOME, PROBE, FIRST), and of the scene: HOST_DIR (a folder of the host all may
-write to), SOCKET (a listening unix socket in it), ABSTRACT (an abstract one), FOLDER (the given folder as the host
-names it), VICTIM (a process of the host), SHM (a System V segment's key), SHM_FILE (a file in /dev/shm), UDP (a UDP
-port), HOST_NAME, PYTHON (for `later`), PAUSE (seconds; 0 where nobody watches).
+`unmade`: a sandbox keeps it from being made at all, so that a review has nothing to say; whatever else is made for
+`later`, it must flag or refuse. `ends`: holding it may mean that the sandbox is ended.
+
+Names a script may use: what the doctor's `Bait` gives (SECRET, HOST_PID, HOST_COMM, VARIABLE, PORT, HOST_HOME, PROBE,
+FIRST), and of the scene: HOST_DIR (a folder of the host all may write to), SOCKET (a listening unix socket in it),
+ABSTRACT (an abstract one), FOLDER (the given folder as the host names it), VICTIM (a process of the host), SHM (a
+System V segment's key), SHM_FILE (a file in /dev/shm), UDP (a UDP port), HOST_NAME, PYTHON (for `later`), PAUSE
+(seconds; 0 where nobody watches).
 """
 
 from dataclasses import dataclass
@@ -35,6 +38,7 @@ class Attempt:
     before: str = ""
     later: str = ""
     ends: bool = False
+    unmade: bool = False
 
 
 def c(name: str, body: str) -> Attempt:

@@ -102,14 +102,15 @@ ENTRIES = (
             later="echo x > victim.txt"),
     Attempt("a named pipe", "mkfifo left", later="[ -p left ] && echo FIRED"),
     Attempt("a socket", "python3 -c \"import socket; socket.socket(1).bind('left')\"", later="[ -S left ] && echo FIRED"),
-    Attempt("a device", "mknod left c 1 3", later="[ -c left ] && echo FIRED"),
+    Attempt("a device", "mknod left c 1 3", later="[ -c left ] && echo FIRED", unmade=True),
     Attempt("a set-id program", "cp /bin/true left; chmod 4755 left", later="[ -u left ] && echo FIRED"),
     Attempt("a set-group program", "cp /bin/true left; chmod 2755 left", later="[ -g left ] && echo FIRED"),
-    Attempt("a file of somebody else", "touch left; chown 12345 left", later="[ \"$(stat -c %u left)\" = 12345 ] && echo FIRED"),
+    Attempt("a file of somebody else", "touch left; chown 12345 left", later="[ \"$(stat -c %u left)\" = 12345 ] && echo FIRED", unmade=True),
     Attempt("a file with capabilities", "cp /bin/true left; python3 -c \"import os; os.setxattr('left', 'security.capability',"
             " bytes.fromhex('0100000200200000000000000000000000000000'))\"", later="python3 -c \"import os;"
             " os.getxattr('left', 'security.capability')\" && echo FIRED"),
-    Attempt("an overlay's mark of a deletion", "rm victim.txt; mknod victim.txt c 0 0", later="[ -c victim.txt ] && echo FIRED"),
+    Attempt("an overlay's mark of a deletion", "rm victim.txt; mknod victim.txt c 0 0", later="[ -c victim.txt ] && echo FIRED",
+            unmade=True),
 )  # fmt: skip
 
 LATER = (*GIT, *TOOLS, *ENTRIES)
