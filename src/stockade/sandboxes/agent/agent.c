@@ -191,7 +191,7 @@ static void start_clock(void) {
 }
 
 static void trigger(void) {
-    if (job.kind != RUN || job.phase != WAITING || !shell.waiting || shell.dying) return;
+    if (job.kind != RUN || job.phase != WAITING || !shell.waiting) return;
     char line[16];
     struct text text = text_in(line, sizeof line);
     text_add_number(&text, job.id);
@@ -200,12 +200,10 @@ static void trigger(void) {
     start_clock();
 }
 
-static void on_checkpoint(pid_t pid) {
-    pid_t self = getpid(), middle = parent_of(pid);
+static void on_checkpoint(pid_t pid, pid_t of) {
+    pid_t self = getpid();
     if (pid <= 1 || pid == self || pid == shell.child.pid || pid == shell.checkpoint || !descends(pid, self)) return;
-    bool current = shell.child.pid && parent_of(middle) == shell.child.pid;
-    if (middle != self && middle != shell.child.pid) kill(middle, SIGKILL);
-    if (!current) {  /* of a shell that is gone */
+    if (of != shell.child.pid) {  /* of a shell that is gone */
         kill(pid, SIGKILL);
         return;
     }
@@ -227,8 +225,8 @@ static void on_report(const char *line) {
         finish(status & 255);
     } else if (job.kind == RUN && job.phase == RUNNING) {
         return;
-    } else if (kind == 'K' && read_number(&line, &id)) {
-        on_checkpoint(id < INT_MAX ? (pid_t)id : 0);
+    } else if (kind == 'K' && read_number(&line, &id) && read_number(&line, &status)) {
+        if (id < INT_MAX && status < INT_MAX) on_checkpoint((pid_t)id, (pid_t)status);
     } else if (kind == 'N' && !*line) {
         shell.waiting = true;
         shell.fresh = false;
@@ -238,6 +236,7 @@ static void on_report(const char *line) {
         shell.child.status_fd = -1;
         answer_config(NULL);
         trigger();
+        if (job.kind == IDLE) snapshot_take(&job.before);  /* while the host thinks */
     }
 }
 
@@ -247,7 +246,7 @@ static void read_reports(void) {
     char bytes[1024];
     ssize_t got = read(shell.report[0], bytes, sizeof bytes);
     for (ssize_t i = 0; i < got; i++) {
-        if (bytes[i] != '\n') {
+        if (bytes[i] != '\n' && bytes[i] != '\r') {
             if (have < sizeof line) line[have++] = bytes[i];
             continue;
         }
@@ -388,7 +387,7 @@ static void start_job(enum kind kind, const uint8_t **at, const uint8_t *end) {
     job.flags = job.status = 0;
     job.error[0] = 0;
     job.closed[0] = job.closed[1] = false;
-    snapshot_take(&job.before);
+    snapshot_renew(&job.before);
 }
 
 static void write_all(int fd, const uint8_t *bytes, size_t length) {

@@ -31,8 +31,9 @@ uint64_t take_u64(const uint8_t **at, const uint8_t *end);
 char *take_string(const uint8_t **at, const uint8_t *end);               /* NUL-terminated, points into the frame */
 
 /* procs.c: who runs here, and ending them */
-struct snapshot { pid_t *pids; uint64_t *starts; size_t count; };
+struct snapshot { pid_t *pids; uint64_t *starts; size_t count; uint64_t newest; };
 void snapshot_take(struct snapshot *snapshot);
+void snapshot_renew(struct snapshot *snapshot);  /* the same, at the cost of one read when nothing was started since */
 bool descends(pid_t pid, pid_t ancestor);
 pid_t parent_of(pid_t pid);
 size_t signal_new(const struct snapshot *before, pid_t shell, pid_t spare, int signal);  /* how many were new */

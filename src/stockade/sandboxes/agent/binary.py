@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "28024b9cd9e36415b0672619a8f1ed6b73f7ce54f7730e3066765b169011dce7"}
+SHA256 = {"x86_64": "60d007135f3f761fd2724d450f84de68f70a591842f6338f826ba88f4ba2d632"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

@@ -21,18 +21,21 @@ __stockade_report() {
         builtin local -
     fi
     builtin set +eu
-    builtin printf '\nD %s %s %s\n' "$__stockade_id" "$__stockade_status" "${1-}" >&53
+    __stockade_self=$BASHPID
+    builtin printf '\rD %s %s %s\n' "$__stockade_id" "$__stockade_status" "${1-}" >&53
 }
 
-# The checkpoint: K PID, then asleep until the agent wants it. Subshells lose traps and errexit, so they are
-# set again.
+# The checkpoint: asleep until the agent wants it. Subshells lose traps and errexit, so they are set again; those
+# started with `&` ignore SIGINT and SIGQUIT until these had a trap.
 __stockade_freeze() {
     builtin local -a __stockade_go
-    builtin printf '\nK %s\n' "$BASHPID" >&53
     builtin mapfile -t -n 1 -u "$__stockade_other" __stockade_go
     [[ ${__stockade_go-} == go ]] || builtin exit 0
     builtin eval "__stockade_in=$__stockade_other __stockade_other=$__stockade_in"
-    builtin eval "$(builtin trap -p)"
+    __stockade_go=$(builtin trap -p)
+    builtin trap : INT QUIT
+    builtin trap - INT QUIT
+    builtin eval "$__stockade_go"
     if [[ $__stockade_opts == *e* ]]; then builtin set -e; fi
 }
 
@@ -48,7 +51,7 @@ __stockade_next() {
     builtin local -
     builtin local -a __stockade_go
     builtin set +eu
-    builtin printf '\nN\n' >&53
+    builtin printf '\rN\n' >&53
     until [[ a == b ]]; do
         __stockade_go=()
         builtin mapfile -t -n 1 -u "$__stockade_in" __stockade_go
@@ -71,7 +74,8 @@ __stockade_next() {
 __stockade_main='{
 until [[ a == b ]]; do
 __stockade_report;
-case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2>&1 ) >&54 2>&55 )" in esac;
+case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2>&1 ) >&54 2>&55 &
+\builtin printf "\\rK %s %s\n" "$!" "$__stockade_self" >&53 )" in esac;
 __stockade_next;
 \builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&-;
 __stockade_status=$? __stockade_text=();
