@@ -60,17 +60,24 @@ def fill_own(folder: Path, variables: dict[str, str], uid: int, gid: int) -> Pat
     return own
 
 
+def _names(engine: Engine) -> set[str]:
+    listing = ["ps", "--all", "--filter", "label=stockade", "--format", "{{.Names}}"]
+    return set(ask([*engine.command, *listing]).decode().split())
+
+
 def sweep(engine: Engine) -> list[str]:
     """Removes containers and mounts of stockades that are gone; returns what was removed. Blocks."""
-    names = ask([*engine.command, "ps", "--all", "--filter", "label=stockade", "--format", "{{.Names}}"]).decode()
-    removed = [name for name in names.split() if is_stale(name)]
-    if removed:
-        ask([*engine.command, "rm", "--force", "--volumes", *removed])
+    stale = sorted(name for name in _names(engine) if is_stale(name))
+    if stale:
+        with suppress(SandboxFailed):  # another start may be sweeping too; what stays is seen by the next
+            ask([*engine.command, "rm", "--force", "--volumes", *stale])
+        left = _names(engine)
+        stale = [name for name in stale if name not in left]
     if engine.root:
         for stage in stale_stages():
             remove_stage(stage)
-            removed.append(str(stage))
-    return removed
+            stale.append(str(stage))
+    return stale
 
 
 class ContainerSandbox(CarriedSandbox):

@@ -125,8 +125,7 @@ def test_a_killed_stockade_leaves_nothing(tmp_path: Path) -> None:
         name, pid = holder.stdout.readline().split()
         holder.send_signal(signal.SIGKILL)
     subprocess.run(["tail", f"--pid={pid}", "-f", "/dev/null"], timeout=30, check=True)
-    removed = sweep(find_runsc()[0])
-    assert str(BASE / name) in removed
+    sweep(find_runsc()[0])
     assert not (BASE / name).exists()
     assert not list(STATE.glob(f"*{name}*"))
     assert name not in Path("/proc/self/mounts").read_text()
