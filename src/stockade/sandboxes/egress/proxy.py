@@ -46,7 +46,7 @@ class Bounds:
     bytes: int = 0
     head_s: float = 15.0
     connect_s: float = 15.0
-    idle_s: float = 120.0
+    idle_s: float = 300.0
     linger_s: float = 1.0
 
 
@@ -127,7 +127,8 @@ class Egress:
             try:
                 if not data:
                     raise Refused("a request head that is too long", 431)
-                return await self._perform(client, data + http.END, entry, meter)
+                if await self._perform(client, data + http.END, entry, meter):
+                    return True
             except Refused as refused:
                 answer = entry.refuse(refused)
             except TimeoutError:
@@ -223,6 +224,8 @@ class Egress:
         head = http.request_head(request, target, path, framing)
         meter.count("up", len(head))
         await server.stream.send(head)
+        if framing and "100-continue" in (value.lower() for value in http.values(request.headers, "expect")):
+            await client.stream.send(_CONTINUE)
         with anyio.fail_after(self.bounds.idle_s) as patience:
 
             def moved(way: Literal["up", "down"]) -> Callable[[int], None]:
@@ -235,8 +238,6 @@ class Egress:
             sent_all = anyio.Event()
 
             async def upload() -> None:
-                if framing and "100-continue" in (value.lower() for value in http.values(request.headers, "expect")):
-                    await client.stream.send(_CONTINUE)
                 try:
                     await copy_body(client, server.stream, framing, moved("up"))
                 except anyio.BrokenResourceError:
@@ -277,11 +278,10 @@ class Egress:
         return keep
 
     async def _last_words(self, client: End, answer: bytes) -> None:
-        """Lets the client read them: an end with bytes of its own unread would be a reset."""
-        if not answer:
-            return
+        """Lets the client read them, or what it got before: an end with bytes of its own unread would be a reset."""
         try:
-            await client.stream.send(answer)
+            if answer:
+                await client.stream.send(answer)
             await client.stream.send_eof()
             with anyio.move_on_after(self.bounds.linger_s):
                 while True:

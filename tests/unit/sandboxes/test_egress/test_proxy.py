@@ -155,6 +155,18 @@ async def test_expect_is_answered_here() -> None:
         assert b"Expect" not in n.got[0]
 
 
+async def test_an_answer_before_the_body_is_over_is_read() -> None:
+    async def early(stream: SocketStream) -> None:
+        await head_of(stream)
+        await stream.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno\n")
+
+    async with net() as n:
+        port = await n.origin(early)
+        answer = await n.talk(get(port, "Content-Length: 9000000", method="POST"), bytes(2_000_000))
+        assert answer.endswith(b"\r\n\r\nno\n")
+        assert n.events[0].status == 413
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
