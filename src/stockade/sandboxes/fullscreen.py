@@ -17,12 +17,14 @@ _BATCH_OPTIONS = {
     "screen": ("-dmS", "-dm", "-ls", "-v"),
 }
 _INFORMATIVE = ("--version", "--help", "-h", "-V")
+_NAMES = _EDITORS | _SCREENS | {"top"}
+_MENTIONED = re.compile("|".join(re.escape(name) for name in sorted(_NAMES, key=len)))
 _NOT_SIMPLE = re.compile(r"[|&;<>()`\n]|\$\(")
 
 
 def refuse_fullscreen(command: str) -> str | None:
     """Why `command` is not run, or None. Only a simple command whose first word is such a program is refused."""
-    if _NOT_SIMPLE.search(command.strip()):
+    if not _MENTIONED.search(command) or _NOT_SIMPLE.search(command.strip()):
         return None
     try:
         words = shlex.split(command, comments=True)
@@ -33,7 +35,7 @@ def refuse_fullscreen(command: str) -> str | None:
     if not words:
         return None
     name = PurePosixPath(words[0]).name
-    if name not in _EDITORS | _SCREENS | {"top"}:
+    if name not in _NAMES:
         return None
     options = [word for word in words[1:] if word.startswith("-") or name == "tmux"]
     harmless = (*_INFORMATIVE, *_BATCH_OPTIONS.get(name, ()))

@@ -11,7 +11,6 @@ from contextlib import ExitStack, suppress
 from typing import BinaryIO, Literal, Self
 
 import anyio
-from anyio.abc import ByteStream, UNIXSocketStream
 
 from stockade.core.actions import MAX_COMMAND_BYTES, Chunk, CommandOutput, ShellEvent
 from stockade.core.data import Data
@@ -23,6 +22,7 @@ from stockade.sandboxes.agent.binary import agent_memfd
 from stockade.sandboxes.agent.frames import Done, Hello, Listening, Malformed, Reader, Reply
 from stockade.sandboxes.clip import Clip
 from stockade.sandboxes.fullscreen import refuse_fullscreen
+from stockade.sandboxes.wire import Wire
 
 __all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
 
@@ -98,23 +98,22 @@ def _shell_event(flags: int) -> ShellEvent | None:
 class AgentSession:
     """One job at a time; callers wait for each other. After SandboxDied every call raises it again."""
 
-    def __init__(self, stream: ByteStream, config: AgentConfig) -> None:
-        self._stream = stream
+    def __init__(self, stream: socket.socket, config: AgentConfig) -> None:
+        self._wire = Wire(stream)
         self._config = config
         self._reader = Reader()
-        self._turn = anyio.Lock()
+        self._turn = anyio.Lock(fast_acquire=True)
         self._job = 0
         self._cwd = config.cwd
         self._dead: str | None = None
 
     @classmethod
-    async def open(cls, stream: socket.socket | ByteStream, config: AgentConfig) -> Self:
+    async def open(cls, stream: socket.socket, config: AgentConfig) -> Self:
         """Waits until the shell is ready. SandboxFailed when the agent or the shell cannot be started.
 
         Takes over `stream`: it is closed when this fails.
         """
-        connected = await UNIXSocketStream.from_socket(stream) if isinstance(stream, socket.socket) else stream
-        session = cls(connected, config)
+        session = cls(stream, config)
         try:
             await session._start()
         except BaseException:
@@ -215,15 +214,11 @@ class AgentSession:
         raise await self._died("the sandbox fell silent during its start")
 
     async def _receive_with_descriptors(self, what: str) -> tuple[Reply | None, list[int]]:
-        """The next reply with what came along, not inheritable; such a reply is short, and comes in one piece."""
-        if not isinstance(self._stream, UNIXSocketStream):
-            raise SandboxFailed("a sandbox can give a socket only over a socket")
+        """The next reply with what came along; such a reply is short, and comes in one piece."""
         try:
-            data, descriptors = await self._stream.receive_fds(frames.MAX_REPLY_BYTES, 1)
+            data, descriptors = await self._wire.receive_descriptors(frames.MAX_REPLY_BYTES, 1)
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise await self._died(f"the sandbox ended during {what}") from error
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
         self._reader.feed(data)
         try:
             return self._reader.next(), descriptors
@@ -233,8 +228,7 @@ class AgentSession:
     async def close(self) -> None:
         """Ends the agent and with it all that runs; idempotent."""
         self._dead = self._dead or "the sandbox was closed"
-        with anyio.CancelScope(shield=True):
-            await self._stream.aclose()
+        self._wire.close()
 
     def _next_job(self) -> int:
         self._job = self._job % (2**32 - 1) + 1
@@ -275,12 +269,15 @@ class AgentSession:
         """Whole or not at all: a request cut by cancelling would be the end of the session."""
         if self._dead:
             raise SandboxDied(self._dead)
-        with anyio.move_on_after(SLACK_S, shield=True):
-            try:
-                await self._stream.send(request)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-                raise await self._died(f"the sandbox ended during {what}") from error
-            return
+        try:
+            sent = self._wire.send_now(request)
+            if sent == len(request):
+                return
+            with anyio.move_on_after(SLACK_S, shield=True):
+                await self._wire.send(request[sent:])
+                return
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise await self._died(f"the sandbox ended during {what}") from error
         raise await self._died(f"the sandbox fell silent during {what}")
 
     async def _receive(self, what: str) -> Reply:
@@ -288,7 +285,7 @@ class AgentSession:
             raise SandboxDied(self._dead)
         try:
             while (reply := self._reader.next()) is None:
-                self._reader.feed(await self._stream.receive(_RECEIVE_BYTES))
+                self._reader.feed(await self._wire.receive(_RECEIVE_BYTES))
         except Malformed as error:
             raise await self._died(f"the sandbox's agent sent nonsense during {what}") from error
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
