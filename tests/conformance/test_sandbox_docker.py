@@ -1,12 +1,21 @@
-"""The sandbox suite on Docker."""
+"""The sandbox suite on Docker: as root and, where it differs for a user who may use the daemon, as one."""
 
+import os
+import shutil
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from stockade.testing.conformance.sandbox import SandboxConformance, fill
 from tests.conformance.bench_container import ContainerBench
-from tests.support.engines import engine_environment
+from tests.conformance.ordinary_user import UID, run_as_ordinary_user
+from tests.support.engines import GIVEN_DOCKER, engine_environment, share_docker
+
+ROOT = Path(__file__).parents[2]
+DIFFERS = "read_only or overlay or rw_writes or copies or scratch or environment or ordinary or leaves or killed"
+"""Without root, copies and the engine's own mounts take the place of what is mounted on the host."""
 
 
 class TestDocker(SandboxConformance):
@@ -19,3 +28,20 @@ class TestDocker(SandboxConformance):
         base = tmp_path / "layers"
         base.mkdir(mode=0o700)
         return ContainerBench("docker", fill(tmp_path / "folder"), base)
+
+
+def test_what_differs_as_an_ordinary_user() -> None:
+    if os.geteuid() != 0:
+        return  # all of the above just ran as one
+    home = Path(tempfile.mkdtemp(prefix="stockade-user-"))
+    try:
+        suite = f"{Path(__file__).relative_to(ROOT)}::TestDocker"
+        options = ["-q", "-p", "no:cacheprovider", f"--basetemp={home}/t", f"--rootdir={ROOT}"]
+        environment = ["env", f"{GIVEN_DOCKER}={share_docker(UID)}"]
+        done = run_as_ordinary_user(
+            [*environment, sys.executable, "-m", "pytest", *options, "-k", DIFFERS, suite], home
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert " passed" in done.stdout
+    finally:
+        shutil.rmtree(home)

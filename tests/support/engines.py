@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 _READY_TRIES = 300
+GIVEN_DOCKER = "TEST_DOCKER_HOST"
+"""A daemon that is there already: for tests run by a user who cannot start one."""
 
 
 def need(*programs: str) -> None:
@@ -30,6 +32,8 @@ def _unmount_below(folder: Path) -> None:
 @functools.cache
 def docker_host() -> str:
     """DOCKER_HOST of a daemon without network and without anybody else's images."""
+    if given := os.environ.get(GIVEN_DOCKER):
+        return given
     need("dockerd", "docker", "setpriv")
     folder = Path(tempfile.mkdtemp(prefix="dockerd-"))
     (folder / "daemon.json").write_text("{}")
@@ -95,6 +99,15 @@ def podman_storage() -> str:
 
     atexit.register(stop)
     return str(config)
+
+
+def share_docker(uid: int) -> str:
+    """docker_host(), usable by a user too: which makes them root, so only by one who is nobody else."""
+    host = docker_host()
+    path = Path(host.removeprefix("unix://"))
+    path.parent.chmod(0o711)
+    os.chown(path, uid, -1)
+    return host
 
 
 def engine_environment(engine: str) -> dict[str, str]:
