@@ -18,7 +18,7 @@ PROCESSES = (
     Attempt("an inherited descriptor", 'for f in /proc/self/fd/*; do [ -s "$f/secret" ] && echo FIRED && break; done'),
     Attempt("capabilities in the bounding set", "grep -q '^CapBnd:.*[1-9a-f]' /proc/self/status && echo FIRED"),
     Attempt("gaining by set-id programs", "grep -q '^NoNewPrivs:.*0' /proc/self/status && echo FIRED"),
-    Attempt("a better priority", "[ \"$(nice -n -5 nice 2>/dev/null)\" -lt 0 ] && echo FIRED"),
+    Attempt("a better priority", '[ "$(nice -n -5 nice 2>/dev/null)" -lt "$(nice)" ] && echo FIRED'),
     c("tracing a child", "call(101, 0)"),
     c("reading a child's memory", """
 pid = os.fork()
