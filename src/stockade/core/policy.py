@@ -50,7 +50,7 @@ class CopyRule(Data):
 
 
 class Network(Data):
-    """`none`: no interface at all. `allow`: only `hosts` (HOST or HOST:PORT), through the egress proxy. `open`: all."""
+    """`none`: no way out. `allow`: only `hosts` (HOST or HOST:PORT), `open`: every public name; both by the egress proxy."""
 
     mode: Literal["none", "allow", "open"] = "none"
     hosts: tuple[str, ...] = ()
