@@ -50,7 +50,7 @@ class CopyRule(Data):
 
 
 class Network(Data):
-    """`none`: no way out. `allow`: only `hosts` (HOST or HOST:PORT), `open`: every public name; both by the egress proxy."""
+    """`none`: no way out. By the egress proxy only: `allow` for `hosts` (HOST or HOST:PORT), `open` for public names."""
 
     mode: Literal["none", "allow", "open"] = "none"
     hosts: tuple[str, ...] = ()
