@@ -10,9 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import anyio
-
-from bench import contenders, peers, sandbox, start, table
+from bench import contenders, peers, start, table
 from bench.client import Contender, measure, server
 from bench.figures import Measured, row
 
@@ -23,7 +21,6 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="everyone once a round (default: %(default)s)")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="the other agents too")
     parser.add_argument("--only", metavar="WORD", help="beside the floor, only those whose name holds WORD")
-    parser.add_argument("--sandbox", action="store_true", help="instead: what the sandbox adds to a command")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     return parser.parse_args(arguments)
 
@@ -67,19 +64,14 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     chosen = options()
     figures: dict[str, Any] = {"machine": machine()}
-    if chosen.sandbox:
-        measured = anyio.run(sandbox.measure)
-        print(sandbox.drawn(measured))
-        figures["sandbox"] = asdict(measured)
-    else:
-        turns = sorted({int(number) for number in chosen.turns.split(",")})
-        field = everyone(with_peers=chosen.peers, only=chosen.only)
-        results = rounds_of(field, turns, chosen.rounds)
-        rows = [row(one.name, results[one.name], results[field[0].name]) for one in field]
-        starts = start.measure()
-        print(f"{table.overhead(rows)}\n\n{start.drawn(starts)}")
-        figures |= {"rounds": chosen.rounds, "rows": [asdict(one) for one in rows]}
-        figures["start"] = [asdict(one) for one in starts]
+    turns = sorted({int(number) for number in chosen.turns.split(",")})
+    field = everyone(with_peers=chosen.peers, only=chosen.only)
+    results = rounds_of(field, turns, chosen.rounds)
+    rows = [row(one.name, results[one.name], results[field[0].name]) for one in field]
+    starts = start.measure()
+    print(f"{table.overhead(rows)}\n\n{start.drawn(starts)}")
+    figures |= {"rounds": chosen.rounds, "rows": [asdict(one) for one in rows]}
+    figures["start"] = [asdict(one) for one in starts]
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
     if chosen.json:
         chosen.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -2,7 +2,6 @@
 
     python bench/overhead.py --json figures.json
     python bench/overhead.py --no-peers --turns 10,50 --rounds 1
-    python bench/overhead.py --sandbox
 
 Everything is in the package `bench`; this file only makes it importable when it is called by its path.
 """

@@ -24,20 +24,29 @@ def peak_rss(pid: int) -> int:
     return 0
 
 
+def descendants(pid: int) -> set[int]:
+    """All living ones of `pid`, itself not included."""
+    return set(_family(pid, dict(_stats())))
+
+
 def living_cpu_s(pid: int) -> float:
     """CPU of all living descendants of `pid` and of the children those have waited for.
 
     wait4 never tells of these: what a sandbox's first process leaves behind is reaped by the kernel.
     """
-    fields = dict(_stats())
-    family, found = {pid}, 0.0
+    fields, found = dict(_stats()), 0.0
+    for child in _family(pid, fields):
+        with suppress(OSError):
+            found += time.clock_gettime(cpu_clock(child))
+            found += (int(fields[child][_CHILDREN_USER]) + int(fields[child][_CHILDREN_SYSTEM])) / _TICKS
+    return found
+
+
+def _family(pid: int, fields: dict[int, list[str]]) -> set[int]:
+    family = {pid}
     while more := {child for child, stat in fields.items() if int(stat[_PARENT]) in family} - family:
         family |= more
-        for child in more:
-            with suppress(OSError):
-                found += time.clock_gettime(cpu_clock(child))
-                found += (int(fields[child][_CHILDREN_USER]) + int(fields[child][_CHILDREN_SYSTEM])) / _TICKS
-    return found
+    return family - {pid}
 
 
 def _stats() -> Iterator[tuple[int, list[str]]]:
