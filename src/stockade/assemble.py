@@ -21,7 +21,7 @@ from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import RunFinished, RunStarted
-from stockade.core.messages import Sampling
+from stockade.core.messages import ModelInfo, Sampling
 from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
 from stockade.loop.run import Parts, run
@@ -198,12 +198,13 @@ def make_budget(options: Options, default: Budget) -> Budget:
     return default.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
-def pick_protocol(name: str) -> AnswerProtocol:
-    from stockade.answers.json_schema import JsonAnswers
+def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
+    """The protocol of that name; for `auto` what suits the model. UsageError when there is none of that name."""
+    from stockade.answers.choice import AUTO, choose, make_protocol
 
-    if name not in ("auto", "json"):
-        raise UsageError(f"--answers {name}: not here yet", "use json or auto")
-    return JsonAnswers()
+    if name == AUTO:
+        name = choose(info) if info is not None else "json"
+    return make_protocol(name)
 
 
 def check_task(task: str) -> str:
@@ -284,11 +285,12 @@ async def prepare(
     spec = find_bot(options.bot)
     task = check_task(options.task)
     policy = make_policy(options, spec.folder_mode)
-    protocol = pick_protocol(options.answers)
+    pick_protocol(options.answers)
     run_id = new_run_id()
     try:
         sandbox = open_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
         model, name, note = await open_model(options, on_progress)
+        protocol = pick_protocol(options.answers, model.info)
     except BaseException:
         _forget(run_id)
         raise

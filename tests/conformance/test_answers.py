@@ -2,12 +2,13 @@
 
 import pytest
 
-from stockade.answers.json_schema import JsonAnswers
+from stockade.answers.choice import PROTOCOLS, make_protocol
 from stockade.core.ports import AnswerProtocol
 from stockade.testing.conformance.answers import AnswerConformance
 
 
-class TestJson(AnswerConformance):
+@pytest.mark.parametrize("name", PROTOCOLS)
+class TestProtocols(AnswerConformance):
     @pytest.fixture
-    def protocol(self) -> AnswerProtocol:
-        return JsonAnswers()
+    def protocol(self, name: str) -> AnswerProtocol:
+        return make_protocol(name)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.answers.lenient import first_value
-from stockade.answers.spelling import USAGE, action_schema, make_action
+from stockade.answers.calls import action_in, native_steps
+from stockade.answers.lenient import first_value, spoken
+from stockade.answers.spelling import USAGE, action_schema
 from stockade.core.actions import Answer, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
@@ -39,9 +40,11 @@ class JsonAnswers:
             raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
         if answer.finish_reason == "length":
             raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        found = first_value(answer.content, "{")
+        if not answer.content.strip():
+            return Answer(steps=native_steps(answer, tools)[:1])
+        found = first_value(spoken(answer.content), "{")
         thought = found.get("thought")
-        action = make_action(*_tool_and_arguments(found), tools)
+        action = action_in(found, tools)
         return Answer(
             thought=thought.strip()[:2000] if isinstance(thought, str) and thought.strip() else None,
             steps=(Step(action=action),),
@@ -67,21 +70,3 @@ def schema(tools: Sequence[str]) -> dict[str, Any]:
         "required": ["thought", "action"],
         "additionalProperties": False,
     }
-
-
-def _tool_and_arguments(found: dict[str, Any]) -> tuple[object, dict[str, Any]]:
-    """Where small models put them: in `action`, beside it, or as `name` and `arguments` of a function call."""
-    inner = found.get("action", found)
-    if isinstance(inner, str):
-        return inner, {key: value for key, value in found.items() if key not in ("action", "thought")}
-    if not isinstance(inner, dict):
-        raise UnreadableAnswer('the action is not an object: write {"action": {"tool": "shell", "command": "..."}}')
-    tool = inner.get("tool", inner.get("name"))
-    arguments = inner.get("arguments", inner.get("parameters", inner))
-    if isinstance(arguments, str):
-        arguments = first_value(arguments, "{")
-    if tool is None and isinstance(inner.get("command"), str):
-        tool = "shell"
-    if not isinstance(arguments, dict):
-        raise UnreadableAnswer("the arguments of the action are not an object")
-    return tool, arguments

@@ -4,6 +4,7 @@ What cannot be read is an error, never an empty success.
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from stockade.core.errors import UnreadableAnswer
@@ -33,6 +34,33 @@ def first_value(text: str, opening: str = "{[") -> Any:
         return _Reader(text, position).value(0)
     except (ValueError, IndexError) as error:
         raise UnreadableAnswer(f"the JSON of the answer cannot be read: {error}") from None
+
+
+def spoken(text: str) -> str:
+    """What a model says after thinking aloud: without a `<think>` part at the beginning.
+
+    UnreadableAnswer for an answer of absurd length: nothing below looks at one.
+    """
+    if len(text) > MAX_ANSWER_CHARS:
+        raise UnreadableAnswer(f"the answer is too long ({len(text)} characters)")
+    if not text.lstrip().startswith("<think>"):
+        return text
+    return text.partition("</think>")[2]
+
+
+def objects(text: str, most: int = 32) -> Iterator[dict[str, Any]]:
+    """Every object that can be read at one of the first `most` opening braces of `text`, outermost first."""
+    position = -1
+    for _ in range(most):
+        position = text.find("{", position + 1)
+        if position < 0:
+            return
+        try:
+            found = first_value(text[position:])
+        except UnreadableAnswer:
+            continue
+        if isinstance(found, dict) and found:
+            yield found
 
 
 def _strict(text: str, position: int) -> Any:

@@ -27,6 +27,16 @@ USAGE: dict[str, str] = {
     "sub_task": 'sub_task: {"tool": "sub_task", "task": "..."}',
     "finish": 'finish: when the task is done: {"tool": "finish", "answer": "..."}',
 }
+DESCRIPTIONS: dict[str, str] = {
+    "shell": "Run a bash command.",
+    "read_file": "Read a text file, or its lines start to end (from 1).",
+    "write_file": "Write a whole file.",
+    "edit_file": "Replace `old`, which must stand in the file exactly once, by `new`.",
+    "ask_user": "Ask the person a question.",
+    "sub_task": "Give a task to a helper in the same sandbox.",
+    "finish": "End the task with the answer for the person, when it is done.",
+}
+MAX_THOUGHT = 2000
 _SHOWN = {
     "shell": ("command",),
     "read_file": ("path",),
@@ -35,6 +45,11 @@ _SHOWN = {
     "ask_user": ("question",),
     "sub_task": ("task",),
     "finish": ("answer",),
+}
+_OPTIONAL: dict[str, dict[str, str]] = {
+    "shell": {"timeout_s": "number"},
+    "read_file": {"start": "integer", "end": "integer"},
+    "sub_task": {"max_turns": "integer"},
 }
 _ALIASES = {
     "bash": "shell",
@@ -66,17 +81,41 @@ def action_schema(tool: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": ["tool", *names], "additionalProperties": False}
 
 
+def parameters(tool: str) -> dict[str, Any]:
+    """The JSON schema of one built-in tool's arguments, the optional ones included."""
+    names = _SHOWN[tool]
+    properties = {name: {"type": "string"} for name in names}
+    properties |= {name: {"type": kind} for name, kind in _OPTIONAL.get(tool, {}).items()}
+    return {"type": "object", "properties": properties, "required": list(names), "additionalProperties": False}
+
+
+def parameter_names(tool: str) -> tuple[str, ...]:
+    """What a tool takes, as it is spelled and as small models spell it."""
+    return (*_SHOWN.get(tool, ()), *_OPTIONAL.get(tool, {}), *_ARGUMENT_ALIASES.get(tool, {}))
+
+
+def short_thought(text: str) -> str | None:
+    """Words around an action as they go on record; None when there are none."""
+    return text.strip()[:MAX_THOUGHT].rstrip() or None
+
+
+def tool_named(name: str, tools: Sequence[str]) -> str:
+    """The offered tool of that name or of a usual alias. UnreadableAnswer with the nearest one when there is none."""
+    if name in tools:
+        return name
+    name = _ALIASES.get(name.lower(), name)
+    if name in tools:
+        return name
+    near = difflib.get_close_matches(name.lower(), tools, n=1)
+    hint = f"did you mean {near[0]}?" if near else "the tools are " + ", ".join(tools)
+    raise UnreadableAnswer(f"there is no tool {name[:60]!r}: {hint}")
+
+
 def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[str]) -> Action:
     """The action of a tool's name and its arguments. UnreadableAnswer, naming the field, when they do not fit."""
     if not isinstance(tool, str) or not tool.strip():
         raise UnreadableAnswer("the action has no tool: name one of " + ", ".join(tools))
-    name = tool.strip()
-    if name not in tools:
-        name = _ALIASES.get(name.lower(), name)
-    if name not in tools:
-        near = difflib.get_close_matches(name.lower(), tools, n=1)
-        hint = f"did you mean {near[0]}?" if near else "the tools are " + ", ".join(tools)
-        raise UnreadableAnswer(f"there is no tool {name[:60]!r}: {hint}")
+    name = tool_named(tool.strip(), tools)
     kind = BUILT_IN[name]
     renamed = _ARGUMENT_ALIASES.get(name, {})
     fields = {renamed.get(key, key): value for key, value in arguments.items() if value is not None and key != "tool"}

@@ -1,0 +1,123 @@
+"""The Shell bot's answers: a JSON list of `{"command"}`, `{"file", "content"}` and `{"file"}`, each with a `comment`.
+
+The schema lets strings hold quotes and back-ticks: a command without them is not worth much.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stockade.answers.calls import action_in, native_steps
+from stockade.answers.lenient import first_value, spoken
+from stockade.answers.spelling import make_action
+from stockade.core.actions import Action, Answer, AskUser, EditFile, Finish, ReadFile, Shell, Step, SubTask, WriteFile
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+
+MAX_ACTIONS = 16
+MAX_COMMENT_CHARS = 240
+_FORMS: dict[str, tuple[str, ...]] = {
+    "shell": ("command",),
+    "read_file": ("file",),
+    "write_file": ("file", "content"),
+    "edit_file": ("file", "old", "new"),
+    "ask_user": ("question",),
+    "sub_task": ("task",),
+    "finish": ("answer",),
+}
+"""What tells the actions apart; the one with the most keys that are all there is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListAnswers:
+    """Implements core.ports.AnswerProtocol. Several actions an answer, done in order."""
+
+    name: str = "list"
+
+    def instructions(self, tools: Sequence[str]) -> str:
+        listed = "\n".join(
+            f"- {tool}: " + json.dumps(dict.fromkeys(_FORMS[tool], "...") | {"comment": "..."}) for tool in tools
+        )
+        return f"Answer with a JSON list of one or more actions and nothing else. Actions:\n{listed}"
+
+    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+        return request.model_copy(update={"schema_": schema(tools)})
+
+    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+        if answer.finish_reason == "length":
+            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+        text = spoken(answer.content)
+        if not text.strip():
+            if answer.tool_calls:
+                return Answer(steps=native_steps(answer, tools))
+            raise UnreadableAnswer("the answer is empty: answer with a JSON list of actions")
+        found = first_value(text)
+        items = found if isinstance(found, list) else found.get("actions", [found])
+        if not isinstance(items, list) or not items:
+            raise UnreadableAnswer('the list holds no action: write [{"command": "..."}]')
+        return Answer(steps=_steps(items, tools))
+
+    def write(self, answer: Answer) -> Message:
+        return Message(role="assistant", content=json.dumps([_item(step) for step in answer.steps], ensure_ascii=False))
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)
+
+
+def schema(tools: Sequence[str]) -> dict[str, Any]:
+    """The schema of one answer for the named tools: a list of 1 to 16 actions."""
+    forms = []
+    for tool in tools:
+        properties: dict[str, Any] = {key: {"type": "string"} for key in _FORMS[tool]}
+        properties["comment"] = {"type": "string", "maxLength": MAX_COMMENT_CHARS}
+        forms.append(
+            {
+                "type": "object",
+                "properties": properties,
+                "required": list(_FORMS[tool]),
+                "additionalProperties": False,
+            }
+        )
+    return {"type": "array", "items": {"anyOf": forms}, "minItems": 1, "maxItems": MAX_ACTIONS}
+
+
+def _steps(items: Sequence[object], tools: Sequence[str]) -> tuple[Step, ...]:
+    """All of them, or as many as come before the first that is none; an error when that is the first."""
+    steps: list[Step] = []
+    for number, item in enumerate(items[:MAX_ACTIONS], 1):
+        try:
+            steps.append(_step(item, tools))
+        except UnreadableAnswer as error:
+            if steps:
+                break
+            raise UnreadableAnswer(f"action {number}: {error.message}") from None
+    return tuple(steps)
+
+
+def _step(item: object, tools: Sequence[str]) -> Step:
+    if not isinstance(item, dict):
+        raise UnreadableAnswer('it is not an object: write {"command": "..."}')
+    comment = item.get("comment")
+    return Step(action=_action(item, tools), comment=comment.strip() or None if isinstance(comment, str) else None)
+
+
+def _action(item: dict[str, Any], tools: Sequence[str]) -> Action:
+    given = {"file" if key in ("path", "filename") else key: value for key, value in item.items() if value is not None}
+    if given.keys() & {"tool", "name", "action", "function"}:
+        return action_in(item, tools)
+    fitting = [tool for tool, keys in _FORMS.items() if given.keys() >= set(keys)]
+    if not fitting:
+        raise UnreadableAnswer('it has neither "command" nor "file": ' + ", ".join(tools) + " are possible")
+    return make_action(max(fitting, key=lambda tool: len(_FORMS[tool])), given, tools)
+
+
+def _item(step: Step) -> dict[str, Any]:
+    match step.action:
+        case Shell() | Finish() | AskUser() | SubTask() as action:
+            fields = action.model_dump(exclude_none=True, exclude={"tool"})
+        case ReadFile() | WriteFile() | EditFile() as action:
+            fields = {"file": action.path} | action.model_dump(exclude_none=True, exclude={"tool", "path"})
+        case action:
+            fields = action.model_dump(exclude_none=True)
+    return fields | ({"comment": step.comment} if step.comment else {})

@@ -1,0 +1,133 @@
+"""One action as the body of a block: shared by fenced answers and code sections."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from stockade.answers.blocks import Block, cut_in_here_document, here_document, without_prompts
+from stockade.answers.spelling import make_action, tool_named
+from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, WriteFile
+from stockade.core.errors import UnreadableAnswer
+
+SHELLS = ("bash", "sh", "shell", "zsh", "console", "shell-session", "terminal", "cmd")
+PYTHONS = ("python", "python3", "py")
+_ASIDE = ("json", "text", "txt", "output", "plaintext", "markdown", "md")
+_OLD, _MIDDLE, _NEW = "<<<<<<< OLD", "=======", ">>>>>>> NEW"
+_FINISH = re.compile(r"^finish(?:[ \t]+(['\"]?)(.*)\1)?$")
+_RANGE = re.compile(r"^(\d+)[ \t]*-[ \t]*(\d+)$")
+USAGE = {
+    "shell": "shell: ```bash\nCOMMANDS\n```",
+    "read_file": "read_file: ```read_file PATH\n```",
+    "write_file": "write_file: ```write_file PATH\nTHE WHOLE FILE\n```",
+    "edit_file": f"edit_file: ```edit_file PATH\n{_OLD}\nTEXT THAT STANDS ONCE\n{_MIDDLE}\nNEW TEXT\n{_NEW}\n```",
+    "ask_user": "ask_user: ```ask_user\nQUESTION\n```",
+    "sub_task": "sub_task: ```sub_task\nTASK\n```",
+    "finish": "finish: ```finish\nTHE ANSWER\n```",
+}
+
+
+def is_action(block: Block, tools: Sequence[str]) -> bool:
+    """True when the language of a block names an action, offered or not; prose and data are none."""
+    if block.language in (*SHELLS, *PYTHONS, *USAGE):
+        return True
+    if not block.language or block.language in _ASIDE:
+        return False
+    try:
+        tool_named(block.language, tools)
+    except UnreadableAnswer:
+        return False
+    return True
+
+
+def action_of(block: Block, tools: Sequence[str]) -> Action:
+    """The action of a block whose language names one. UnreadableAnswer when it does not fit."""
+    if block.language in PYTHONS:
+        return make_action("shell", {"command": _command(here_document("python3 -", block.body), block)}, tools)
+    tool = "shell" if block.language in SHELLS or not block.language else tool_named(block.language, tools)
+    if tool == "shell":
+        command = _command(f"{block.info}\n{block.body}", block)
+        if "finish" in tools and (found := _FINISH.match(command)):
+            return Finish(answer=found[2] or "")
+        return make_action("shell", {"command": command}, tools)
+    return make_action(tool, _arguments(tool, block), tools)
+
+
+def _command(body: str, block: Block) -> str:
+    command = without_prompts(body.strip("\n").rstrip())
+    if not block.body.strip() and not block.info:
+        raise UnreadableAnswer("the block is empty: write a command in it")
+    if cut_in_here_document(command):
+        raise UnreadableAnswer("a here-document of the command has no end: write its last line too")
+    return command
+
+
+def _arguments(tool: str, block: Block) -> dict[str, Any]:
+    match tool:
+        case "read_file":
+            return _read_arguments(block)
+        case "write_file":
+            path, body = _path_and_body(block)
+            return {"path": path, "content": f"{body}\n" if body else ""}
+        case "edit_file":
+            path, body = _path_and_body(block)
+            return {"path": path} | _replacement(body)
+        case "ask_user":
+            return {"question": block.body.strip("\n") or block.info}
+        case "sub_task":
+            return {"task": block.body.strip("\n") or block.info}
+        case _:
+            return {"answer": block.body.strip("\n") or block.info}
+
+
+def _path_and_body(block: Block) -> tuple[str, str]:
+    if block.info:
+        return _bare(block.info), block.body
+    path, _, body = block.body.partition("\n")
+    if not path.strip():
+        raise UnreadableAnswer(f"{block.language}: the path is missing: write it behind ```{block.language}")
+    return _bare(path), body
+
+
+def _bare(path: str) -> str:
+    """A path without the quotes, or the `path=`, that models put around it."""
+    path = re.sub(r"^path\s*[=:]\s*", "", path.strip())
+    return path[1:-1] if len(path) > 2 and path[0] == path[-1] and path[0] in "'\"" else path
+
+
+def _read_arguments(block: Block) -> dict[str, Any]:
+    path, body = _path_and_body(block)
+    span = _RANGE.match(body.strip())
+    return {"path": path, "start": int(span[1][:9]), "end": int(span[2][:9])} if span else {"path": path}
+
+
+def _replacement(body: str) -> dict[str, str]:
+    lines = body.split("\n")
+    marks = [number for number, line in enumerate(lines) if line.startswith(("<<<<<<<", "=======", ">>>>>>>"))]
+    if len(marks) != 3 or [lines[mark][0] for mark in marks] != ["<", "=", ">"]:
+        raise UnreadableAnswer(f"edit_file: write {_OLD}, the old text, {_MIDDLE}, the new text, {_NEW}, a line each")
+    first, middle, last = marks
+    return {"old": "\n".join(lines[first + 1 : middle]), "new": "\n".join(lines[middle + 1 : last])}
+
+
+def block_of(action: Action) -> tuple[str, str, str] | None:
+    """Language, words behind it and body; None for what has no such form."""
+    match action:
+        case Shell(timeout_s=None, command=command):
+            return "bash", "", command
+        case ReadFile(path=path, start=None, end=None):
+            return "read_file", path, ""
+        case ReadFile(path=path, start=int(start), end=int(end)):
+            return "read_file", path, f"{start}-{end}"
+        case WriteFile(path=path, content=content) if not content or content.endswith("\n"):
+            return "write_file", path, content.removesuffix("\n")
+        case EditFile(path=path, old=old, new=new):
+            lines = [_OLD, old, _MIDDLE, *([new] if new else []), _NEW]
+            return "edit_file", path, "\n".join(lines)
+        case AskUser(question=question):
+            return "ask_user", "", question
+        case SubTask(task=task, max_turns=None):
+            return "sub_task", "", task
+        case Finish(answer=answer):
+            return "finish", "", answer
+        case _:
+            return None

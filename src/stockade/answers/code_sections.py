@@ -1,0 +1,200 @@
+"""Answers in sections: `### Requirements`, `### Code`, `### Example`.
+
+A program becomes two steps: the file main.py, and a command that installs what is required and runs it. Every other
+action is a section of its name with its text in it, and `### Answer` ends the run.
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stockade.answers.block_actions import action_of, block_of
+from stockade.answers.blocks import Block, here_document
+from stockade.answers.calls import as_json, native_steps, salvaged
+from stockade.answers.lenient import spoken
+from stockade.answers.sections import Section, find_sections, section
+from stockade.answers.spelling import short_thought
+from stockade.core.actions import Action, Answer, Shell, Step, WriteFile
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+
+PROGRAM = "main.py"
+_BOUNDARY = "\n\n\n# Example\n"
+_INSTALL = "python3 -m pip install --quiet "
+_RUN = f"python3 {PROGRAM}"
+_LIBRARY = re.compile(r"^[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?(?:\[[a-z0-9,_-]+\])?(?:(?:[=!~<>]=|[<>])[0-9a-z.*+!-]+)?$")
+_PROSE = frozenset(
+    [
+        "a",
+        "all",
+        "and",
+        "any",
+        "are",
+        "is",
+        "libraries",
+        "library",
+        "needed",
+        "no",
+        "not",
+        "nothing",
+        "only",
+        "required",
+        "standard",
+        "the",
+        "this",
+    ]
+)
+_NAMES = {
+    "requirements": "requirements", "requiements": "requirements", "requirement": "requirements",
+    "dependencies": "requirements", "libraries": "requirements",
+    "code": "code", "corrected code": "code", "solution": "code",
+    "example": "example", "example usage": "example", "usage": "example",
+    "answer": "finish", "final answer": "finish", "finish": "finish",
+    "command": "shell", "shell": "shell", "bash": "shell",
+    "read_file": "read_file", "write_file": "write_file", "edit_file": "edit_file",
+    "ask_user": "ask_user", "sub_task": "sub_task", "action": "action",
+}  # fmt: skip
+_USAGE = {
+    "shell": "### shell\nCOMMANDS",
+    "read_file": "### read_file PATH",
+    "write_file": "### write_file PATH\nTHE WHOLE FILE",
+    "edit_file": "### edit_file PATH\n<<<<<<< OLD\nTEXT THAT STANDS ONCE\n=======\nNEW TEXT\n>>>>>>> NEW",
+    "ask_user": "### ask_user\nQUESTION",
+    "sub_task": "### sub_task\nTASK",
+    "finish": "### Answer\nTHE ANSWER   (finish: when the task is done)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SectionAnswers:
+    """Implements core.ports.AnswerProtocol. A program or one action an answer."""
+
+    name: str = "sections"
+
+    def instructions(self, tools: Sequence[str]) -> str:
+        listed = "\n".join(_USAGE[tool] for tool in tools)
+        program = (
+            "A Python program, which is run at once, has three sections:\n### Requirements\nlibraries, one a line, or"
+            " none\n### Code\nthe program\n### Example\ncode that uses it and prints the result\n"
+        )
+        return f"Answer in sections. {program if 'shell' in tools else ''}Other actions, one an answer:\n{listed}"
+
+    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+        return request
+
+    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+        if answer.finish_reason == "length":
+            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+        text = spoken(answer.content)
+        if not text.strip() and answer.tool_calls:
+            return Answer(steps=native_steps(answer, tools)[:1])
+        found = find_sections(text, _NAMES)
+        if not found:
+            raise UnreadableAnswer("the headings are missing: write ### Requirements, ### Code and ### Example")
+        thought = short_thought(text[: found[0].start])
+        if found[0].name in ("requirements", "code", "example"):
+            return Answer(thought=thought, steps=_program(found, tools))
+        return Answer(thought=thought, steps=(Step(action=_single(found[0], tools)),))
+
+    def write(self, answer: Answer) -> Message:
+        thought = re.sub(r"^(\s*)#+", r"\1", answer.thought or "", flags=re.MULTILINE)
+        body = _written_program(answer.steps) or _written(answer.steps[0].action)
+        return Message(role="assistant", content=f"{thought}\n{body}" if thought else body)
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)
+
+
+def libraries(text: str) -> list[str]:
+    """The libraries of a requirements section, in order; words of prose and Python's own modules are none."""
+    result: list[str] = []
+    for raw in text.lower().splitlines():
+        line = re.split(r"\(|#|\s-\s|:", re.sub(r"^\s*(?:[-*+]|\d+[.)])\s+|[`\"']", "", raw))[0]
+        line = re.sub(r"\s*([=!~<>]=|[<>])\s*", r"\1", line)
+        words = [word for word in re.split(r"[\s,]+", line.rstrip(". ")) if word]
+        if words[:2] == ["pip", "install"] or words[:2] == ["pip3", "install"]:
+            words = [word for word in words[2:] if not word.startswith("-")]
+        if _PROSE & set(words):
+            continue
+        for word in words:
+            usable = _LIBRARY.match(word) and word not in ("none", "bash", "n/a", "python", "python3")
+            if usable and word not in sys.stdlib_module_names and word not in result:
+                result.append(word)
+    return result
+
+
+def _program(found: Sequence[Section], tools: Sequence[str]) -> tuple[Step, ...]:
+    texts: dict[str, str] = {}
+    for part in found:
+        texts.setdefault(part.name, part.body.strip("\n").rstrip())
+    code = texts.get("code", "")
+    if not code.strip():
+        raise UnreadableAnswer("### Code is missing or empty: write the program under it")
+    if "shell" not in tools:
+        raise UnreadableAnswer("a program cannot be run here: the tools are " + ", ".join(tools))
+    example = _without_own_import(texts.get("example", ""), code)
+    program = f"{code}{_BOUNDARY}{example}\n" if example.strip() else f"{code}\n"
+    required = libraries(texts.get("requirements", ""))
+    install = f"{_INSTALL}{shlex.join(required)} && " if required else ""
+    if "write_file" not in tools:
+        return (Step(action=Shell(command=install + here_document("python3 -", program.rstrip("\n")))),)
+    return (
+        Step(action=WriteFile(path=PROGRAM, content=program)),
+        Step(action=Shell(command=f"{install}{_RUN}")),
+    )
+
+
+def _without_own_import(example: str, code: str) -> str:
+    """The example without the lines that import from another file what the code above it defines."""
+    defined = set(re.findall(r"^(?:async )?(?:def|class) +(\w+)", code, re.MULTILINE))
+
+    def own(line: str) -> bool:
+        found = re.match(r"from +[\w.]+ +import +\(?([\w, ]+)\)?\s*$", line)
+        return found is not None and set(re.split(r"[\s,]+", found[1].strip())) <= defined
+
+    return "\n".join(line for line in example.split("\n") if not own(line)).strip("\n")
+
+
+def _single(part: Section, tools: Sequence[str]) -> Action:
+    if part.name == "action":
+        if (found := salvaged(part.body, tools)) is None:
+            raise UnreadableAnswer("### Action holds no JSON object with a tool")
+        return found[1]
+    body = part.body if part.fenced else part.body.strip("\n").rstrip()
+    return action_of(Block(part.name, part.info, body, part.start), tools)
+
+
+def _written(action: Action) -> str:
+    """A section that reads back as it was, as JSON where only that keeps every character."""
+    form = block_of(action)
+    if form is not None:
+        text = section(*form)
+        try:
+            found = find_sections(text, _NAMES)
+            if len(found) == 1 and _single(found[0], (action.tool,)) == action:
+                return text
+        except UnreadableAnswer:
+            pass  # Only JSON can say it.
+    return section("Action", "", as_json(action))
+
+
+def _written_program(steps: Sequence[Step]) -> str | None:
+    """The three sections of the two steps of a program; None for other steps."""
+    match [step.action for step in steps]:
+        case [WriteFile(path=path, content=content), Shell(command=command)] if path == PROGRAM:
+            install, _, rest = command.rpartition(_RUN)
+            required = install.removeprefix(_INSTALL).removesuffix(" && ")
+            if rest or (install and install != f"{_INSTALL}{required} && "):
+                return None
+            code, boundary, example = content.removesuffix("\n").rpartition(_BOUNDARY)
+            parts = [
+                section("Requirements", "", "\n".join(shlex.split(required)) or "none", plain=True),
+                section("Code", "", code if boundary else example, language="python"),
+            ]
+            if boundary:
+                parts.append(section("Example", "", example, language="python"))
+            return "\n".join(parts)
+        case _:
+            return None

@@ -1,0 +1,88 @@
+"""Answers as one fenced block: ```` ```bash ```` is a command, ```` ```finish ```` the end.
+
+The first block counts and the rest is cut: small models write the command and, right behind it, the block that says
+they are done. What a block cannot spell exactly goes into the history as a ```` ```json ```` block with the action.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stockade.answers.block_actions import USAGE, action_of, block_of, is_action
+from stockade.answers.blocks import Block, fenced, find_blocks, languages
+from stockade.answers.calls import as_json, salvaged
+from stockade.answers.lenient import spoken
+from stockade.answers.spelling import short_thought
+from stockade.core.actions import Action, Answer, Step
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+
+STOP = ("```\n\n```bash",)
+"""A second command right behind the first one would be cut anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class FencedAnswers:
+    """Implements core.ports.AnswerProtocol. One action an answer."""
+
+    name: str = "fenced"
+
+    def instructions(self, tools: Sequence[str]) -> str:
+        listed = "\n".join(USAGE[tool] for tool in tools)
+        return f"Answer with one short sentence and then exactly one block:\n{listed}"
+
+    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+        return request.model_copy(update={"stop": STOP})
+
+    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+        if answer.finish_reason == "length":
+            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+        text = spoken(answer.content)
+        if not text.strip():
+            raise UnreadableAnswer("the answer is empty: write one block, such as ```bash")
+        blocks = find_blocks(text)
+        chosen = next((block for block in blocks if is_action(block, tools) or _as_json(block, tools)), None)
+        if chosen is None:
+            chosen = next((block for block in blocks if not block.language and block.body.strip()), None)
+        if chosen is None:
+            return _blockless(text, blocks, tools)
+        action = _as_json(chosen, tools) or action_of(chosen, tools)
+        return Answer(thought=short_thought(text[: blocks[0].start]), steps=(Step(action=action),))
+
+    def write(self, answer: Answer) -> Message:
+        block = spelled(answer.steps[0].action)
+        thought = re.sub(r"`{3,}", "``", answer.thought or "")
+        return Message(role="assistant", content=f"{thought}\n{block}" if thought else block)
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)
+
+
+def _as_json(block: Block, tools: Sequence[str]) -> Action | None:
+    """The action of a block that holds JSON; None where it holds none."""
+    if block.language not in ("json", "") or not block.body.lstrip().startswith("{"):
+        return None
+    found = salvaged(block.body, tools)
+    return found[1] if found else None
+
+
+def _blockless(text: str, blocks: Sequence[Block], tools: Sequence[str]) -> Answer:
+    """JSON without a fence is taken; anything else is an error that says what was there instead."""
+    if not blocks and (found := salvaged(text, tools)) is not None:
+        return Answer(thought=short_thought(found[0]), steps=(Step(action=found[1]),))
+    seen = f"its blocks are in: {languages(blocks)}" if blocks else "it has no block"
+    raise UnreadableAnswer(f"the answer holds no action ({seen}): write one ```bash block with the command")
+
+
+def spelled(action: Action) -> str:
+    """The block of an action, as JSON where only that keeps every character."""
+    form = block_of(action)
+    if form is not None:
+        text = fenced(*form)
+        try:
+            found = find_blocks(text)
+            if len(found) == 1 and action_of(found[0], (action.tool,)) == action:
+                return text
+        except UnreadableAnswer:
+            pass  # An empty command, half a here-document: only JSON can say it.
+    return fenced("json", "", as_json(action))

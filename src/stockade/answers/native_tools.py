@@ -1,0 +1,105 @@
+"""Answers as native tool calls, and calls written as text salvaged.
+
+Many local models know the right call and wrap it wrongly: in a fence, as bare JSON. Such a call is done all the same
+and goes into the history as a real one. `tool_choice` is never sent: "required" makes llama.cpp write newlines to the
+limit.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from stockade.answers.calls import native_steps, salvaged
+from stockade.answers.lenient import spoken
+from stockade.answers.spelling import DESCRIPTIONS, parameters, short_thought
+from stockade.core.actions import Answer, Step
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class NativeAnswers:
+    """Implements core.ports.AnswerProtocol. One or several actions an answer."""
+
+    name: str = "native"
+
+    def instructions(self, tools: Sequence[str]) -> str:
+        return (
+            f"Act by calling a tool in every answer; say why in one short sentence. The tools: {', '.join(tools)}."
+            + (" When the task is done, call finish." if "finish" in tools else "")
+        )
+
+    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+        return request.model_copy(
+            update={"tools": tuple(definition(tool) for tool in tools), "messages": answered(request.messages)}
+        )
+
+    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+        if answer.finish_reason == "length":
+            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+        text = spoken(answer.content)
+        if answer.tool_calls:
+            return Answer(thought=short_thought(text), steps=native_steps(answer, tools))
+        if not text.strip():
+            raise UnreadableAnswer("the answer is empty: call one of the tools " + ", ".join(tools))
+        if (found := salvaged(text, tools)) is None:
+            raise UnreadableAnswer("the answer calls no tool: call one of " + ", ".join(tools))
+        before, action = found
+        return Answer(thought=short_thought(before), steps=(Step(action=action),))
+
+    def write(self, answer: Answer) -> Message:
+        return Message(
+            role="assistant", content=answer.thought or "", tool_calls=tuple(_call(step) for step in answer.steps)
+        )
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="tool", content=text, tool_call_id=call_id(step))
+
+
+def definition(tool: str) -> dict[str, Any]:
+    """One tool as OpenAI's API wants it declared."""
+    function = {"name": tool, "description": DESCRIPTIONS[tool], "parameters": parameters(tool)}
+    return {"type": "function", "function": function}
+
+
+def call_id(step: Step) -> str:
+    """The same for a call and for what came of it, without any memory; nine letters and digits, as Mistral demands."""
+    return hashlib.sha256(step.model_dump_json().encode(errors="replace")).hexdigest()[:9]
+
+
+def answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The conversation with a result for every call: servers refuse one without.
+
+    A `finish` that was not accepted, and a call that the run never came to, have none. The messages given are kept as
+    the same objects.
+    """
+    result: list[Message] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message.role != "tool":
+            result.extend(map(_not_done, waiting))
+            waiting = []
+        elif message.tool_call_id in waiting:
+            waiting.remove(message.tool_call_id)
+        result.append(message)
+        if message.tool_calls:
+            waiting = [str(call.get("id")) for call in message.tool_calls]
+    result.extend(map(_not_done, waiting))
+    return tuple(result)
+
+
+@lru_cache(maxsize=256)
+def _not_done(call: str) -> Message:
+    return Message(role="tool", content="This has not been done.", tool_call_id=call)
+
+
+def _call(step: Step) -> dict[str, Any]:
+    arguments = json.dumps(step.action.model_dump(exclude_none=True, exclude={"tool"}), ensure_ascii=False)
+    return {
+        "id": call_id(step),
+        "type": "function",
+        "function": {"name": step.action.tool, "arguments": arguments},
+    }

@@ -1,0 +1,92 @@
+"""Text under `###` headings, in a fence or not. Lines in a closed fence are text: a comment there is no heading."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stockade.answers.blocks import fenced as fenced_block
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]*(?:\*\*)?[ \t]*([A-Za-z_]+)((?:[ \t].*)?)$")
+_FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`fenced`: its body stood in a fence and is exact; `info` are the words behind the heading."""
+
+    name: str
+    info: str
+    body: str
+    start: int
+    fenced: bool = False
+
+
+def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[Section]:
+    """The sections whose heading is one of `names` (lower case), under the name it stands for."""
+    lines = text.split("\n")
+    inside = _fenced_lines(lines)
+    heads: list[tuple[int, str, str]] = []
+    for number, line in enumerate(lines):
+        if not inside[number] and (head := _head(line, names)) is not None:
+            heads.append((number, *head))
+            if len(heads) > most:
+                break
+    sections = []
+    for index, (number, name, info) in enumerate(heads[:most]):
+        end = heads[index + 1][0] if index + 1 < len(heads) else len(lines)
+        start = sum(len(line) + 1 for line in lines[:number])
+        body, exact = _body(lines[number + 1 : end])
+        sections.append(Section(name, info, body, start, exact))
+    return sections
+
+
+def section(name: str, info: str, body: str, language: str = "", *, plain: bool = False) -> str:
+    """A section with its body in a fence, or as it is when `plain`."""
+    heading = f"### {name} {info}".rstrip()
+    return f"{heading}\n{body}" if plain else f"{heading}\n{fenced_block(language, '', body)}"
+
+
+def _head(line: str, names: Mapping[str, str]) -> tuple[str, str] | None:
+    if not (found := _HEADING.match(line.rstrip().rstrip(":*"))):
+        return None
+    first, rest = found[1].lower(), found[2].strip().rstrip(":*").strip()
+    if rest and (whole := names.get(f"{first} {rest.lower()}")):
+        return whole, ""
+    name = names.get(first)
+    # "### Code that counts": prose behind a heading is not part of it, but a path is.
+    return None if name is None else (name, rest if name in ("read_file", "write_file", "edit_file") else "")
+
+
+def _fenced_lines(lines: list[str]) -> list[bool]:
+    """Which lines stand in a fence that is closed. One that is followed by an opening one was never closed."""
+    inside = [False] * len(lines)
+    opened, ticks = -1, 0
+    for number, line in enumerate(lines):
+        if not (fence := _FENCE.match(line)):
+            continue
+        if opened < 0:
+            opened, ticks = number, len(fence[1])
+        elif len(fence[1]) >= ticks:
+            if fence[2]:
+                opened, ticks = number, len(fence[1])
+                continue
+            inside[opened : number + 1] = [True] * (number + 1 - opened)
+            opened = -1
+    return inside
+
+
+def _body(lines: list[str]) -> tuple[str, bool]:
+    """What stands in the fences of a section, or all of it when there is none."""
+    fences: list[int] = []
+    ticks = 0
+    for number, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if fence and (len(fences) % 2 == 0 or len(fence[1]) >= ticks):
+            ticks = len(fence[1])
+            fences.append(number)
+    if not fences:
+        return "\n".join(lines), False
+    if len(fences) % 2:
+        fences.append(len(lines))
+    parts = ["\n".join(lines[begin + 1 : end]) for begin, end in zip(fences[::2], fences[1::2], strict=True)]
+    return parts[0] if len(parts) == 1 else "\n\n".join(part for part in parts if part.strip()), True

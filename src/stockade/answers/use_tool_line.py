@@ -1,0 +1,128 @@
+"""Answers as one line, `USE_TOOL: shell, command="ls -la"`, with text around it allowed.
+
+Values in quotes may hold anything: commas, new lines, quotes escaped by a backslash. A value without quotes goes on to
+the next parameter *of that tool* or to the end of the line, so `command=echo a, b` is one value.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stockade.answers.calls import native_steps
+from stockade.answers.lenient import spoken
+from stockade.answers.spelling import make_action, parameter_names, short_thought, tool_named
+from stockade.core.actions import Answer, Step
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+
+_LINE = re.compile(r"^[ \t]*(?:[-*>] +)?[`*]*USE_TOOL[`*]*[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE)
+_NAME = re.compile(r"[\"'`*]*([\w.-]+)[\"'`*]*[ \t]*(?:,|$|(?=\n)|(?=[ \t(]))[ \t]*\(?", re.MULTILINE)
+_PARAMETER = re.compile(r"[\s,]*[\"']?([A-Za-z_]\w*)[\"']?[ \t]*[=:][ \t]*")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
+USAGE = {
+    "shell": 'USE_TOOL: shell, command="..."',
+    "read_file": 'USE_TOOL: read_file, path="..."',
+    "write_file": 'USE_TOOL: write_file, path="...", content="..."',
+    "edit_file": 'USE_TOOL: edit_file, path="...", old="text that stands once", new="..."',
+    "ask_user": 'USE_TOOL: ask_user, question="..."',
+    "sub_task": 'USE_TOOL: sub_task, task="..."',
+    "finish": 'USE_TOOL: finish, answer="..."   (when the task is done)',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UseToolAnswers:
+    """Implements core.ports.AnswerProtocol. One action an answer."""
+
+    name: str = "use-tool"
+
+    def instructions(self, tools: Sequence[str]) -> str:
+        listed = "\n".join(USAGE[tool] for tool in tools)
+        return (
+            'Answer with one short sentence and then one line of these. Inside quotes write \\" for a quote, \\n for a'
+            f" new line, \\\\ for a backslash:\n{listed}"
+        )
+
+    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+        return request
+
+    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+        if answer.finish_reason == "length":
+            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+        text = spoken(answer.content)
+        if not text.strip() and answer.tool_calls:
+            return Answer(steps=native_steps(answer, tools)[:1])
+        line = _LINE.search(text)
+        if line is None:
+            raise UnreadableAnswer('the answer holds no line such as USE_TOOL: shell, command="ls"')
+        name = _NAME.match(text, line.start(1))
+        if name is None:
+            raise UnreadableAnswer("USE_TOOL: names no tool: write one of " + ", ".join(tools))
+        tool = tool_named(name[1], tools)
+        action = make_action(tool, _values(text, name.end(), tool), tools)
+        return Answer(thought=short_thought(text[: line.start()]), steps=(Step(action=action),))
+
+    def write(self, answer: Answer) -> Message:
+        fields = answer.steps[0].action.model_dump(exclude_none=True)
+        tool = fields.pop("tool")
+        line = ", ".join([f"USE_TOOL: {tool}", *(f"{name}={_written(value)}" for name, value in fields.items())])
+        thought = (answer.thought or "").replace("USE_TOOL", "USE TOOL")
+        return Message(role="assistant", content=f"{thought}\n{line}" if thought else line)
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)
+
+
+def _written(value: object) -> str:
+    if not isinstance(value, str):
+        return json.dumps(value)
+    for raw, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        value = value.replace(raw, escaped)
+    return f'"{value}"'
+
+
+def _values(text: str, at: int, tool: str) -> dict[str, Any]:
+    """The parameters from `at` on. UnreadableAnswer for a quote without end and for words that are no parameter."""
+    values: dict[str, Any] = {}
+    known = parameter_names(tool)
+    while (found := _PARAMETER.match(text, at)) and ("\n" not in text[at : found.start(1)] or values):
+        name, start = found[1], found.end()
+        if name not in known:
+            if values:
+                break
+            raise UnreadableAnswer(f"{tool}: there is no parameter {name[:40]!r}")
+        if name in values:
+            raise UnreadableAnswer(f"{tool}: the parameter {name!r} is given twice")
+        if text[start : start + 1] in ('"', "'"):
+            values[name], at = _quoted(text, start, name)
+        else:
+            value, at = _unquoted(text, start, known)
+            values[name] = int(value) if value.isascii() and value.isdigit() and name in ("start", "end") else value
+    return values
+
+
+def _quoted(text: str, start: int, name: str) -> tuple[str, int]:
+    """The value in quotes at `start`, and where it ends. In single quotes only quote and backslash are escaped."""
+    quote, at = text[start], start + 1
+    parts: list[str] = []
+    special = re.compile(rf"[\\{quote}]")
+    while found := special.search(text, at):
+        parts.append(text[at : found.start()])
+        if found[0] == quote:
+            return "".join(parts), found.end()
+        escaped = text[found.end() : found.end() + 1]
+        meant = _ESCAPES.get(escaped) if quote == '"' or escaped in "'\\" else None
+        parts.append("\\" + escaped if meant is None else meant)
+        at = found.end() + 1
+    raise UnreadableAnswer(f"the value of {name} has no closing quote")
+
+
+def _unquoted(text: str, start: int, known: Sequence[str]) -> tuple[str, int]:
+    end = text.find("\n", start)
+    end = len(text) if end < 0 else end
+    following = re.compile(rf",[ \t]*(?:{'|'.join(map(re.escape, known))})[ \t]*=")
+    if found := following.search(text, start, end):
+        end = found.start()
+    return text[start:end].strip().rstrip("`").rstrip(), end
