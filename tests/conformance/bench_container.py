@@ -3,8 +3,8 @@
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from stockade.core.policy import Policy
@@ -14,15 +14,6 @@ from stockade.sandboxes.engines import EngineName, find_engine
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.host_stage import BASE
 from stockade.sandboxes.layers import container_layers
-
-
-def agents() -> Iterator[str]:
-    """Processes of containers: the agent by its command line."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError):
-                if Path("/proc", name, "cmdline").read_bytes().startswith(b"/.stockade/agent\0"):
-                    yield f"agent {name}"
 
 
 class ContainerBench:
@@ -54,7 +45,11 @@ class ContainerBench:
         done = subprocess.run(listing, capture_output=True, text=True, check=True)
         containers = {f"container {name}" for name in done.stdout.split()}
         files = {f"file {path}" for path in self._base.rglob("*") if "trial" not in path.name}
-        mounts = {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines() if "stockade" in line}
+        mounts = {
+            f"mount {line}"
+            for line in Path("/proc/self/mounts").read_text().splitlines()
+            if f"stockade-{os.getpid()}-" in line
+        }
         stages = {f"stage {path}" for path in BASE.glob(f"stockade-{os.getpid()}-*")}
         descriptors = f"{len(os.listdir('/proc/self/fd'))} descriptors"
-        return {*agents(), *containers, *files, *mounts, *stages, descriptors}
+        return {*containers, *files, *mounts, *stages, descriptors}

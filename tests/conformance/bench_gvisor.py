@@ -41,7 +41,11 @@ class GVisorBench:
         processes = {f"process {pid}" for pid in descendants() - self._others}
         state = {f"state {path.name}" for path in STATE.glob(f"*stockade-{os.getpid()}-*")}
         files = {f"file {path}" for path in self._base.rglob("*") if "trial" not in path.name}
-        mounts = {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines() if "stockade" in line}
+        mounts = {
+            f"mount {line}"
+            for line in Path("/proc/self/mounts").read_text().splitlines()
+            if f"stockade-{os.getpid()}-" in line
+        }
         stages = {f"stage {path}" for path in BASE.glob(f"stockade-{os.getpid()}-*")}
         groups = {f"group {path}" for path in Path("/sys/fs/cgroup").glob(f"*/stockade-{os.getpid()}-*-*-*")}
         return {
