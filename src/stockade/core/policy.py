@@ -50,7 +50,7 @@ class CopyRule(Data):
 
 
 class Network(Data):
-    """`none`: no way out. By the egress proxy only: `allow` for `hosts` (HOST or HOST:PORT), `open` for public names."""
+    """`none`: no way out. Through the egress proxy: `allow` for `hosts` (HOST or HOST:PORT), `open` for public names."""
 
     mode: Literal["none", "allow", "open"] = "none"
     hosts: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Limits(Data):
     """Bounds that the operating system holds. 0 means unlimited.
 
     `memory_bytes` is the total of the sandbox where a cgroup can be made, and the bound of each process always.
-    `disk_bytes` bounds /tmp and /dev/shm together with the layer of written files.
+    `disk_bytes` bounds /tmp and /dev/shm together, and the written folders together; the latter are watched.
     `output_bytes` is what one command may add to the conversation; the rest is cut from the middle.
     """
 
