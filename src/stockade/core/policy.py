@@ -50,7 +50,7 @@ class CopyRule(Data):
 
 
 class Network(Data):
-    """`none`: no way out. Through the egress proxy: `allow` for `hosts` (HOST or HOST:PORT), `open` for public names."""
+    """`none`: no way out. By the egress proxy: `allow` for `hosts` (HOST or HOST:PORT), `open` for public names."""
 
     mode: Literal["none", "allow", "open"] = "none"
     hosts: tuple[str, ...] = ()
