@@ -254,16 +254,19 @@ def reviewer() -> Reviewer:
 
 def probe() -> "Sequence[Finding]":
     """What this machine can hold, tried live."""
+    from stockade.sandboxes.others import other_backends
     from stockade.sandboxes.probe import probe as run_probe
 
-    return run_probe()
+    return [*run_probe(), *other_backends()]
 
 
 def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
     """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record."""
     from stockade.sandboxes.leftovers import clean as found
+    from stockade.sandboxes.others import sweep_others
 
-    return found(state_dir() / "runs", recorded, alive)
+    lines = found(state_dir() / "runs", recorded, alive)
+    return [*lines, *(f"removed {name}" for name in sweep_others())]
 
 
 async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:

@@ -33,7 +33,8 @@ def command(*, clean: bool, **values: Any) -> int:
         return 0 if safe else NOT_SAFE
     console = results(plain=front.plain)
     for finding in findings:
-        mark = ("held", "green") if finding.held else ("NOT HELD", "bold red" if finding.required else "yellow")
+        missing = ("NOT HELD", "bold red") if finding.required else ("not here", "yellow")
+        mark = ("held", "green") if finding.held else missing
         console.print(
             Text.assemble(
                 (f"{mark[0]:>8}  ", mark[1]), one_line(finding.name), ("  " + one_line(finding.tried), "dim")

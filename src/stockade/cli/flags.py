@@ -35,8 +35,12 @@ SANDBOX = (
         help="A folder to work in; MODE is ro, overlay (changes are reviewed) or rw. The first one is /workspace.",
     ),
     _flag("--copy", multiple=True, metavar="PATH[:DEST]", help="A file or folder copied in."),
-    _flag("--sandbox", metavar="auto|bubblewrap", help="What seals it off."),
-    _flag("--image", metavar="ROOTFS", help="A root file system in place of the host's /usr."),
+    _flag("--sandbox", metavar="auto|bubblewrap|docker|podman|gvisor|unconfined", help="What seals it off."),
+    _flag(
+        "--image",
+        metavar="NAME|ROOTFS",
+        help="A root file system in place of the host's /usr; a local image on docker and podman.",
+    ),
     _flag(
         "--net",
         metavar="none|allow=HOST,...|open",
