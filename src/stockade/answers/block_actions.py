@@ -16,13 +16,14 @@ _OLD, _MIDDLE, _NEW = "<<<<<<< OLD", "=======", ">>>>>>> NEW"
 _FINISH = re.compile(r"^finish(?:[ \t]+(['\"]?)(.*)\1)?$")
 _RANGE = re.compile(r"^(\d+)[ \t]*-[ \t]*(\d+)$")
 USAGE = {
-    "shell": "shell: ```bash\nCOMMANDS\n```",
-    "read_file": "read_file: ```read_file PATH\n```",
-    "write_file": "write_file: ```write_file PATH\nTHE WHOLE FILE\n```",
-    "edit_file": f"edit_file: ```edit_file PATH\n{_OLD}\nTEXT THAT STANDS ONCE\n{_MIDDLE}\nNEW TEXT\n{_NEW}\n```",
-    "ask_user": "ask_user: ```ask_user\nQUESTION\n```",
-    "sub_task": "sub_task: ```sub_task\nTASK\n```",
-    "finish": "finish: ```finish\nTHE ANSWER\n```",
+    "shell": "A command for the shell:\n```bash\nCOMMAND\n```",
+    "read_file": "A file to read (read_file):\n```read_file PATH\n```",
+    "write_file": "A file to write (write_file):\n```write_file PATH\nTHE WHOLE FILE\n```",
+    "edit_file": "A text to replace (edit_file):\n```edit_file PATH\n"
+    f"{_OLD}\nTEXT THAT STANDS ONCE\n{_MIDDLE}\nNEW TEXT\n{_NEW}\n```",
+    "ask_user": "A question to the person (ask_user):\n```ask_user\nQUESTION\n```",
+    "sub_task": "A task for a helper (sub_task):\n```sub_task\nTASK\n```",
+    "finish": "When the task is done (finish):\n```finish\nTHE ANSWER\n```",
 }
 
 

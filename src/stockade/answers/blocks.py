@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`]*?)[ \t]*$")
+# "shell: ```bash": small models keep words in front of an opening fence that has a language.
+_OPENING = re.compile(r"^([ \t]*)(?:[^`]{0,80}[ \t:])?(`{3,})[ \t]*([A-Za-z][^`]*?)[ \t]*$")
+_SHOWS_OUTPUT = re.compile(r"\b(?:outputs?|results?|prints?|contains?)\b[^\n]*:\s*$", re.IGNORECASE)
 _ONE_LINE = re.compile(r"^[ \t]*(`{3,})([\w+-]+)[ \t]+(.+?)[ \t]*\1[ \t]*$")
 # Tags without quotes only in capitals: `1 << n` is arithmetic.
 _HERE = re.compile(r"(?<!<)<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Z_][A-Z0-9_]*)\b)")
@@ -41,7 +44,7 @@ def find_blocks(text: str, most: int = 32) -> list[Block]:
             blocks.append(Block(single[2].lower(), "", single[3], start))
             number += 1
             continue
-        if not (opened := _FENCE.match(lines[number])):
+        if not (opened := _FENCE.match(lines[number]) or _OPENING.match(lines[number])):
             number += 1
             continue
         language, _, info = opened[3].partition(" ")
@@ -138,6 +141,11 @@ def here_document(program: str, code: str) -> str:
     while re.search(rf"^{tag}$", code, re.MULTILINE):
         tag += "_"
     return f"{program} <<'{tag}'\n{code}\n{tag}"
+
+
+def is_output(text: str, block: Block) -> bool:
+    """True for a block without a language behind words such as "The output is:"."""
+    return not block.language and _SHOWS_OUTPUT.search(text[max(0, block.start - 200) : block.start]) is not None
 
 
 def languages(blocks: Sequence[Block]) -> str:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stockade.answers.block_actions import action_of, block_of
+from stockade.answers.block_actions import SHELLS, action_of, block_of
 from stockade.answers.blocks import Block, here_document
 from stockade.answers.calls import as_json, native_steps, salvaged
 from stockade.answers.lenient import spoken
@@ -24,7 +24,7 @@ PROGRAM = "main.py"
 _BOUNDARY = "\n\n\n# Example\n"
 _INSTALL = "python3 -m pip install --quiet "
 _RUN = f"python3 {PROGRAM}"
-_LIBRARY = re.compile(r"^[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?(?:\[[a-z0-9,_-]+\])?(?:(?:[=!~<>]=|[<>])[0-9a-z.*+!-]+)?$")
+_LIBRARY = re.compile(r"^[a-z](?:[a-z0-9._-]*[a-z0-9])?(?:\[[a-z0-9,_-]+\])?(?:(?:[=!~<>]=|[<>])[0-9a-z.*+!-]+)?$")
 _PROSE = frozenset(
     [
         "a",
@@ -46,6 +46,7 @@ _PROSE = frozenset(
         "this",
     ]
 )
+_NO_LIBRARY = ("none", "bash", "python", "python3", "pip")
 _NAMES = {
     "requirements": "requirements", "requiements": "requirements", "requirement": "requirements",
     "dependencies": "requirements", "libraries": "requirements",
@@ -116,18 +117,22 @@ def libraries(text: str) -> list[str]:
         words = [word for word in re.split(r"[\s,]+", line.rstrip(". ")) if word]
         if words[:2] == ["pip", "install"] or words[:2] == ["pip3", "install"]:
             words = [word for word in words[2:] if not word.startswith("-")]
-        if _PROSE & set(words):
+        if _PROSE & set(words) or not all(_LIBRARY.match(word) for word in words):
             continue
         for word in words:
-            usable = _LIBRARY.match(word) and word not in ("none", "bash", "n/a", "python", "python3")
-            if usable and word not in sys.stdlib_module_names and word not in result:
+            if word not in _NO_LIBRARY and word not in sys.stdlib_module_names and word not in result:
                 result.append(word)
     return result
 
 
 def _program(found: Sequence[Section], tools: Sequence[str]) -> tuple[Step, ...]:
+    commands = next((part for part in found if part.name == "code" and part.language in SHELLS), None)
+    if commands is not None:
+        return (Step(action=action_of(Block("shell", "", commands.body, commands.start), tools)),)
     texts: dict[str, str] = {}
     for part in found:
+        if part.name == "example" and part.language in SHELLS:
+            continue  # "python hello.py" in a shell's fence is no line of the program.
         texts.setdefault(part.name, part.body.strip("\n").rstrip())
     code = texts.get("code", "")
     if not code.strip():
@@ -173,7 +178,7 @@ def _written(action: Action) -> str:
         text = section(*form)
         try:
             found = find_sections(text, _NAMES)
-            if len(found) == 1 and _single(found[0], (action.tool,)) == action:
+            if len(found) == 1 and _single(found[0], (action.tool, "finish")) == action:
                 return text
         except UnreadableAnswer:
             pass  # Only JSON can say it.

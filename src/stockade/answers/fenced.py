@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stockade.answers.block_actions import USAGE, action_of, block_of, is_action
-from stockade.answers.blocks import Block, fenced, find_blocks, languages
+from stockade.answers.blocks import Block, fenced, find_blocks, is_output, languages
 from stockade.answers.calls import as_json, salvaged
 from stockade.answers.lenient import spoken
 from stockade.answers.spelling import short_thought
@@ -29,7 +29,7 @@ class FencedAnswers:
 
     def instructions(self, tools: Sequence[str]) -> str:
         listed = "\n".join(USAGE[tool] for tool in tools)
-        return f"Answer with one short sentence and then exactly one block:\n{listed}"
+        return f"Answer with one short sentence and then exactly one block of these:\n{listed}"
 
     def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
         return request.model_copy(update={"stop": STOP})
@@ -43,7 +43,8 @@ class FencedAnswers:
         blocks = find_blocks(text)
         chosen = next((block for block in blocks if is_action(block, tools) or _as_json(block, tools)), None)
         if chosen is None:
-            chosen = next((block for block in blocks if not block.language and block.body.strip()), None)
+            plain = (block for block in blocks if not block.language and block.complete and block.body.strip())
+            chosen = next((block for block in plain if not is_output(text, block)), None)
         if chosen is None:
             return _blockless(text, blocks, tools)
         action = _as_json(chosen, tools) or action_of(chosen, tools)
@@ -81,7 +82,7 @@ def spelled(action: Action) -> str:
         text = fenced(*form)
         try:
             found = find_blocks(text)
-            if len(found) == 1 and action_of(found[0], (action.tool,)) == action:
+            if len(found) == 1 and action_of(found[0], (action.tool, "finish")) == action:
                 return text
         except UnreadableAnswer:
             pass  # An empty command, half a here-document: only JSON can say it.

@@ -33,7 +33,7 @@ def first_value(text: str, opening: str = "{[") -> Any:
     try:
         return _Reader(text, position).value(0)
     except (ValueError, IndexError) as error:
-        raise UnreadableAnswer(f"the JSON of the answer cannot be read: {error}") from None
+        raise UnreadableAnswer(f"the JSON of the answer cannot be read: {str(error)[:160]}") from None
 
 
 def spoken(text: str) -> str:

@@ -67,7 +67,7 @@ def definition(tool: str) -> dict[str, Any]:
 
 def call_id(step: Step) -> str:
     """The same for a call and for what came of it, without any memory; nine letters and digits, as Mistral demands."""
-    return hashlib.sha256(step.model_dump_json().encode(errors="replace")).hexdigest()[:9]
+    return hashlib.sha256(json.dumps(step.model_dump()).encode()).hexdigest()[:9]
 
 
 def answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -12,13 +12,15 @@ _FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`fenced`: its body stood in a fence and is exact; `info` are the words behind the heading."""
+    """`fenced`: its body stood in a fence and is exact; `info` are the words behind the heading, `language` that
+    of its first fence."""
 
     name: str
     info: str
     body: str
     start: int
     fenced: bool = False
+    language: str = ""
 
 
 def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[Section]:
@@ -35,8 +37,8 @@ def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[S
     for index, (number, name, info) in enumerate(heads[:most]):
         end = heads[index + 1][0] if index + 1 < len(heads) else len(lines)
         start = sum(len(line) + 1 for line in lines[:number])
-        body, exact = _body(lines[number + 1 : end])
-        sections.append(Section(name, info, body, start, exact))
+        body, exact, language = _body(lines[number + 1 : end])
+        sections.append(Section(name, info, body, start, exact, language))
     return sections
 
 
@@ -75,7 +77,7 @@ def _fenced_lines(lines: list[str]) -> list[bool]:
     return inside
 
 
-def _body(lines: list[str]) -> tuple[str, bool]:
+def _body(lines: list[str]) -> tuple[str, bool, str]:
     """What stands in the fences of a section, or all of it when there is none."""
     fences: list[int] = []
     ticks = 0
@@ -85,8 +87,11 @@ def _body(lines: list[str]) -> tuple[str, bool]:
             ticks = len(fence[1])
             fences.append(number)
     if not fences:
-        return "\n".join(lines), False
+        return "\n".join(lines), False, ""
     if len(fences) % 2:
         fences.append(len(lines))
     parts = ["\n".join(lines[begin + 1 : end]) for begin, end in zip(fences[::2], fences[1::2], strict=True)]
-    return parts[0] if len(parts) == 1 else "\n\n".join(part for part in parts if part.strip()), True
+    opening = _FENCE.match(lines[fences[0]])
+    language = opening[2].lower() if opening else ""
+    whole = parts[0] if len(parts) == 1 else "\n\n".join(part for part in parts if part.strip())
+    return whole, True, language

@@ -32,7 +32,7 @@ TASKS = (
     "Find all .txt files that contain 'TODO'",
     "Write a Python function that computes the factorial and print the factorial of 5",
 )
-MAX_TOKENS = 100
+MAX_TOKENS = 60
 
 
 def request(protocol: AnswerProtocol, task: str, later: bool, sampling: Sampling) -> ModelRequest:
@@ -50,7 +50,7 @@ def request(protocol: AnswerProtocol, task: str, later: bool, sampling: Sampling
 async def collect(model: Model, label: str, until: float) -> None:
     """Answers until the clock says `until`; every protocol gets its share whenever that is."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for number, (temperature, later, task) in enumerate(product((0.0, 0.8), (False, True), TASKS)):
+    for number, (temperature, later, task) in enumerate(product((0.8, 0.0), (False, True), TASKS)):
         for name in PROTOCOLS:
             if time.monotonic() > until:
                 return
