@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,17 +110,22 @@ def stage(tmp_path: Path, _own_home: Path) -> Iterator[Stage]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process below `pid`, now."""
+    """Every process below `pid`, now; a shell's short-lived ones may go while this looks."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found += [int(child), *descendants(int(child))]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in task.read_text().split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 
 def watched(pids: list[int]) -> list[int]:
-    """A descriptor for each process that becomes readable when the process is gone."""
-    return [os.pidfd_open(pid) for pid in pids]
+    """A descriptor for each process that becomes readable when the process is gone; none for one that already is."""
+    found: list[int] = []
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            found.append(os.pidfd_open(pid))
+    return found
 
 
 def gone(pidfds: list[int], patience_s: float = 20) -> bool:
