@@ -15,7 +15,9 @@ def _flag(*names: str, **how: Any) -> Callable[[Command], Command]:
 BOT = (
     _flag("--bot", metavar="NAME", help="Which bot: writing or reading (see stockade bots)."),
     _flag("--model", metavar="PROVIDER/NAME", help="Which model; auto picks one and says why."),
-    _flag("--answers", metavar="auto|json", help="How the model spells its answers."),
+    _flag(
+        "--answers", metavar="auto|native|json|fenced|use-tool|sections|list", help="How the model spells its answers."
+    ),
     _flag("--max-turns", type=int, metavar="N", help="Turns of the model; 0 is unlimited."),
     _flag("--timeout", type=float, metavar="S", help="Seconds for the whole run; 0 is unlimited."),
     _flag("--max-tokens", type=int, metavar="N", help="Tokens of prompts and answers together."),

@@ -5,6 +5,7 @@ is used. The one exception is folding: when the window is nearly full, old obser
 an event (HistoryFolded) of its own, rare, and costs one re-read of the prompt.
 """
 
+import json
 from dataclasses import dataclass, field
 
 from stockade.core.actions import Step
@@ -154,7 +155,7 @@ class Context:
 
     def _collapse(self, before_turn: int) -> None:
         old = [entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn]
-        lines = [line for entry in old for line in entry.message.content.splitlines() if line != _EARLIER]
+        lines = [line for entry in old for line in _text(entry.message).splitlines() if line != _EARLIER]
         room = (self.window or 0) * CHARS_PER_TOKEN // 16
         kept: list[str] = []
         while lines and room > len(lines[-1]):
@@ -168,8 +169,13 @@ class Context:
 _EARLIER = "What you did earlier, in short (the oldest is left out):"
 
 
+def _text(message: Message) -> str:
+    """All that a message costs and says: tool calls too, where the protocol has them beside the content."""
+    return message.content if not message.tool_calls else f"{message.content} {json.dumps(message.tool_calls)}"
+
+
 def _tokens(entries: list[_Entry]) -> int:
-    return sum(len(entry.message.content) for entry in entries) // CHARS_PER_TOKEN
+    return sum(len(_text(entry.message)) for entry in entries) // CHARS_PER_TOKEN
 
 
 def _line(text: str) -> str:
