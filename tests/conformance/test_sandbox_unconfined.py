@@ -7,11 +7,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _INNER = """
-import subprocess, sys, tempfile
+import os, subprocess, sys, tempfile
 from pathlib import Path
 from tests.conformance.ordinary_user import run_as_ordinary_user
+here = os.getcwd()
+checkout = os.open(here, os.O_PATH)
 for place in ("/tmp", "/var/tmp", "/dev/shm"):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=1777", "none", place], check=True)
+if not os.path.exists(sys.executable):  # the checkout itself is below one of them
+    os.makedirs(here)
+    subprocess.run(["mount", "--no-canonicalize", "--bind", f"/proc/{os.getpid()}/fd/{checkout}", here], check=True)
+    os.chdir(here)
 home = tempfile.mkdtemp()
 done = run_as_ordinary_user([*sys.argv[1:], f"--basetemp={home}/t"], Path(home))
 print(done.stdout + done.stderr)
