@@ -146,3 +146,10 @@ async def test_a_full_disk_is_a_clear_error_and_the_record_stays_whole(tmp_path:
 async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     await SQLiteStore(tmp_path / "state" / "runs.db").close()
     assert os.stat(tmp_path / "state").st_mode & 0o077 == 0
+
+
+async def test_every_commit_is_synced_to_the_disk(tmp_path: Path) -> None:
+    """What kill -9 cannot show: without FULL a power cut loses commits that were acknowledged."""
+    async with SQLiteStore(tmp_path / "runs.db") as store:
+        assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
