@@ -18,12 +18,11 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from stockade.core.actions import CommandOutput
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxDied, SandboxFailed, StockadeError
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Policy
-from stockade.core.ports import ExecResult, OnNetwork
+from stockade.core.ports import OnNetwork
 from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.egress.inside import MakeServer, guarantee, way_out
 from stockade.sandboxes.egress.proxy import Egress
@@ -40,6 +39,7 @@ from stockade.sandboxes.quota import DiskWatch
 from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
+from stockade.sandboxes.speaking import SpeakingSandbox
 from stockade.sandboxes.staging import (
     Launch,
     Owner,
@@ -122,7 +122,7 @@ def unmapped(layers: Sequence[FolderLayer], owners: Sequence[Owner | None], uid:
     )
 
 
-class BubblewrapSandbox:
+class BubblewrapSandbox(SpeakingSandbox):
     """One sandbox on prepared layers; implements `core.ports.Sandbox`. The caller owns layers and `run_dir`.
 
     Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one. With a network it has to
@@ -302,22 +302,3 @@ class BubblewrapSandbox:
         how = "and is being ended" if status is None else f"with status {status}"
         line = last_line(chain.stderr())
         return SandboxDied(f"{error.message}, {how}{': ' + line if line else ''}", error.hint)
-
-    def _open(self) -> AgentSession:
-        if self._session is None:
-            raise SandboxFailed("the sandbox is not running", "use it inside `async with`")
-        return self._session
-
-    async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
-        try:
-            return await self._open().run(command, timeout_s)
-        except SandboxDied as error:
-            raise await self._died(error) from error
-
-    async def exec(
-        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
-    ) -> ExecResult:
-        try:
-            return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
-        except SandboxDied as error:
-            raise await self._died(error) from error

@@ -5,7 +5,7 @@ A backend says how it starts (`_start`, which calls `_connect`) and what it lets
 
 import socket
 import tempfile
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,23 +14,23 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from stockade.core.actions import CommandOutput
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade.core.policy import Policy
-from stockade.core.ports import ExecResult, OnNetwork
+from stockade.core.ports import OnNetwork
 from stockade.sandboxes.child import Child
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.process import channel
 from stockade.sandboxes.quota import DiskWatch
 from stockade.sandboxes.session import AgentConfig, AgentSession
+from stockade.sandboxes.speaking import SpeakingSandbox
 from stockade.sandboxes.staging import written_places
 
 _DEATH_NOTE_S = 5.0
 _END_S = 20.0
 
 
-class CarriedSandbox(ABC):
+class CarriedSandbox(SpeakingSandbox):
     """Implements `core.ports.Sandbox` but for how it starts. The caller owns layers and `run_dir`.
 
     `host_pid`: the agent or what holds it, as the host sees it; None while there is none, or on another machine.
@@ -143,22 +143,3 @@ class CarriedSandbox(ABC):
             return SandboxFailed(self._watch.reason, "free some space, or raise --disk if the task needs it")
         how = "and is being ended" if status is None else f"with status {status}"
         return SandboxDied(f"{error.message}, {how}{f': {self._reason(said)}' if said else ''}", error.hint)
-
-    def _open(self) -> AgentSession:
-        if self._session is None:
-            raise SandboxFailed("the sandbox is not running", "use it inside `async with`")
-        return self._session
-
-    async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
-        try:
-            return await self._open().run(command, timeout_s)
-        except SandboxDied as error:
-            raise await self._died(error) from error
-
-    async def exec(
-        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
-    ) -> ExecResult:
-        try:
-            return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
-        except SandboxDied as error:
-            raise await self._died(error) from error
