@@ -70,16 +70,19 @@ class _Watch:
             case _:
                 pass
         if self.front.json_lines:
-            self.write(json.loads(to_json(event)))
+            self.line(to_json(event, ascii_only=True))
         elif not self.front.quiet:
             self.renderer.event(event)
 
     def write(self, value: object) -> None:
+        self.line(json.dumps(value))
+
+    def line(self, text: str) -> None:
         """A JSON line in ASCII: nothing in it is an escape of a terminal. A run without a reader is stopped."""
         if self.reader_gone:
             return
         try:
-            sys.stdout.write(json.dumps(value) + "\n")
+            sys.stdout.write(text + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
             self.reader_gone = True

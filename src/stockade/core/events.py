@@ -204,9 +204,10 @@ RunEvent = Annotated[
 _ADAPTER: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
 
 
-def to_json(event: RunEvent) -> str:
-    """One line of JSON."""
-    return event.model_dump_json(exclude_defaults=False)
+def to_json(event: RunEvent, *, ascii_only: bool = False) -> str:
+    """One line of JSON. `ascii_only` escapes all else, controls of a terminal included."""
+    text = event.model_dump_json(exclude_defaults=False, ensure_ascii=ascii_only)
+    return text.replace("\x7f", "\\u007f") if ascii_only else text
 
 
 def from_json(text: str | bytes) -> RunEvent:

@@ -25,6 +25,11 @@ from stockade.models.tls import tls_context
 
 MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
+_HEADERS = {
+    "Accept": "text/event-stream, application/json",
+    "Content-Type": "application/json",
+    "User-Agent": "stockade",
+}
 _DRAIN_S = 0.5
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_PROBE_BYTES = 4 * 1024**2
@@ -73,6 +78,9 @@ class OpenAIModel:
         self._died, self._sleep, self._jitter = died, sleep, jitter
         self._payload = PayloadCache()
         self._client: httpx2.AsyncClient | None = None
+        self._asked = httpx2.URL(f"{self._url}/chat/completions")
+        self._headers = httpx2.Headers({**_HEADERS, **_authorization(api_key)})
+        self._extensions = {"timeout": _timeout(self._times).as_dict()}
         self._answered = False
         self._local = is_loopback(self._url)
         self._info = ModelInfo(name=model, provider=provider, local=self._local)
@@ -86,9 +94,7 @@ class OpenAIModel:
         return urlsplit(self._url).netloc.rpartition("@")[2]
 
     async def __aenter__(self) -> Self:
-        times = self._times
-        timeout = httpx2.Timeout(times.first_byte_s, connect=times.connect_s, pool=None)
-        self._client = new_client(self._url, self._key, timeout)
+        self._client = new_client(self._url, self._key, _timeout(self._times))
         try:
             await self._learn()
         except BaseException:
@@ -126,10 +132,11 @@ class OpenAIModel:
     async def _ask_once(self, body: bytes, on_text: OnText | None) -> ModelAnswer:
         assert self._client is not None, "enter the model first"
         started = time.monotonic()
+        # Made here and not by the client, which would parse and merge the same address and headers at each turn.
+        request = httpx2.Request("POST", self._asked, headers=self._headers, content=body, extensions=self._extensions)
         try:
-            async with self._client.stream(
-                "POST", f"{self._url}/chat/completions", content=body, headers={"Content-Type": "application/json"}
-            ) as response:
+            response = await self._client.send(request, stream=True)
+            async with aclosing(response):
                 self._answered = True
                 if response.status_code != 200:
                     said = await _read_some(response, _MAX_ERROR_BYTES)
@@ -254,11 +261,19 @@ class OpenAIModel:
 def new_client(url: str, api_key: str | None, timeout: httpx2.Timeout | None = None) -> httpx2.AsyncClient:
     """A client for one server. Proxies are not asked for addresses of this machine."""
     return httpx2.AsyncClient(
-        headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        headers=_authorization(api_key),
         verify=tls_context() if url.startswith("https:") else False,
         trust_env=not is_loopback(url),
         timeout=timeout,
     )
+
+
+def _authorization(api_key: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def _timeout(times: HttpTimes) -> httpx2.Timeout:
+    return httpx2.Timeout(times.first_byte_s, connect=times.connect_s, pool=None)
 
 
 def is_loopback(url: str) -> bool:

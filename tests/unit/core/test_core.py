@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from stockade.core import errors
 from stockade.core.actions import Chunk, CommandOutput, Finish, Shell, Step
 from stockade.core.budget import Budget, Spent, exhausted, seconds_left
-from stockade.core.events import ActionStarted, from_json, to_json
+from stockade.core.events import ActionStarted, RunFinished, from_json, to_json
 from stockade.core.messages import Usage
 from stockade.core.policy import FolderRule, Policy, parse_size
 
@@ -101,3 +101,11 @@ def test_every_error_says_who_must_act() -> None:
     }
     assert {kind: kind.exit_status for kind in statuses} == statuses
     assert str(errors.UsageError("cause", "way out")) == "cause (way out)"
+
+
+def test_a_line_for_a_terminal_holds_no_control() -> None:
+    event = RunFinished(at=1.0, status="done", reason="finish", answer="\x7f\x9b31m\x1b]0;x\x07 é \U0001f600")
+    line = to_json(event, ascii_only=True)
+    assert line.isascii()
+    assert line.isprintable()
+    assert from_json(line) == event
