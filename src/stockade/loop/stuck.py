@@ -1,62 +1,139 @@
-"""Loops noticed and answered: first a nudge with other sampling, then a named stop.
+"""Loops and nonsense noticed and answered: first a nudge with other sampling, then only `finish`, then a named stop.
 
-A loop is the same action with the same observation, or two such pairs in alternation.
+Four signs, each counted in turns: the same action with the same outcome; two or three such in rotation; other actions,
+but always the same outcome; output given back as a comment or an `echo`, after which small models soon go in circles.
 """
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from stockade.core.actions import CommandOutput, Failed, Shell
 from stockade.loop.state import Done, RunState
 
 NUDGE_AFTER = 2
 WITHHOLD_AFTER = 3
 STOP_AFTER = 6
+LONGEST_CYCLE = 3
+_LOOKED_AT = STOP_AFTER + 2 * LONGEST_CYCLE
+_SAME_OUTCOME_SLACK = 2
+_ECHOED_CHARS = 12
+_ECHO = re.compile(r"""\s*(?:echo\s+(?:-[neE]+\s+)?|#)(?P<text>[^|>;&]*)""")
 
 
-def repeats(done: Sequence[Done]) -> int:
-    """How often the last action came in a row with the same outcome; a ping-pong of two counts its rounds."""
-    keys = [entry.key for entry in done[-2 * STOP_AFTER :]]
-    if not keys:
-        return 0
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """`count` is on one scale for all signs: 2 is worth a word, 6 is the end. `way_out` is for the model."""
+
+    count: int
+    what: str
+    way_out: str
+
+
+def worst(done: Sequence[Done]) -> Sign:
+    """The strongest sign in the last actions; its count is 0 when there is none."""
+    recent = done[-_LOOKED_AT:]
+    return max((_cycle(recent), _same_outcome(recent), _echoing(recent)), key=lambda sign: sign.count)
+
+
+def _cycle(done: Sequence[Done]) -> Sign:
+    keys = [entry.key for entry in done]
+    best = Sign(0, "", "")
+    for period in range(1, LONGEST_CYCLE + 1):
+        same = 0
+        while same + period < len(keys) and keys[-1 - same] == keys[-1 - same - period]:
+            same += 1
+        # A rotation of several is noticed after its second round.
+        count = same - period + 2 if same >= period else int(period == 1 and bool(keys))
+        if count > best.count:
+            what = (
+                f"the same action gave the same result {count} times"
+                if period == 1
+                else f"the same {period} actions go round and round with the same results"
+            )
+            best = Sign(
+                count, what, "That gave the same result again. Do something different, or finish if the task is done."
+            )
+    return best
+
+
+def _same_outcome(done: Sequence[Done]) -> Sign:
+    """Other actions, the same words back. Success in silence says nothing and does not count."""
     same = 0
-    for key in reversed(keys):
-        if key != keys[-1]:
+    for entry in reversed(done):
+        if entry.key[1] != done[-1].key[1] or not _telling(entry):
             break
         same += 1
-    if same > 1 or len(keys) < 4:
-        return same
-    rounds = 0
-    for newer, older in zip(keys[::-1][::2], keys[::-1][1::2], strict=False):
-        if (newer, older) != (keys[-1], keys[-2]):
-            break
-        rounds += 1
-    return max(same, rounds)
+    return Sign(
+        max(0, same - _SAME_OUTCOME_SLACK + 1),
+        f"{same} actions in a row gave the same result",
+        "Different actions gave the same result. Look at the cause first, or finish and say what is in the way.",
+    )
+
+
+def _telling(entry: Done) -> bool:
+    seen = entry.observation
+    return isinstance(seen, Failed) or (isinstance(seen, CommandOutput) and bool(seen.chunks or seen.exit_code))
+
+
+def _echoing(done: Sequence[Done]) -> Sign:
+    count = 0
+    while count < len(done) and _says_nothing_new(done, len(done) - 1 - count):
+        count += 1
+    return Sign(
+        count,
+        f"{count} actions in a row only repeated output or comments",
+        "A comment or an echo of earlier output does nothing. Run the next real command, or finish.",
+    )
+
+
+def _says_nothing_new(done: Sequence[Done], at: int) -> bool:
+    """A comment alone, or what the action before printed, given back."""
+    action = done[at].step.action
+    if not isinstance(action, Shell):
+        return False
+    command = action.command.strip()
+    lines = [line.strip() for line in command.splitlines()]
+    if all(line.startswith("#") for line in lines if line):
+        return True
+    before = done[at - 1].observation if at else None
+    found = _ECHO.fullmatch(command)
+    text = " ".join((found["text"].strip(" \t'\"") if found else command).split())
+    if not isinstance(before, CommandOutput) or len(text) < _ECHOED_CHARS:
+        return False
+    if found is None and sum(len(chunk.text or "") for chunk in before.chunks) > 2 * len(command):
+        return False
+    said = " ".join(before.output.decode(errors="replace").split())
+    return text in said if found else text == said
 
 
 def nudge_text(state: RunState) -> str | None:
     """What to say to a bot that begins to go in circles, once a circle; None when it does not."""
-    count = repeats(state.done)
-    if count < NUDGE_AFTER or (
+    sign = worst(state.done)
+    if sign.count < NUDGE_AFTER or (
         state.nudges and state.nudges[-1].why == "loop" and state.nudges[-1].turn + 1 >= state.turns
     ):
         return None
-    return "That gave the same result again. Do something different, or finish if the task is done."
+    return sign.way_out
 
 
 def offered(state: RunState, tools: tuple[str, ...]) -> tuple[str, ...]:
     """The tools for the next turn: a bot that goes on repeating itself may only finish.
 
     Constrained models copy their last answer at any temperature. Finishing does no harm: the bot is then shown what it
-    has changed, and a check still decides.
+    has changed, and a check still decides. Other actions with the same outcome are a try at something: those go on.
     """
-    return ("finish",) if "finish" in tools and repeats(state.done) >= WITHHOLD_AFTER else tools
+    recent = state.done[-_LOOKED_AT:]
+    stuck = max(_cycle(recent).count, _echoing(recent).count)
+    return ("finish",) if "finish" in tools and stuck >= WITHHOLD_AFTER else tools
 
 
 def is_loop(state: RunState) -> str | None:
     """Why the run should stop now, or None."""
-    count = repeats(state.done)
-    return f"the same action gave the same result {count} times" if count >= STOP_AFTER else None
+    sign = worst(state.done)
+    return sign.what if sign.count >= STOP_AFTER else None
 
 
 def extra_temperature(state: RunState) -> float:
     """How much warmer to sample, 0 when nothing repeats."""
-    return min(0.8, 0.4 * max(0, repeats(state.done) - 1))
+    return min(0.8, 0.4 * max(0, worst(state.done).count - 1))

@@ -1,0 +1,116 @@
+"""Every kind of going in circles is noticed within three turns of its beginning, and ends by name."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from stockade.core.actions import Chunk, CommandOutput, Failed, FileWritten, Observation, Shell, Step, WriteFile
+from stockade.core.budget import Budget
+from stockade.loop import stuck
+from stockade.loop.state import Done, RunState
+from stockade.testing import MemorySandbox, say
+from tests.unit.loop.helpers import Bench, started
+
+UNLIMITED = Budget(max_turns=0, timeout_s=0)
+
+
+def shell(command: str, output: str = "", exit_code: int = 0, turn: int = 1) -> Done:
+    chunks = (Chunk.of("stdout", output.encode()),) if output else ()
+    return Done(turn, Step(action=Shell(command=command)), CommandOutput(exit_code=exit_code, chunks=chunks))
+
+
+def state_of(done: Sequence[Done]) -> RunState:
+    return RunState(turns=len(done), done=list(done))
+
+
+def noticed_after(done: Sequence[Done]) -> int | None:
+    """The number of actions after which something is said."""
+    for count in range(1, len(done) + 1):
+        if stuck.nudge_text(state_of(done[:count])):
+            return count
+    return None
+
+
+def stopped_after(done: Sequence[Done]) -> int | None:
+    for count in range(1, len(done) + 1):
+        if stuck.is_loop(state_of(done[:count])):
+            return count
+    return None
+
+
+def rotation(period: int) -> list[Done]:
+    return [shell(f"cat {n % period}", f"file {n % period}") for n in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("done", "begins", "noticed", "stopped"),
+    [
+        (rotation(1), 2, 2, 6),
+        (rotation(2), 3, 4, 8),
+        (rotation(3), 4, 6, 10),
+        ([shell(f"vim{n}", "not found", 127) for n in range(40)], 2, 3, 7),
+        ([shell(f"# now step {n} will be done") for n in range(40)], 1, 2, 6),
+        ([shell("") for _ in range(40)], 1, 2, 6),
+        ([shell("ls", "alpha.txt beta.txt"), *[shell(f"echo 'alpha.txt {b}'", f"alpha.txt {b}") for b in
+          ["beta.txt"] * 9]], 2, 3, 7),
+        ([Done(1, Step(action=WriteFile(path=f"/{n}", content="x")), Failed(message="Permission denied"))
+          for n in range(40)], 2, 3, 7),
+    ],
+    ids=["same", "two", "three", "same outcome", "comments", "nothing", "echo", "failed"],
+)  # fmt: skip
+def test_noticed_and_stopped(done: list[Done], begins: int, noticed: int, stopped: int) -> None:
+    assert noticed_after(done) == noticed
+    assert noticed - begins <= 2
+    assert stopped_after(done) == stopped
+
+
+def written(n: int) -> Observation:
+    return FileWritten(path="a.py", size=n)
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        [shell("date", str(n)) for n in range(40)],
+        [shell(f"mkdir {n}") for n in range(40)],
+        [step for n in range(20) for step in (
+            Done(1, Step(action=WriteFile(path="a.py", content=str(n))), written(n)), shell("pytest", "1 failed", 1))],
+        [shell(f"echo line {n} > f{n}") for n in range(40)],
+        [shell("cat plan", "make build and then test"), shell("make build"), shell("make test", "ok")],
+    ],
+    ids=["news", "silent successes", "edit and test", "writing by echo", "doing what was read"],
+)  # fmt: skip
+def test_work_is_no_loop(done: list[Done]) -> None:
+    assert noticed_after(done) is None
+    assert stuck.extra_temperature(state_of(done)) == 0
+    assert stuck.offered(state_of(done), ("shell", "finish")) == ("shell", "finish")
+
+
+def test_only_finish_is_left_for_those_who_repeat_themselves_but_not_for_those_who_try() -> None:
+    same = state_of([shell("ls", "a")] * 3)
+    trying = state_of([shell(f"vim{n}", "not found", 127) for n in range(6)])
+    assert stuck.offered(same, ("shell", "finish")) == ("finish",)
+    assert stuck.offered(same, ("shell",)) == ("shell",)
+    assert stuck.offered(trying, ("shell", "finish")) == ("shell", "finish")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [say("shell", command="ls")],
+        [say("shell", command="a"), say("shell", command="b")],
+        [say("shell", command="a"), say("shell", command="b"), say("shell", command="c")],
+        [say("shell", command="# I will do it")],
+        [say("shell", command="")],
+        [""],
+        ["I am done with everything."],
+        ['{"action": {}}', "", "{"],
+    ],
+)
+async def test_no_run_without_limits_spins_for_ever(answers: list[str]) -> None:
+    bench = Bench(answers * 30, MemorySandbox(dict.fromkeys("abc", "no news")))
+    finished = await bench.run(started(budget=UNLIMITED))
+    assert finished.status == "stopped"
+    assert finished.reason in ("loop", "unreadable")
+    assert finished.turns <= 12
