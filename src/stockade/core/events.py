@@ -46,6 +46,25 @@ class RunStarted(Event):
     system_prompt: str
     check: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    parent: str | None = None
+    parent_turn: int | None = None
+    """A branch has what its parent did up to the end of this turn as its own first events."""
+
+
+class RunResumed(Event):
+    """The run goes on in another process, or after its end. `task` is a new one, with a `budget` of its own from here.
+
+    Otherwise `budget` is the bounds of the whole run from here on. What was used between this event and the one before
+    it is nobody's time.
+    """
+
+    type: Literal["run_resumed"] = "run_resumed"
+    version: str
+    task: str | None = None
+    model: str
+    sandbox: str
+    budget: Budget
+    check: str | None = None
 
 
 class SandboxStarted(Event):
@@ -105,6 +124,26 @@ class ActionFinished(Event):
     turn: int
     step: int
     observation: Observation
+
+
+class Checkpoint(Event):
+    """What the run can go on from: the state of its files and its shell at this place of the record.
+
+    `files` names a snapshot for each layer, None where nothing was written yet or nothing is kept (an `rw` folder).
+    `exports` is bash that sets the exported variables, None when they are not known to differ from the start's.
+    """
+
+    type: Literal["checkpoint"] = "checkpoint"
+    turn: int
+    files: tuple[str | None, ...] = ()
+    exports: str | None = None
+
+
+class Paused(Event):
+    """The person held the run for `duration_s`, which is not counted as its time. `at` is the end of that."""
+
+    type: Literal["paused"] = "paused"
+    duration_s: float
 
 
 class Nudged(Event):
@@ -184,6 +223,7 @@ class ChangesDiscarded(Event):
 
 RunEvent = Annotated[
     RunStarted
+    | RunResumed
     | SandboxStarted
     | ModelStarted
     | ModelAnswered
@@ -191,6 +231,8 @@ RunEvent = Annotated[
     | AnswerUnreadable
     | ActionStarted
     | ActionFinished
+    | Checkpoint
+    | Paused
     | Nudged
     | HistoryFolded
     | NetworkRequested

@@ -177,8 +177,20 @@ class Reviewer(Protocol):
     def discard(self, layer: FolderLayer) -> None: ...
 
 
+@runtime_checkable
+class Keeper(Protocol):
+    """Snapshots of the folders that a bot writes to, so that a run can go on from any of its turns."""
+
+    async def keep(self) -> tuple[str | None, ...]:
+        """One name a layer, durable when this returns; the same name as before when nothing was written since.
+
+        SandboxFailed when there is no room, or a folder cannot be read.
+        """
+        ...
+
+
 OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
-__all__ = ["AnswerProtocol", "Approver", "Clock", "ExecResult", "Model", "Observation", "OnEvent", "OnNetwork",
-           "OnText", "Reviewer", "RunStore", "RunSummary", "Sandbox"]  # fmt: skip
+__all__ = ["AnswerProtocol", "Approver", "Clock", "ExecResult", "Keeper", "Model", "Observation", "OnEvent",
+           "OnNetwork", "OnText", "Reviewer", "RunStore", "RunSummary", "Sandbox"]  # fmt: skip

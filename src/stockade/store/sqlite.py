@@ -17,6 +17,7 @@ from stockade.core.events import (
     ModelAnswered,
     RunEvent,
     RunFinished,
+    RunResumed,
     RunStarted,
     from_json,
     to_json,
@@ -125,6 +126,8 @@ class SQLiteStore:
                 )
             case ModelAnswered():
                 self._db.execute("UPDATE runs SET turns=? WHERE run_id=?", (event.turn, run_id))
+            case RunResumed():
+                self._db.execute("UPDATE runs SET status='running' WHERE run_id=?", (run_id,))
             case RunFinished():
                 self._db.execute("UPDATE runs SET status=? WHERE run_id=?", (event.status, run_id))
             case _:
