@@ -73,7 +73,7 @@ def _of_call(call: dict[str, Any], tools: Sequence[str]) -> Action:
 
 
 def salvaged(text: str, tools: Sequence[str]) -> tuple[str, Action] | None:
-    """A call written as text: the words before it, and its action. None when there is nothing like a call.
+    """A call written as text: the words around it, and its action. None when there is nothing like a call.
 
     UnreadableAnswer when what looks like a call is none that can be done.
     """
@@ -88,7 +88,7 @@ def salvaged(text: str, tools: Sequence[str]) -> tuple[str, Action] | None:
         except UnreadableAnswer as error:
             problem = problem or error
             continue
-        return _before(text), action
+        return _before(text).strip() or _thought(found), action
     if problem is not None:
         raise problem
     return None
@@ -96,6 +96,11 @@ def salvaged(text: str, tools: Sequence[str]) -> tuple[str, Action] | None:
 
 def _looks_like_call(found: dict[str, Any]) -> bool:
     return bool(found.keys() & {"action", "tool", "name", "function", "command"})
+
+
+def _thought(found: dict[str, Any]) -> str:
+    thought = found.get("thought")
+    return thought if isinstance(thought, str) else ""
 
 
 def _before(text: str) -> str:

@@ -113,3 +113,10 @@ def test_identifiers_are_what_the_strictest_server_takes() -> None:
     identifier = call_id(Step(action=WriteFile(path="a", content="b")))
     assert len(identifier) == 9
     assert identifier.isalnum()
+
+
+def test_the_thought_inside_a_call_written_as_text_is_kept() -> None:
+    said = '{"thought": "Count first", "action": {"tool": "shell", "command": "wc -l a"}}'
+    answer = NativeAnswers().read(ModelAnswer(content=said), TOOLS)
+    assert answer.thought == "Count first"
+    assert answer.steps == (Step(action=Shell(command="wc -l a")),)
