@@ -1,0 +1,55 @@
+"""Each task of the ability bench: solved by its solution, not by doing nothing, and the same bytes each time."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from bench.ability.checks import names
+from bench.ability.task import Task, bash, judge, set_up
+from bench.ability.tasks import TASKS, held_out
+
+BY_NAME = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+
+
+@BY_NAME
+def test_the_solution_passes(task: Task, tmp_path: Path) -> None:
+    set_up(task, tmp_path)
+    done = bash(task.solution, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert judge(task, tmp_path)
+
+
+@BY_NAME
+def test_an_untouched_folder_fails(task: Task, tmp_path: Path) -> None:
+    set_up(task, tmp_path)
+    assert not judge(task, tmp_path)
+
+
+@BY_NAME
+def test_an_empty_or_ruined_folder_fails_without_an_error(task: Task, tmp_path: Path) -> None:
+    assert not judge(task, tmp_path)
+    set_up(task, tmp_path)
+    for name in names(tmp_path):
+        (tmp_path / name).write_bytes(b"\xff\x00 nonsense")
+    assert not judge(task, tmp_path)
+
+
+@BY_NAME
+def test_a_folder_is_the_same_each_time(task: Task, tmp_path: Path) -> None:
+    contents = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        set_up(task, folder)
+        contents.append({file: (folder / file).read_bytes() for file in names(folder)})
+        contents[-1] |= {"HEAD": bash("git rev-parse HEAD 2> /dev/null || true", folder).stdout.encode()}
+    assert contents[0] == contents[1]
+
+
+def test_there_are_enough_of_each_kind_and_half_of_them_are_held_out() -> None:
+    assert len(TASKS) == len({task.name for task in TASKS}) >= 40
+    kinds = Counter(task.kind for task in TASKS)
+    held = Counter(task.kind for task in TASKS if held_out(task))
+    assert min(kinds.values()) >= 5
+    assert all(abs(2 * held[kind] - count) <= 1 for kind, count in kinds.items())
+    assert Counter(task.level for task in TASKS).keys() == {1, 2, 3}
