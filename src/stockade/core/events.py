@@ -156,11 +156,12 @@ class Nudged(Event):
 
 
 class HistoryFolded(Event):
-    """Turns before `before_turn` are now shown to the model in short."""
+    """Turns before `before_turn` are now shown to the model in short. `window` in tokens, where only now learned."""
 
     type: Literal["history_folded"] = "history_folded"
     turn: int
     before_turn: int
+    window: int | None = None
 
 
 class NetworkRequested(Event):

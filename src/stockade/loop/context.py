@@ -22,14 +22,18 @@ from stockade.core.events import (
     RunEvent,
     RunStarted,
 )
-from stockade.core.messages import Message, Role
+from stockade.core.messages import Message, ModelAnswer, Role
 from stockade.core.ports import AnswerProtocol
 from stockade.loop.observe import describe
 
 CHARS_PER_TOKEN = 3
 KEPT_WHOLE_TURNS = 3
-_FULL_SHARE, _FOLDED_SHARE = 0.95, 0.4
+ASSUMED_WINDOW = 8192
+_FULL_SHARE, _FOLDED_SHARE, _KEPT_SHARE = 0.95, 0.4, 0.25
 _FOLDED_CHARS = 120
+# What a token can be of: digits and foreign scripts at one end, long words at the other.
+_FEWEST_CHARS, _MOST_CHARS = 1.0, 6.0
+_WINDOW_EDGE = 16
 
 
 @dataclass(slots=True)
@@ -43,7 +47,11 @@ class _Entry:
 
 @dataclass(slots=True)
 class Context:
-    """The conversation as the model sees it. `window` in tokens, None when unknown."""
+    """The conversation as the model sees it. `window` in tokens, None when unknown.
+
+    Tokens are known exactly up to the last answer, which told them; what came since is estimated by what a token of
+    this conversation has been so far.
+    """
 
     protocol: AnswerProtocol
     window: int | None = None
@@ -51,8 +59,12 @@ class Context:
     entries: list[_Entry] = field(default_factory=list)
     correction: str | None = None
     _step: Step | None = None
+    _chars: int = 0
     _known_tokens: int = 0
-    _counted: int = 0
+    _known_chars: int = 0
+    _ratio: float = CHARS_PER_TOKEN
+    _cut_by_window: bool = False
+    _folded: tuple[int, int] = (0, 0)
     _sent: list[Message] = field(default_factory=list)
     _joined: int = 0
 
@@ -72,24 +84,26 @@ class Context:
                 self.window = event.info.context_window
                 self._clip_task()
             case ModelAnswered():
-                self._known_tokens, self._counted = event.answer.usage.prompt_tokens, len(self.entries)
+                self._told(event.answer)
             case AnswerUnderstood():
                 self.correction = None
-                self.entries.append(_Entry(self.protocol.write(event.answer), event.turn))
+                self._append(_Entry(self.protocol.write(event.answer), event.turn))
             case AnswerUnreadable():
                 self.correction = event.message if event.attempt > 1 else None
             case ActionStarted():
                 self._step = event.action
             case ActionFinished() if self._step is not None:
                 text = describe(event.observation, self.observation_chars)
-                self.entries.append(_Entry(self.protocol.observed(self._step, text), event.turn, foldable=True))
+                self._append(_Entry(self.protocol.observed(self._step, text), event.turn, foldable=True))
             case CheckFinished() if not event.passed:
                 text = describe(event.observation, self.observation_chars)
                 self._add("user", f"The check `{event.command}` does not pass yet:\n{text}", event.turn)
             case Nudged():
                 self._add("user", event.text, event.turn)
             case HistoryFolded():
+                self.window = event.window or self.window
                 self._fold(event.before_turn)
+                self._folded = (event.turn, event.before_turn)
             case _:
                 pass
 
@@ -109,25 +123,74 @@ class Context:
 
     def tokens(self) -> int:
         """Of the next request: exact up to the last answer, estimated from there."""
-        return self._known_tokens + _tokens(self.entries[self._counted :])
+        return self._known_tokens + round((self._chars - self._known_chars) / self._ratio)
 
-    def must_fold(self, turn: int) -> int | None:
-        """The turn before which the conversation should be shortened, or None when there is room."""
-        if self.window is None:
-            return None
-        if self.tokens() + min(self.answer_tokens, self.window // 4) < self.window * _FULL_SHARE:
-            return None
-        return self.foldable_before(turn)
+    def counted(self, tokens: int) -> None:
+        """The server has counted the next request."""
+        self._known_tokens, self._known_chars = tokens, self._chars
+
+    def is_full(self) -> bool:
+        """Whether the next request and its answer might not fit."""
+        return self.window is not None and (self._cut_by_window or self.tokens() >= self._limit())
+
+    def in_doubt(self) -> bool:
+        """Whether the estimate decides, so that an exact count is worth asking for."""
+        fresh = self._chars - self._known_chars
+        if self.window is None or self._cut_by_window or not fresh:
+            return False
+        least, most = (self._known_tokens + fresh / chars for chars in (_MOST_CHARS, _FEWEST_CHARS))
+        return least < self._limit() <= most
+
+    def smallest(self) -> int:
+        """About how many tokens are left when everything that can be shortened is: the instructions and the task."""
+        return round(sum(_size(entry.message) for entry in self.entries if entry.turn is None) / self._ratio)
+
+    def _limit(self) -> int:
+        window = self.window or ASSUMED_WINDOW
+        return int(window * _FULL_SHARE) - min(self.answer_tokens, window // 4)
 
     def foldable_before(self, turn: int) -> int | None:
-        """The turn before which something can be shortened; the last turns are kept whole while others can go."""
+        """The turn before which something can be shortened, None when nothing can any more.
+
+        The last turns are kept whole while others can go: as many as a quarter of the window holds. When that was not
+        enough, the next call gives a later turn.
+        """
         turns = sorted({entry.turn for entry in self.entries if entry.turn is not None})
-        if not turns or (len(turns) == 1 and not any(entry.foldable for entry in self.entries)):
+        if not turns:
             return None
-        return min(max(turn - KEPT_WHOLE_TURNS, turns[0] + 1), turns[-1] + 1)
+        folded_at, folded_before = self._folded
+        for kept in range(self._kept_whole(turns), -1, -1):
+            before = min(max(turn - kept, turns[0] + 1), turns[-1] + 1)
+            if folded_at != turn or before > folded_before:
+                return before
+        return None
+
+    def _kept_whole(self, turns: list[int]) -> int:
+        room = (self.window or ASSUMED_WINDOW) * _KEPT_SHARE * self._ratio
+        for kept, turn in enumerate(reversed(turns[-KEPT_WHOLE_TURNS:])):
+            room -= sum(_size(entry.message) for entry in self.entries if entry.turn == turn)
+            if room < 0:
+                return max(1, kept)
+        return KEPT_WHOLE_TURNS
+
+    def _told(self, answer: ModelAnswer) -> None:
+        """The server says how many tokens the prompt had: of which length a token is, is known from there."""
+        usage = answer.usage
+        self._cut_by_window = (
+            answer.finish_reason == "length"
+            and self.window is not None
+            and usage.prompt_tokens + usage.completion_tokens >= self.window - _WINDOW_EDGE
+        )
+        if usage.prompt_tokens:
+            self.counted(usage.prompt_tokens)
+            self._ratio = max(_FEWEST_CHARS, min(_MOST_CHARS, self._chars / usage.prompt_tokens))
 
     def _add(self, role: Role, content: str, turn: int | None = None) -> None:
-        self.entries.append(_Entry(Message(role=role, content=content), turn))
+        self._append(_Entry(Message(role=role, content=content), turn))
+
+    def _append(self, entry: _Entry) -> None:
+        self.entries.append(entry)
+        self._chars += _size(entry.message)
 
     def _clip_task(self) -> None:
         """A task that would fill the window is cut to a third of it."""
@@ -144,19 +207,22 @@ class Context:
             if entry.foldable and entry.turn is not None and entry.turn < before_turn:
                 entry.message = entry.message.model_copy(update={"content": _line(entry.message.content)})
                 entry.foldable = False
-        if self.window is not None and _tokens(self.entries) > self.window * _FOLDED_SHARE:
+        chars = sum(_size(entry.message) for entry in self.entries)
+        if chars / self._ratio > (self.window or ASSUMED_WINDOW) * _FOLDED_SHARE:
             self._collapse(before_turn)
-        self._known_tokens, self._counted = 0, 0
+        self._cut_by_window = False
         self._rewritten()
 
     def _rewritten(self) -> None:
         """Messages that may have been sent are others now."""
         self._sent, self._joined = [], 0
+        self._chars = sum(_size(entry.message) for entry in self.entries)
+        self._known_tokens = self._known_chars = 0
 
     def _collapse(self, before_turn: int) -> None:
         old = [entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn]
         lines = [line for entry in old for line in _text(entry.message).splitlines() if line != _EARLIER]
-        room = (self.window or 0) * CHARS_PER_TOKEN // 16
+        room = (self.window or ASSUMED_WINDOW) * CHARS_PER_TOKEN // 16
         kept: list[str] = []
         while lines and room > len(lines[-1]):
             room -= len(lines[-1]) + 1
@@ -174,8 +240,8 @@ def _text(message: Message) -> str:
     return message.content if not message.tool_calls else f"{message.content} {json.dumps(message.tool_calls)}"
 
 
-def _tokens(entries: list[_Entry]) -> int:
-    return sum(len(_text(entry.message)) for entry in entries) // CHARS_PER_TOKEN
+def _size(message: Message) -> int:
+    return len(message.content) if not message.tool_calls else len(_text(message))
 
 
 def _line(text: str) -> str:

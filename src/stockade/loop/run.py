@@ -15,7 +15,6 @@ import anyio
 from stockade.core.actions import Answer, Finish
 from stockade.core.budget import seconds_left
 from stockade.core.errors import (
-    ContextExceeded,
     ModelFailed,
     PolicyNotEnforceable,
     SandboxFailed,
@@ -28,7 +27,6 @@ from stockade.core.events import (
     AnswerUnderstood,
     AnswerUnreadable,
     CheckFinished,
-    HistoryFolded,
     ModelAnswered,
     ModelStarted,
     Nudged,
@@ -39,7 +37,7 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelRequest
 from stockade.core.ports import AnswerProtocol, Approver, Clock, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
-from stockade.loop import review, stuck
+from stockade.loop import review, stuck, window
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
 from stockade.loop.ending import Ending, close, over
@@ -97,6 +95,8 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record) -> Endi
         )
         async with parts.model as model:
             await record.add(ModelStarted(at=parts.clock.now(), info=model.info))
+            if (problem := window.too_small(record.context)) is not None:
+                return Ending("failed", "model", problem)
             left = seconds_left(started.budget, record.state.spent(parts.clock.now()))
             with anyio.move_on_after(left) as deadline:
                 return await _Loop(started, parts, record).until_end()
@@ -140,15 +140,7 @@ class _Loop:
         state, turn = self.record.state, self.record.state.turns + 1
         if (nudge := stuck.nudge_text(state)) is not None:
             await self.record.add(Nudged(at=self._now(), turn=turn, why="loop", text=nudge))
-        if (before := self.record.context.must_fold(turn)) is not None:
-            await self.record.add(HistoryFolded(at=self._now(), turn=turn, before_turn=before))
-        try:
-            answer = await self.parts.model.ask(self._request(), self.parts.on_text)
-        except ContextExceeded:
-            if (before := self.record.context.foldable_before(turn)) is None:
-                raise
-            await self.record.add(HistoryFolded(at=self._now(), turn=turn, before_turn=before))
-            answer = await self.parts.model.ask(self._request(), self.parts.on_text)
+        answer = await window.ask(self.parts.model, self.record, self._request, turn, self._now, self.parts.on_text)
         answered = ModelAnswered(at=self._now(), turn=turn, answer=answer)
         try:
             understood = self.parts.protocol.read(answer, self.parts.tools)

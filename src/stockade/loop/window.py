@@ -1,0 +1,49 @@
+"""Every request fits into the model's window: counted where the estimate is in doubt, folded until it does."""
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from stockade.core.errors import ContextExceeded
+from stockade.core.events import HistoryFolded
+from stockade.core.messages import ModelAnswer, ModelRequest
+from stockade.core.ports import Model, OnText
+from stockade.loop.context import Context
+from stockade.loop.record import Record
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A model whose server counts a request exactly, cheaply and without answering it."""
+
+    async def count(self, request: ModelRequest) -> int | None:
+        """Tokens of the whole prompt, tools and template included; None when the server cannot tell."""
+        ...
+
+
+def too_small(context: Context) -> str | None:
+    """Why a run in this window would be in vain, or None. For the start, when nothing but the task is there."""
+    needed, window = context.smallest(), context.window
+    if window is None or needed + min(context.answer_tokens, window // 4) < window:
+        return None
+    return f"the window of {window} tokens is too small: the instructions and the task alone take about {needed}"
+
+
+async def ask(
+    model: Model, record: Record, request: Callable[[], ModelRequest], turn: int, now: Callable[[], float],
+    on_text: OnText | None,
+) -> ModelAnswer:  # fmt: skip
+    """The answer to `request`, which is made anew after each folding. Raises ContextExceeded when nothing is left."""
+    context = record.context
+    while context.is_full() or context.in_doubt():
+        if context.in_doubt() and isinstance(model, CountsTokens) and (exact := await model.count(request())):
+            context.counted(exact)
+        if not context.is_full() or (before := context.foldable_before(turn)) is None:
+            break
+        await record.add(HistoryFolded(at=now(), turn=turn, before_turn=before))
+    while True:
+        try:
+            return await model.ask(request(), on_text)
+        except ContextExceeded as error:
+            if (before := context.foldable_before(turn)) is None:
+                raise
+            await record.add(HistoryFolded(at=now(), turn=turn, before_turn=before, window=error.window))
