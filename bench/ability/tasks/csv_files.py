@@ -19,6 +19,7 @@ Max,Munich,19
 Lena,Berlin,25
 """
 _SCORES = "player,score\nmia,70\nben,105\nada,9\nkai,88\n"
+_ROWS = (("mia", "70"), ("ben", "105"), ("ada", "9"), ("kai", "88"))
 
 TASKS = (
     Task(
@@ -77,4 +78,3 @@ TASKS = (
         {"people.csv": _PEOPLE},
     ),
 )  # fmt: skip
-_ROWS = (("mia", "70"), ("ben", "105"), ("ada", "9"), ("kai", "88"))

@@ -69,7 +69,7 @@ TASKS = (
     ),
     Task(
         "files-backup", "files", 2,
-        "For every .conf file in the folder etc make a copy next to it with .bak added to its name, such as app.conf.bak.",
+        "For every .conf file in the folder etc make a copy next to it with .bak added to the name, like app.conf.bak.",
         _are_backed_up,
         "for f in etc/*.conf; do cp $f $f.bak; done",
         {f"etc/{name}.conf": f"name={name}\n" for name in ("app", "db", "web")} | {"etc/readme.txt": "hello\n"},
