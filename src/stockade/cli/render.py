@@ -123,9 +123,15 @@ class Renderer:
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
 
-    def text(self, _piece: str) -> None:
-        """A piece of the answer that is being made; only counted, since it is not yet understood."""
-        self.status.piece()
+    def text(self, piece: str | None) -> None:
+        """A piece of the answer that is being made; only counted, since it is not yet understood.
+
+        None: the answer begins again, and so does the count.
+        """
+        if piece is None:
+            self.status.begin("thinking")
+        else:
+            self.status.piece()
 
     def tick(self) -> None:
         """Called a few times a second."""

@@ -13,8 +13,8 @@ from stockade.core.data import Data
 from stockade.core.events import NetworkRequested, RunEvent
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 
-OnText = Callable[[str], None]
-"""Called with each piece of a streaming answer."""
+OnText = Callable[[str | None], None]
+"""Called with each piece of a streaming answer; with None when the answer begins again: its pieces so far are void."""
 
 OnNetwork = Callable[[NetworkRequested], None]
 """Called in the event loop with each request that a sandbox made, at its end; must not block."""

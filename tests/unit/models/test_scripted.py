@@ -5,7 +5,7 @@ import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.scripted import ScriptedModel
-from stockade.testing.conformance.model import question
+from stockade.testing.conformance.model import Heard, question
 
 pytestmark = pytest.mark.anyio
 
@@ -17,14 +17,14 @@ def script(tmp_path: Path, *lines: str) -> ScriptedModel:
 
 async def test_lines_in_order(tmp_path: Path) -> None:
     call = '{"tool_calls": [{"function": {"name": "shell", "arguments": "{\\"command\\": \\"ls\\"}"}}]}'
-    heard: list[str] = []
+    heard = Heard()
     async with script(tmp_path, '{"content": "one two\u2028 three\\n"}', "", call) as model:
-        first = await model.ask(question(), heard.append)
+        first = await model.ask(question(), heard)
         second = await model.ask(question())
         with pytest.raises(ModelUnavailable, match="no answer left after 2"):
             await model.ask(question())
-    assert first.content == "".join(heard) == "one two\u2028 three\n"
-    assert len(heard) > 2
+    assert first.content == "".join(heard.pieces) == "one two\u2028 three\n"
+    assert len(heard.pieces) > 2
     assert (second.content, second.finish_reason) == ("", "tool_calls")
     assert second.tool_calls[0]["function"] == {"name": "shell", "arguments": '{"command": "ls"}'}
     assert second.usage.cached_tokens == second.usage.prompt_tokens > 0

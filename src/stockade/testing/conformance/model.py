@@ -33,6 +33,21 @@ def question(text: str = "Say hello.", max_tokens: int = 48, schema: dict[str, A
     )
 
 
+class Heard:
+    """What a listener to a streaming answer holds in the end; `again` counts the new beginnings."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.again = 0
+
+    def __call__(self, piece: str | None) -> None:
+        if piece is None:
+            self.pieces.clear()
+            self.again += 1
+        else:
+            self.pieces.append(piece)
+
+
 class ModelConformance(ABC):
     """`open_model` gives a model ready to be entered, with answers to at least eight questions of any kind.
 
@@ -80,10 +95,10 @@ class ModelConformance(ABC):
 
     def test_what_is_streamed_is_the_answer(self) -> None:
         async def check(model: Model) -> None:
-            heard: list[str] = []
-            answer = await model.ask(question(), heard.append)
-            assert "".join(heard) == answer.content
-            assert all(heard)
+            heard = Heard()
+            answer = await model.ask(question(), heard)
+            assert "".join(heard.pieces) == answer.content
+            assert all(heard.pieces)
 
         self._with(check)
 
