@@ -27,4 +27,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         ("CACHE", ".cache"),
     ):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / folder))
+    # No test finds, or leaves, a warm model server.
+    (home / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
     return home

@@ -151,24 +151,35 @@ async def test_cancelling_while_it_loads_leaves_nothing(smollm2: Path) -> None:
 
 
 @on_anyio
-async def test_kill_9_of_the_worker_is_noticed_and_mended_once(smollm2: Path) -> None:
+async def test_kill_9_of_the_worker_is_noticed_and_mended(smollm2: Path) -> None:
     heard: list[str] = []
     model = EmbeddedModel(
         smollm2, "smollm2", settings=SMALL, trusted=True, on_progress=lambda text, *_: heard.append(text)
     )
     async with model:
-        first = model.server.pid
-        assert first
-        os.kill(first, signal.SIGKILL)
+        for _ in range(4):
+            before = model.server.pid
+            assert before
+            os.kill(before, signal.SIGKILL)
+            assert (await model.ask(question(max_tokens=4))).finish_reason
+            assert any(text.startswith("the embedded server was ended by SIGKILL") for text in heard)
+            assert model.server.pid != before
+        last = model.server.pid
+        assert last
+    assert not alive(last)
+
+
+@on_anyio
+async def test_a_question_that_kills_the_server_is_given_up(smollm2: Path) -> None:
+    async with EmbeddedModel(smollm2, "smollm2", settings=SMALL, trusted=True) as model:
+
+        def kill(_: str | None) -> None:
+            assert model.server.pid
+            os.kill(model.server.pid, signal.SIGKILL)
+
+        with pytest.raises(ModelUnavailable, match=r"was ended by SIGKILL.*had been started again 2 times"):
+            await model.ask(question("Count to twenty.", max_tokens=20), kill)
         assert (await model.ask(question(max_tokens=4))).finish_reason
-        assert heard[-1].startswith("the embedded server was ended by SIGKILL")
-        second = model.server.pid
-        assert second
-        assert second != first
-        os.kill(second, signal.SIGKILL)
-        with pytest.raises(ModelUnavailable, match=r"was ended by SIGKILL.*started again once already"):
-            await model.ask(question(max_tokens=4))
-    assert not alive(second)
 
 
 @on_anyio
@@ -178,7 +189,7 @@ async def test_kill_9_amid_an_answer(smollm2: Path) -> None:
         assert first
         killed: list[int] = []
 
-        def kill(_: str) -> None:
+        def kill(_: str | None) -> None:
             if not killed:
                 os.kill(first, signal.SIGKILL)
                 killed.append(first)

@@ -1,4 +1,4 @@
-"""A GGUF file as a model: our own server and the adapter that speaks to it."""
+"""A GGUF file as a model: the embedded server and the adapter that speaks to it."""
 
 from pathlib import Path
 from types import TracebackType
@@ -6,7 +6,7 @@ from typing import Self
 
 import anyio
 
-from stockade.core.errors import ModelFailed, ModelUnavailable
+from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.llama_cpp import EmbeddedServer
@@ -16,12 +16,15 @@ from stockade.models.progress import OnProgress, silent
 from stockade.models.settings import ModelSettings
 from stockade.models.shelf import remember_loaded, was_loaded
 
+MAX_TRIES = 3
+_DEATH_PATIENCE_S = 1.0
+
 
 class EmbeddedModel:
-    """Implements core.ports.Model. Entering starts the server and waits until the file is loaded.
+    """Implements core.ports.Model. Entering finds or starts the server and waits until the file is loaded.
 
-    `trusted`: the file's hash was compared. A server that dies is started again once; the question that met its death
-    is asked again.
+    `trusted`: the file's hash was compared. A server that dies is started again, and the question that met its death
+    is asked again; a question that met three deaths is given up: it may be what kills it.
     """
 
     def __init__(
@@ -40,7 +43,6 @@ class EmbeddedModel:
         self._on_progress = on_progress
         self._server: EmbeddedServer | None = None
         self._model: OpenAIModel | None = None
-        self._restarted = False
         self._restarting = anyio.Lock()
 
     @property
@@ -81,33 +83,40 @@ class EmbeddedModel:
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """See core.ports.Model."""
-        model = self._model
-        assert model is not None, "enter the model first"
-        try:
-            return await model.ask(request, on_text)
-        except ModelFailed as error:
-            if self.server.died() is None and model is self._model:
+        for attempt in range(1, MAX_TRIES + 1):
+            model = self._model or await self._again(None)
+            try:
+                return await model.ask(request, on_text)
+            except ContextExceeded:
                 raise
-            model = await self._again(model, error)
-        return await model.ask(request, on_text)
+            except ModelFailed as error:
+                if model is self._model:
+                    await self.server.death_heard(_DEATH_PATIENCE_S)
+                    if self.server.died() is None:
+                        raise
+                if attempt == MAX_TRIES:
+                    reason = self.server.died() or error.message
+                    raise ModelUnavailable(f"{reason}; it had been started again {attempt - 1} times") from error
+                await self._again(model)
+        raise AssertionError("the loop above returns or raises")
 
-    async def _again(self, dead: OpenAIModel, error: ModelFailed) -> OpenAIModel:
+    async def _again(self, dead: OpenAIModel | None) -> OpenAIModel:
         """The adapter of a living server. Of several askers the first restarts, the others find it done."""
         async with self._restarting:
-            if self._model is not dead and self._model is not None:
+            if self._model is not None and self._model is not dead:
                 return self._model
-            if self._restarted:
-                raise ModelUnavailable(f"{self.server.died()}; it had been started again once already") from error
-            self._restarted = True
-            await dead.__aexit__(None, None, None)
+            self._model = None
+            if dead is not None:
+                await dead.__aexit__(None, None, None)
             await self.server.restart()
             self._model = await self._connect()
             return self._model
 
     async def _connect(self) -> OpenAIModel:
+        slot = self._settings.slot if self._settings.slot is not None else self.server.slot
         model = OpenAIModel(
             self.server.base_url, self._name, self.server.api_key, provider=self._provider,
-            dialect=Dialect(llama_cpp=True), slot=self._settings.slot,
+            dialect=Dialect(llama_cpp=True), slot=slot,
             times=HttpTimes(idle_s=self._settings.idle_timeout_s), died=self.server.died,
         )  # fmt: skip
         return await model.__aenter__()

@@ -1,87 +1,34 @@
-"""The embedded llama.cpp server: a child process of ours on loopback, ended with its user."""
+"""The embedded llama.cpp server as its user sees it: leased, shared with other runs, started again when it died."""
 
+import hashlib
 import json
 import os
-import re
 import secrets
-import signal
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import anyio
-from anyio.abc import Process
 
-from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models.engines import choose_engine
 from stockade.models.gguf import GgufInfo, read_gguf
+from stockade.models.memory import short_of, slots_for, window_for
+from stockade.models.orders import Load, binary_build, embedded_build, order_for, usable_cores
 from stockade.models.progress import OnProgress, readable, silent
-from stockade.models.settings import DEFAULT_WINDOW, ModelSettings
+from stockade.models.settings import ModelSettings
+from stockade.models.warm import Lease, stop_idle, take
 
-_STOP_GRACE_S = 3.0
-_MAX_REPORT_BYTES = 64 * 1024
-_LOG_TAIL_BYTES = 64 * 1024
-_OVERHEAD_BYTES = 300_000_000
-# The worker parses model files and hostile schemas: it gets no keys. Prefixes end with "_".
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
-                "LC_", "GGML_", "OMP_", "GOMP_", "CUDA_", "HIP_", "VK_")  # fmt: skip
-# `0.00.005.845 E ` at the head of a line: time and level.
-_LOG_HEAD = re.compile(r"^(?:\d+\.)+\d+ (?P<level>[A-Z]) ")
-
-
-class WorkerSettings(Data):
-    """What the worker is told on its stdin, see worker.py."""
-
-    path: str
-    alias: str
-    window: int
-    slots: int
-    threads: int
-    gpu_layers: int
-    check_tensors: bool
-    api_key: str
-
-
-def window_for(info: GgufInfo, wanted: int | None) -> int:
-    """Tokens of one slot: what is wanted, else the smaller of the model's and 8192. UsageError beyond the model's."""
-    if wanted is None:
-        return min(info.context_length or DEFAULT_WINDOW, DEFAULT_WINDOW)
-    if info.context_length and wanted > info.context_length:
-        raise UsageError(
-            f"a window of {wanted} tokens is more than the {info.context_length} that the model was made for",
-            "ask for a smaller one",
-        )
-    return wanted
-
-
-def check_memory(info: GgufInfo, window: int, slots: int) -> None:
-    """ModelUnavailable when the weights and the KV cache do not fit into the memory that is free now."""
-    available = _available_bytes()
-    needed = info.size_bytes + info.kv_bytes_per_token * window * slots + _OVERHEAD_BYTES
-    if available is not None and needed > available:
-        raise ModelUnavailable(
-            f"{Path(info.path).name} with a window of {window} tokens needs about {readable(needed)} of memory, "
-            f"{readable(available)} are free",
-            "choose a smaller window or model, or end other programs",
-        )
-
-
-def _available_bytes() -> int | None:
-    try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) * 1024 if found else None
+_ATTEMPTS = 5
 
 
 class EmbeddedServer:
-    """`async with EmbeddedServer(path, "name", settings) as server`: ready on entering, gone on leaving.
+    """`async with EmbeddedServer(path, "name", settings) as server`: ready on entering, let go of on leaving.
 
-    `check_tensors` reads every weight once: for a file whose hash was never compared. Raises ModelUnavailable in one
-    line when the file, the memory or the start is at fault. Not for concurrent `restart`.
+    A server of the same file and settings is shared with other processes of this user. After its last user it is kept
+    for `settings.keep_warm_s`. `check_tensors` reads every weight once: for a file whose hash was never compared.
+    `host`, `port`, `api_key` are for a server that this entering starts. Raises ModelUnavailable in one line when the
+    file, the memory or the start is at fault. Not for concurrent `restart`.
     """
 
     def __init__(
@@ -92,20 +39,28 @@ class EmbeddedServer:
         *,
         check_tensors: bool = False,
         on_progress: OnProgress = silent,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        api_key: str | None = None,
     ) -> None:
         self._path, self._alias = path, alias
         self._settings = settings or ModelSettings()
         self._check_tensors = check_tensors
         self._on_progress = on_progress
-        self._process: Process | None = None
-        self._log: IO[bytes] | None = None
-        self._port = 0
+        self._address = {"host": host, "port": port, "api_key": api_key or ""}
+        self._lease: Lease | None = None
         self._window = 0
-        self.api_key = secrets.token_urlsafe(24)
+
+    def _fact(self, name: str) -> Any:
+        return self._lease.facts.get(name) if self._lease else None
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/v1"
+        return f"http://{self._fact('facts')['host']}:{self._fact('port')}/v1"
+
+    @property
+    def api_key(self) -> str:
+        return str(self._fact("api_key"))
 
     @property
     def window(self) -> int:
@@ -113,156 +68,122 @@ class EmbeddedServer:
         return self._window
 
     @property
+    def slot(self) -> int | None:
+        """The part of the server's cache that is lent to this user alone; None when there are more users than slots."""
+        found = self._fact("slot")
+        return found if isinstance(found, int) else None
+
+    @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+        """Of the process that holds the model."""
+        found = self._fact("pid")
+        return found if isinstance(found, int) else None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the server was started with: path, alias, window, slots, threads, host, build."""
+        found = self._fact("facts")
+        return found if isinstance(found, dict) else {}
 
     def died(self) -> str | None:
-        """A sentence when the process is gone, quoting llama.cpp's last words; None while it lives."""
-        if self._process is None or self._process.returncode is None:
-            return None
-        return f"the embedded server {_ending(self._process.returncode)}: {self._last_words()}"
+        """A sentence when the server is gone, quoting llama.cpp's last words; None while it lives."""
+        return self._lease.died() if self._lease else None
+
+    async def death_heard(self, patience_s: float) -> None:
+        """Return when the server's end is known; its connections break a moment before its keeper tells."""
+        if self._lease is not None:
+            await self._lease.end_heard(patience_s)
 
     async def __aenter__(self) -> Self:
         info = await anyio.to_thread.run_sync(read_gguf, self._path)
         self._window = window_for(info, self._settings.ctx_size)
-        check_memory(info, self._window, self._settings.slots)
-        self._on_progress(f"loading {self._alias} ({readable(info.size_bytes)})", 0, 0)
-        await self._start()
+        _check_log(self._settings.log_file)
+        binary = await choose_engine(self._path, info, self._settings, self._on_progress)
+        try:
+            with anyio.fail_after(self._settings.load_timeout_s):
+                await self._take(info, binary)
+        except TimeoutError:
+            await self._leave()
+            raise ModelUnavailable(f"{self._alias} was not loaded within {self._settings.load_timeout_s:g} s") from None
+        except BaseException:
+            await self._leave()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stop()
+        await self._leave()
 
     async def restart(self) -> None:
-        """A new process with the same settings, on another port. For a server that died."""
+        """A new server with the same settings, on another port; or the one that another user has started already."""
         self._on_progress(f"{self.died() or 'the embedded server'}; starting it again", 0, 0)
-        await self._stop()
-        await self._start()
+        await self._leave()
+        self._address["port"] = 0
+        await self.__aenter__()
 
-    async def _start(self) -> None:
-        self._log = _open_log(self._settings.log_file)
-        try:
-            self._process = await anyio.open_process(
-                # -P: a module in the current folder must not be imported instead of ours.
-                [sys.executable, "-P", "-m", "stockade.models.worker"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=_environment(), cwd="/",
-                start_new_session=True,
-            )  # fmt: skip
-            with anyio.fail_after(self._settings.load_timeout_s):
-                report = await self._first_report(self._process)
-        except TimeoutError as error:
-            await self._stop()
-            raise ModelUnavailable(
-                f"{self._alias} was not loaded within {self._settings.load_timeout_s:g} s: {self._last_words()}"
-            ) from error
-        except BaseException:
-            await self._stop()
-            raise
-        if "port" not in report:
-            # Only now: the log must be read before it goes.
-            reason = self._last_words() or str(report.get("error", ""))
-            await self._stop()
-            raise ModelUnavailable(f"{self._path} cannot be loaded: {reason}", "give the path of a whole .gguf file")
-        self._port = int(report["port"])
-
-    async def _first_report(self, process: Process) -> dict[str, Any]:
-        """The worker's line; {} with the ending when it died without a word."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        settings = self._settings
-        told = WorkerSettings(
-            path=str(self._path.absolute()),
-            alias=self._alias,
-            window=self._window * settings.slots,
-            slots=settings.slots,
-            threads=settings.threads or _usable_cpus(),
-            gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers,
-            check_tensors=self._check_tensors,
-            api_key=self.api_key,
-        )
-        line = b""
-        try:
-            await process.stdin.send(told.model_dump_json().encode() + b"\n")
-            while (found := _report_in(line)) is None and len(line) < _MAX_REPORT_BYTES:
-                line += await process.stdout.receive()
-        except (anyio.EndOfStream, anyio.BrokenResourceError):
-            return {"error": f"its process {_ending(await process.wait())}"}
-        return found or {"error": "its process says things that are not understood"}
-
-    async def _stop(self) -> None:
-        """The lifeline is closed; a process that does not end by it is killed."""
-        process, log = self._process, self._log
-        self._log = None
-        if process is not None:
-            with anyio.CancelScope(shield=True):
-                if process.stdin is not None:
-                    await process.stdin.aclose()
-                with anyio.move_on_after(_STOP_GRACE_S):
-                    await process.wait()
-                if process.returncode is None:
-                    process.kill()
-                await process.aclose()
-        if log is not None:
-            log.close()
-
-    def _last_words(self) -> str:
-        """The last error line of llama.cpp's log, else its last line."""
-        if self._log is None:
-            return ""
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES))
-        return last_words(tail.decode(errors="replace"))
-
-
-def _report_in(said: bytes) -> dict[str, Any] | None:
-    """The worker's own line, which whatever runs at Python's start may have printed something before."""
-    for line in said.splitlines(keepends=True):
-        if line.startswith(b"{") and line.endswith(b"\n"):
+    async def _take(self, info: GgufInfo, binary: Path | None) -> None:
+        for _ in range(_ATTEMPTS):
+            self._lease = await anyio.to_thread.run_sync(
+                take,
+                self._alias,
+                self._key(binary),
+                self._settings.keep_warm_s,
+                lambda folder: self._order(info, binary, folder),
+            )
+            if self._lease.started:
+                self._on_progress(f"loading {self._alias} ({readable(info.size_bytes)})", 0, 0)
             try:
-                found = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(found, dict):
-                return found
-    return None
+                if await self._lease.ready():
+                    return
+            except ModelUnavailable as error:
+                raise ModelUnavailable(
+                    f"{self._path} cannot be loaded: {error.message}", "give the path of a whole .gguf file"
+                ) from None
+            await self._leave()
+        raise ModelUnavailable(f"{self._alias} was ended {_ATTEMPTS} times while it was loaded")
+
+    async def _leave(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            await lease.leave()
+
+    def _key(self, binary: Path | None) -> str:
+        """What users of one server have in common: the very file, how it is loaded, and by which build."""
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            raise ModelUnavailable(f"cannot read the model file {self._path}: {error.strerror}") from None
+        settings = self._settings
+        same = [
+            os.path.realpath(self._path), found.st_size, found.st_mtime_ns, self._window, settings.slots,
+            settings.threads, settings.gpu_layers, binary_build(binary) if binary else embedded_build(),
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:16]
+
+    def _order(self, info: GgufInfo, binary: Path | None, folder: Path) -> dict[str, Any]:
+        """What to start. Where memory is short, servers that nobody uses make room first."""
+        if short_of(info, self._window, 1) is not None:
+            stop_idle(folder)
+        slots = slots_for(info, self._window, self._settings.slots)
+        if (short := short_of(info, self._window, slots)) is not None:
+            raise short
+        settings = self._settings
+        load = Load(
+            path=os.path.realpath(self._path), alias=self._alias, window=self._window, slots=slots,
+            threads=settings.threads or usable_cores(),
+            gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers, check_tensors=self._check_tensors,
+            log_file=str(settings.log_file.absolute()) if settings.log_file else None,
+            **{**self._address, "api_key": self._address["api_key"] or secrets.token_urlsafe(24)},
+        )  # fmt: skip
+        return order_for(load, binary)
 
 
-def last_words(log: str) -> str:
-    """The line that says why: the first error of the log's end, for the later ones only say that there was one."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [line for line in lines if (head := _LOG_HEAD.match(line)) and head["level"] == "E"]
-    line = (errors[:1] or lines[-1:] or [""])[0]
-    return " ".join("".join(c for c in _LOG_HEAD.sub("", line) if c.isprintable()).split())[:300]
-
-
-def _ending(status: int) -> str:
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
-def _environment() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if any(name == known or (known.endswith("_") and name.startswith(known)) for known in _ENVIRONMENT)
-    }
-
-
-def _open_log(path: Path | None) -> IO[bytes]:
+def _check_log(path: Path | None) -> None:
     if path is None:
-        return tempfile.TemporaryFile()
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("w+b")
+        path.open("ab").close()
     except OSError as error:
         raise UsageError(f"cannot write the log {path}: {error.strerror}") from error

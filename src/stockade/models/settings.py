@@ -13,12 +13,16 @@ class ModelSettings(Data):
     """None leaves it to a default. `ctx_size` is the window in tokens of one slot; `gpu_layers` -1: as many as fit.
 
     `configured` is what `auto` takes first. `folder` is where model files are kept. `log_file` gets llama.cpp's own
-    words; without it they are kept in a file that vanishes with the server.
+    words; without it they are kept in a file that vanishes with the server. `slots` is how many conversations the
+    embedded server holds at once; `keep_warm_s` how long it stays after its last user. `llama_server` names a stock
+    server to measure against ours, `off` looks for none; else the one on PATH is.
     """
 
     configured: str | None = None
     ctx_size: int | None = Field(default=None, ge=256, le=16_777_216)
-    slots: int = Field(default=1, ge=1, le=64)
+    slots: int | None = Field(default=None, ge=1, le=64)
+    keep_warm_s: float = Field(default=0.0, ge=0)
+    llama_server: str | None = None
     threads: int | None = Field(default=None, ge=1, le=1024)
     gpu_layers: int | None = Field(default=None, ge=-1)
     slot: int | None = Field(default=None, ge=0)

@@ -1,24 +1,14 @@
-"""The embedded server process: `python -P -m stockade.models.worker`.
+"""The embedded server process: `python -P -m stockade.models.worker`, a child of its keeper.
 
-Its first line on stdin is the JSON of WorkerSettings; stdin then is its lifeline: when it closes, the process ends, so
-nothing is left when the parent is killed. It answers with one JSON line on stdout, `{"port": N}` or `{"error": "..."}`.
+Its first line on stdin is the JSON of orders.Load; stdin then is its lifeline: when it closes, the process ends, so
+nothing is left when the keeper is killed. It answers with one JSON line on stdout, `{"port": N}` or `{"error": "..."}`.
 What llama.cpp prints goes to stderr.
 """
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import threading
-
-_PR_SET_PDEATHSIG = 1
-
-
-def _die_with_parent() -> None:
-    """The lifeline cannot be watched while a loading thread holds the GIL; the kernel's own way covers that."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _watch_lifeline() -> None:
@@ -29,7 +19,6 @@ def _watch_lifeline() -> None:
 
 def main() -> None:
     """Serve until the lifeline closes."""
-    _die_with_parent()
     # Nothing but the one line may reach the parent's pipe, so what prints to stdout is sent to stderr.
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -48,18 +37,18 @@ def main() -> None:
 
 
 def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
-    # Spinning OpenMP threads cost most of the speed on a busy machine; libgomp reads this once, when it is loaded.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    import xllamacpp  # noqa: PLC0415 - after the line above, see there
+    # The keeper has set GOMP_SPINCOUNT, which libgomp reads once, when this loads it.
+    import xllamacpp  # noqa: PLC0415 - a hundred megabytes, and not before the lifeline is watched
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
     params.model_alias = {settings["alias"]}
-    params.n_ctx = settings["window"]
+    params.n_ctx = int(settings["window"]) * int(settings["slots"])  # type: ignore[call-overload]
     params.n_parallel = settings["slots"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.n_gpu_layers = settings["gpu_layers"]
     params.check_tensors = settings["check_tensors"]
+    params.cache_ram_mib = settings["cache_ram_mib"]
     # The first question pages the weights in as well as a warm-up would; fitting only moves layers between devices.
     params.warmup = False
     params.fit_params = any("GPU" in str(device.get("type")) for device in xllamacpp.get_device_info())
@@ -67,8 +56,8 @@ def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
     params.ui = False
     params.endpoint_props = False
     params.endpoint_slots = True
-    params.hostnames = ["127.0.0.1"]
-    params.port = 0
+    params.hostnames = [settings["host"]]
+    params.port = settings["port"]
     params.api_keys = [settings["api_key"]]
     return xllamacpp.Server(params)
 

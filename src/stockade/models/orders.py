@@ -1,0 +1,119 @@
+"""What a keeper is told to start: our worker around llama.cpp, or a stock `llama-server`, with the same settings."""
+
+import importlib.metadata
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from stockade.core.data import Data
+
+# The server parses model files and hostile schemas: it gets no keys. Prefixes end with "_".
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
+                "LC_", "GGML_", "OMP_", "GOMP_", "CUDA_", "HIP_", "VK_")  # fmt: skip
+# Spinning OpenMP threads cost most of the speed on a busy machine (notes/local-models.md 2.3).
+_SPIN = {"GOMP_SPINCOUNT": "1000"}
+# For prompts that lost their slot to another conversation; llama.cpp's own default is 8 GB.
+_CACHE_RAM_MIB = 512
+
+
+class Load(Data):
+    """How a model is to be loaded and served. `window` is that of one slot; `port` 0 is any."""
+
+    path: str
+    alias: str
+    window: int
+    slots: int
+    threads: int
+    gpu_layers: int = -1
+    check_tensors: bool = False
+    host: str = "127.0.0.1"
+    port: int = 0
+    api_key: str = ""
+    log_file: str | None = None
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours without anything that could be a secret."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if any(name == known or (known.endswith("_") and name.startswith(known)) for known in _ENVIRONMENT)
+    }
+
+
+def embedded_build() -> str:
+    """The build of llama.cpp that comes with us."""
+    return f"xllamacpp {importlib.metadata.version('xllamacpp')}"
+
+
+def binary_build(binary: Path) -> str:
+    """A stock llama-server, as it is now."""
+    found = binary.stat()
+    return f"{binary} {found.st_size} {found.st_mtime_ns}"
+
+
+def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
+    """The keeper's order: our worker, or `binary`. See keeper.py for its form."""
+    order: dict[str, Any] = {
+        "api_key": load.api_key,
+        "log_file": load.log_file,
+        "environment": {name: value for name, value in _SPIN.items() if name not in os.environ},
+        "facts": {
+            **load.model_dump(include={"path", "alias", "window", "slots", "threads", "host"}),
+            "build": binary_build(binary) if binary else embedded_build(),
+        },
+    }
+    if binary is None:
+        # -P: a module in the current folder must not be imported instead of ours.
+        order["argv"] = [sys.executable, "-P", "-m", "stockade.models.worker"]
+        order["told"] = {**load.model_dump(exclude={"log_file"}), "cache_ram_mib": _CACHE_RAM_MIB}
+        return order
+    port = load.port or free_port()
+    order["health"] = port
+    # Not an argument: those are seen by everybody on the machine.
+    order["environment"] |= {"LLAMA_API_KEY": load.api_key}
+    order["argv"] = [
+        str(binary), "--model", load.path, "--alias", load.alias, "--ctx-size", str(load.window * load.slots),
+        "--parallel", str(load.slots), "--threads", str(load.threads), "--host", load.host, "--port", str(port),
+        "--no-warmup", "--jinja", "--slots", "--no-webui", "--cache-ram", str(_CACHE_RAM_MIB),
+        *(["--gpu-layers", str(load.gpu_layers)] if load.gpu_layers >= 0 else []),
+        *(["--check-tensors"] if load.check_tensors else []),
+    ]  # fmt: skip
+    return order
+
+
+def free_port() -> int:
+    """A port that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def usable_cores() -> int:
+    """Physical cores that this process may use, no more than its control group's share: one thread each is best."""
+    allowed = os.sched_getaffinity(0) if sys.platform == "linux" else set(range(os.cpu_count() or 1))
+    cores = {_siblings(cpu) for cpu in allowed}
+    return max(1, min(len(cores), _quota() or len(cores)))
+
+
+def _siblings(cpu: int) -> str:
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return str(cpu)
+
+
+def _quota() -> int | None:
+    """Whole cores of the control group's share of time; None without a limit."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        if (group / "cpu.max").exists():
+            share, period = (group / "cpu.max").read_text().split()
+        else:
+            share = (group / "cpu" / "cpu.cfs_quota_us").read_text()
+            period = (group / "cpu" / "cpu.cfs_period_us").read_text()
+        return max(1, -(-int(share) // int(period))) if int(share) > 0 else None
+    except (OSError, ValueError):
+        return None
