@@ -30,4 +30,5 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     # No test finds, or leaves, a warm model server.
     (home / "run").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
+    monkeypatch.setenv("STOCKADE_KEEP_WARM_S", "0")
     return home

@@ -63,6 +63,8 @@ class Options(Data):
     ctx_size: int | None = Field(default=None, ge=512)
     threads: int | None = Field(default=None, ge=1)
     gpu_layers: int | None = None
+    keep_warm_s: float = Field(default=300.0, ge=0)
+    llama_server: str | None = None
     store: str | None = None
 
 
@@ -262,18 +264,26 @@ def probe() -> "Sequence[Finding]":
 
 def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
     """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record."""
+    from stockade.models.warm import stop_all_idle
     from stockade.sandboxes.leftovers import clean as found
     from stockade.sandboxes.others import sweep_others
 
     lines = found(state_dir() / "runs", recorded, alive)
-    return [*lines, *(f"removed {name}" for name in sweep_others())]
+    lines += [f"removed {name}" for name in sweep_others()]
+    return lines + [f"ended the model server of {server.alias}, which nobody used" for server in stop_all_idle()]
 
 
 async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
     """The model, its full name, and a line on why this one where the choice was ours."""
     from stockade.models.resolve import ModelSettings, open_model
 
-    settings = ModelSettings(ctx_size=options.ctx_size, threads=options.threads, gpu_layers=options.gpu_layers)
+    settings = ModelSettings(
+        ctx_size=options.ctx_size,
+        threads=options.threads,
+        gpu_layers=options.gpu_layers,
+        keep_warm_s=options.keep_warm_s,
+        llama_server=options.llama_server,
+    )
     return await open_model(options.model, settings, on_progress)
 
 

@@ -28,6 +28,8 @@ BOT = (
     _flag("--ctx-size", type=int, metavar="N", help="Context window of an embedded model, in tokens."),
     _flag("--threads", type=int, metavar="N", help="Threads of an embedded model."),
     _flag("--gpu-layers", type=int, metavar="N", help="Layers of an embedded model on the GPU."),
+    _flag("--keep-warm-s", type=float, metavar="S", help="Seconds an embedded model stays loaded after its last user."),
+    _flag("--llama-server", metavar="PATH|off", help="A stock llama-server to use where it is measured to be faster."),
 )
 SANDBOX = (
     _flag(
