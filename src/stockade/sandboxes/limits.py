@@ -23,7 +23,7 @@ from stockade.sandboxes.quota import file_limit
 
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
 CONTROLLERS = ("memory", "pids")
-_REMOVE_TRIES = 100
+_REMOVE_TRIES = 1500
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def make_groups(limits: Limits, where: list[Place] | None = None) -> Groups:
 
 
 async def remove_groups(groups: Groups) -> list[Path]:
-    """Removes them once their processes are gone; returns those that could not be removed within a second."""
+    """Removes them once their processes are gone; returns those that could not be removed within 15 s."""
     left = list(groups.folders)
     for _ in range(_REMOVE_TRIES):
         left = [folder for folder in left if not _removed(folder)]
