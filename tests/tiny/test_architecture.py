@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "stockade"
 MODULE_LINES, FUNCTION_LINES, LOOP_LINES = 500, 60, 200
 
-ADAPTERS = {"models", "answers", "sandboxes", "tools", "store"}
+ADAPTERS = {"models", "answers", "sandboxes", "tools", "store", "approval"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "loop": {"core"},
@@ -33,6 +33,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "rich": {"cli"},
     "pygments": {"cli"},
     "sqlite3": {"store"},
+    "tree_sitter": {"approval"},
+    "tree_sitter_bash": {"approval"},
 }
 
 

@@ -1,0 +1,141 @@
+"""A command line taken apart: every program that it would start, wherever it stands.
+
+Pipelines, lists, loops, functions, substitutions, here-documents; programs that are given to other programs (`sudo`,
+`env`, `xargs`, `find -exec`); command lines in strings (`sh -c`, `eval`, `trap`). What cannot be known before it runs
+is said to be unknown, never guessed: a rule can refuse it or ask.
+
+Parsing is by tree-sitter with its Bash grammar (MIT).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import tree_sitter
+import tree_sitter_bash
+
+from stockade.approval.unwrap import Script, inner
+from stockade.approval.words import literal
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 8
+"""Of command lines inside strings of command lines."""
+_WRITES = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
+_NO_WORDS = frozenset({"variable_assignment", "file_redirect", "heredoc_redirect", "herestring_redirect"})
+_HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One program with its arguments. `words[0]` is the program; None is a word that only running can tell.
+
+    `text` is how it stands in the command line; `writes` are the files that its output is sent to, by name.
+    """
+
+    words: tuple[str | None, ...]
+    text: str
+    writes: tuple[str | None, ...] = ()
+
+    @property
+    def program(self) -> str | None:
+        """Without its path: `/bin/rm` is rm."""
+        return self.words[0].rpartition("/")[2] if self.words and self.words[0] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """All parts of a command line. `problem`: why the list may not be complete."""
+
+    parts: tuple[Part, ...]
+    problem: str | None = None
+
+
+def parse(command: str) -> Parsed:
+    """The parts of a Bash command line. Never raises: what cannot be read is a `problem`."""
+    return _parse(command, 0)
+
+
+@cache
+def _grammar() -> tree_sitter.Language:
+    return tree_sitter.Language(tree_sitter_bash.language())
+
+
+def _parse(command: str, depth: int) -> Parsed:
+    data = command.encode(errors="replace")
+    if len(data) > MAX_BYTES:
+        return Parsed((), f"it is longer than {MAX_BYTES} bytes")
+    if depth > MAX_DEPTH:
+        return Parsed((), f"it holds command lines in command lines, more than {MAX_DEPTH} deep")
+    root = tree_sitter.Parser(_grammar()).parse(data).root_node
+    found: list[Part] = []
+    problem = "it is not valid Bash" if root.has_error else None
+    for node in _nodes(root):
+        if node.type == "command":
+            part = _part_of(node)
+        elif node.type == "redirected_statement" and (targets := _targets(node)):
+            part = Part((), _text(node), targets)
+        elif node.type == "function_definition":
+            part = _function(node)
+        else:
+            continue
+        found.append(part)
+        for below in _given_to(part, depth):
+            found.extend(below.parts)
+            problem = problem or below.problem
+    return Parsed(tuple(found), problem)
+
+
+def _nodes(root: "Node") -> Iterator["Node"]:
+    """In the order of the text, without recursion: a hostile line may be nested a thousand deep."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(node.named_children))
+
+
+def _text(node: "Node") -> str:
+    return (node.text or b"").decode(errors="replace")
+
+
+def _part_of(node: "Node") -> Part:
+    words = (literal(child) for child in node.named_children if child.type not in _NO_WORDS)
+    return Part(tuple(words), _text(node), _targets(node))
+
+
+def _function(node: "Node") -> Part:
+    """A function may take the name of a program: `ls() { rm -rf x; }`. Its body is found by itself."""
+    name = node.child_by_field_name("name")
+    return Part(("function", _text(name) if name else None), _text(node))
+
+
+def _targets(node: "Node") -> tuple[str | None, ...]:
+    targets: list[str | None] = []
+    for child in node.named_children:
+        if child.type != "file_redirect" or not any(mark.type in _WRITES for mark in child.children):
+            continue
+        target = child.child_by_field_name("destination")
+        name = literal(target) if target else None
+        if name not in _HARMLESS_TARGETS:
+            targets.append(name)
+    return tuple(targets)
+
+
+def _given_to(part: Part, depth: int) -> Iterator[Parsed]:
+    """What a part starts by way of its arguments."""
+    for given in inner(part.words):
+        if isinstance(given, Script):
+            if given.text is None:
+                yield Parsed((Part((None,), part.text),))
+            else:
+                yield _parse(given.text, depth + 1)
+        elif depth >= MAX_DEPTH:
+            yield Parsed((), f"it starts programs by programs, more than {MAX_DEPTH} deep")
+        else:
+            below = Part(given, part.text)
+            yield Parsed((below,))
+            yield from _given_to(below, depth + 1)

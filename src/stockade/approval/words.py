@@ -1,0 +1,63 @@
+"""A shell word as it will be after quoting is taken away, where that can be known before it runs."""
+
+import codecs
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_PLAIN = frozenset({"word", "number", "variable_name", "string_content", "test_operator"})
+_ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
+_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
+_CHANGED_LATER = re.compile(r"(?<!\\)(?:[*?\[]|\{[^}]*(?:,|\.\.)|(?:^|[:=])~)")
+
+
+def literal(node: "Node") -> str | None:
+    """The text of a word, None when only running the command can tell it: a variable, a substitution, a pattern."""
+    match node.type:
+        case "raw_string":
+            return _text(node)[1:-1]
+        case "ansi_c_string":
+            return _ansi_c(_text(node)[2:-1])
+        case "string":
+            return _quoted(node)
+        case "concatenation" | "command_name":
+            return _joined(node)
+        case kind if kind in _PLAIN and not node.named_child_count:
+            return _unquoted(_text(node))
+        case _:
+            return None
+
+
+def _text(node: "Node") -> str:
+    return (node.text or b"").decode(errors="replace")
+
+
+def _joined(node: "Node") -> str | None:
+    if _CHANGED_LATER.search("".join(_text(child) for child in node.children if child.type == "word")):
+        return None  # the grammar gives {a,b} in pieces
+    found = [literal(child) for child in node.children]
+    whole = [part for part in found if part is not None]
+    return "".join(whole) if len(whole) == len(found) and found else None
+
+
+def _unquoted(text: str) -> str | None:
+    """Lists in braces, patterns and a leading tilde become something else; a word with one of them is not known."""
+    if _CHANGED_LATER.search(text):
+        return None
+    return _ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], text)
+
+
+def _quoted(node: "Node") -> str | None:
+    """Between double quotes. White space at the edges belongs to no child, so the text is taken whole."""
+    if any(child.type != "string_content" for child in node.named_children):
+        return None
+    return _IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], _text(node)[1:-1])
+
+
+def _ansi_c(text: str) -> str | None:
+    try:
+        return codecs.decode(text.encode("latin-1", "backslashreplace"), "unicode_escape")
+    except (UnicodeDecodeError, ValueError):
+        return None

@@ -1,0 +1,102 @@
+"""Rules first, then the person; what is remembered, and what never is."""
+
+from pathlib import Path
+
+import pytest
+
+from stockade.approval.approver import Question, Reply, RulesApprover, Scope
+from stockade.approval.remembered import Remembered
+from stockade.approval.rules import Rule, RuleSet, rule_set
+from stockade.core.actions import Finish, Shell, ToolCall, WriteFile
+
+
+class Person:
+    """Says the same to every question, and counts them."""
+
+    def __init__(self, allow: Scope | None, words: str = "") -> None:
+        self.reply = Reply(allow=allow, words=words)
+        self.asked: list[Question] = []
+
+    async def __call__(self, question: Question) -> Reply:
+        self.asked.append(question)
+        return self.reply
+
+
+ASK = RuleSet(default="ask")
+
+
+@pytest.mark.anyio
+async def test_nobody_to_ask_means_no() -> None:
+    reason = await RulesApprover(ASK, None).judge(Shell(command="make"))
+    assert reason is not None
+    assert "make" in reason
+
+
+@pytest.mark.anyio
+async def test_once_asks_again_and_run_does_not() -> None:
+    once, run = Person("once"), Person("run")
+    for person, times in ((once, 2), (run, 1)):
+        approver = RulesApprover(ASK, person)
+        assert await approver.judge(Shell(command="make")) is None
+        assert await approver.judge(Shell(command="make")) is None
+        assert len(person.asked) == times
+    assert once.asked[0].action == Shell(command="make")
+
+
+@pytest.mark.anyio
+async def test_always_is_kept_for_other_runs_and_for_these_words_only(tmp_path: Path) -> None:
+    file = tmp_path / "config" / "approved"
+    assert await RulesApprover(ASK, Person("always"), Remembered(file)).judge(Shell(command="pytest -q")) is None
+    later = RulesApprover(ASK, None, Remembered(file))
+    assert await later.judge(Shell(command="pytest -q")) is None
+    assert await later.judge(Shell(command="pytest -q; rm -rf .")) is not None
+    assert await later.judge(Shell(command="pytest -q > x")) is not None
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.anyio
+async def test_what_was_allowed_never_overrules_a_refusal() -> None:
+    remembered, person = Remembered(), Person("run")
+    assert await RulesApprover(ASK, person, remembered).judge(Shell(command="rm -r x")) is None
+    assert await RulesApprover(rule_set("microbots"), person, remembered).judge(Shell(command="rm -r x")) is not None
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_read_is_asked_every_time() -> None:
+    person = Person("run")
+    approver = RulesApprover(ASK, person)
+    for _ in range(2):
+        assert await approver.judge(Shell(command="echo 'x")) is None
+    assert len(person.asked) == 2
+
+
+@pytest.mark.anyio
+async def test_the_persons_words_reach_the_bot() -> None:
+    assert (
+        await RulesApprover(ASK, Person(None, "use make instead")).judge(Shell(command="cc x.c")) == "use make instead"
+    )
+
+
+@pytest.mark.anyio
+async def test_a_refusal_names_part_reason_and_way_out() -> None:
+    reason = await RulesApprover(rule_set("microbots"), None).judge(Shell(command="cd x && rm -rf y"))
+    assert reason is not None
+    assert "rm -rf y" in reason
+    assert "cd x" not in reason
+    assert "Instead:" in reason
+
+
+@pytest.mark.anyio
+async def test_other_actions_are_judged_by_the_tools_name() -> None:
+    rules = RuleSet(
+        default="allow",
+        rule=(
+            Rule(program=("write_file",), writes=("*.lock",), decision="refuse", reason="it is made"),
+            Rule(program=("deploy",), decision="refuse", reason="not today"),
+        ),
+    )
+    approver = RulesApprover(rules, None)
+    assert await approver.judge(WriteFile(path="a.lock", content="")) is not None
+    assert await approver.judge(WriteFile(path="a.txt", content="")) is None
+    assert await approver.judge(ToolCall(name="deploy")) is not None
+    assert await approver.judge(Finish(answer="")) is None
