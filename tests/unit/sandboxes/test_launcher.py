@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxFailed
 from stockade.sandboxes.launcher import launch
+from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.trials import run_operations
 
 FOLDER = Path(launch.__file__).parent
@@ -62,12 +63,40 @@ def test_memfd_is_sealed() -> None:
         (["try", "/proc"], "try /proc/"),
         (["cgroup", "/nowhere"], "cgroup /nowhere/cgroup.procs: No such file or directory"),
         (["attributes", "5", "1"], "attributes 5: "),
+        (["write", "/does/not/exist", "x"], "write /does/not/exist: No such file or directory"),
+        (["remove", "/does/not/exist"], "remove /does/not/exist: No such file or directory"),
+        (["filter", "/dev/null"], "filter /dev/null: Invalid argument"),
+        (["filter", "/dev/zero"], "filter /dev/zero: Invalid argument"),
     ],
 )
 def test_failures_are_one_line(operations: list[str], complaint: str) -> None:
     if operations[0] == "attributes":
         operations = ["mountns", *operations]
     assert (run_operations(operations) or "").startswith(complaint)
+
+
+def test_a_filter_is_loaded_for_good(tmp_path: Path) -> None:
+    (tmp_path / "filter").write_bytes(filter_bytes())
+    trial = ["filter", str(tmp_path / "filter"), "call", "272", str(0x10000000), "0", "0"]
+    assert run_operations(trial) == "call 272: Operation not permitted"
+    assert run_operations(trial[2:]) is None
+
+
+def test_nothing_is_left_that_a_capability_could_be_had_by(tmp_path: Path) -> None:
+    """As process one of a gVisor sandbox does; here as root."""
+    (tmp_path / "launch").write_bytes(launch.launcher_bytes())
+    (tmp_path / "launch").chmod(0o755)
+    words = ["keep", "bound", "ids", "65534", "65534", "exec", "/bin/grep", "Cap", "/proc/self/status"]
+    said = subprocess.run([tmp_path / "launch", *words], capture_output=True, text=True, check=True).stdout
+    assert {line.split()[1] for line in said.splitlines()} == {"0" * 16}
+
+
+@pytest.mark.parametrize(("words", "seen"), [(["keep"], "x=y\n"), ([], "")])
+def test_the_environment_is_kept_when_that_is_said(tmp_path: Path, words: list[str], seen: str) -> None:
+    (tmp_path / "launch").write_bytes(launch.launcher_bytes())
+    (tmp_path / "launch").chmod(0o755)
+    command = [tmp_path / "launch", *words, "exec", "/usr/bin/env"]
+    assert subprocess.run(command, capture_output=True, text=True, env={"x": "y"}, check=True).stdout == seen
 
 
 def test_nothing_to_do_is_fine() -> None:

@@ -2,7 +2,8 @@
  *
  * It runs the operations of its argument list in order and nothing else; the list is made by launch.py. Each operation
  * has a fixed number of arguments. The first that fails prints one line, "launch: OP ARG: reason", to stderr and ends the
- * process with status 125. Nothing is read from the environment, and the last operation, `exec`, starts with an empty one.
+ * process with status 125. Nothing is read from the environment, and the last operation, `exec`, starts with an empty one
+ * unless `keep` was said.
  *
  * Why a program of our own: Debian's bubblewrap 0.8 cannot mount overlays, a folder of root must be made usable by a uid
  * without rights (an idmapped mount), and none of this may run between fork and exec of a threaded Python.
@@ -30,15 +31,20 @@
 /* Not in every libc's headers; numbers are the same on all architectures since Linux 5.1. */
 enum { NR_open_tree = 428, NR_move_mount = 429, NR_close_range = 436, NR_mount_setattr = 442 };
 enum { TREE_CLONE = 1, RECURSIVE = 0x8000, MOVE_FROM_EMPTY = 4, ATTR_IDMAP = 0x00100000 };
-enum { SLOTS = 64, FIRST_FD = 3, HIGH_FD = 64, STATUS = 125 };
+enum { SLOTS = 64, FIRST_FD = 3, HIGH_FD = 64, STATUS = 125, MAX_FILTER = 4096, FILTERED = 2 };
 
 struct attributes {
     uint64_t set, clear, propagation, userns_fd;
 };
 
+struct instruction { uint16_t code; uint8_t yes, no; uint32_t value; }; /* the kernel's sock_filter */
+struct program { unsigned short length; struct instruction *start; };     /* and sock_fprog */
+
 static int slots[SLOTS];
 static volatile pid_t ward;
 static int lifeline = -1;
+static char *nothing[] = {NULL};
+static char **environment = nothing;
 
 static void fail(const char *op, const char *arg) {
     dprintf(2, "launch: %s %s: %s\n", op, arg, strerror(errno));
@@ -334,6 +340,43 @@ static void op_call(char **args) {
     check(syscall((long)nr, a, b, c, 0UL, 0UL, 0UL) < 0, "call", args[0]);
 }
 
+/* write PATH TEXT: to a file that is there. */
+static void op_write(char **args) {
+    write_text("write", args[0], args[1]);
+}
+
+/* remove PATH: a file. */
+static void op_remove(char **args) {
+    check(unlink(args[0]), "remove", args[0]);
+}
+
+/* bound: what we become can never have a capability; before `ids`. */
+static void op_bound(char **args) {
+    (void)args;
+    for (int number = 0; prctl(PR_CAPBSET_READ, number) >= 0; number++)
+        check(prctl(PR_CAPBSET_DROP, number), "bound", "prctl");
+}
+
+/* filter PATH: of system calls, a BPF program as `bwrap --seccomp` reads it; from here on, and for good. */
+static void op_filter(char **args) {
+    static struct instruction start[MAX_FILTER];
+    int fd = open(args[0], O_RDONLY | O_CLOEXEC);
+    check(fd < 0, "filter", args[0]);
+    ssize_t size = read(fd, start, sizeof start);
+    errno = size < 0 ? errno : EINVAL;
+    check(size <= 0 || size % (ssize_t)sizeof *start || read(fd, &(char){0}, 1), "filter", args[0]);
+    close(fd);
+    struct program program = {(unsigned short)((size_t)size / sizeof *start), start};
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "filter", "no_new_privs");
+    check(prctl(PR_SET_SECCOMP, FILTERED, &program), "filter", "prctl");
+}
+
+/* keep: what is run in the end gets our environment. */
+static void op_keep(char **args) {
+    (void)args;
+    environment = environ;
+}
+
 static const struct {
     const char *name;
     int count;
@@ -344,7 +387,8 @@ static const struct {
     {"tmpfs", 2, op_tmpfs},   {"dir", 4, op_dir},         {"file", 2, op_file},             {"program", 2, op_program},
     {"place", 2, op_place},   {"overlay", 2, op_overlay}, {"ids", 2, op_ids},               {"fds", 1, op_fds},
     {"die", 0, op_die},       {"calm", 0, op_calm},       {"try", 1, op_try},       {"call", 4, op_call},
-    {"pidns", 1, op_pidns},   {"proc", 0, op_proc},
+    {"pidns", 1, op_pidns},   {"proc", 0, op_proc},       {"write", 2, op_write},   {"remove", 1, op_remove},
+    {"bound", 0, op_bound},   {"filter", 1, op_filter},   {"keep", 0, op_keep},
 };
 
 static void run_operation(char ***at) {
@@ -365,7 +409,6 @@ static void run_operation(char ***at) {
 }
 
 int main(int argc, char **argv) {
-    char *nothing[] = {NULL};
     char **at = argv + (argc > 0);
     while (*at && strcmp(*at, "exec")) run_operation(&at);
     if (!*at) return 0;
@@ -374,7 +417,7 @@ int main(int argc, char **argv) {
         errno = EINVAL;
         fail("exec", "argument missing");
     }
-    execve(*at, at, nothing);
+    execve(*at, at, environment);
     fail("exec", *at);
     return STATUS;
 }

@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from stockade.core.errors import SandboxFailed
 
-LAUNCHER_SHA256 = {"x86_64": "2836fb3b5207d04e0274a76480f7cdaf30640acd2f05bd35f389e72d7d3ff2dd"}
+LAUNCHER_SHA256 = {"x86_64": "a51a1d00475425664aa9033460f54804d601fb78ed9fcde6b7383d3e907e3e4c"}
 """Of `launch-MACHINE`."""
 
 FIRST_FD = 3
