@@ -1,7 +1,8 @@
-"""The edge where HTTP's errors become ours."""
+"""The edge where HTTP's errors become ours. What servers say is data from outside: one printable line of it is kept."""
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,22 +10,64 @@ import httpx2
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
 
-_TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded"}
+_TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded", "request_too_large"}
+# llama.cpp, vLLM, OpenAI, Anthropic (two), TGI, LM Studio, Ollama. Numbers: what was asked for, what there is.
+_TOO_LONG = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"request \((?P<tokens>\d+) tokens\) exceeds the available context size \((?P<window>\d+) tokens\)",
+        r"maximum context length (?:is|of) (?P<window>\d+) tokens.{0,80}?(?:resulted in|requested|has|contains?)"
+        r"[^\d]{0,40}(?P<tokens>\d+)",
+        r"maximum context length (?:is|of) (?P<window>\d+)",
+        r"prompt is too long: (?P<tokens>\d+) tokens > (?P<window>\d+)",
+        r"exceed context limit: (?P<tokens>\d+) \+ \d+ > (?P<window>\d+)",
+        r"prompt \(length (?P<tokens>\d+)\) is longer than the maximum model length of (?P<window>\d+)",
+        r"`?inputs`? tokens \+ `?max_new_tokens`? must be <= (?P<window>\d+)",
+        r"tokens to keep from the initial prompt is greater than the context length",
+        r"context (?:size|length|window)[^.]{0,40} (?:exceeded|overflow)|exceeds? the (?:available )?context",
+        r"input (?:tokens exceed|length exceeds|is longer than)[^.]{0,60}(?:limit|context|maximum)",
+    )
+)
+_NO_MONEY = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low", re.IGNORECASE)
+_NO_SYSTEM = re.compile(r"system role (?:is )?not supported|no system role|'?system'? role is not allowed|"
+                        r"conversation roles must alternate|only user(?:,| and) assistant", re.IGNORECASE)  # fmt: skip
+_REFUSED = re.compile(r"unsupported|not supported|unknown|unrecogni[sz]ed|unexpected|deprecated|not permitted|"
+                      r"not allowed|not support\b", re.IGNORECASE)  # fmt: skip
+_OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "presence_penalty", "typical_p",
+             "frequency_penalty", "stop", "stream_options", "max_tokens", "max_completion_tokens", "cache_prompt",
+             "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta"}  # fmt: skip
 _PASSING = {408, 409, 425, 429}
 
 
-def from_status(status: int, headers: Mapping[str, str], body: bytes, server: str, model: str) -> ModelFailed:
+class NotSupported(ModelUnavailable):
+    """The server would answer without `feature`: a parameter by its name, or `system` for the role of that name."""
+
+    def __init__(self, message: str, feature: str) -> None:
+        super().__init__(message)
+        self.feature = feature
+
+
+def from_status(
+    status: int, headers: Mapping[str, str], body: bytes, server: str, model: str,
+    key_hint: str = "set OPENAI_API_KEY to a valid key",
+) -> ModelFailed:  # fmt: skip
     """The error for an answer that is not 200. `server` and `model` are for the message."""
     error = _error_of(body)
     said = _line(error.get("message")) or _line(body.decode(errors="replace"))
-    if too_long := _too_long(error):
+    if too_long := _too_long(error, said):
         return too_long
     if status in (401, 403):
-        return ModelUnavailable(f"{server} refused the key ({status}): {said}", "set OPENAI_API_KEY to a valid key")
+        return ModelUnavailable(f"{server} refused the key ({status}): {said}", key_hint)
+    if status == 402 or _NO_MONEY.search(f"{error.get('code')} {error.get('type')} {said}"):
+        return ModelUnavailable(f"{server} wants to be paid ({status}): {said}", "look at the account's balance")
     if status == 404:
         return ModelUnavailable(f"{server} has no model '{model}' (404): {said}", "name one that the server lists")
+    if status >= 400 and _NO_SYSTEM.search(said):
+        return NotSupported(f"{server}: {said}", "system")
+    if status in (400, 422) and (refused := _refused(error, said)):
+        return NotSupported(f"{server} does not take {refused} ({status}): {said}", refused)
     if status in _PASSING or status >= 500:
-        word = "is busy" if status == 429 else "failed"
+        word = "is busy" if status in (429, 529) else "failed"
         return ModelOverloaded(f"{server} {word} ({status}): {said}", retry_after_s=_retry_after(headers))
     return ModelUnavailable(f"{server} refused the request ({status}): {said}")
 
@@ -32,7 +75,8 @@ def from_status(status: int, headers: Mapping[str, str], body: bytes, server: st
 def from_stream(error: object, server: str) -> ModelFailed:
     """The error for `{"error": ...}` amid a stream."""
     fields = error if isinstance(error, dict) else {"message": str(error)}
-    return _too_long(fields) or ModelOverloaded(f"{server} broke off: {_line(fields.get('message')) or fields}")
+    said = _line(fields.get("message")) or _line(str(fields))
+    return _too_long(fields, said) or ModelOverloaded(f"{server} broke off: {said}")
 
 
 def from_transport(error: Exception, server: str, answered_before: bool) -> ModelFailed:
@@ -54,12 +98,27 @@ def _error_of(body: bytes) -> dict[str, Any]:
     return error if isinstance(error, dict) else {"message": error}
 
 
-def _too_long(error: dict[str, Any]) -> ContextExceeded | None:
-    if error.get("type") not in _TOO_LONG_CODES and error.get("code") not in _TOO_LONG_CODES:
+def _too_long(error: dict[str, Any], said: str) -> ContextExceeded | None:
+    found = next((match for pattern in _TOO_LONG if (match := pattern.search(said))), None)
+    coded = any(isinstance(code := error.get(key), str) and code in _TOO_LONG_CODES for key in ("type", "code"))
+    if not coded and found is None:
         return None
-    tokens, window = (value if isinstance(value, int) else None
-                      for value in (error.get("n_prompt_tokens"), error.get("n_ctx")))  # fmt: skip
-    return ContextExceeded(_line(error.get("message")) or "the request is larger than the window", tokens, window)
+    numbers = {name: int(value) for name, value in (found.groupdict() if found else {}).items() if value}
+    tokens, window = error.get("n_prompt_tokens"), error.get("n_ctx")
+    return ContextExceeded(
+        said or "the request is larger than the window",
+        tokens if isinstance(tokens, int) else numbers.get("tokens"),
+        window if isinstance(window, int) else numbers.get("window"),
+    )
+
+
+def _refused(error: dict[str, Any], said: str) -> str | None:
+    """The parameter that the server does not take, when it can be left out."""
+    named = error.get("param")
+    words = [named] if isinstance(named, str) else []
+    if _REFUSED.search(said):
+        words += re.findall("[a-z_]+", said.lower())
+    return next((word for word in words if word in _OPTIONAL), None)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -73,5 +132,5 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 def _line(text: object) -> str:
     """One printable line of bounded length: a server's words go to a terminal."""
-    words = " ".join(text.split()) if isinstance(text, str) else ""
+    words = " ".join(text[:2000].split()) if isinstance(text, str) else ""
     return "".join(c for c in words if c.isprintable())[:300]

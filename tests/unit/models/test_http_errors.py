@@ -1,0 +1,129 @@
+"""What servers really say when something is wrong, as each spells it, and what it becomes here."""
+
+import json
+
+import pytest
+
+from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.models.http_errors import NotSupported, from_status, from_stream
+
+
+def error(status: int, body: object, headers: dict[str, str] | None = None) -> ModelFailed:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return from_status(status, headers or {}, raw, "box:1", "m", "set THE_KEY")
+
+
+def openai(message: str, **fields: object) -> dict[str, object]:
+    return {"error": {"message": message, **fields}}
+
+
+TOO_LONG: dict[str, tuple[int, dict[str, object], int | None, int | None]] = {
+    "llama.cpp": (400, openai("request (9031 tokens) exceeds the available context size (4096 tokens), try increasing "
+                              "it", type="exceed_context_size_error", n_prompt_tokens=9031, n_ctx=4096), 9031, 4096),
+    "llama.cpp, text": (400, openai("request (9031 tokens) exceeds the available context size (4096 tokens), try "
+                                    "increasing it"), 9031, 4096),
+    "OpenAI": (400, openai("This model's maximum context length is 8192 tokens. However, your messages resulted in "
+                           "10021 tokens. Please reduce the length of the messages.", code="context_length_exceeded",
+                           type="invalid_request_error", param="messages"), 10021, 8192),
+    "OpenAI, new": (400, openai("Your input exceeds the context window of this model. Please adjust your input and try "
+                                "again.", code="context_length_exceeded"), None, None),
+    "vLLM": (400, {"object": "error", "message": "This model's maximum context length is 2048 tokens. However, you "
+                   "requested 2100 tokens (1600 in the messages, 500 in the completion).", "code": 400}, 2100, 2048),
+    "vLLM, prompt": (400, openai("The decoder prompt (length 5000) is longer than the maximum model length of 4096. "
+                                 "Make sure that `max_model_len` is no smaller."), 5000, 4096),
+    "Anthropic": (400, {"type": "error", "error": {"type": "invalid_request_error", "message":
+                        "prompt is too long: 208310 tokens > 200000 maximum"}}, 208310, 200000),
+    "Anthropic, output": (400, {"type": "error", "error": {"type": "invalid_request_error", "message":
+                          "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease"}},
+                          190000, 200000),
+    "Anthropic, bytes": (413, {"type": "error", "error": {"type": "request_too_large", "message":
+                         "Request exceeds the maximum size"}}, None, None),
+    "TGI": (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 "
+                  "`inputs` tokens and 500 `max_new_tokens`", "error_type": "validation"}, None, 4096),
+    "LM Studio": (400, {"error": "Trying to keep the first 9000 tokens when context the overflows. However, the number "
+                        "of tokens to keep from the initial prompt is greater than the context length."}, None, None),
+    "Azure": (400, openai("This model's maximum context length is 16385 tokens, however you requested 20000 tokens "
+                          "(16000 in your prompt; 4000 for the completion).", code=None), 20000, 16385),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("server", list(TOO_LONG))
+def test_too_long(server: str) -> None:
+    status, body, tokens, window = TOO_LONG[server]
+    found = error(status, body)
+    assert isinstance(found, ContextExceeded), found
+    assert (found.prompt_tokens, found.window) == (tokens, window)
+    assert isinstance(from_stream(body.get("error", body), "box:1"), ContextExceeded)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "said"),
+    [
+        (401, openai("Incorrect API key provided: sk-x"), ModelUnavailable, "refused the key (401): Incorrect API key"),
+        (403, {"type": "error", "error": {"type": "permission_error", "message": "no"}}, ModelUnavailable, "THE_KEY"),
+        (404, openai("The model `m` does not exist", code="model_not_found"), ModelUnavailable, "has no model 'm'"),
+        (404, b'{"error":"model \\"m\\" not found, try pulling it first"}', ModelUnavailable, "try pulling it first"),
+        (429, openai("Rate limit reached", code="rate_limit_exceeded"), ModelOverloaded, "is busy (429)"),
+        (429, openai("You exceeded your current quota", code="insufficient_quota"), ModelUnavailable, "to be paid"),
+        (400, {"type": "error", "error": {"message": "Your credit balance is too low"}}, ModelUnavailable,
+         "to be paid"),
+        (402, openai("Payment required"), ModelUnavailable, "to be paid"),
+        (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, ModelOverloaded,
+         "is busy (529)"),
+        (500, openai("boom"), ModelOverloaded, "failed (500): boom"),
+        (503, openai("Loading model", type="unavailable_error"), ModelOverloaded, "failed (503)"),
+        (502, b"<html><h1>Bad gateway</h1>", ModelOverloaded, "<h1>Bad gateway"),
+        (408, b"", ModelOverloaded, "failed (408)"),
+        (400, openai("failed to parse grammar"), ModelUnavailable, "refused the request (400)"),
+        (418, b"\xff\xfe\x00\x1b[2J", ModelUnavailable, "refused the request (418)"),
+        (400, {"error": [1, 2]}, ModelUnavailable, "refused the request"),
+        (400, {"error": {"message": {"a": 1}, "code": ["x"]}}, ModelUnavailable, "refused the request"),
+        (500, b"[" * 100_000, ModelOverloaded, "failed (500)"),
+    ],
+)  # fmt: skip
+def test_errors(status: int, body: object, kind: type[ModelFailed], said: str) -> None:
+    found = error(status, body)
+    assert type(found) is kind, found
+    assert said in str(found)
+    assert "\n" not in str(found)
+    assert "\x1b" not in str(found)
+    assert len(str(found)) < 500
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "feature"),
+    [
+        (400, openai("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'"
+                     " instead.", param="max_tokens", code="unsupported_parameter"), "max_tokens"),
+        (400, openai("Unsupported value: 'temperature' does not support 0.4 with this model.", param="temperature",
+                     code="unsupported_value"), "temperature"),
+        (400, openai("Unrecognized request argument supplied: top_k"), "top_k"),
+        (400, openai("`temperature` is deprecated for this model."), "temperature"),
+        (422, {"detail": "x", "message": "seed: Extra inputs are not permitted"}, "seed"),
+        (500, openai("System role not supported"), "system"),
+        (400, openai("Conversation roles must alternate user/assistant/user/assistant/..."), "system"),
+    ],
+)  # fmt: skip
+def test_what_the_server_would_do_without(status: int, body: object, feature: str) -> None:
+    found = error(status, body)
+    assert isinstance(found, NotSupported), found
+    assert found.feature == feature
+
+
+def test_what_cannot_be_left_out_is_an_error() -> None:
+    found = error(400, openai("Invalid value for 'messages': too odd", param="messages"))
+    assert type(found) is ModelUnavailable
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("nan", None), ("inf", None), ("Wed, 21 Oct", None)]
+)
+def test_retry_after(value: str, seconds: float | None) -> None:
+    found = error(429, openai("slow"), {"retry-after": value})
+    assert isinstance(found, ModelOverloaded)
+    assert found.retry_after_s == seconds
+
+
+@pytest.mark.parametrize("fault", ["text", None, 3, [1], {"message": None}, {"message": "x" * 10_000}])
+def test_odd_errors_amid_a_stream(fault: object) -> None:
+    assert isinstance(from_stream(fault, "box:1"), ModelOverloaded)
