@@ -2,9 +2,12 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support import postgres as support
 
 # A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -32,3 +35,10 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
     monkeypatch.setenv("STOCKADE_KEEP_WARM_S", "0")
     return home
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[support.Server]:
+    """One server for all tests that ask for it; each takes a database of its own."""
+    with support.server() as running:
+        yield running

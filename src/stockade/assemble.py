@@ -103,11 +103,13 @@ def new_run_id() -> str:
 
 
 def open_store(where: str | None = None) -> RunStore:
-    """The record: a file's path, by default runs.db in the state folder."""
+    """The record: a file's path or the address of a PostgreSQL database, by default runs.db in the state folder."""
+    if where and where.startswith(("postgresql:", "postgres:")):
+        from stockade.store.postgres import PostgresStore
+
+        return PostgresStore(where)
     from stockade.store.sqlite import SQLiteStore
 
-    if where and where.startswith(("postgresql:", "postgres:")):
-        raise UsageError("PostgreSQL comes with a later version", "give --store the path of a file")
     return SQLiteStore(Path(where) if where else state_dir() / "runs.db")
 
 

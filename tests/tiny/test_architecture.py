@@ -33,6 +33,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "rich": {"cli"},
     "pygments": {"cli"},
     "sqlite3": {"store"},
+    "psycopg": {"store"},
     "tree_sitter": {"approval"},
     "tree_sitter_bash": {"approval"},
 }

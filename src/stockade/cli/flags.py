@@ -67,7 +67,11 @@ SHOWN = (
     _flag("--quiet", is_flag=True, help="The answer only."),
     _flag("--plain", is_flag=True, help="No colours, no spinner."),
 )
-STORE = (_flag("--store", metavar="PATH", help="The file that runs are recorded in."),)
+STORE = (
+    _flag(
+        "--store", metavar="PATH|ADDRESS", help="Where runs are recorded: a file, or postgresql://USER@HOST/DATABASE."
+    ),
+)
 
 
 def offered(*groups: tuple[Callable[[Command], Command], ...]) -> Callable[[Command], Command]:

@@ -10,6 +10,7 @@
     |   |-- ModelOverloaded       worth trying again: 429, 5xx, cut or stalled stream
     |   `-- ContextExceeded       the request is larger than the window
     |-- StoreFailed             the record cannot be written or read               exit status 4
+    |   `-- RunTaken              another process drives this run
     |-- UnreadableAnswer        goes back to the model: the answer has no action in it
     `-- ActionFailed            goes back to the model: the action could not be done
 
@@ -92,6 +93,10 @@ class StoreFailed(StockadeError):
     """The record cannot be written or read."""
 
     exit_status = 4
+
+
+class RunTaken(StoreFailed):
+    """Another process drives this run, or has taken it over. Nothing was written."""
 
 
 class UnreadableAnswer(StockadeError):

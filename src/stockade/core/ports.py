@@ -4,6 +4,7 @@ Conformance suites for each are in stockade.testing.conformance.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
@@ -130,6 +131,8 @@ class RunSummary(Data):
     model: str
     status: str
     turns: int
+    driver: str | None = None
+    """The living process that drives it, in words."""
 
 
 @runtime_checkable
@@ -137,7 +140,19 @@ class RunStore(Protocol):
     """Append-only. `append` returns when the events are on disk."""
 
     async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
-        """All or none of them. StoreFailed when that is not possible."""
+        """All or none of them. StoreFailed when that is not possible, RunTaken when somebody else drives the run."""
+        ...
+
+    def driving(self, run_id: str) -> AbstractAsyncContextManager[None]:
+        """Inside, nobody else can append to this run, which may be one that is yet to begin.
+
+        RunTaken on entering when somebody does; from `append` inside when the run was taken over, which can happen
+        only after this process was cut off from the record for longer than a lease lasts.
+        """
+        ...
+
+    async def driver(self, run_id: str) -> str | None:
+        """The living process that drives the run, in words (`process 17 on host`); None when nobody does."""
         ...
 
     async def events(self, run_id: str) -> list[RunEvent]:

@@ -1,12 +1,13 @@
 """In-memory adapters of the ports, for tests without a model, a sandbox or a disk."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
+from stockade.core.errors import ModelUnavailable, RunTaken, StockadeError, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
@@ -104,6 +105,20 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
+        self._driven: set[str] = set()
+
+    @asynccontextmanager
+    async def driving(self, run_id: str) -> AsyncIterator[None]:
+        if run_id in self._driven:
+            raise RunTaken(f"run {run_id} is being driven by this process", "wait for its end")
+        self._driven.add(run_id)
+        try:
+            yield
+        finally:
+            self._driven.discard(run_id)
+
+    async def driver(self, run_id: str) -> str | None:
+        return "this process" if run_id in self._driven else None
 
     async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
         self._lines.setdefault(run_id, []).extend(to_json(event) for event in events)

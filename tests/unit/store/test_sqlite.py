@@ -12,7 +12,8 @@ import pytest
 
 from stockade.core.errors import StoreFailed
 from stockade.core.events import RunEvent
-from stockade.store.sqlite import MIGRATIONS, SQLiteStore
+from stockade.store.schema import migrations
+from stockade.store.sqlite import SQLiteStore
 from stockade.testing.conformance.store import first, some
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +87,7 @@ async def test_a_newer_schema_is_refused_politely(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await SQLiteStore(path).close()
     with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version={len(MIGRATIONS) + 1}")
+        db.execute(f"PRAGMA user_version={len(migrations('sqlite')) + 1}")
     db.close()
     with pytest.raises(StoreFailed, match="newer Stockade"):
         SQLiteStore(path)
@@ -130,7 +131,7 @@ async def test_a_full_disk_is_a_clear_error_and_the_record_stays_whole(tmp_path:
     path = tmp_path / "runs.db"
     async with SQLiteStore(path) as store:
         await store.append("r", [first("r")])
-        store._db.execute("PRAGMA max_page_count=12")
+        store._db.execute("PRAGMA max_page_count=16")
         written: list[RunEvent] = [first("r")]
 
         async def fill() -> None:
@@ -151,5 +152,5 @@ async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
 async def test_every_commit_is_synced_to_the_disk(tmp_path: Path) -> None:
     """What kill -9 cannot show: without FULL a power cut loses commits that were acknowledged."""
     async with SQLiteStore(tmp_path / "runs.db") as store:
-        assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert store._db.execute("PRAGMA synchronous") == [(2,)]
+        assert store._db.execute("PRAGMA journal_mode") == [("wal",)]

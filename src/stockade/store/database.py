@@ -1,0 +1,53 @@
+"""What the record asks of a database; SQLite and PostgreSQL each give it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from stockade.core.errors import StoreFailed
+from stockade.store.rows import Large
+
+Values = Sequence[Any]
+
+
+class Database(Protocol):
+    """One connection, used by one thread. Values stand as `?` in `sql`. Raises only what `errors` names."""
+
+    place: str
+    """For messages; holds no password."""
+    now: str
+    """SQL for the database's own clock, in UNIX seconds."""
+    locking: str
+    """Appended to a SELECT: nobody else may change what it gives until the transaction ends."""
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]: ...
+
+    def execute(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]: ...
+
+    def execute_many(self, sql: str, rows: Iterable[Values]) -> None: ...
+
+    def begin(self) -> None:
+        """A transaction that writes."""
+        ...
+
+    def commit(self) -> None:
+        """On disk when it returns."""
+        ...
+
+    def rollback(self) -> None:
+        """Never raises; does nothing outside of a transaction."""
+        ...
+
+    def save(self, large: Iterable[Large]) -> None:
+        """Durable at the latest with the transaction that is open."""
+        ...
+
+    def load(self, sha256: str) -> bytes | None: ...
+
+    def revive(self, error: BaseException) -> bool:
+        """Whether the connection was lost and is there again, so that what failed is worth another try."""
+        ...
+
+    def mapped(self, error: BaseException) -> StoreFailed: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,68 @@
+"""Who drives a run, and whether they are still there.
+
+On the machine and in the pid namespace where the driver runs, its process says so: a stopped or sleeping one is still
+there, one whose id now belongs to another process is not. From anywhere else only time tells: `LEASE_S` without a sign.
+"""
+
+import os
+import socket
+from functools import cache
+from pathlib import Path
+
+from stockade.core.data import Data
+
+LEASE_S = 60.0
+BEAT_S = 15.0
+
+
+class Holder(Data):
+    """A process. `began` in clock ticks since boot; `boot` and `pids` name the running kernel and the pid namespace."""
+
+    host: str
+    pid: int
+    began: int
+    boot: str = ""
+    pids: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+    def is_alive(self, silent_s: float) -> bool:
+        """`silent_s`: how long ago it last gave a sign."""
+        mine = this_process()
+        if self.boot and (self.boot, self.pids) == (mine.boot, mine.pids):
+            return _began(self.pid) == self.began
+        return silent_s < LEASE_S
+
+
+@cache
+def _of(pid: int) -> Holder:
+    return Holder(
+        host=socket.gethostname(), pid=pid, began=_began(pid) or 0, boot=_read("/proc/sys/kernel/random/boot_id"),
+        pids=_link("/proc/self/ns/pid"),
+    )  # fmt: skip
+
+
+def this_process() -> Holder:
+    return _of(os.getpid())
+
+
+def _began(pid: int) -> int | None:
+    """Of a living process; None when there is none, or only what its parent has not yet looked at."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in ("Z", "X") else None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,9 @@
+CREATE TABLE events (
+    run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, type TEXT NOT NULL, body TEXT NOT NULL,
+    PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
+CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY, started REAL NOT NULL, task TEXT NOT NULL, bot TEXT NOT NULL, model TEXT NOT NULL,
+    status TEXT NOT NULL, turns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX runs_by_time ON runs (started);

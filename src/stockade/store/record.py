@@ -1,0 +1,235 @@
+"""The record on either database: append-only events, `runs` as an index over them, leases.
+
+Everything about one append is one transaction: that nobody else drives the run, the events, the index.
+"""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import anyio
+
+from stockade.core.errors import RunTaken, StoreFailed, UsageError
+from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunResumed, RunStarted
+from stockade.core.ports import RunSummary
+from stockade.store.database import Database
+from stockade.store.lease import BEAT_S, Holder, this_process
+from stockade.store.rows import Row, decode, encode
+from stockade.store.writer import Writer
+
+_TASK_SHOWN = 500
+_LISTED = ("run_id", "started", "task", "bot", "model", "status", "turns")
+
+
+@dataclass(slots=True)
+class _Append:
+    """`first` is where its events went when it was tried last."""
+
+    run_id: str
+    events: Sequence[RunEvent]
+    rows: list[Row]
+    first: int | None = None
+
+
+class SQLRecord:
+    """Implements core.ports.RunStore over one connection, which is the writer thread's alone."""
+
+    def __init__(self, db: Database, beat_s: float = BEAT_S) -> None:
+        self._db = db
+        self._fences: dict[str, int] = {}
+        self._writer = Writer(db, self._beat, lambda: bool(self._fences), beat_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._writer.close()
+
+    async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
+        if events:
+            await self._writer.write(partial(self._append, _Append(run_id, events, [encode(one) for one in events])))
+
+    async def events(self, run_id: str) -> list[RunEvent]:
+        rows = await self._writer.read(partial(self._rows, run_id))
+        if not rows:
+            raise UsageError(f"there is no run {run_id!r}", "stockade runs list")
+        large = {sha256 for *_, named in rows if named for sha256 in _names(named)}
+        loaded = await self._writer.read(lambda: {name: self._db.load(name) for name in large}) if large else {}
+        return decode(run_id, rows, loaded.get, self._db.place)
+
+    async def find(self, reference: str) -> str:
+        return await self._writer.read(partial(self._find, reference))
+
+    async def runs(self) -> list[RunSummary]:
+        return await self._writer.read(self._runs)
+
+    async def driver(self, run_id: str) -> str | None:
+        return await self._writer.read(partial(self._driver, run_id))
+
+    def driving(self, run_id: str) -> AbstractAsyncContextManager[None]:
+        return self._driving(run_id)
+
+    @asynccontextmanager
+    async def _driving(self, run_id: str) -> AsyncIterator[None]:
+        fence = await self._writer.write(partial(self._take, run_id))
+        self._fences[run_id] = fence
+        try:
+            yield
+        finally:
+            del self._fences[run_id]
+            with anyio.CancelScope(shield=True):
+                await self._writer.write(partial(self._let_go, run_id, fence))
+
+    def _append(self, job: _Append) -> None:
+        self._check_lease(job.run_id)
+        ((last,),) = self._db.execute("SELECT max(seq) FROM events WHERE run_id=?", (job.run_id,))
+        following = 0 if last is None else last + 1
+        if job.first is not None and job.first < following and self._is_there(job):
+            return
+        if following and any(isinstance(event, RunStarted) for event in job.events):
+            raise StoreFailed(f"run {job.run_id} is already in the record {self._db.place}")
+        job.first = following
+        aside = [large for row in job.rows for large in row.put_aside]
+        if aside:
+            self._db.save(aside)
+        self._db.execute_many(
+            "INSERT INTO events (run_id, seq, at, type, body, crc, large) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (job.run_id, seq, row.at, row.type, row.body, row.crc, row.large)
+                for seq, row in enumerate(job.rows, following)
+            ],
+        )
+        for event in job.events:
+            self._index(job.run_id, event)
+
+    def _is_there(self, job: _Append) -> bool:
+        """A commit whose answer got lost with the connection may have been carried out."""
+        found = self._db.execute("SELECT body FROM events WHERE run_id=? AND seq=?", (job.run_id, job.first))
+        return bool(found) and found[0][0] == job.rows[0].body
+
+    def _index(self, run_id: str, event: RunEvent) -> None:
+        match event:
+            case RunStarted():
+                task = event.task[:_TASK_SHOWN].replace("\0", "\ufffd")
+                self._db.execute(
+                    "INSERT INTO runs (run_id, started, task, bot, model, status, turns)"
+                    " VALUES (?, ?, ?, ?, ?, 'running', 0)",
+                    (run_id, event.at, task, event.bot, event.model),
+                )
+            case ModelAnswered():
+                self._db.execute("UPDATE runs SET turns=? WHERE run_id=?", (event.turn, run_id))
+            case RunResumed():
+                self._db.execute("UPDATE runs SET status='running' WHERE run_id=?", (run_id,))
+            case RunFinished():
+                self._db.execute("UPDATE runs SET status=? WHERE run_id=?", (event.status, run_id))
+            case _:
+                pass
+
+    def _rows(self, run_id: str) -> list[tuple[object, ...]]:
+        return self._db.execute("SELECT seq, body, crc, large FROM events WHERE run_id=? ORDER BY seq", (run_id,))
+
+    def _find(self, reference: str) -> str:
+        if reference == "last":
+            rows = self._db.execute("SELECT run_id FROM runs ORDER BY started DESC, run_id DESC LIMIT 1")
+            if not rows:
+                raise UsageError("there are no runs yet", "stockade run TASK")
+            return str(rows[0][0])
+        rows = [] if "\0" in reference else self._db.execute(
+            "SELECT run_id FROM runs WHERE substr(run_id, 1, ?)=? ORDER BY run_id LIMIT 6", (len(reference), reference)
+        )  # fmt: skip
+        names = [str(row[0]) for row in rows]
+        if reference in names:
+            return reference
+        if not names or not reference:
+            raise UsageError(f"there is no run {reference!r}", "stockade runs list")
+        if len(names) > 1:
+            raise UsageError(f"{reference!r} is the beginning of several runs: {', '.join(names)}")
+        return names[0]
+
+    def _runs(self) -> list[RunSummary]:
+        rows = self._db.execute(
+            f"SELECT {', '.join(f'runs.{name}' for name in _LISTED)}, holder, {self._db.now} - seen"
+            " FROM runs LEFT JOIN leases ON leases.run_id = runs.run_id ORDER BY started DESC, runs.run_id DESC"
+        )
+        return [
+            RunSummary.model_validate(
+                {**dict(zip(_LISTED, row, strict=False)), "driver": _living(row[-2], row[-1])}  # the last two are ours
+            )
+            for row in rows
+        ]
+
+    # Leases
+
+    def _lease(self, run_id: str, lock: str = "") -> tuple[int, str | None, float] | None:
+        rows = self._db.execute(
+            f"SELECT fence, holder, {self._db.now} - seen FROM leases WHERE run_id=?{lock}", (run_id,)
+        )
+        return (rows[0][0], rows[0][1], float(rows[0][2])) if rows else None
+
+    def _driver(self, run_id: str) -> str | None:
+        found = self._lease(run_id)
+        return _living(found[1], found[2]) if found else None
+
+    def _check_lease(self, run_id: str) -> None:
+        """Whoever has no lease may append when nobody drives the run, and shuts out a driver that is gone."""
+        mine = self._fences.get(run_id)
+        found = self._lease(run_id, self._db.locking)
+        if mine is not None:
+            if found is None or found[0] != mine:
+                raise _taken(run_id, _living(found[1], found[2]) if found else None)
+        elif found is not None and found[1] is not None:
+            if (driver := _living(found[1], found[2])) is not None:
+                raise _taken(run_id, driver)
+            self._db.execute("UPDATE leases SET fence=fence+1, holder=NULL WHERE run_id=?", (run_id,))
+
+    def _take(self, run_id: str) -> int:
+        found = self._lease(run_id, self._db.locking)
+        if found is not None and (driver := _living(found[1], found[2])) is not None:
+            raise _taken(run_id, driver)
+        fence, holder = (found[0] if found else 0) + 1, this_process().model_dump_json()
+        if found is None:
+            self._db.execute(
+                f"INSERT INTO leases (run_id, fence, holder, seen) VALUES (?, ?, ?, {self._db.now})",
+                (run_id, fence, holder),
+            )
+        else:
+            self._db.execute(
+                f"UPDATE leases SET fence=?, holder=?, seen={self._db.now} WHERE run_id=?", (fence, holder, run_id)
+            )
+        return fence
+
+    def _let_go(self, run_id: str, fence: int) -> None:
+        self._db.execute("UPDATE leases SET holder=NULL WHERE run_id=? AND fence=?", (run_id, fence))
+
+    def _beat(self) -> None:
+        for run_id, fence in sorted(self._fences.items()):
+            self._db.execute(f"UPDATE leases SET seen={self._db.now} WHERE run_id=? AND fence=?", (run_id, fence))
+
+
+def _living(holder: object, silent_s: object) -> str | None:
+    """Who holds a lease, in words, if they are still there."""
+    if holder is None:
+        return None
+    known = Holder.model_validate_json(str(holder))
+    return known.words if known.is_alive(float(str(silent_s))) else None
+
+
+def _taken(run_id: str, driver: str | None) -> RunTaken:
+    who = f"is being driven by {driver}" if driver else "was taken over by another process"
+    return RunTaken(f"run {run_id} {who}", "wait for its end, or stop it there")
+
+
+def _names(large: object) -> list[str]:
+    try:
+        return [str(sha256) for _, sha256, _, _ in json.loads(str(large))]
+    except ValueError:
+        return []  # decode says what is wrong
+
+
+__all__ = ["SQLRecord"]

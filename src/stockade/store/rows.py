@@ -1,0 +1,137 @@
+"""An event as a row: its JSON, a checksum, and what is too large for a row put aside by its sha256.
+
+A string of `LARGE_BYTES` or more is taken out of the JSON. `large` lists where it stood: `[path, sha256, size, form]`,
+where `path` are keys and positions, and `form` is `text` or `base64` (what is put aside is then the bytes themselves).
+"""
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stockade.core.errors import StoreFailed
+from stockade.core.events import SCHEMA_VERSION, RunEvent, RunStarted, from_json, to_json
+
+LARGE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """Something put aside."""
+
+    sha256: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One event. `large` is JSON or None, `put_aside` what it names."""
+
+    at: float
+    type: str
+    body: str
+    crc: int
+    large: str | None = None
+    put_aside: tuple[Large, ...] = ()
+
+
+Place = list[str | int]
+Load = Callable[[str], bytes | None]
+
+
+def encode(event: RunEvent) -> Row:
+    body = to_json(event)
+    if len(body) < LARGE_BYTES:
+        return Row(event.at, event.type, body, zlib.crc32(body.encode()))
+    value = json.loads(body)
+    named: list[tuple[Place, str, int, str]] = []
+    aside: list[Large] = []
+    for place, text in list(_long_strings(value, [])):
+        data, form = _bytes_of(place, text)
+        one = Large(hashlib.sha256(data).hexdigest(), data)
+        aside.append(one)
+        named.append((place, one.sha256, len(data), form))
+        _put(value, place, "")
+    if not named:
+        return Row(event.at, event.type, body, zlib.crc32(body.encode()))
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Row(event.at, event.type, body, zlib.crc32(body.encode()), json.dumps(named), tuple(aside))
+
+
+def decode(run_id: str, rows: Sequence[tuple[Any, ...]], load: Load, place: str) -> list[RunEvent]:
+    """The events of all rows `(seq, body, crc, large)` of a run. StoreFailed when one is missing, damaged or newer."""
+    events: list[RunEvent] = []
+    for expected, (seq, body, crc, large) in enumerate(rows):
+        if seq != expected:
+            raise StoreFailed(f"run {run_id}: event {expected} is missing from {place}", _RECOVER)
+        event = _event(body, crc, large, load, f"run {run_id}: event {seq} in {place}")
+        if isinstance(event, RunStarted) and event.schema_version > SCHEMA_VERSION:
+            raise StoreFailed(f"run {run_id} was recorded by a newer Stockade", "update Stockade")
+        events.append(event)
+    return events
+
+
+_RECOVER = "stockade runs recover saves what is readable"
+
+
+def _event(body: object, crc: object, large: object, load: Load, name: str) -> RunEvent:
+    text = str(body)
+    if crc is not None and zlib.crc32(text.encode(errors="replace")) != crc:
+        raise StoreFailed(f"{name} is damaged: its checksum does not fit", _RECOVER)
+    if large is not None:
+        text = _whole(text, str(large), load, name)
+    try:
+        return from_json(text)
+    except ValueError:
+        raise StoreFailed(f"{name} is damaged or of a newer Stockade", _RECOVER) from None
+
+
+def _whole(body: str, large: str, load: Load, name: str) -> str:
+    """The JSON with what was put aside back in its place."""
+    try:
+        value, named = json.loads(body), json.loads(large)
+    except ValueError:
+        raise StoreFailed(f"{name} is damaged", _RECOVER) from None
+    for place, sha256, size, form in named:
+        data = load(sha256)
+        if data is None:
+            raise StoreFailed(f"{name}: its large output {sha256[:12]}… ({size} bytes) is missing", _RECOVER)
+        if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
+            raise StoreFailed(f"{name}: its large output {sha256[:12]}… was changed or damaged", _RECOVER)
+        _put(value, place, base64.b64encode(data).decode() if form == "base64" else data.decode())
+    return json.dumps(value)
+
+
+def _long_strings(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    if isinstance(value, str):
+        if len(value) >= LARGE_BYTES // 4 and len(value.encode()) >= LARGE_BYTES:
+            yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _long_strings(inner, [*place, key])
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _long_strings(inner, [*place, number])
+
+
+def _bytes_of(place: Place, text: str) -> tuple[bytes, str]:
+    if place[-1] == "base64":
+        try:
+            data = base64.b64decode(text, validate=True)
+        except ValueError:
+            return text.encode(), "text"
+        if base64.b64encode(data).decode() == text:
+            return data, "base64"
+    return text.encode(), "text"
+
+
+def _put(value: Any, place: Place, text: str) -> None:
+    for key in place[:-1]:
+        value = value[key]
+    value[place[-1]] = text
+
+
+__all__ = ["Large", "Load", "Row", "decode", "encode"]
