@@ -1,0 +1,92 @@
+"""`python -m bench.ability`: which arms, which tasks, on which server; goes on where it was interrupted."""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from rich.progress import Progress
+
+from bench.ability.arms import Arm, arms
+from bench.ability.outcome import Outcome, append, read
+from bench.ability.proxy import proxy
+from bench.ability.report import markdown
+from bench.ability.task import Task, judge, set_up
+from bench.ability.tasks import TASKS, held_out
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stockade-dev" / "ability"
+MAX_TURNS = 12
+
+
+def attempt(arm: Arm, task: Task, transcripts: Path, max_turns: int) -> Outcome:
+    """One task by one arm in a fresh folder; what was said is kept in `transcripts`."""
+    with tempfile.TemporaryDirectory(prefix="ability-") as name:
+        folder = Path(name) / "work"
+        folder.mkdir()
+        set_up(task, folder)
+        begun = time.monotonic()
+        did = arm.do(task.words, folder, uuid.uuid4().hex[:8], max_turns)
+        seconds = time.monotonic() - begun
+        solved = judge(task, folder)
+    transcripts.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in did.transcript)
+    (transcripts / f"{task.name}.jsonl").write_text(lines)
+    return Outcome(
+        arm.name, task.name, solved, did.ended, did.turns, did.malformed, did.tokens, round(seconds, 1), did.answer,
+        did.detail,
+    )  # fmt: skip
+
+
+def run(arm: Arm, tasks: Sequence[Task], folder: Path, at_once: int, max_turns: int) -> None:
+    """Those of `tasks` that the arm has not done yet; each outcome is on disk as soon as it is there."""
+    file = folder / f"{arm.name}.jsonl"
+    known = {outcome.task for outcome in read(file)}
+    todo = [task for task in tasks if task.name not in known]
+    with Progress(transient=False) as progress, ThreadPoolExecutor(at_once) as pool:
+        bar = progress.add_task(arm.name, total=len(tasks), completed=len(tasks) - len(todo))
+        transcripts = folder / arm.name
+        for future in as_completed([pool.submit(attempt, arm, task, transcripts, max_turns) for task in todo]):
+            outcome = future.result()
+            append(file, outcome)
+            mark = "+" if outcome.solved else "-"
+            progress.console.print(
+                f"{mark} {outcome.task} {outcome.ended} {outcome.turns} turns {outcome.seconds:.0f} s", highlight=False
+            )
+            progress.advance(bar)
+
+
+def chosen(names: str, half: str) -> list[Task]:
+    picked = [task for task in TASKS if not names or task.name in names.split(",")]
+    if half == "all":
+        return picked
+    return [task for task in picked if held_out(task) == (half == "held-out")]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="an OpenAI-compatible server")
+    parser.add_argument("--arms", default="stockade", help="with commas between them; `list` says which there are")
+    parser.add_argument("--tasks", default="", help="names with commas between them; all by default")
+    parser.add_argument("--half", choices=("all", "tuned", "held-out"), default="all")
+    parser.add_argument("--at-once", type=int, default=3, help="as many as the server has slots")
+    parser.add_argument("--max-turns", type=int, default=MAX_TURNS)
+    parser.add_argument("--into", type=Path, default=CACHE / "qwen", help="the folder of the results; goes on with it")
+    parser.add_argument("--report", type=Path, help="write the tables of --into to this file and run nothing")
+    arguments = parser.parse_args(argv)
+    if arguments.report:
+        arguments.report.write_text(markdown(arguments.into))
+        return
+    with proxy(arguments.server) as between:
+        known = arms(arguments.server, between)
+        if arguments.arms == "list":
+            print("\n".join(known))
+            return
+        for name in arguments.arms.split(","):
+            tasks = chosen(arguments.tasks, arguments.half)
+            run(known[name], tasks, arguments.into, arguments.at_once, arguments.max_turns)
+    print(markdown(arguments.into))
