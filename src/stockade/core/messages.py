@@ -58,6 +58,14 @@ class Usage(Data):
             cost=self.cost + other.cost,
         )
 
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(
+            prompt_tokens=self.prompt_tokens - other.prompt_tokens,
+            cached_tokens=self.cached_tokens - other.cached_tokens,
+            completion_tokens=self.completion_tokens - other.completion_tokens,
+            cost=self.cost - other.cost,
+        )
+
 
 class ModelAnswer(Data):
     """What came back, unread. `finish_reason`: `stop`, `length` (cut by a limit), `tool_calls`, or another word."""

@@ -20,6 +20,7 @@ from stockade.core.events import (
     ModelStarted,
     Nudged,
     RunEvent,
+    RunResumed,
     RunStarted,
 )
 from stockade.core.messages import Message, ModelAnswer, Role
@@ -64,6 +65,7 @@ class Context:
     _known_chars: int = 0
     _ratio: float = CHARS_PER_TOKEN
     _cut_by_window: bool = False
+    _window_known: bool = False
     _folded: tuple[int, int] = (0, 0)
     _sent: list[Message] = field(default_factory=list)
     _joined: int = 0
@@ -80,9 +82,10 @@ class Context:
                 self.answer_tokens = event.sampling.max_tokens or self.answer_tokens
                 self._add("system", event.system_prompt)
                 self._add("user", event.task)
+            case RunResumed() if event.task is not None:
+                self._add("user", f"New task: {event.task}")
             case ModelStarted():
-                self.window = event.info.context_window
-                self._clip_task()
+                self._know_window(event.info.context_window)
             case ModelAnswered():
                 self._told(event.answer)
             case AnswerUnderstood():
@@ -191,6 +194,13 @@ class Context:
     def _append(self, entry: _Entry) -> None:
         self.entries.append(entry)
         self._chars += _size(entry.message)
+
+    def _know_window(self, window: int | None) -> None:
+        """A run that goes on in the same window goes on from the same bytes."""
+        same, self.window = self._window_known and window == self.window, window
+        self._window_known = True
+        if not same:
+            self._clip_task()
 
     def _clip_task(self) -> None:
         """A task that would fill the window is cut to a third of it."""

@@ -8,11 +8,12 @@ Every arrow is an event, on disk before its effect is used (record.py). The run'
 over those events (state.py, context.py). Nothing here knows which model, sandbox, spelling or store is in use.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
 
-from stockade.core.actions import Answer, Finish
+from stockade.core.actions import Answer, Finish, Step
 from stockade.core.budget import seconds_left
 from stockade.core.errors import (
     ModelFailed,
@@ -26,7 +27,6 @@ from stockade.core.events import (
     ActionStarted,
     AnswerUnderstood,
     AnswerUnreadable,
-    CheckFinished,
     ModelAnswered,
     ModelStarted,
     Nudged,
@@ -36,39 +36,33 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.messages import ModelRequest
-from stockade.core.ports import AnswerProtocol, Approver, Clock, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
-from stockade.loop import review, stuck, window
+from stockade.loop import stuck, window
+from stockade.loop.accept import accept
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
 from stockade.loop.ending import Ending, close, over
+from stockade.loop.kept import Checkpoints
 from stockade.loop.network import recorded
+from stockade.loop.parts import Parts
 from stockade.loop.record import Record
 
-MAX_FAILED_CHECKS = 3
+__all__ = ["Parts", "run", "to_the_end"]
 
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The adapters of one run, chosen by assemble.py."""
-
-    model: Model
-    protocol: AnswerProtocol
-    sandbox: Sandbox
-    store: RunStore
-    clock: Clock
-    tools: tuple[str, ...]
-    approver: Approver | None = None
-    reviewer: Reviewer | None = None
-    on_event: OnEvent | None = None
-    on_text: OnText | None = None
+Again = Callable[[], Awaitable[Finish | None]]
+"""What a run that goes on has to do first; returns the bot's last word when it is still to be answered."""
 
 
 async def run(started: RunStarted, parts: Parts) -> RunFinished:
     """One run from its first event to its last. Every ending is on record but StoreFailed, which is raised."""
     record = Record(started.run_id, parts.store, Context(parts.protocol), parts.on_event)
     await record.add(started)
+    return await to_the_end(started, parts, record)
+
+
+async def to_the_end(started: RunStarted, parts: Parts, record: Record, again: Again | None = None) -> RunFinished:
+    """What `run` and `resume` have in common; `again` is done when sandbox and model are there."""
     try:
-        ending = await _in_sandbox(started, parts, record)
+        ending = await _in_sandbox(started, parts, record, again)
     except (SandboxFailed, PolicyNotEnforceable) as error:
         ending = Ending("failed", "sandbox", str(error))
     except ModelFailed as error:
@@ -86,7 +80,7 @@ async def run(started: RunStarted, parts: Parts) -> RunFinished:
     return await close(record, parts.reviewer, parts.clock, ending)
 
 
-async def _in_sandbox(started: RunStarted, parts: Parts, record: Record) -> Ending:
+async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: Again | None) -> Ending:
     """Sandbox first: a policy that cannot be held is refused before the model is asked anything."""
     async with recorded(record, parts.sandbox), parts.sandbox as sandbox:
         now = parts.clock.now()
@@ -99,7 +93,9 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record) -> Endi
                 return Ending("failed", "model", problem)
             left = seconds_left(started.budget, record.state.spent(parts.clock.now()))
             with anyio.move_on_after(left) as deadline:
-                return await _Loop(started, parts, record).until_end()
+                parts.pause.watch(deadline)
+                pending = await again() if again is not None else None
+                return await _Loop(started, parts, record).until_end(pending)
             assert deadline.cancelled_caught
             return Ending("stopped", "time", f"time: {started.budget.timeout_s:g} s are over")
 
@@ -112,25 +108,36 @@ class _Loop:
     parts: Parts
     record: Record
 
-    async def until_end(self) -> Ending:
+    async def until_end(self, pending: Finish | None = None) -> Ending:
+        """`pending`: what the bot said last, and nobody answered yet."""
+        if pending is not None and (ending := await self._finish(pending)) is not None:
+            return ending
         actor = Actor(self.parts.sandbox, self.parts.approver, self.started.policy.limits.command_timeout_s)
         while True:
             if (ending := over(self.started, self.record.state, self._now())) is not None:
                 return ending
+            await self.parts.pause.passed(self.record, self.parts.clock)
             answer = await self._ask()
-            if answer is None:
-                continue
-            for number, step in enumerate(answer.steps):
+            for number, step in enumerate(answer.steps if answer else ()):
+                await self.parts.pause.passed(self.record, self.parts.clock)
                 if isinstance(step.action, Finish):
                     if (ending := await self._finish(step.action)) is not None:
                         return ending
                     break
-                turn = self.record.state.turns
-                if number:  # the first is on record with its answer
-                    await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
-                left = seconds_left(self.started.budget, self.record.state.spent(self._now()))
-                observation = await actor.do(step.action, left)
-                await self.record.add(ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
+                await self._act(actor, number, step)
+
+    async def _act(self, actor: Actor, number: int, step: Step) -> None:
+        """One step; what came of it and the files it left are on record together."""
+        turn = self.record.state.turns
+        if number:  # the first is on record with its answer
+            await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
+        left = seconds_left(self.started.budget, self.record.state.spent(self._now()))
+        observation = await actor.do(step.action, left)
+        kept = await self._checkpoints().after(step.action, observation, self.record.state)
+        await self.record.add(*kept, ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
+
+    def _checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.parts.sandbox, self.parts.clock, self.parts.keeper)
 
     def _now(self) -> float:
         return self.parts.clock.now()
@@ -138,6 +145,7 @@ class _Loop:
     async def _ask(self) -> Answer | None:
         """One turn of the model. None when no action could be read from its answer: that is on record, ask again."""
         state, turn = self.record.state, self.record.state.turns + 1
+        await self.parts.pause.said(self.record, self.parts.clock, turn)
         if (nudge := stuck.nudge_text(state)) is not None:
             await self.record.add(Nudged(at=self._now(), turn=turn, why="loop", text=nudge))
         answer = await window.ask(self.parts.model, self.record, self._request, turn, self._now, self.parts.on_text)
@@ -164,21 +172,4 @@ class _Loop:
         return self.parts.protocol.constrain(request, stuck.offered(state, self.parts.tools))
 
     async def _finish(self, finish: Finish) -> Ending | None:
-        """The bot says it is done: it is shown its changes once, and a check decides; else it may go on."""
-        state = self.record.state
-        text = await review.of_changes(self.started, state, self.parts.reviewer, self.parts.sandbox)
-        if text is not None:
-            await self.record.add(Nudged(at=self._now(), turn=state.turns, why="review", text=text))
-            return None
-        if (command := self.started.check) is None:
-            return Ending("done", "finish", answer=finish.answer)
-        output = await self.parts.sandbox.run(f"( {command}\n)")
-        passed = output.exit_code == 0
-        await self.record.add(
-            CheckFinished(at=self._now(), turn=state.turns, command=command, passed=passed, observation=output)
-        )
-        if passed:
-            return Ending("done", "finish", answer=finish.answer, verified=True)
-        if state.failed_checks >= MAX_FAILED_CHECKS:
-            return Ending("done", "check_failed", "the check does not pass", finish.answer, verified=False)
-        return None
+        return await accept(finish, self.started, self.record, self._checkpoints(), self.parts.reviewer)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stockade.core.actions import Observation, Step
+from stockade.core.actions import CommandOutput, Observation, Step
 from stockade.core.budget import Spent
 from stockade.core.changes import FolderLayer
 from stockade.core.events import (
@@ -13,10 +13,13 @@ from stockade.core.events import (
     AnswerUnderstood,
     AnswerUnreadable,
     CheckFinished,
+    Checkpoint,
     ModelAnswered,
     Nudged,
+    Paused,
     RunEvent,
     RunFinished,
+    RunResumed,
     RunStarted,
     SandboxStarted,
 )
@@ -52,13 +55,25 @@ class RunState:
     nudges: list[Nudged] = field(default_factory=list)
     failed_checks: int = 0
     finished: RunFinished | None = None
+    checkpoint: Checkpoint | None = None
+    cwd: str | None = None
+    _begun_at: float | None = None
+    _earlier_s: float = 0.0
+    _earlier_turns: int = 0
+    _earlier_usage: Usage = field(default_factory=Usage)
 
     def apply(self, event: RunEvent) -> None:
         """Take one event in, in order."""
-        self.last_at = event.at
+        before, self.last_at = self.last_at, event.at
         match event:
             case RunStarted():
-                self.started = event
+                self.started, self._begun_at = event, event.at
+            case RunResumed():
+                self._go_on(event, before)
+            case Paused():
+                self._earlier_s -= event.duration_s
+            case Checkpoint():
+                self.checkpoint = event
             case SandboxStarted():
                 self.layers = event.layers
             case ModelAnswered():
@@ -73,6 +88,8 @@ class RunState:
             case ActionFinished() if self.in_flight is not None:
                 self.done.append(Done(event.turn, self.in_flight.action, event.observation))
                 self.in_flight = None
+                if isinstance(event.observation, CommandOutput) and event.observation.cwd:
+                    self.cwd = event.observation.cwd
             case Nudged():
                 self.nudges.append(event)
             case CheckFinished():
@@ -82,10 +99,26 @@ class RunState:
             case _:
                 pass
 
+    def _go_on(self, event: RunResumed, before: float) -> None:
+        """A new task has a budget of its own; what was going wrong before is not held against what comes."""
+        ended = self.finished.at if self.finished else before
+        if self._begun_at is not None:
+            self._earlier_s += max(0.0, ended - self._begun_at)
+        self._begun_at, self.finished, self.unreadable = event.at, None, 0
+        self.done.clear()
+        if event.task is not None:
+            self._earlier_s, self._earlier_turns, self._earlier_usage = 0.0, self.turns, self.usage
+            self.failed_checks = 0
+            self.nudges.clear()
+
     def spent(self, now: float) -> Spent:
-        """What was used of the budget by `now` (UNIX seconds)."""
-        begun = self.started.at if self.started else now
-        return Spent(turns=self.turns, elapsed_s=max(0.0, now - begun), usage=self.usage)
+        """What was used of the budget by `now` (UNIX seconds), for the task that is being done."""
+        begun = now if self._begun_at is None else self._begun_at
+        return Spent(
+            turns=self.turns - self._earlier_turns,
+            elapsed_s=max(0.0, self._earlier_s + now - begun),
+            usage=self.usage - self._earlier_usage,
+        )
 
 
 def fold(events: Iterable[RunEvent]) -> RunState:

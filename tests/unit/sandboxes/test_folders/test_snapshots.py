@@ -204,7 +204,7 @@ def test_hostile_names_links_and_sockets(filled: Bench) -> None:
     secret = filled.top / "secret"
     secret.write_text("untouched")
     script = f"""
-    ln -s {secret} way; ln -s .. up; printf x > $'new\\nline'; printf y > $'\\377bytes'; 
+    ln -s {secret} way; ln -s .. up; printf x > $'new\\nline'; printf y > $'\\377bytes';
     mkdir -p "$(printf 'd/%.0s' {{1..100}})"
     python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'
     """

@@ -1,0 +1,33 @@
+"""The bot says that it is done: it is shown its changes once, and a check decides; else it may go on."""
+
+from stockade.core.actions import Finish, Shell
+from stockade.core.events import CheckFinished, Nudged, RunStarted
+from stockade.core.ports import Reviewer
+from stockade.loop import review
+from stockade.loop.ending import Ending
+from stockade.loop.kept import Checkpoints
+from stockade.loop.record import Record
+
+MAX_FAILED_CHECKS = 3
+
+
+async def accept(
+    finish: Finish, started: RunStarted, record: Record, checkpoints: Checkpoints, reviewer: Reviewer | None
+) -> Ending | None:
+    """None when there is something for the bot to do still; it has been told."""
+    state, sandbox, clock = record.state, checkpoints.sandbox, checkpoints.clock
+    text = await review.of_changes(started, state, reviewer, sandbox)
+    if text is not None:
+        await record.add(Nudged(at=clock.now(), turn=state.turns, why="review", text=text))
+        return None
+    if (command := started.check) is None:
+        return Ending("done", "finish", answer=finish.answer)
+    output = await sandbox.run(f"( {command}\n)")
+    passed = output.exit_code == 0
+    checked = CheckFinished(at=clock.now(), turn=state.turns, command=command, passed=passed, observation=output)
+    await record.add(*await checkpoints.after(Shell(command=command), output, state), checked)
+    if passed:
+        return Ending("done", "finish", answer=finish.answer, verified=True)
+    if state.failed_checks >= MAX_FAILED_CHECKS:
+        return Ending("done", "check_failed", "the check does not pass", finish.answer, verified=False)
+    return None

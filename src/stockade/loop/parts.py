@@ -1,0 +1,35 @@
+"""What a run is made of."""
+
+from dataclasses import dataclass, field
+
+from stockade.core.ports import (
+    AnswerProtocol,
+    Approver,
+    Clock,
+    Keeper,
+    Model,
+    OnEvent,
+    OnText,
+    Reviewer,
+    RunStore,
+    Sandbox,
+)
+from stockade.loop.pause import Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The adapters of one run, chosen by assemble.py."""
+
+    model: Model
+    protocol: AnswerProtocol
+    sandbox: Sandbox
+    store: RunStore
+    clock: Clock
+    tools: tuple[str, ...]
+    approver: Approver | None = None
+    reviewer: Reviewer | None = None
+    keeper: Keeper | None = None
+    pause: Pause = field(default_factory=Pause)
+    on_event: OnEvent | None = None
+    on_text: OnText | None = None

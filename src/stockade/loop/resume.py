@@ -1,0 +1,135 @@
+"""A run on record goes on: after a crash, after it was stopped, or after its end with a new task.
+
+Nothing is run again. An action that was under way when the run was cut is reported to the bot as unknown; its files are
+those of the last checkpoint, which whoever calls this has restored before (assemble does). The conversation is the same
+fold over the same events, so the next request begins with every byte of the last one.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stockade.core.actions import Finish, Unknown
+from stockade.core.events import (
+    ActionFinished,
+    AnswerUnderstood,
+    ChangesApplied,
+    ChangesDiscarded,
+    CheckFinished,
+    Nudged,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
+from stockade.loop.context import Context
+from stockade.loop.record import Record
+from stockade.loop.run import Parts, to_the_end
+from stockade.loop.state import RunState
+
+_SHELL_S = 20.0
+
+
+async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Parts) -> RunFinished:
+    """From `resumed` to the next end. `history` is the run's record, whole; errors are those of loop.run.run."""
+    record = Record(_first(history).run_id, parts.store, Context(parts.protocol), parts.on_event)
+    for event in history:
+        record.state.apply(event)
+        record.context.apply(event)
+    pending = pending_finish(history) if resumed.task is None else None
+    in_flight = record.state.in_flight
+    events: list[RunEvent] = [resumed]
+    if in_flight is not None:
+        at = record.state.last_at  # not `now`: nobody's time has passed since
+        unknown = ActionFinished(at=at, turn=in_flight.turn, step=in_flight.step, observation=Unknown())
+        events.insert(0, unknown)
+    await record.add(*events)
+    again = _Again(parts, record, resumed, in_flight is not None, decided(history), pending)
+    return await to_the_end(effective(_first(history), resumed), parts, record, again.begin)
+
+
+def effective(started: RunStarted, resumed: RunResumed) -> RunStarted:
+    """What holds for the rest of the run."""
+    changed = {"budget": resumed.budget, "check": resumed.check, "model": resumed.model}
+    return started.model_copy(update={**changed, "task": resumed.task or started.task})
+
+
+def pending_finish(history: Sequence[RunEvent]) -> Finish | None:
+    """The bot's word that it is done, when the run was cut before anything came of it."""
+    for place in range(len(history) - 1, -1, -1):
+        match history[place]:
+            case AnswerUnderstood() as understood:
+                done = sum(isinstance(event, ActionFinished) for event in history[place:])
+                step = understood.answer.steps[done] if done < len(understood.answer.steps) else None
+                return step.action if step is not None and isinstance(step.action, Finish) else None
+            case Nudged() | CheckFinished():
+                return None
+            case RunFinished(status="done"):
+                return None
+            case _:
+                pass
+    return None
+
+
+def decided(history: Sequence[RunEvent]) -> str | None:
+    """What the person has done with the changes since the run was last under way, in words for the bot."""
+    for event in reversed(history):
+        match event:
+            case ChangesApplied():
+                return "Your changes were accepted: they are in the folder now."
+            case ChangesDiscarded():
+                return "Your changes were thrown away: the folder is as it was before them."
+            case RunFinished() | RunResumed() | RunStarted():
+                return None
+            case _:
+                pass
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """The first things in the new sandbox: the shell as it was as far as that is known, and a word to the bot."""
+
+    parts: Parts
+    record: Record
+    resumed: RunResumed
+    was_cut: bool
+    decided: str | None
+    pending: Finish | None
+
+    async def begin(self) -> Finish | None:
+        state = self.record.state
+        lines = ["The run was interrupted and goes on now." if self.resumed.task is None else ""]
+        lines += [await self._shell(state), self._files(state)]
+        turn = state.turns + 1
+        text = " ".join(line for line in lines if line)
+        await self.record.add(Nudged(at=self.parts.clock.now(), turn=turn, why="resumed", text=text))
+        return self.pending
+
+    async def _shell(self, state: RunState) -> str:
+        exports = state.checkpoint.exports if state.checkpoint else None
+        wanted = state.cwd
+        script = f"{exports or ''}\n" + (f"cd -- {shlex.quote(wanted)}" if wanted else "")
+        if not script.strip():
+            return "The shell is new."
+        output = await self.parts.sandbox.run(script, _SHELL_S)
+        where = f" in {output.cwd}" if output.cwd else ""
+        kept = " The exported variables are set again." if exports and output.exit_code == 0 else ""
+        return (
+            f"The shell is new, it is{where or ' there'}.{kept} Other variables, functions, background processes and"
+            " files outside the folder are gone."
+        )
+
+    def _files(self, state: RunState) -> str:
+        if self.decided is not None:
+            return self.decided
+        if self.was_cut and any(layer.strategy != "direct" for layer in state.layers):
+            return "What the interrupted action may have written to the folder was taken back."
+        return ""
+
+
+def _first(history: Sequence[RunEvent]) -> RunStarted:
+    first = history[0]
+    if not isinstance(first, RunStarted):
+        raise TypeError("the record does not begin with run_started")
+    return first

@@ -1,0 +1,188 @@
+"""A run that was cut at any event goes on: nothing is done twice, nothing is lost, the conversation is the same."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from stockade.core.actions import CommandOutput, Finish, Shell, Unknown
+from stockade.core.budget import Budget
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    Checkpoint,
+    ModelAnswered,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+)
+from stockade.core.messages import Message
+from stockade.loop.resume import pending_finish, resume
+from stockade.loop.state import fold
+from stockade.testing import FixedClock, MemorySandbox, MemoryStore, say
+from tests.unit.loop.helpers import Bench, started
+
+SCRIPT = [
+    say("shell", command="export A=1; cd /workspace/sub"),
+    say("shell", command="one"),
+    "nothing that can be read",
+    say("shell", command="two"),
+    say("finish", answer="all done"),
+]
+
+
+def resumed(task: str | None = None, budget: Budget | None = None, check: str | None = None) -> RunResumed:
+    return RunResumed(
+        at=2_000_000.0, version="0", task=task, model="scripted/x", sandbox="memory", budget=budget or Budget(),
+        check=check,
+    )  # fmt: skip
+
+
+class Keeps:
+    """A keeper whose folder changes with every action."""
+
+    def __init__(self) -> None:
+        self.count = itertools.count(1)
+
+    async def keep(self) -> tuple[str | None, ...]:
+        return (f"{next(self.count)}-x",)
+
+
+class Commits(MemoryStore):
+    """Remembers after how many events each commit ended: a run can be cut there and nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[int] = []
+
+    async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
+        await super().append(run_id, events)
+        self.ends.append((self.ends or [0])[-1] + len(events))
+
+
+def ran(event: ActionStarted) -> str:
+    action = event.action.action
+    return action.command if isinstance(action, Shell) else ""
+
+
+def sent(messages: Sequence[Message]) -> str:
+    return "\n".join(f"{message.role}: {message.content}" for message in messages)
+
+
+async def whole_run(script: Sequence[str] = SCRIPT, check: str | None = None) -> tuple[Bench, list[RunEvent]]:
+    bench = Bench(script)
+    bench.store = Commits()
+    object.__setattr__(bench.parts, "store", bench.store)
+    await bench.run(started(check=check))
+    return bench, await bench.store.events("r1")
+
+
+async def cut_and_resumed(events: list[RunEvent], script: Sequence[str], first: RunResumed) -> Bench:
+    """What a new process does with a record that ends after `events`."""
+    turns = sum(isinstance(event, ModelAnswered) for event in events)
+    bench = Bench(script[turns:], clock=FixedClock(2_000_000.0))
+    bench.store = MemoryStore()
+    await bench.store.append("r1", events)
+    object.__setattr__(bench.parts, "store", bench.store)
+    await resume(events, first, bench.parts)
+    return bench
+
+
+@pytest.mark.anyio
+async def test_cut_after_any_event_every_command_runs_at_most_once() -> None:
+    whole, events = await whole_run()
+    assert isinstance(whole.store, Commits)
+    for place in whole.store.ends[:-1]:
+        bench = await cut_and_resumed(events[:place], SCRIPT, resumed())
+        record = await bench.store.events("r1")
+        assert record[:place] == events[:place]
+        last = record[-1]
+        assert isinstance(last, RunFinished), place
+        assert (last.status, last.answer) == ("done", "all done"), place
+        begun = [ran(event) for event in record if isinstance(event, ActionStarted)]
+        assert sorted(begun) == sorted(set(begun)), place
+        before = {ran(event) for event in events[:place] if isinstance(event, ActionStarted)}
+        assert not before.intersection(bench.sandbox.ran), place
+        unknown = [e for e in record if isinstance(e, ActionFinished) and isinstance(e.observation, Unknown)]
+        assert len(unknown) == isinstance(events[place - 1], ActionStarted), place
+
+
+@pytest.mark.anyio
+async def test_the_next_request_begins_with_every_byte_of_the_last() -> None:
+    bench, events = await whole_run()
+    asked = [sent(request.messages) for request in bench.script.requests]
+    for place in range(3, len(events) - 1):
+        again = await cut_and_resumed(events[:place], SCRIPT, resumed())
+        turns = sum(isinstance(event, ModelAnswered) for event in events[:place])
+        if turns and again.script.requests:
+            assert sent(again.script.requests[0].messages).startswith(asked[turns - 1]), place
+
+
+@pytest.mark.anyio
+async def test_the_bot_is_told_what_is_new_and_what_is_unknown() -> None:
+    _, events = await whole_run()
+    place = next(n for n, e in enumerate(events) if isinstance(e, ActionStarted) and ran(e) == "one") + 1
+    bench = await cut_and_resumed(events[:place], SCRIPT, resumed())
+    text = sent(bench.script.requests[0].messages)
+    assert "it is unknown whether this ran" in text
+    assert "The shell is new" in text
+    assert "cd -- /workspace" in bench.sandbox.ran[0]
+
+
+@pytest.mark.anyio
+async def test_exported_variables_are_on_record_and_set_again() -> None:
+    output = CommandOutput(exit_code=0, cwd="/workspace")
+    exports = output.model_validate(
+        {**output.model_dump(), "chunks": [{"stream": "stdout", "text": 'declare -x A="1"\n'}]}
+    )
+    script = [say("shell", command="export A=1"), say("finish", answer="x")]
+    bench = Bench(script, MemorySandbox({"(s=$?; export -p; exit $s)": exports}))
+    object.__setattr__(bench.parts, "keeper", Keeps())
+    await bench.run()
+    events = await bench.store.events("r1")
+    kept = [event for event in events if isinstance(event, Checkpoint)]
+    assert [(one.files, one.exports) for one in kept] == [(("1-x",), 'declare -x A="1"\n')]
+    assert isinstance(events[events.index(kept[0]) + 1], ActionFinished)
+    again = await cut_and_resumed(events[:-2], script, resumed())
+    assert again.sandbox.ran[0].startswith('declare -x A="1"\n')
+    assert (
+        "variables are set again" in sent((*again.script.requests, *[])[0].messages) if again.script.requests else True
+    )
+
+
+@pytest.mark.anyio
+async def test_a_new_task_after_the_end_has_a_budget_of_its_own() -> None:
+    _, events = await whole_run()
+    more = [say("shell", command="three"), say("finish", answer="that too")]
+    again = resumed("and another thing", Budget(max_turns=2))
+    bench = await cut_and_resumed(events, [*SCRIPT, *more], again)
+    record = await bench.store.events("r1")
+    last = record[-1]
+    assert isinstance(last, RunFinished)
+    assert (last.status, last.answer) == ("done", "that too")
+    assert sent(bench.script.requests[0].messages).count("New task: and another thing") == 1
+
+
+@pytest.mark.anyio
+async def test_time_between_is_nobodys_and_bounds_still_hold() -> None:
+    _, events = await whole_run()
+    state = fold([*events[:6], resumed()])
+    assert state.spent(2_000_010.0).elapsed_s == pytest.approx(10.0)
+    assert state.finished is None
+    bench = await cut_and_resumed(events[:6], SCRIPT, resumed(budget=Budget(max_turns=2)))
+    last = (await bench.store.events("r1"))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reason == "turns"
+
+
+@pytest.mark.anyio
+async def test_a_word_of_done_that_nobody_heard_is_heard_now() -> None:
+    _, events = await whole_run(check="true")
+    place = next(n for n, event in enumerate(events) if event.type == "check_finished")
+    assert pending_finish(events[:place]) == Finish(answer="all done")
+    bench = await cut_and_resumed(events[:place], SCRIPT, resumed(check="true"))
+    last = (await bench.store.events("r1"))[-1]
+    assert isinstance(last, RunFinished)
+    assert (last.status, last.verified) == ("done", True)
+    assert not bench.script.requests
+    assert pending_finish(events) is None
