@@ -1,0 +1,1 @@
+"""Small programs that run as they stand; a test runs each."""
