@@ -72,12 +72,16 @@ def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
         return order
     port = load.port or free_port()
     order["health"] = port
-    # Not an argument: those are seen by everybody on the machine.
-    order["environment"] |= {"LLAMA_API_KEY": load.api_key}
+    # The key is not an argument: those are seen by everybody on the machine. What not every build knows is a variable,
+    # because an unknown variable is no error.
+    order["environment"] |= {
+        "LLAMA_API_KEY": load.api_key, "LLAMA_ARG_CACHE_RAM": str(_CACHE_RAM_MIB), "LLAMA_ARG_UI": "0",
+        "LLAMA_ARG_JINJA": "1", "LLAMA_ARG_ENDPOINT_SLOTS": "1", "LLAMA_ARG_OFFLINE": "1",
+    }  # fmt: skip
     order["argv"] = [
         str(binary), "--model", load.path, "--alias", load.alias, "--ctx-size", str(load.window * load.slots),
         "--parallel", str(load.slots), "--threads", str(load.threads), "--host", load.host, "--port", str(port),
-        "--no-warmup", "--jinja", "--slots", "--no-webui", "--cache-ram", str(_CACHE_RAM_MIB),
+        "--no-warmup",
         *(["--gpu-layers", str(load.gpu_layers)] if load.gpu_layers >= 0 else []),
         *(["--check-tensors"] if load.check_tensors else []),
     ]  # fmt: skip
