@@ -79,7 +79,10 @@ class ModelAnswer(Data):
 
 
 class ModelInfo(Data):
-    """What is known of a model before it is asked. `context_window` in tokens, None when nobody says."""
+    """What is known of a model before it is asked. `context_window` in tokens, None when nobody says.
+
+    `native_tools`: a tool call was seen to come back. `priced`: what it costs is known; local ones cost nothing.
+    """
 
     name: str
     provider: str
@@ -87,3 +90,4 @@ class ModelInfo(Data):
     enforces_schema: bool = True
     native_tools: bool = False
     local: bool = True
+    priced: bool = True

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from stockade.core.messages import ModelAnswer, Usage
+from stockade.models.prices import Price
 
 
 class _Call:
@@ -28,7 +29,8 @@ class _Call:
 class AnswerBuilder:
     """`add` takes each decoded piece (or a whole answer); `size` counts the characters held."""
 
-    def __init__(self) -> None:
+    def __init__(self, price: Price | None = None) -> None:
+        self._price = price
         self.size = 0
         self.finish_reason: str | None = None
         self._text: list[str] = []
@@ -39,22 +41,27 @@ class AnswerBuilder:
         self._model = ""
 
     @property
+    def ended(self) -> bool:
+        """The server has said why it stopped."""
+        return self.finish_reason is not None
+
+    @property
     def empty(self) -> bool:
         return not self._text and not self._calls
 
     def add(self, piece: dict[str, Any]) -> str:
         """Take one piece; gives the text that is new in it."""
-        self._usage = _dict(piece.get("usage")) or self._usage
-        self._timings = _dict(piece.get("timings")) or self._timings
-        self._model = _text(piece.get("model")) or self._model
+        self._usage = as_dict(piece.get("usage")) or self._usage
+        self._timings = as_dict(piece.get("timings")) or self._timings
+        self._model = as_text(piece.get("model")) or self._model
         choices = piece.get("choices")
-        choice = _dict(choices[0]) if isinstance(choices, list) and choices else {}
-        if reason := _text(choice.get("finish_reason")):
+        choice = as_dict(choices[0]) if isinstance(choices, list) and choices else {}
+        if reason := as_text(choice.get("finish_reason")):
             self.finish_reason = reason
-        delta = _dict(choice.get("delta")) or _dict(choice.get("message"))
+        delta = as_dict(choice.get("delta")) or as_dict(choice.get("message"))
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
-            self._add_call(_dict(call))
+            self._add_call(as_dict(call))
         text = _flatten(delta.get("content"))
         if text:
             self._text.append(text)
@@ -62,8 +69,8 @@ class AnswerBuilder:
         return text
 
     def _add_call(self, piece: dict[str, Any]) -> None:
-        function = _dict(piece.get("function"))
-        call_id, name = _text(piece.get("id")), _text(function.get("name"))
+        function = as_dict(piece.get("function"))
+        call_id, name = as_text(piece.get("id")), as_text(function.get("name"))
         call = self._call_of(piece.get("index"), call_id, name)
         call.id = call.id or call_id
         call.name = call.name or name
@@ -71,7 +78,7 @@ class AnswerBuilder:
         if arguments is not None and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         if arguments:
-            call.arguments.append(_text(arguments))
+            call.arguments.append(as_text(arguments))
             self.size += len(arguments)
 
     def _call_of(self, index: object, call_id: str, name: str) -> _Call:
@@ -110,21 +117,24 @@ class AnswerBuilder:
         )  # fmt: skip
 
     def _counted(self) -> Usage:
-        details = _dict(self._usage.get("prompt_tokens_details"))
-        cached = _count(details.get("cached_tokens")) or _count(self._timings.get("cache_n"))
-        prompt = _count(self._usage.get("prompt_tokens")) or _count(self._timings.get("prompt_n")) + cached
-        return Usage(
+        told, timings = self._usage, self._timings
+        details = as_dict(told.get("prompt_tokens_details"))
+        cached = as_count(details.get("cached_tokens")) or as_count(timings.get("cache_n"))
+        prompt = as_count(told.get("prompt_tokens")) or as_count(timings.get("prompt_n")) + cached
+        usage = Usage(
             prompt_tokens=prompt,
             cached_tokens=min(cached, prompt),
-            completion_tokens=_count(self._usage.get("completion_tokens")) or _count(self._timings.get("predicted_n")),
+            completion_tokens=as_count(told.get("completion_tokens")) or as_count(timings.get("predicted_n")),
         )
+        return usage.model_copy(update={"cost": self._price.cost(usage)}) if self._price else usage
 
 
-def _dict(value: object) -> dict[str, Any]:
+def as_dict(value: object) -> dict[str, Any]:
+    """The object that it is, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: object) -> str:
+def as_text(value: object) -> str:
     """A text that can be stored: JSON can spell half of a surrogate pair, UTF-8 cannot."""
     if not isinstance(value, str):
         return ""
@@ -133,12 +143,13 @@ def _text(value: object) -> str:
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _count(value: object) -> int:
+def as_count(value: object) -> int:
+    """The positive number that it is, else 0."""
     return value if isinstance(value, int) and value > 0 else 0
 
 
 def _flatten(content: object) -> str:
     """Text of a string, or of a list of parts."""
     if isinstance(content, list):
-        return "".join(_text(_dict(part).get("text")) for part in content)
-    return _text(content)
+        return "".join(as_text(as_dict(part).get("text")) for part in content)
+    return as_text(content)

@@ -3,11 +3,12 @@
     async with FakeOpenAI([says("hello"), fails(429, headers={"Retry-After": "1"}), says("again")]) as server:
         model = OpenAIModel(server.base_url, "m")
 
-Replies are taken in order, one a question; when none is left it says "ok".
+Replies are taken in order, one a question; when none is left it says "ok". `routes` answers other paths with JSON,
+whether they are asked for by GET or by POST. fake_anthropic.py makes the same server speak Anthropic's API.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -92,13 +93,22 @@ class FakeOpenAI:
         models: Sequence[dict[str, Any]] = ({"id": "fake"},),
         props: dict[str, Any] | None = None,
         get_status: int = 200,
+        routes: Mapping[str, object] | None = None,
+        otherwise: Callable[[], Reply] | None = None,
     ) -> None:
         self.replies = list(replies)
         self.asked: list[Asked] = []
         self.connections = 0
         self.port = 0
         self._models, self._props, self._get_status = models, props, get_status
+        self.routes = dict(routes or {})
+        self._otherwise = otherwise or (lambda: says("ok"))
         self._stack = AsyncExitStack()
+
+    @property
+    def url(self) -> str:
+        """Without a version path."""
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def base_url(self) -> str:
@@ -106,7 +116,7 @@ class FakeOpenAI:
 
     @property
     def questions(self) -> list[Asked]:
-        return [asked for asked in self.asked if asked.method == "POST"]
+        return [asked for asked in self.asked if asked.method == "POST" and asked.path not in self.routes]
 
     async def __aenter__(self) -> Self:
         self.gone = anyio.Event()
@@ -127,16 +137,18 @@ class FakeOpenAI:
             try:
                 while asked := await _read_request(stream):
                     self.asked.append(asked)
-                    if asked.method == "GET":
+                    if asked.method == "GET" or asked.path in self.routes:
                         await self._tell(stream, asked.path)
                     else:
-                        await self._answer(stream, self.replies.pop(0) if self.replies else says("ok"))
+                        await self._answer(stream, self.replies.pop(0) if self.replies else self._otherwise())
             except _CLOSED:
                 self.gone.set()
 
     async def _tell(self, stream: SocketStream, path: str) -> None:
-        found: object = None
-        if path == "/v1/models":
+        found = self.routes.get(path)
+        if found is not None:
+            pass
+        elif path == "/v1/models":
             found = {"object": "list", "data": list(self._models)}
         elif path == "/props":
             found = self._props

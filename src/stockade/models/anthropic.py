@@ -1,0 +1,100 @@
+"""A model behind Anthropic's Messages API, or a server that speaks it (llama.cpp does)."""
+
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
+from stockade.core.ports import OnText
+from stockade.models.anthropic_collect import AnthropicBuilder
+from stockade.models.anthropic_payload import body
+from stockade.models.http_errors import NotSupported
+from stockade.models.prices import Price
+from stockade.models.transport import HttpTimes, Transport, is_loopback
+
+VERSION = "2023-06-01"
+DEFAULT_WINDOW = 200_000
+
+
+class AnthropicModel:
+    """Implements core.ports.Model and loop.window.CountsTokens. `base_url` has no version path.
+
+    `price` None: nobody told what it costs. `rest` goes to the Transport.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        api_key: str | None = None,
+        *,
+        token: str | None = None,
+        price: Price | None = None,
+        times: HttpTimes | None = None,
+        **rest: Any,
+    ) -> None:
+        headers = {"anthropic-version": VERSION}
+        if api_key:
+            headers["x-api-key"] = api_key
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._transport = Transport(
+            base_url, model, headers, key_hint="set ANTHROPIC_API_KEY to a valid key", times=times, **rest
+        )
+        self._model, self._price = model, price
+        self._asked = httpx2.URL(f"{self._transport.url}/v1/messages")
+        self._refused: frozenset[str] = frozenset()
+        self._counts = True
+        local = is_loopback(self._transport.url)
+        window = price.window if price and price.window else DEFAULT_WINDOW
+        self._info = ModelInfo(
+            name=model, provider="anthropic", local=local, native_tools=not local, priced=local or price is not None,
+            context_window=None if local else window,
+        )  # fmt: skip
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        try:
+            about = await self._transport.tell(f"{self._transport.url}/v1/models/{self._model}")
+        except BaseException:
+            await self._transport.__aexit__(None, None, None)
+            raise
+        window = about.get("max_input_tokens")
+        if isinstance(window, int) and window > 0:
+            self._info = self._info.model_copy(update={"context_window": window})
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        """See core.ports.Model. A parameter that the model does not take is left out from then on."""
+
+        def builder() -> AnthropicBuilder:
+            return AnthropicBuilder(request.schema_ is not None, self._price)
+
+        while True:
+            try:
+                return await self._transport.ask(
+                    self._asked, body(request, self._model, self._refused), builder, on_text
+                )
+            except NotSupported as error:
+                if error.feature in self._refused:
+                    raise
+                self._refused |= {error.feature}
+
+    async def count(self, request: ModelRequest) -> int | None:
+        """See loop.window.CountsTokens."""
+        if not self._counts:
+            return None
+        told = await self._transport.tell(f"{self._asked}/count_tokens", body(request, self._model, stream=False))
+        tokens = told.get("input_tokens")
+        self._counts = isinstance(tokens, int)
+        return tokens if isinstance(tokens, int) else None

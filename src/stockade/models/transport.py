@@ -1,0 +1,314 @@
+"""One model server over HTTP, whatever API it speaks: a client, back-off, streams of events, small questions."""
+
+import ipaddress
+import json
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+
+from stockade.core.data import Data
+from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable, UsageError
+from stockade.core.messages import ModelAnswer
+from stockade.core.ports import OnText
+from stockade.models.http_errors import from_status, from_stream, from_transport
+from stockade.models.sse import SseParser
+from stockade.models.tls import tls_context
+
+MAX_ANSWER_CHARS = 10 * 1024**2
+_DONE = "[DONE]"
+_HEADERS = {
+    "Accept": "text/event-stream, application/json",
+    "Content-Type": "application/json",
+    "User-Agent": "stockade",
+}
+_DRAIN_S = 0.5
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_PROBE_BYTES = 4 * 1024**2
+
+
+class HttpTimes(Data):
+    """Seconds. `first_byte_s`, until the first event, is long: a local model reads its whole prompt before it.
+
+    `patience_s`: a server that wants to be asked again only later than that is not waited for.
+    """
+
+    connect_s: float = 10.0
+    first_byte_s: float = 900.0
+    idle_s: float = 120.0
+    probe_s: float = 5.0
+    retries: int = 4
+    backoff_s: float = 0.5
+    backoff_max_s: float = 30.0
+    patience_s: float = 120.0
+
+
+class Builder(Protocol):
+    """Puts the decoded pieces of one answer together. `size` counts the characters held."""
+
+    size: int
+
+    @property
+    def ended(self) -> bool:
+        """The server has said why it stopped: what comes after is of no account."""
+        ...
+
+    @property
+    def empty(self) -> bool: ...
+
+    def add(self, piece: dict[str, Any]) -> str:
+        """Take one piece; gives the text that is new in it."""
+        ...
+
+    def answer(self, duration_s: float) -> ModelAnswer: ...
+
+
+class Transport:
+    """`died` is asked before each retry: a sentence from it means that the server of ours is gone for good.
+
+    `model` and `key_hint` are for messages. `sleep` and `jitter` (0 to 1) are there for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        headers: Mapping[str, str],
+        *,
+        key_hint: str = "set OPENAI_API_KEY to a valid key",
+        times: HttpTimes | None = None,
+        died: Callable[[], str | None] = lambda: None,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.url = checked_url(url)
+        self._model, self._key_hint = model, key_hint
+        self._times = times or HttpTimes()
+        self._died, self._sleep, self._jitter = died, sleep, jitter
+        self._headers = httpx2.Headers({**_HEADERS, **headers})
+        self._extensions = {"timeout": _timeout(self._times).as_dict()}
+        self._client: httpx2.AsyncClient | None = None
+        self._answered = False
+
+    @property
+    def server(self) -> str:
+        """Host and port, for messages."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    async def __aenter__(self) -> Self:
+        self._client = new_client(self.url, self._headers, _timeout(self._times))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            with anyio.CancelScope(shield=True):
+                await self._client.aclose()
+            self._client = None
+
+    async def ask(
+        self, url: httpx2.URL, body: bytes, builder: Callable[[], Builder], on_text: OnText | None
+    ) -> ModelAnswer:
+        """The streamed answer to a POST of `body`; passing faults are tried again, after a pause that grows."""
+        for attempt in range(self._times.retries + 1):
+            try:
+                return await self._ask_once(url, body, builder(), on_text)
+            except ModelOverloaded as error:
+                if reason := self._died():
+                    raise ModelUnavailable(reason) from error
+                if attempt == self._times.retries or (error.retry_after_s or 0.0) > self._times.patience_s:
+                    raise
+                await self._sleep(self._pause(attempt, error.retry_after_s))
+        raise AssertionError("the loop above returns or raises")
+
+    def _pause(self, attempt: int, retry_after_s: float | None) -> float:
+        """Exponential with up to half of it as jitter; the server's word counts where it is more."""
+        pause = min(self._times.backoff_s * 2.0**attempt * (1 + self._jitter() / 2), self._times.backoff_max_s)
+        return max(pause, retry_after_s or 0.0)
+
+    async def _ask_once(self, url: httpx2.URL, body: bytes, builder: Builder, on_text: OnText | None) -> ModelAnswer:
+        assert self._client is not None, "enter the model first"
+        started = time.monotonic()
+        # Made here and not by the client, which would parse and merge the same address and headers at each turn.
+        request = httpx2.Request("POST", url, headers=self._headers, content=body, extensions=self._extensions)
+        try:
+            response = await self._client.send(request, stream=True)
+            async with aclosing(response):
+                self._answered = True
+                if response.status_code != 200:
+                    said = await _read_some(response, _MAX_ERROR_BYTES)
+                    raise self._refusal(response, said)
+                await self._read(response, builder, on_text)
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+            _void(builder, on_text)
+            raise from_transport(error, self.server, self._answered) from error
+        except ModelFailed:
+            _void(builder, on_text)
+            raise
+        return builder.answer(time.monotonic() - started)
+
+    def _refusal(self, response: httpx2.Response, said: bytes) -> ModelFailed:
+        return from_status(response.status_code, response.headers, said, self.server, self._model, self._key_hint)
+
+    async def _read(self, response: httpx2.Response, builder: Builder, on_text: OnText | None) -> None:
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        done = False
+        try:
+            async with aclosing(self._events(response, kind)) as events:
+                async for data in events:
+                    if data == _DONE:
+                        done = True
+                        continue
+                    text = self._add(builder, data)
+                    if text and on_text:
+                        on_text(text)
+        except (httpx2.TransportError, ModelOverloaded):
+            # Lost after its last word, the answer is whole all the same.
+            if not builder.ended:
+                raise
+        if not builder.ended and not (done and not builder.empty):
+            raise ModelOverloaded(f"the answer of {self.server} was cut before its end")
+
+    def _add(self, builder: Builder, data: str) -> str:
+        piece = self._decoded(data)
+        if error := piece.get("error"):
+            raise from_stream(error, self.server)
+        text = builder.add(piece)
+        if builder.size > MAX_ANSWER_CHARS:
+            raise ModelUnavailable(
+                f"{self.server} sent an answer of more than {MAX_ANSWER_CHARS} characters; it was stopped",
+                "bound it with --max-tokens",
+            )
+        return text
+
+    async def _events(self, response: httpx2.Response, kind: str) -> AsyncGenerator[str]:
+        """The data of each event; [DONE] is the last."""
+        if kind == "application/json":
+            # The server ignores `stream`: the whole answer is one event.
+            yield (await _read_some(response, MAX_ANSWER_CHARS)).decode(errors="replace")
+            return
+        if kind not in ("text/event-stream", ""):
+            raise ModelUnavailable(f"{self.server} answered with {kind[:60]}: not such an API", "check the address")
+        parser = SseParser()
+        chunks = response.aiter_bytes()
+        patience_s = self._times.first_byte_s
+        while True:
+            try:
+                with anyio.fail_after(patience_s):
+                    chunk = await anext(chunks, None)
+                events = parser.close() if chunk is None else parser.feed(chunk)
+            except TimeoutError as error:
+                raise ModelOverloaded(f"{self.server} said nothing for {patience_s:g} s") from error
+            except ValueError as error:
+                raise ModelUnavailable(f"{self.server} sent {error}") from error
+            for event in events:
+                if event.strip() == _DONE:
+                    yield _DONE
+                    # Read to the end, so that the connection serves the next question; a server may not close.
+                    with anyio.move_on_after(_DRAIN_S):
+                        await anext(chunks, None)
+                    return
+                yield event
+                patience_s = self._times.idle_s
+            if chunk is None:
+                return
+
+    def _decoded(self, data: str) -> dict[str, Any]:
+        try:
+            piece = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise ModelOverloaded(f"{self.server} sent a malformed stream: {data[:80]!r}") from error
+        if not isinstance(piece, dict):
+            raise ModelOverloaded(f"{self.server} sent a malformed stream: {data[:80]!r}")
+        return piece
+
+    async def tell(self, url: str, body: bytes | None = None) -> dict[str, Any]:
+        """The JSON object at `url`, asked for by POST where there is a body; {} where the server has none.
+
+        Raises where asking a model would be in vain too: no server, a wrong key.
+        """
+        assert self._client is not None
+        method = "GET" if body is None else "POST"
+        try:
+            with anyio.fail_after(self._times.probe_s):
+                async with self._client.stream(method, url, content=body) as response:
+                    said = await _read_some(response, _MAX_PROBE_BYTES)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            failed: ModelFailed = from_transport(error, self.server, answered_before=False)
+            if isinstance(failed, ModelUnavailable):
+                raise failed from error
+            return {}
+        except TimeoutError:
+            return {}
+        if response.status_code in (401, 403):
+            raise self._refusal(response, said)
+        try:
+            found = json.loads(said) if response.status_code == 200 else {}
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def new_client(
+    url: str, headers: Mapping[str, str] | None = None, timeout: httpx2.Timeout | None = None
+) -> httpx2.AsyncClient:
+    """A client for one server. Proxies are not asked for addresses of this machine."""
+    return httpx2.AsyncClient(
+        headers=headers,
+        verify=tls_context() if url.startswith("https:") else False,
+        trust_env=not is_loopback(url),
+        timeout=timeout,
+    )
+
+
+def bearer(api_key: str | None) -> dict[str, str]:
+    """The header of a key as most servers want it."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def is_loopback(url: str) -> bool:
+    """True for addresses of this machine that no proxy and no key is needed for."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def checked_url(url: str) -> str:
+    """Without a slash at its end. UsageError when it is no address of a server."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(f"not an address of a model server: {url!r}", "write http://HOST:PORT/v1")
+    return url.rstrip("/")
+
+
+def _timeout(times: HttpTimes) -> httpx2.Timeout:
+    return httpx2.Timeout(times.first_byte_s, connect=times.connect_s, pool=None)
+
+
+def _void(builder: Builder, on_text: OnText | None) -> None:
+    """What the listener has heard of this answer does not count."""
+    if on_text is not None and not builder.empty:
+        on_text(None)
+
+
+async def _read_some(response: httpx2.Response, limit: int) -> bytes:
+    """The body, or its first `limit` bytes and a little."""
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > limit:
+            break
+    return bytes(body)
