@@ -7,23 +7,26 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
+from anyio import to_thread
 from pydantic import Field
 
 from stockade import __version__
+from stockade.bots.opening import opening
 from stockade.bots.spec import BUILT_IN, BotSpec
 from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.events import RunFinished, RunStarted
+from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
 from stockade.core.messages import ModelInfo, Sampling
 from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
+from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 
 if TYPE_CHECKING:
@@ -31,7 +34,11 @@ if TYPE_CHECKING:
     from stockade.sandboxes.probe import Finding
 
 MAX_TASK_BYTES = 1_000_000
+KEPT_BYTES = 2 << 30
+"""Of what a bot wrote in earlier turns, a folder, for going back to them."""
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
+LOADING = {"ctx_size", "threads", "gpu_layers"}
+"""Options of a model that a run goes on with."""
 OnProgress = Callable[[str, int, int], None]
 """What is being done, and how far it is: (words, done, total); total 0 when unknown."""
 
@@ -75,6 +82,10 @@ class Prepared:
     started: RunStarted
     parts: Parts
     note: str | None = None
+    history: tuple[RunEvent, ...] = ()
+    resumed: RunResumed | None = None
+    restore: Callable[[], None] | None = None
+    """Of a run that goes on: what is on record, how it goes on, and what brings its folders back. Blocks."""
 
 
 class SystemClock:
@@ -321,8 +332,9 @@ async def prepare(
         policy=policy,
         budget=make_budget(options, spec.budget),
         sampling=_sampling(options, local=model.info.local),
-        system_prompt=f"{spec.prompt.format(workdir=policy.workdir)}\n{protocol.instructions(spec.tools)}",
+        system_prompt=opening(spec, protocol, policy),
         check=options.check,
+        options=options.model_dump(include=LOADING, exclude_none=True),
     )
     parts = Parts(
         model=model,
@@ -335,7 +347,7 @@ async def prepare(
         on_event=on_event,
         on_text=on_text,
     )
-    return Prepared(started, parts, note)
+    return Prepared(started, keeping(parts, run_id), note)
 
 
 def _forget(run_id: str) -> None:
@@ -347,8 +359,35 @@ def _forget(run_id: str) -> None:
 
 
 async def start(prepared: Prepared) -> RunFinished:
-    """The run from its first event to its last, as loop.run.run says."""
-    return await run(prepared.started, prepared.parts)
+    """The run to its end, as loop.run.run or loop.resume.resume say. RunTaken when another process drives it."""
+    from stockade.sandboxes.keeping import forget_holder
+
+    run_id, store = prepared.started.run_id, prepared.parts.store
+    async with store.driving(run_id):
+        try:
+            if prepared.resumed is None:
+                return await run(prepared.started, prepared.parts)
+            if len(await store.events(run_id)) != len(prepared.history):
+                raise UsageError(f"run {run_id} went on in another process", "stockade runs show")
+            if prepared.restore is not None:
+                await to_thread.run_sync(prepared.restore)
+            return await resume(prepared.history, prepared.resumed, prepared.parts)
+        finally:
+            forget_holder(run_dir(run_id))
+
+
+def keeping(parts: Parts, run_id: str, names: Sequence[str | None] = ()) -> Parts:
+    """The parts of a run whose files are kept turn by turn, from the snapshots `names` on."""
+    from stockade.sandboxes.keeping import LayerKeeper, note_holder
+
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, SandboxStarted):
+            note_holder(run_dir(run_id), getattr(sandbox, "host_pid", None))
+        if shown is not None:
+            shown(event)
+
+    sandbox, shown = parts.sandbox, parts.on_event
+    return replace(parts, keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES), on_event=on_event)
 
 
 def list_models() -> "Sequence[ModelEntry]":

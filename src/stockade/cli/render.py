@@ -6,6 +6,7 @@ handled as text, never as markup.
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.syntax import Syntax
@@ -42,13 +43,16 @@ from stockade.core.events import (
     ChangesApplied,
     ChangesDiscarded,
     CheckFinished,
+    Checkpoint,
     HistoryFolded,
     ModelAnswered,
     ModelStarted,
     NetworkRequested,
     Nudged,
+    Paused,
     RunEvent,
     RunFinished,
+    RunResumed,
     RunStarted,
     SandboxStarted,
 )
@@ -84,20 +88,28 @@ class Renderer:
         self._said = ""
         self._last_progress = ("", -1)
         self._last_bar_at = 0.0
+        self._turn = 0
+        self._last_at = 0.0
         self._syntax = Syntax("", "bash", theme="ansi_dark", background_color="default")
 
     def event(self, event: RunEvent) -> None:
         """Show one event of a run, in order."""
         self.status.erase()
+        self._know(event)
         match event:
             case RunStarted():
                 self._begin(event)
+            case RunResumed():
+                self._go_on(event)
+            case Checkpoint():
+                pass
+            case Paused():
+                self._line(f"[held for {event.duration_s:.0f} s]", "dim")
             case SandboxStarted():
                 self.status.begin("waiting for the model")
             case ModelStarted():
                 self.status.begin("thinking")
             case ModelAnswered():
-                self._model_s += event.answer.duration_s
                 self._said = event.answer.content
             case AnswerUnderstood():
                 self._thought(event)
@@ -122,6 +134,33 @@ class Renderer:
                 self._line(f"[applied: {len(event.paths)} changes]", "green")
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
+
+    def catch_up(self, history: Iterable[RunEvent]) -> None:
+        """Know what was, without showing it: the run goes on from there."""
+        for event in history:
+            self._know(event)
+
+    def _know(self, event: RunEvent) -> None:
+        """What later events are shown with."""
+        match event:
+            case RunStarted():
+                self._cwd, self._check, self._started_at = event.policy.workdir, event.check, event.at
+            case RunResumed():
+                idle = event.at - self._last_at
+                self._started_at = event.at if event.task is not None else self._started_at + idle
+                self._check = event.check
+            case Paused():
+                self._started_at += event.duration_s
+            case ModelAnswered():
+                self._model_s += event.answer.duration_s
+                self._turn = event.turn
+            case ActionFinished(observation=CommandOutput(cwd=cwd)):
+                self._cwd = cwd or self._cwd
+            case NetworkRequested():
+                self._requests[event.verdict] += event.count
+            case _:
+                pass
+        self._last_at = event.at
 
     def text(self, piece: str | None) -> None:
         """A piece of the answer that is being made; only counted, since it is not yet understood.
@@ -169,12 +208,18 @@ class Renderer:
         self._print(Text(words, style))
 
     def _begin(self, event: RunStarted) -> None:
-        self._cwd, self._check, self._started_at = event.policy.workdir, event.check, event.at
         where = " · ".join(
             one_line(part) for part in (event.bot, event.model, event.sandbox, *_places(event.policy)) if part
         )
         self._print(Text.assemble(("stockade ", "bold"), where))
         self._print(Text.assemble(("task ", "bold"), one_line(event.task, 400)))
+        self.status.begin("starting the sandbox")
+
+    def _go_on(self, event: RunResumed) -> None:
+        words = f"goes on after turn {self._turn} · {one_line(event.model)} · {event.sandbox}"
+        self._print(Text.assemble(("stockade ", "bold"), words))
+        if event.task is not None:
+            self._print(Text.assemble(("task ", "bold"), one_line(event.task, 400)))
         self.status.begin("starting the sandbox")
 
     def _thought(self, event: AnswerUnderstood) -> None:
@@ -257,7 +302,6 @@ class Renderer:
                 self._line("[the run was cut here: nobody knows whether this ran]", "yellow")
 
     def _command(self, output: CommandOutput) -> None:
-        self._cwd = output.cwd or self._cwd
         pieces = [
             (chunk.data.decode(errors="backslashreplace"), "red" if chunk.stream == "stderr" else "")
             for chunk in output.chunks
@@ -281,7 +325,6 @@ class Renderer:
 
     def _network(self, event: NetworkRequested) -> None:
         """A line beside what the command itself says."""
-        self._requests[event.verdict] += event.count
         port = f":{event.port}" if event.port else ""
         what = f"{one_line(event.method)} {one_line(event.host) or 'unreadable'}{port}"
         times = f" ({event.count} times)" if event.count > 1 else ""

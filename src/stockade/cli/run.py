@@ -20,7 +20,7 @@ from stockade.cli.interrupt import Interrupt
 from stockade.cli.render import Renderer
 from stockade.cli.safe import one_line, safe_text
 from stockade.cli.task import read_task
-from stockade.core.events import RunEvent, RunFinished, RunStarted, SandboxStarted, to_json
+from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
 from stockade.core.ports import RunStore
 from stockade.settings import Front, Settings, load
 
@@ -63,6 +63,8 @@ class _Watch:
         match event:
             case RunStarted():
                 self.facts.started = event
+            case RunResumed() if self.prepared is not None:
+                self.facts.started = self.prepared.started
             case SandboxStarted():
                 self.facts.layers, self.in_sandbox = event.layers, True
             case RunFinished():
@@ -145,6 +147,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                 if prepared.note and not silent:
                     renderer.note(prepared.note)
                 watch.prepared = prepared
+                renderer.catch_up(prepared.history)
                 watch.facts.layers = prepared.parts.sandbox.layers
                 with held(prepared.started.run_id):
                     await _to_the_end(prepared, watch, store)
@@ -155,7 +158,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
 
 def _forget_unstarted(watch: _Watch) -> None:
     """A run that was prepared and has no record leaves no layer either: nobody could ever name it."""
-    if watch.prepared is not None and watch.facts.started is None:
+    if watch.prepared is not None and watch.facts.started is None and watch.prepared.resumed is None:
         review.discard(assemble.reviewer(), watch.facts.layers)
         tidy(watch.prepared.started.run_id)
 

@@ -18,6 +18,7 @@ from stockade.cli.console import can_ask, progress, results
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.failures import say
 from stockade.cli.render import Renderer
+from stockade.cli.resume import resume
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, to_json
@@ -218,3 +219,6 @@ def _decider(run_id: str, store: RunStore) -> Decider:
         anyio.run(store.append, run_id, [event])
 
     return Decider(run_id, progress(), assemble.reviewer(), record)
+
+
+command.add_command(resume)

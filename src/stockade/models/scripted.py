@@ -32,7 +32,12 @@ class ScriptedModel:
         self._path = path
         self._lines: list[tuple[dict[str, Any], float]] = []
         self._next = 0
+        self._skipped = 0
         self._sent = 0
+
+    def skip(self, answers: int) -> None:
+        """Begin after this many lines: a run that goes on has had them."""
+        self._skipped = answers
 
     @property
     def info(self) -> ModelInfo:
@@ -47,7 +52,7 @@ class ScriptedModel:
             raise UsageError(f"the script {self._path} is not UTF-8 text") from error
         # Not splitlines: JSON strings may hold U+2028 as it is.
         self._lines = [self._parse(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        self._next = 0
+        self._next = self._skipped
         return self
 
     async def __aexit__(

@@ -53,7 +53,7 @@ def remove_stale(run_dir: Path) -> list[Path]:
 def _holds_work(run_dir: Path) -> bool:
     """Whether something could be lost: any layer in which something was, or may have been, written."""
     return any(
-        not (layer / "upper").is_dir() or any((layer / "upper").iterdir())
+        not (layer / "upper").is_dir() or any((layer / "upper").iterdir()) or (layer / "kept").is_dir()
         for layer in run_dir.iterdir()
         if layer.is_dir() and not layer.is_symlink()
     )

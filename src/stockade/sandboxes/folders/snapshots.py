@@ -125,6 +125,14 @@ class Snapshots:
         """Whether a look takes more than a moment."""
         return len(self._looked) > 300
 
+    def unchanged(self) -> bool:
+        """Whether nothing was written since the last look. False when that cannot be told."""
+        try:
+            with Tree(self._root) as tree:
+                return {path: _look(seen) for path, seen in scan(tree).items()} == self._looked
+        except OSError:
+            return False  # `take` meets it again and says what it is
+
     def take(self) -> str | None:
         """The name of what is there now, durable. SandboxFailed when there is no room or it cannot be read."""
         try:

@@ -1,0 +1,61 @@
+"""`stockade runs resume` and `rewind`: a run on record goes on, from its end or from one of its turns."""
+
+from functools import partial
+from typing import Any
+
+import anyio
+import click
+
+from stockade import assemble
+from stockade.cli import flags
+from stockade.cli.alive import is_alive
+from stockade.cli.task import read_task
+from stockade.core.errors import UsageError
+from stockade.core.ports import RunStore
+from stockade.settings import Settings, load
+
+AGAIN = (
+    click.option("--model", metavar="PROVIDER/NAME", help="Another model; by default the same one."),
+    click.option("--max-turns", type=int, metavar="N", help="Another bound for the turns of the whole task."),
+    click.option("--timeout", type=float, metavar="S", help="Another bound for the seconds of the whole task."),
+    click.option("--max-tokens", type=int, metavar="N", help="Another bound for its tokens."),
+    click.option("--max-cost", type=float, metavar="USD", help="Another bound for its cost."),
+    click.option("--check", metavar="CMD", help="Another check at the end."),
+)
+
+
+@click.command("resume", short_help="Go on with a run: after a crash, a stop, or with a new task.")
+@click.argument("run", default="last")
+@click.argument("task", required=False)
+@flags.offered(AGAIN, flags.CHANGES, flags.SHOWN, flags.STORE)
+def resume(run: str, task: str | None, **values: Any) -> int:
+    """Go on with RUN, which was cut, stopped or failed; or give it a new TASK after its end.
+
+    Nothing is run again: an action that was under way is reported to the bot as unknown. Files are those of the last
+    recorded turn, the shell is a new one in the same folder with the same exported variables. A new TASK has the run's
+    budget once more. Exit status as of `stockade run`.
+    """
+    from stockade.cli.run import carry_out
+    from stockade.continuing import Going, prepare_again
+
+    given = flags.given(values)
+    settings, store = _opened(given)
+    try:
+        run_id = anyio.run(store.find, run)
+        _refuse_running(store, run_id)
+        history = tuple(anyio.run(store.events, run_id))
+        going = Going(run_id, history, read_task(task) if task is not None else None, given)
+        return carry_out(settings, store, partial(prepare_again, going, settings.options, store))
+    finally:
+        anyio.run(store.close)
+
+
+def _opened(given: dict[str, Any]) -> tuple[Settings, RunStore]:
+    settings = load(given)
+    return settings, assemble.open_store(settings.options.store)
+
+
+def _refuse_running(store: RunStore, run_id: str) -> None:
+    driver = anyio.run(store.driver, run_id)
+    if driver is not None or is_alive(run_id):
+        raise UsageError(f"run {run_id} is still under way ({driver or 'another process'})", "wait, or stop it")

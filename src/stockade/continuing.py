@@ -1,0 +1,196 @@
+"""From a run on record to one that is ready to go on: assemble's other half, with the same rights to name adapters."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stockade import __version__
+from stockade.assemble import (
+    LOADING,
+    OnProgress,
+    Options,
+    Prepared,
+    SystemClock,
+    check_task,
+    find_bot,
+    keeping,
+    make_budget,
+    open_model,
+    open_sandbox,
+    pick_protocol,
+    reviewer,
+    run_dir,
+)
+from stockade.core.budget import exhausted
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunResumed, RunStarted
+from stockade.core.policy import Policy
+from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
+from stockade.loop.run import Parts
+from stockade.loop.state import RunState, fold
+
+BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
+CHANGEABLE = (*BUDGET, "model", "check")
+"""Options that a run may go on with other values of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A run that shall go on: its record, a new task or None, and what the person set anew."""
+
+    run_id: str
+    history: tuple[RunEvent, ...]
+    task: str | None = None
+    given: Mapping[str, Any] | None = None
+
+    @property
+    def started(self) -> RunStarted:
+        first = self.history[0]
+        if not isinstance(first, RunStarted):
+            raise UsageError(f"the record of run {self.run_id} does not begin with its start")
+        return first
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        return {key: value for key, value in (self.given or {}).items() if key in CHANGEABLE and value is not None}
+
+
+async def prepare_again(
+    going: Going,
+    options: Options,
+    store: RunStore,
+    on_event: OnEvent | None = None,
+    on_text: OnText | None = None,
+    on_progress: OnProgress | None = None,
+) -> Prepared:
+    """Everything but going on. UsageError when there is nothing to go on with; else what `assemble.prepare` raises."""
+    started, state = going.started, fold(going.history)
+    resumed = _resumed(going, state)
+    sandbox, names, restore = _sandbox(started, state, on_progress)
+    spec = find_bot(started.bot)
+    settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": resumed.model}
+    model, name, note = await open_model(options.model_copy(update=settings), on_progress)
+    if (skip := getattr(model, "skip", None)) is not None:
+        skip(state.turns)  # a script goes on where it was
+    parts = Parts(
+        model=model,
+        protocol=pick_protocol(started.answers),
+        sandbox=sandbox,
+        store=store,
+        clock=SystemClock(),
+        tools=spec.tools,
+        reviewer=reviewer(),
+        on_event=on_event,
+        on_text=on_text,
+    )
+    return Prepared(
+        started=started,
+        parts=keeping(parts, going.run_id, names),
+        note=note,
+        history=going.history,
+        resumed=resumed.model_copy(update={"model": name}),
+        restore=restore,
+    )
+
+
+def _loading(started: RunStarted) -> dict[str, Any]:
+    return {key: value for key, value in started.options.items() if key in LOADING}
+
+
+def _resumed(going: Going, state: RunState) -> RunResumed:
+    started, task = going.started, going.task
+    if task is None and state.finished is not None and state.finished.status == "done":
+        raise UsageError(
+            f"run {going.run_id} is done", f'give it a new task: stockade runs resume {going.run_id} "..."'
+        )
+    bounds = _last_resumed(going.history)
+    budget = make_budget(
+        Options.model_validate({key: value for key, value in going.changed.items() if key in BUDGET}),
+        bounds.budget if bounds else started.budget,
+    )
+    if task is None and (bound := exhausted(budget, state.spent(state.last_at))) is not None:
+        raise UsageError(f"run {going.run_id} has used up its {bound}", _MORE[bound.split(":")[0]])
+    return RunResumed(
+        at=time.time(),
+        version=__version__,
+        task=check_task(task) if task is not None else None,
+        model=going.changed.get("model") or (bounds.model if bounds else started.model),
+        sandbox=started.sandbox,
+        budget=budget,
+        check=going.changed.get("check") or (None if task is not None else bounds.check if bounds else started.check),
+    )
+
+
+_MORE = {
+    "turns": "give it more: --max-turns N",
+    "time": "give it more: --timeout S",
+    "tokens": "give it more: --max-tokens N",
+    "cost": "give it more: --max-cost USD",
+}
+
+
+def _last_resumed(history: Sequence[RunEvent]) -> RunResumed | None:
+    return next((event for event in reversed(history) if isinstance(event, RunResumed)), None)
+
+
+class _Restore:
+    """Brings the layers of a run back, each to the snapshot on record, once nothing writes to them any more."""
+
+    def __init__(self, run_id: str, backend: str, work: Sequence[tuple[FolderLayer, str | None, Path | None]]) -> None:
+        self._run_id, self._backend, self._work = run_id, backend, work
+
+    def __call__(self) -> None:
+        from stockade.sandboxes.folders.restore import restore
+        from stockade.sandboxes.keeping import await_gone
+        from stockade.sandboxes.others import sweep_others
+
+        await_gone(run_dir(self._run_id))
+        if self._backend in ("docker", "podman", "gvisor"):
+            sweep_others()
+        for layer, name, source in self._work:
+            restore(layer, name, source)
+
+
+def _sandbox(
+    started: RunStarted, state: RunState, on_progress: OnProgress | None
+) -> tuple[Sandbox, tuple[str | None, ...], _Restore]:
+    """On the layers that the run has; on new ones where they were applied or thrown away."""
+    base, policy, backend = run_dir(started.run_id), started.policy, started.sandbox
+    files = state.checkpoint.files if state.checkpoint else ()
+    names = (*files, *[None] * (len(policy.folders) - len(files)))
+    layers = state.layers
+    there = [layer.layer is None or Path(layer.layer, "layer.json").exists() for layer in layers]
+    if layers and all(there):
+        work = [(layer, name, None) for layer, name in zip(layers, names, strict=True)]
+        return sandbox_on(policy, backend, base, layers), names, _Restore(started.run_id, backend, work)
+    fresh = open_sandbox(policy, backend, base, on_progress)
+    sources = [
+        Path(layer.layer) if present and layer.layer is not None else None
+        for layer, present in zip(layers, there, strict=True)
+    ] or [None] * len(fresh.layers)
+    moved = [(layer, name, source) for layer, name, source in zip(fresh.layers, names, sources, strict=True) if source]
+    return fresh, (None,) * len(names), _Restore(started.run_id, backend, moved)
+
+
+def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:
+    """The sandbox of that name on layers that are there already."""
+    if backend == "bubblewrap":
+        from stockade.sandboxes.bubblewrap import BubblewrapSandbox
+
+        return BubblewrapSandbox(policy, layers, base)
+    if backend in ("docker", "podman"):
+        from stockade.sandboxes.container import ContainerSandbox
+
+        return ContainerSandbox(policy, layers, base, "docker" if backend == "docker" else "podman")
+    if backend == "gvisor":
+        from stockade.sandboxes.gvisor import GVisorSandbox
+
+        return GVisorSandbox(policy, layers, base)
+    if backend == "unconfined":
+        from stockade.sandboxes.unconfined import UnconfinedSandbox
+
+        return UnconfinedSandbox(policy, layers, base)
+    raise UsageError(f"there is no sandbox {backend!r} any more", "start a new run")
