@@ -15,6 +15,7 @@ import secrets
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,8 @@ class TopEntry:
 class HostFacts:
     """Everything of the machine that decides a command line. `stage` is a directory to mount over, privately.
 
-    `etc` names what is shown of the host's /etc; `etc_links` where those of it lead that are symlinks.
+    `top` is what a sandbox sees at its root, `system` what bubblewrap itself needs of the host's. `etc` names what is
+    shown of the host's /etc.
     """
 
     bwrap: Bwrap
@@ -91,8 +93,8 @@ class HostFacts:
     gid: int
     stage: str = "/mnt"
     top: tuple[TopEntry, ...] = ()
+    system: tuple[TopEntry, ...] = ()
     etc: tuple[str, ...] = ()
-    etc_links: tuple[tuple[str, str], ...] = ()
     proc_masked: tuple[str, ...] = ()
     var_tmp: bool = True
 
@@ -194,42 +196,64 @@ def choose_bwrap() -> Bwrap:
     )
 
 
-def _top_of(root: Path, names: tuple[str, ...]) -> tuple[TopEntry, ...]:
+def _top_of(root: str, names: Iterable[str]) -> tuple[TopEntry, ...]:
     entries = []
     for name in names:
-        path = root / name
-        if path.is_symlink():
+        path = os.path.join(root, name)
+        if os.path.islink(path):
             entries.append(TopEntry(name, os.readlink(path)))
-        elif path.is_dir():
+        elif os.path.isdir(path):
             entries.append(TopEntry(name))
     return tuple(entries)
 
 
+def _system(bwrap: Bwrap) -> tuple[TopEntry, ...]:
+    """The host's programs and libraries, and what holds bubblewrap where that is elsewhere."""
+    names = ["usr", *_USR_LINKS]
+    if bwrap.path and (holder := bwrap.path.split("/")[1]) not in names:
+        names.append(holder)
+    return _top_of("/", names)
+
+
+@functools.lru_cache(maxsize=1)
+def _shown_etc(changed_ns: int) -> tuple[str, ...]:
+    """What is there of it; looked for again when something was added to or removed from the host's /etc."""
+    return tuple(name for name in _ETC if os.path.exists(f"/etc/{name}"))
+
+
+@functools.cache
+def _masked_proc() -> tuple[str, ...]:
+    return tuple(name for name in _PROC_MASKED if _open_to_others(f"/proc/{name}"))
+
+
 def _open_to_others(path: str) -> bool:
-    return os.path.exists(path) and bool(os.stat(path).st_mode & 0o007)
+    try:
+        return bool(os.stat(path).st_mode & 0o007)
+    except FileNotFoundError:
+        return False
 
 
 def host_facts(rootfs: str | None = None) -> HostFacts:
     """The facts for the host's own /usr, or for a root file system in the directory `rootfs`."""
+    bwrap = choose_bwrap()
+    system = _system(bwrap)
     if rootfs is None:
-        top, etc = (
-            _top_of(Path("/"), ("usr", *_USR_LINKS)),
-            tuple(name for name in _ETC if os.path.exists(f"/etc/{name}")),
-        )
+        top = tuple(entry for entry in system if entry.name in ("usr", *_USR_LINKS))
+        etc = _shown_etc(os.stat("/etc").st_mtime_ns)
     else:
-        names = sorted(name for name in os.listdir(rootfs) if name not in _NOT_FROM_A_ROOTFS)
-        top, etc = _top_of(Path(rootfs), tuple(names)), ()
-    stage = next((path for path in _STAGES if Path(path).is_dir()), None)
+        top = _top_of(rootfs, sorted(name for name in os.listdir(rootfs) if name not in _NOT_FROM_A_ROOTFS))
+        etc = ()
+    stage = next((path for path in _STAGES if os.path.isdir(path)), None)
     if stage is None:
         raise PolicyNotEnforceable("sandbox", f"none of {', '.join(_STAGES)} is there to mount over", "mkdir /mnt")
     return HostFacts(
-        bwrap=choose_bwrap(),
+        bwrap=bwrap,
         uid=os.geteuid(),
         gid=os.getegid(),
         stage=stage,
         top=top,
+        system=system,
         etc=etc,
-        etc_links=tuple((name, os.path.realpath(f"/etc/{name}")) for name in etc if os.path.islink(f"/etc/{name}")),
-        proc_masked=tuple(name for name in _PROC_MASKED if _open_to_others(f"/proc/{name}")),
+        proc_masked=_masked_proc(),
         var_tmp=rootfs is None or not Path(rootfs, "var").exists() or Path(rootfs, "var/tmp").is_dir(),
     )

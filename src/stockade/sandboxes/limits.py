@@ -8,6 +8,7 @@ A group is named after the process that made it and that process's start time: o
 """
 
 import errno
+import functools
 import os
 import re
 import secrets
@@ -43,13 +44,14 @@ class Groups:
     controllers: frozenset[str]
 
 
-def start_time(pid: int, proc: Path = Path("/proc")) -> int | None:
+def start_time(pid: int) -> int | None:
     """Clock ticks since boot at which a process started; None when there is none. See proc(5), stat."""
     try:
-        text = (proc / str(pid) / "stat").read_text(errors="replace")
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read()
     except OSError:
         return None
-    return int(text.rpartition(")")[2].split()[19])
+    return int(text.rpartition(b")")[2].split()[19])
 
 
 def _group_name() -> str:
@@ -67,10 +69,10 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, str, list[str]]]:
             yield fields[3], fields[4], kind, rest.split()[-1].split(",")
 
 
-def _own_groups(proc: Path) -> dict[str, str]:
-    """Our path in each hierarchy, by controller; "" is v2's."""
+def _own_groups(text: str) -> dict[str, str]:
+    """Our path in each hierarchy, by controller; "" is v2's. `text` is of /proc/self/cgroup."""
     paths: dict[str, str] = {}
-    for line in (proc / "self/cgroup").read_text().splitlines():
+    for line in text.splitlines():
         _, names, path = line.split(":", 2)
         paths.update(dict.fromkeys(names.split(","), path))
     return paths
@@ -82,11 +84,17 @@ def _below(mount_root: str, mount_point: str, path: str) -> Path:
 
 
 def places(proc: Path = Path("/proc")) -> list[Place]:
-    """Where groups can be made here; empty when nowhere."""
+    """Where groups can be made here; empty when nowhere. Looked for again when we are in another group than before."""
     try:
-        own, mounts = _own_groups(proc), list(_mounts(proc))
+        with open(f"{proc}/self/cgroup") as file:
+            return list(_places(proc, file.read()))
     except OSError:
         return []
+
+
+@functools.lru_cache(maxsize=4)
+def _places(proc: Path, own_text: str) -> tuple[Place, ...]:
+    own, mounts = _own_groups(own_text), list(_mounts(proc))
     found = []
     for mount_root, mount_point, kind, options in mounts:
         if kind == "cgroup":
@@ -101,7 +109,7 @@ def places(proc: Path = Path("/proc")) -> list[Place]:
             held = tuple(name for name in CONTROLLERS if name in handed)
             if held and os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK):
                 found.append(Place(parent, held, 2))
-    return sorted(found, key=lambda place: str(place.path))
+    return tuple(sorted(found, key=lambda place: str(place.path)))
 
 
 def _words(path: Path) -> list[str]:
@@ -135,13 +143,12 @@ def make_groups(limits: Limits, where: list[Place] | None = None) -> Groups:
             continue
         folder = place.path / name
         try:
-            folder.mkdir()
+            os.mkdir(folder)
         except OSError:
             continue
         try:
             for file, value in wanted:
-                if not file.startswith("?") or (folder / file[1:]).exists():
-                    (folder / file.removeprefix("?")).write_text(value)
+                _set(f"{folder}/{file.removeprefix('?')}", value, optional=file.startswith("?"))
         except OSError:
             with suppress(OSError):
                 folder.rmdir()
@@ -149,6 +156,19 @@ def make_groups(limits: Limits, where: list[Place] | None = None) -> Groups:
         folders.append(folder)
         held |= set(place.controllers)
     return Groups(tuple(folders), frozenset(held))
+
+
+def _set(path: str, value: str, *, optional: bool) -> None:
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC | (0 if optional else os.O_CREAT), 0o644)
+    except FileNotFoundError:
+        if not optional:
+            raise
+        return
+    try:
+        os.write(file, value.encode())
+    finally:
+        os.close(file)
 
 
 async def remove_groups(groups: Groups) -> list[Path]:
@@ -178,13 +198,20 @@ def sweep(where: list[Place] | None = None, started: Callable[[int], int | None]
     """Removes groups whose makers are gone; returns what was removed."""
     removed = []
     for place in places() if where is None else where:
-        for folder in place.path.glob("stockade-*"):
-            found = _NAME.fullmatch(folder.name)
+        for name in _names(place.path):
+            found = _NAME.fullmatch(name)
             if found and started(int(found[1])) != int(found[2]):
                 with suppress(OSError):  # somebody else's, or a process of it is still ending
-                    folder.rmdir()
-                    removed.append(folder)
+                    (place.path / name).rmdir()
+                    removed.append(place.path / name)
     return removed
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def guarantees(limits: Limits, held: frozenset[str], scratch: int) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _system(policy: Policy, host: HostFacts) -> list[str]:
-    source = f"{host.stage}/root" if policy.rootfs else ""
+    source = "/root" if policy.rootfs else ""
     args: list[str] = []
     for entry in host.top:
         if entry.target is not None:
@@ -97,7 +97,7 @@ def _scratch(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[
     for name, inside in SCRATCH.items():
         if inside in folders or (inside == "/var/tmp" and not host.var_tmp):
             continue
-        args += ["--bind", f"{host.stage}/scratch/{name}", inside]
+        args += ["--bind", f"/scratch/{name}", inside]
     return [*args, "--remount-ro", "/dev"]
 
 
@@ -106,5 +106,5 @@ def view(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[str]
 
     /etc comes late, as bubblewrap reads all mounts anew for each one it makes, and that folder has many.
     """
-    etc = [] if policy.rootfs else ["--ro-bind", f"{host.stage}/etc", "/etc"]
+    etc = [] if policy.rootfs else ["--ro-bind", "/etc", "/etc"]
     return [*_system(policy, host), *_kernel(host), *_scratch(policy, host, folders), *etc]

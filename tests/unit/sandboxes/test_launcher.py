@@ -61,7 +61,7 @@ def test_memfd_is_sealed() -> None:
         (["tree", "0", "/does/not/exist"], "tree /does/not/exist: No such file or directory"),
         (["parent", "1"], "parent 1: No such process"),
         (["try", "/proc"], "try /proc/"),
-        (["cgroup", "/nowhere"], "cgroup /nowhere/cgroup.procs: No such file or directory"),
+        (["cgroup", "/nowhere"], "cgroup /nowhere: No such file or directory"),
         (["attributes", "5", "1"], "attributes 5: "),
         (["write", "/does/not/exist", "x"], "write /does/not/exist: No such file or directory"),
         (["remove", "/does/not/exist"], "remove /does/not/exist: No such file or directory"),

@@ -1,6 +1,7 @@
 """The agent's program, checked, in a sealed memory file: the sandbox never sees a path to it."""
 
 import fcntl
+import functools
 import hashlib
 import os
 import platform
@@ -21,7 +22,8 @@ def agent_memfd() -> int:
 
     SandboxFailed when the shipped program is not the one that was built, or none can be had for this machine.
     """
-    data = _program(platform.machine())
+    machine = platform.machine()
+    data = _program(machine, SHA256.get(machine))
     descriptor = os.memfd_create("agent", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -33,15 +35,16 @@ def agent_memfd() -> int:
     return descriptor
 
 
-def _program(machine: str) -> bytes:
-    if machine not in SHA256:
+@functools.cache
+def _program(machine: str, expected: str | None) -> bytes:
+    if expected is None:
         return _built(machine)
     path = FOLDER / f"agent-{machine}"
     try:
         data = path.read_bytes()
     except OSError as error:
         raise SandboxFailed(f"the agent is missing: {error.strerror}: {path}", "install Stockade again") from error
-    if hashlib.sha256(data).hexdigest() != SHA256[machine]:
+    if hashlib.sha256(data).hexdigest() != expected:
         raise SandboxFailed(f"the agent was changed: {path}", "install Stockade again, or run `make agent`")
     return data
 

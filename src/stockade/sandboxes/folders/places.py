@@ -41,45 +41,50 @@ def checked_folder(host: str, private: Path) -> Path:
         raise UsageError(f"not a folder: {shown}", "give the folder that the file is in")
     if not os.access(path, os.R_OK | os.X_OK):
         raise UsageError(f"the folder {shown} cannot be read by you", "change its permissions or give another")
-    if why := _forbidden(path, private):
+    if why := _forbidden(str(path), private):
         raise UsageError(f"the folder {shown} is not given to bots: {why}", _HINT)
     return path
 
 
-def _forbidden(path: Path, private: Path) -> str | None:
-    if path == Path("/"):
+def _holds(outer: str, inner: str) -> bool:
+    """Whether a real path is, or is above, another."""
+    return outer == inner or inner.startswith(outer.rstrip("/") + "/")
+
+
+def _forbidden(path: str, private: Path) -> str | None:
+    if path == "/":
         return "it is the whole machine"
     for home in _homes():
-        if home == path or path in home.parents:
+        if _holds(path, home):
             return f"it is or holds the home {home}"
         for secret in _SECRETS:
-            if path == home / secret or (secret not in (".config", ".local") and home / secret in path.parents):
+            if path == f"{home}/{secret}" or (secret not in (".config", ".local") and _holds(f"{home}/{secret}", path)):
                 return "it holds keys and settings"
-    if str(path) in _SHARED:
+    if path in _SHARED:
         return "everybody's files are in it"
-    inside_system = [system for system in _SYSTEM if path == Path(system) or Path(system) in path.parents]
-    if inside_system and not any(Path(allowed) in path.parents for allowed in _EXCEPT):
+    inside_system = [system for system in _SYSTEM if _holds(system, path)]
+    if inside_system and not any(path != allowed and _holds(allowed, path) for allowed in _EXCEPT):
         return f"{inside_system[0]} belongs to the system"
     for own in _own(private):
-        if own == path or own in path.parents or path in own.parents:
+        if _holds(own, path) or _holds(path, own):
             return f"Stockade keeps its own files in {own}"
     return None
 
 
-def _homes() -> set[Path]:
+def _homes() -> set[str]:
     """Homes of people: of you, of root, of ordinary accounts. Service accounts name folders that are no homes."""
-    people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_uid == 0 or 1000 <= entry.pw_uid < 65534}
-    people.add(Path.home())
-    return {Path(os.path.realpath(home)) for home in people} - {Path("/")}
+    people = {entry.pw_dir for entry in pwd.getpwall() if entry.pw_uid == 0 or 1000 <= entry.pw_uid < 65534}
+    people.add(str(Path.home()))
+    return {os.path.realpath(home) for home in people} - {"/"}
 
 
-def _own(private: Path) -> set[Path]:
+def _own(private: Path) -> set[str]:
     name = "stockade"
     folders = (
-        platformdirs.user_state_path(name),
-        platformdirs.user_config_path(name),
-        platformdirs.user_data_path(name),
-        platformdirs.user_cache_path(name),
+        platformdirs.user_state_dir(name),
+        platformdirs.user_config_dir(name),
+        platformdirs.user_data_dir(name),
+        platformdirs.user_cache_dir(name),
         private,
     )
-    return {Path(os.path.realpath(folder)) for folder in folders}
+    return {os.path.realpath(folder) for folder in folders}

@@ -6,4 +6,4 @@ out=${1:-$here/launch-$(uname -m)}
 cd "$here"
 exec env -i PATH="$PATH" LC_ALL=C ${CC:-musl-gcc} -std=gnu11 -Os -static -s -Wall -Wextra -Werror \
     -ffunction-sections -fdata-sections -Wl,--gc-sections -Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,relro \
-    -o "$out" launch.c
+    -o "$out" launch.c mounts.c

@@ -9,6 +9,8 @@
  * without rights (an idmapped mount), and none of this may run between fork and exec of a threaded Python.
  */
 #define _GNU_SOURCE
+#include "launch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -19,43 +21,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /* Not in every libc's headers; numbers are the same on all architectures since Linux 5.1. */
-enum { NR_open_tree = 428, NR_move_mount = 429, NR_close_range = 436, NR_mount_setattr = 442 };
-enum { TREE_CLONE = 1, RECURSIVE = 0x8000, MOVE_FROM_EMPTY = 4, ATTR_IDMAP = 0x00100000 };
-enum { SLOTS = 64, FIRST_FD = 3, HIGH_FD = 64, STATUS = 125, MAX_FILTER = 4096, FILTERED = 2 };
+enum { NR_clone3 = 435, NR_close_range = 436 };
+enum { MAX_FILTER = 4096, FILTERED = 2 };
+#define INTO_CGROUP 0x200000000ULL
 
-struct attributes {
-    uint64_t set, clear, propagation, userns_fd;
+struct clone_arguments { /* clone(2), as of Linux 5.7 */
+    uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
 };
 
 struct instruction { uint16_t code; uint8_t yes, no; uint32_t value; }; /* the kernel's sock_filter */
 struct program { unsigned short length; struct instruction *start; };     /* and sock_fprog */
 
-static int slots[SLOTS];
 static volatile pid_t ward;
 static int lifeline = -1;
+static int group = -1;
 static char *nothing[] = {NULL};
 static char **environment = nothing;
 
-static void fail(const char *op, const char *arg) {
+void fail(const char *op, const char *arg) {
     dprintf(2, "launch: %s %s: %s\n", op, arg, strerror(errno));
     _exit(STATUS);
 }
 
-static void check(int bad, const char *op, const char *arg) {
+void check(int bad, const char *op, const char *arg) {
     if (bad) fail(op, arg);
 }
 
-static unsigned long number(const char *text) {
+unsigned long number(const char *text) {
     char *end;
     errno = 0;
     unsigned long value = strtoul(text, &end, 10);
@@ -66,16 +66,7 @@ static unsigned long number(const char *text) {
     return value;
 }
 
-static int slot(const char *text) {
-    unsigned long index = number(text);
-    if (index >= SLOTS) {
-        errno = EINVAL;
-        fail("slot", text);
-    }
-    return (int)index;
-}
-
-static void write_file(const char *op, const char *path, const char *text, size_t length, int flags, mode_t mode) {
+void write_file(const char *op, const char *path, const char *text, size_t length, int flags, mode_t mode) {
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, mode);
     check(fd < 0, op, path);
     while (length) {
@@ -87,7 +78,7 @@ static void write_file(const char *op, const char *path, const char *text, size_
     check(close(fd), op, path);
 }
 
-static void write_text(const char *op, const char *path, const char *text) {
+void write_text(const char *op, const char *path, const char *text) {
     write_file(op, path, text, strlen(text), 0, 0);
 }
 
@@ -98,11 +89,17 @@ static void op_parent(char **args) {
     check(orphan, "parent", args[0]);
 }
 
-/* cgroup DIR: join a control group. */
+/* cgroup DIR: join a control group. The usual way, cgroup.procs, waits for an RCU grace period, 8 to 16 ms: a single
+ * thread that moves itself (v1) and a child that is born in its group (v2, in `pidns`) need not wait. */
 static void op_cgroup(char **args) {
     char path[4096];
-    snprintf(path, sizeof path, "%s/cgroup.procs", args[0]);
-    write_text("cgroup", path, "0");
+    snprintf(path, sizeof path, "%s/tasks", args[0]);
+    if (access(path, F_OK) == 0) {
+        write_text("cgroup", path, "0");
+        return;
+    }
+    group = open(args[0], O_PATH | O_DIRECTORY | O_CLOEXEC);
+    check(group < 0, "cgroup", args[0]);
 }
 
 /* userns: a user namespace in which only our own ids exist. */
@@ -116,126 +113,6 @@ static void op_userns(char **args) {
     write_text("userns", "/proc/self/uid_map", map);
     snprintf(map, sizeof map, "%u %u 1\n", gid, gid);
     write_text("userns", "/proc/self/gid_map", map);
-}
-
-/* mountns: a mount namespace that nothing of ours leaves. */
-static void op_mountns(char **args) {
-    (void)args;
-    check(unshare(CLONE_NEWNS), "mountns", "unshare");
-    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "mountns", "private");
-}
-
-static void open_tree(const char *op, char **args, unsigned flags) {
-    int fd = (int)syscall(NR_open_tree, AT_FDCWD, args[1], TREE_CLONE | O_CLOEXEC | AT_SYMLINK_NOFOLLOW | flags);
-    check(fd < 0, op, args[1]);
-    slots[slot(args[0])] = fd;
-}
-
-/* tree SLOT PATH: a detached copy of the mount at PATH and those below it. */
-static void op_tree(char **args) {
-    open_tree("tree", args, RECURSIVE);
-}
-
-/* one SLOT PATH: the same without the mounts below. */
-static void op_one(char **args) {
-    open_tree("one", args, 0);
-}
-
-static void set_attributes(const char *op, char **args, struct attributes *attributes) {
-    int fd = slots[slot(args[0])];
-    check(syscall(NR_mount_setattr, fd, "", AT_EMPTY_PATH | RECURSIVE, attributes, sizeof *attributes) != 0, op, args[0]);
-}
-
-/* attributes SLOT BITS: MOUNT_ATTR_* to set. */
-static void op_attributes(char **args) {
-    struct attributes attributes = {.set = number(args[1])};
-    set_attributes("attributes", args, &attributes);
-}
-
-static pid_t idle_in_new_userns(void) {
-    int ready[2];
-    char byte;
-    check(pipe2(ready, O_CLOEXEC), "idmap", "pipe");
-    pid_t child = fork();
-    check(child < 0, "idmap", "fork");
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        check(unshare(CLONE_NEWUSER), "idmap", "unshare");
-        check(write(ready[1], "x", 1) != 1, "idmap", "pipe");
-        for (;;) pause();
-    }
-    close(ready[1]);
-    if (read(ready[0], &byte, 1) != 1) _exit(STATUS); /* the child has said why */
-    close(ready[0]);
-    return child;
-}
-
-/* idmap SLOT UID_MAP GID_MAP: files whose owner is the first id of a map's line appear as owned by the second. */
-static void op_idmap(char **args) {
-    char path[64];
-    pid_t child = idle_in_new_userns();
-    snprintf(path, sizeof path, "/proc/%d/uid_map", child);
-    write_text("idmap", path, args[1]);
-    snprintf(path, sizeof path, "/proc/%d/gid_map", child);
-    write_text("idmap", path, args[2]);
-    snprintf(path, sizeof path, "/proc/%d/ns/user", child);
-    int userns = open(path, O_RDONLY | O_CLOEXEC);
-    check(userns < 0, "idmap", path);
-    struct attributes attributes = {.set = ATTR_IDMAP, .userns_fd = (uint64_t)userns};
-    set_attributes("idmap", args, &attributes);
-    close(userns);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-}
-
-/* tmpfs PATH OPTIONS: a new one over PATH. */
-static void op_tmpfs(char **args) {
-    check(mount("stockade", args[0], "tmpfs", MS_NOSUID | MS_NODEV, args[1]), "tmpfs", args[0]);
-}
-
-/* dir PATH MODE UID GID: MODE in octal. */
-static void op_dir(char **args) {
-    check(mkdir(args[0], 0700), "dir", args[0]);
-    check(lchown(args[0], (uid_t)number(args[2]), (gid_t)number(args[3])), "dir", args[0]);
-    check(chmod(args[0], (mode_t)strtoul(args[1], NULL, 8)), "dir", args[0]);
-}
-
-/* file PATH TEXT: readable by all. */
-static void op_file(char **args) {
-    write_file("file", args[0], args[1], strlen(args[1]), O_CREAT | O_EXCL, 0444);
-}
-
-/* program PATH FD: what FD holds, from its start, as an executable file. */
-static void op_program(char **args) {
-    char buffer[65536];
-    int from = (int)number(args[1]);
-    off_t at = 0;
-    ssize_t got;
-    write_file("program", args[0], "", 0, O_CREAT | O_EXCL, 0555);
-    check(chmod(args[0], 0755), "program", args[0]);
-    while ((got = pread(from, buffer, sizeof buffer, at)) > 0) {
-        write_file("program", args[0], buffer, (size_t)got, O_APPEND, 0);
-        at += got;
-    }
-    check(got < 0, "program", args[0]);
-}
-
-/* place SLOT PATH: attach a detached mount; the mount point is made as a file or a directory, whichever it is. */
-static void op_place(char **args) {
-    struct stat status;
-    int fd = slots[slot(args[0])];
-    check(fstat(fd, &status), "place", args[1]);
-    if (S_ISDIR(status.st_mode))
-        check(mkdir(args[1], 0700), "place", args[1]);
-    else
-        write_file("place", args[1], "", 0, O_CREAT | O_EXCL, 0400);
-    check(syscall(NR_move_mount, fd, "", AT_FDCWD, args[1], MOVE_FROM_EMPTY) != 0, "place", args[1]);
-}
-
-/* overlay PATH OPTIONS */
-static void op_overlay(char **args) {
-    check(mkdir(args[0], 0700), "overlay", args[0]);
-    check(mount("stockade", args[0], "overlay", MS_NOSUID | MS_NODEV, args[1]), "overlay", args[0]);
 }
 
 /* ids UID GID: become that user, with no other groups and no way back. */
@@ -287,6 +164,21 @@ static void stand_guard(int lifeline_end) {
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
+static void join_group(void) {
+    int file = openat(group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    check(file < 0 || write(file, "0", 1) != 1, "cgroup", "cgroup.procs");
+    close(file);
+}
+
+static pid_t fork_into_group(void) {
+    struct clone_arguments arguments = {.flags = INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)group};
+    if (group < 0) return fork();
+    pid_t child = (pid_t)syscall(NR_clone3, &arguments, sizeof arguments);
+    if (child >= 0 || (errno != ENOSYS && errno != EINVAL && errno != E2BIG)) return child;
+    join_group(); /* before Linux 5.7, or clone3 filtered: the slow way */
+    return fork();
+}
+
 /* pidns FD: the rest happens as first process of a pid namespace, so that nothing in it outlives that process; we stay
  * outside as its guard and write its pid to FD. Bubblewrap alone leaves a moment in which its child is nobody's. */
 static void op_pidns(char **args) {
@@ -297,7 +189,7 @@ static void op_pidns(char **args) {
     sigprocmask(SIG_BLOCK, &term, NULL);
     check(pipe2(ends, O_CLOEXEC), "pidns", "pipe");
     check(unshare(CLONE_NEWPID), "pidns", "unshare");
-    ward = fork();
+    ward = fork_into_group();
     check(ward < 0, "pidns", "fork");
     if (ward > 0) {
         dprintf((int)number(args[0]), "%d", ward);
@@ -305,12 +197,6 @@ static void op_pidns(char **args) {
     }
     close(ends[1]);
     lifeline = ends[0];
-}
-
-/* proc: a /proc of the new pid namespace. */
-static void op_proc(char **args) {
-    (void)args;
-    check(mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "proc", "/proc");
 }
 
 /* calm: no core files, and default signals, whatever we were started with. */
@@ -322,7 +208,6 @@ static void op_calm(char **args) {
     check(setrlimit(RLIMIT_CORE, &none), "calm", "core");
     check(sigprocmask(SIG_SETMASK, &empty, NULL), "calm", "signals");
     for (int number = 1; number < 32; number++) signal(number, SIG_DFL);
-    umask(022);
     check(chdir("/"), "calm", "/");
 }
 
@@ -384,11 +269,12 @@ static const struct {
 } operations[] = {
     {"parent", 1, op_parent}, {"cgroup", 1, op_cgroup},   {"userns", 0, op_userns},         {"mountns", 0, op_mountns},
     {"tree", 2, op_tree},     {"one", 2, op_one},         {"attributes", 2, op_attributes}, {"idmap", 3, op_idmap},
-    {"tmpfs", 2, op_tmpfs},   {"dir", 4, op_dir},         {"file", 2, op_file},             {"program", 2, op_program},
-    {"place", 2, op_place},   {"overlay", 2, op_overlay}, {"ids", 2, op_ids},               {"fds", 1, op_fds},
-    {"die", 0, op_die},       {"calm", 0, op_calm},       {"try", 1, op_try},       {"call", 4, op_call},
-    {"pidns", 1, op_pidns},   {"proc", 0, op_proc},       {"write", 2, op_write},   {"remove", 1, op_remove},
-    {"bound", 0, op_bound},   {"filter", 1, op_filter},   {"keep", 0, op_keep},
+    {"tmpfs", 2, op_tmpfs},   {"dir", 4, op_dir},         {"link", 2, op_link},             {"file", 2, op_file},
+    {"show", 2, op_show},     {"program", 2, op_program}, {"place", 2, op_place},           {"overlay", 2, op_overlay},
+    {"pidns", 1, op_pidns},   {"proc", 1, op_proc},       {"root", 1, op_root},             {"ids", 2, op_ids},
+    {"fds", 1, op_fds},       {"die", 0, op_die},         {"calm", 0, op_calm},             {"try", 1, op_try},
+    {"call", 4, op_call},     {"write", 2, op_write},     {"remove", 1, op_remove},         {"bound", 0, op_bound},
+    {"filter", 1, op_filter}, {"keep", 0, op_keep},
 };
 
 static void run_operation(char ***at) {
@@ -410,6 +296,7 @@ static void run_operation(char ***at) {
 
 int main(int argc, char **argv) {
     char **at = argv + (argc > 0);
+    umask(022);
     while (*at && strcmp(*at, "exec")) run_operation(&at);
     if (!*at) return 0;
     at++;

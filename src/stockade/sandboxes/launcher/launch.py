@@ -5,6 +5,7 @@ between; it is built by build.sh, and a test builds it again and wants the same 
 """
 
 import fcntl
+import functools
 import hashlib
 import os
 import platform
@@ -13,7 +14,7 @@ from importlib.resources import files
 
 from stockade.core.errors import SandboxFailed
 
-LAUNCHER_SHA256 = {"x86_64": "a51a1d00475425664aa9033460f54804d601fb78ed9fcde6b7383d3e907e3e4c"}
+LAUNCHER_SHA256 = {"x86_64": "7614902e11082c60ce2eb60ae809f6fa0e25aea6b77946724ec10139f74aa1f7"}
 """Of `launch-MACHINE`."""
 
 FIRST_FD = 3
@@ -53,9 +54,13 @@ def sealed_memfd(name: str, data: bytes, *, executable: bool = False) -> int:
 
 
 def launcher_bytes() -> bytes:
-    """The launcher, verified. SandboxFailed when it is not the binary we made."""
+    """The launcher, verified and from then on kept. SandboxFailed when it is not the binary we made."""
     machine = platform.machine()
-    expected = LAUNCHER_SHA256.get(machine)
+    return _verified(machine, LAUNCHER_SHA256.get(machine))
+
+
+@functools.cache
+def _verified(machine: str, expected: str | None) -> bytes:
     if expected is None:
         raise SandboxFailed(
             f"no sandbox launcher is shipped for the architecture {machine}",
