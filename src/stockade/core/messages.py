@@ -19,15 +19,23 @@ class Message(Data):
 
 
 class Sampling(Data):
-    """How the next token is drawn; None leaves it to the server. `max_tokens` bounds one answer."""
+    """How the next token is drawn; None leaves it to the server. `max_tokens` bounds one answer.
+
+    What a server does not know is not sent to it: `typical_p`, `repeat_last_n` and `mirostat_*` are llama.cpp's.
+    """
 
     temperature: float | None = Field(default=None, ge=0, le=5)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0)
     min_p: float | None = Field(default=None, ge=0, le=1)
+    typical_p: float | None = Field(default=None, gt=0, le=1)
     repeat_penalty: float | None = Field(default=None, gt=0)
+    repeat_last_n: int | None = Field(default=None, ge=-1)
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    mirostat_mode: int | None = Field(default=None, ge=0, le=2)
+    mirostat_tau: float | None = Field(default=None, gt=0)
+    mirostat_eta: float | None = Field(default=None, gt=0)
     seed: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
 

@@ -5,21 +5,38 @@ A conversation only grows, and messages are immutable: each is serialised once a
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from stockade.core.data import Data
 from stockade.core.messages import Message, ModelRequest
+from stockade.models.roles import RoleAdapter, Roles
 
 
 class Dialect(Data):
     """Where OpenAI-compatible servers differ, as data.
 
-    `extended_sampling`: top_k, min_p and repeat_penalty are understood. `llama_cpp`: cache_prompt and id_slot are.
+    `extended_sampling`: top_k, min_p and the like are understood. `llama_cpp`: cache_prompt, id_slot and all of its
+    sampling are. `server` tells its window and counts tokens in its own way. `refused` are parameters that this model
+    does not take, `roles` those that its template has.
     """
 
     extended_sampling: bool = True
     llama_cpp: bool = False
     max_tokens_key: str = "max_tokens"
+    server: Literal["", "ollama", "lm-studio", "vllm"] = ""
+    refused: frozenset[str] = frozenset()
+    roles: Roles = Roles()
+
+    def without(self, feature: str) -> "Dialect | None":
+        """What is left when the server would do without `feature`; None when it is left out already."""
+        if feature == "system":
+            update: dict[str, Any] = {"roles": Roles(system=False, tools=self.roles.tools)}
+        elif feature == "max_tokens" and self.max_tokens_key == "max_tokens":
+            update = {"max_tokens_key": "max_completion_tokens"}
+        else:
+            update = {"refused": self.refused | {feature}}
+        changed = self.model_copy(update=update)
+        return None if changed == self else changed
 
 
 def _dumps(value: object) -> str:
@@ -42,6 +59,7 @@ class PayloadCache:
     def __init__(self) -> None:
         self._seen: list[Message] = []
         self._json: list[str] = []
+        self._adapted = RoleAdapter()
 
     def messages(self, messages: tuple[Message, ...]) -> str:
         """The JSON list of these messages; only those not seen in the last call are serialised."""
@@ -58,7 +76,8 @@ class PayloadCache:
     def body(self, request: ModelRequest, model: str, dialect: Dialect, slot: int | None = None) -> bytes:
         """The whole request, streaming asked for."""
         rest = _options(request, dialect, slot)
-        text = f'{{"model":{_dumps(model)},"messages":{self.messages(request.messages)},{_dumps(rest)[1:]}'
+        messages = self._adapted.messages(request.messages, dialect.roles, request.tools)
+        text = f'{{"model":{_dumps(model)},"messages":{self.messages(messages)},{_dumps(rest)[1:]}'
         # A lone surrogate cannot be sent as UTF-8; "?" instead of a crash deep in the HTTP client.
         return text.encode(errors="replace")
 
@@ -70,19 +89,21 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None) -> Mappi
              "presence_penalty": sampling.presence_penalty, "frequency_penalty": sampling.frequency_penalty,
              dialect.max_tokens_key: sampling.max_tokens}  # fmt: skip
     extended = {"top_k": sampling.top_k, "min_p": sampling.min_p, "repeat_penalty": sampling.repeat_penalty}
-    for name, value in (plain | extended if dialect.extended_sampling else plain).items():
-        if value is not None:
-            fields[name] = value
+    llama = {"typical_p": sampling.typical_p, "repeat_last_n": sampling.repeat_last_n,
+             "mirostat": sampling.mirostat_mode, "mirostat_tau": sampling.mirostat_tau,
+             "mirostat_eta": sampling.mirostat_eta}  # fmt: skip
+    known = plain | (extended if dialect.extended_sampling else {}) | (llama if dialect.llama_cpp else {})
+    fields |= {name: value for name, value in known.items() if value is not None}
     if request.stop:
         fields["stop"] = request.stop
     if request.schema_ is not None:
         schema = {"name": "answer", "strict": True, "schema": request.schema_}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if request.tools:
+    if request.tools and dialect.roles.tools:
         # tool_choice stays at its default: "required" makes llama.cpp write newlines until the limit.
         fields["tools"] = request.tools
     if dialect.llama_cpp:
         fields["cache_prompt"] = True
         if slot is not None:
             fields["id_slot"] = slot
-    return fields
+    return {name: value for name, value in fields.items() if name not in dialect.refused}

@@ -1,59 +1,131 @@
-"""The OpenAI-compatible servers as data: where each is, what it understands, whether a key is needed."""
+"""The providers as data: where each is, which key it wants, how it is spoken to. One row a provider."""
 
 import os
 from collections.abc import Mapping
+from typing import Literal
 from urllib.parse import urlsplit
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.models.openai_http import is_loopback
 from stockade.models.payload import Dialect
+from stockade.models.transport import is_loopback
 
-LLAMA_SERVER_URL = "http://127.0.0.1:8080"
-OLLAMA_URL = "http://127.0.0.1:11434"
-OPENAI_URL = "https://api.openai.com/v1"
+OPENAI_HOST = "api.openai.com"
+OLLAMA_PORT = "11434"
+
+
+class Provider(Data):
+    """`url` is where it is when none of `url_variables` says so; `version` the path that its API is below.
+
+    `key` says who needs one: `always`, `away` (not on this machine), or `never`. `native_tools`: known without asking.
+    """
+
+    url: str = ""
+    url_variables: tuple[str, ...] = ()
+    version: str = "/v1"
+    key_variables: tuple[str, ...] = ()
+    key: Literal["always", "away", "never"] = "never"
+    key_header: str = "Authorization"
+    api: Literal["openai", "anthropic"] = "openai"
+    dialect: Dialect = Dialect()
+    native_tools: bool = False
+
+
+_STRICT = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens")
+
+PROVIDERS: Mapping[str, Provider] = {
+    "llama-server": Provider(url="http://127.0.0.1:8080", url_variables=("LLAMA_SERVER_URL",),
+                             key_variables=("LLAMA_API_KEY",), dialect=Dialect(llama_cpp=True)),
+    "llamafile": Provider(url="http://127.0.0.1:8080", url_variables=("LLAMAFILE_URL", "LLAMA_SERVER_URL"),
+                          key_variables=("LLAMA_API_KEY",), dialect=Dialect(llama_cpp=True)),
+    "ollama": Provider(url="http://127.0.0.1:11434", url_variables=("OLLAMA_HOST",),
+                       key_variables=("OLLAMA_API_KEY",), dialect=Dialect(server="ollama", extended_sampling=False)),
+    "vllm": Provider(url="http://127.0.0.1:8000", url_variables=("VLLM_BASE_URL",), key_variables=("VLLM_API_KEY",),
+                     dialect=Dialect(server="vllm")),
+    "lm-studio": Provider(url="http://127.0.0.1:1234", url_variables=("LM_STUDIO_API_BASE",),
+                          key_variables=("LM_STUDIO_API_KEY",), dialect=Dialect(server="lm-studio")),
+    "openai": Provider(url=f"https://{OPENAI_HOST}/v1", url_variables=("OPENAI_BASE_URL",), version="",
+                       key_variables=("OPENAI_API_KEY",), key="away"),
+    "azure": Provider(url_variables=("AZURE_OPENAI_ENDPOINT",), version="/openai/v1", key="always",
+                      key_variables=("AZURE_OPENAI_API_KEY",), key_header="api-key", dialect=_STRICT,
+                      native_tools=True),
+    "anthropic": Provider(url="https://api.anthropic.com", url_variables=("ANTHROPIC_BASE_URL",), version="",
+                          key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), key="away", api="anthropic",
+                          native_tools=True),
+}  # fmt: skip
 
 
 class Address(Data):
-    """A base URL with its version path, its key, and how to speak to it."""
+    """A provider as it is reached from here. `query` is appended to every address; `native_tools`: known to have them.
+
+    `key_hint` says how to give another key.
+    """
 
     base_url: str
+    api: Literal["openai", "anthropic"] = "openai"
     api_key: str | None = None
+    key_header: str = "Authorization"
+    key_hint: str = ""
     dialect: Dialect = Dialect()
+    query: str = ""
+    native_tools: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.api_key is None:
+            return {}
+        return {self.key_header: f"Bearer {self.api_key}" if self.key_header == "Authorization" else self.api_key}
 
 
-def address_of(provider: str, environment: Mapping[str, str] = os.environ) -> Address:
-    """UsageError when a variable that the provider needs is missing."""
-    if provider in ("llama-server", "llamafile"):
-        url = environment.get("LLAMA_SERVER_URL") or LLAMA_SERVER_URL
-        return Address(
-            base_url=with_version(url), api_key=environment.get("LLAMA_API_KEY"), dialect=Dialect(llama_cpp=True)
-        )
-    if provider == "ollama":
-        return Address(base_url=with_version(_ollama_url(environment.get("OLLAMA_HOST", ""))))
-    url = environment.get("OPENAI_BASE_URL") or OPENAI_URL
-    key = environment.get("OPENAI_API_KEY") or None
-    if key is None and not is_loopback(url):
-        raise UsageError(f"{urlsplit(url).hostname or url} needs a key", "set OPENAI_API_KEY")
-    if urlsplit(url).hostname == "api.openai.com":
-        dialect = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens")
-    else:
-        dialect = Dialect()
-    return Address(base_url=url, api_key=key, dialect=dialect)
+def address_of(provider: str, environment: Mapping[str, str] = os.environ, name: str = "") -> Address:
+    """UsageError when a variable that the provider needs is missing. `name` is the model's, for Azure's path."""
+    row = PROVIDERS[provider]
+    url = next((environment[found] for found in row.url_variables if environment.get(found)), row.url)
+    if not url:
+        raise UsageError(f"nobody says where {provider} is", f"set {row.url_variables[0]}")
+    variable = next((found for found in row.key_variables if environment.get(found)), None)
+    key = environment[variable].strip() if variable else None
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise UsageError(f"{variable} is not a key: it has characters that no key has", "set it again")
+    if key is None and (row.key == "always" or (row.key == "away" and not is_loopback(url))):
+        raise UsageError(f"{urlsplit(url).hostname or url} needs a key", f"set {row.key_variables[0]}")
+    address = Address(
+        base_url=with_version(_ollama_url(url) if provider == "ollama" else url, row.version),
+        api=row.api,
+        api_key=key,
+        key_header="Authorization" if variable == "ANTHROPIC_AUTH_TOKEN" else row.key_header,
+        key_hint=f"set {row.key_variables[0]} to a valid key" if row.key_variables else "",
+        dialect=row.dialect,
+        native_tools=row.native_tools,
+    )
+    if provider == "azure":
+        return _azure(address, environment, name)
+    if provider == "openai" and urlsplit(url).hostname == OPENAI_HOST:
+        return address.model_copy(update={"dialect": _STRICT, "native_tools": True})
+    return address
 
 
-def with_version(url: str) -> str:
+def with_version(url: str, version: str = "/v1") -> str:
     """`http://host:port` and `http://host:port/v1` mean the same server."""
     url = url.rstrip("/")
-    return url if url.endswith("/v1") else f"{url}/v1"
+    return url if url.endswith(version) else f"{url}{version}"
+
+
+def _azure(address: Address, environment: Mapping[str, str], name: str) -> Address:
+    """A dated version of their API has the deployment in its path; the undated one is like everybody's."""
+    version = environment.get("AZURE_OPENAI_API_VERSION") or environment.get("OPENAI_API_VERSION") or ""
+    if not version[:1].isdigit():
+        return address
+    base = address.base_url.removesuffix("/openai/v1")
+    return address.model_copy(
+        update={"base_url": f"{base}/openai/deployments/{name}", "query": f"?api-version={version}"}
+    )
 
 
 def _ollama_url(host: str) -> str:
     """OLLAMA_HOST as Ollama reads it: `host`, `host:port` or a URL; 0.0.0.0 is where it listens, not where it is."""
-    if not host:
-        return OLLAMA_URL
     scheme, separator, rest = host.rpartition("://")
     name, _, port = rest.rstrip("/").partition(":")
     if not separator or not port:
-        scheme, port = scheme or "http", port or "11434"
+        scheme, port = scheme or "http", port or OLLAMA_PORT
     return f"{scheme}://{'127.0.0.1' if name in ('', '0.0.0.0') else name}:{port}"

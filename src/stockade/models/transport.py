@@ -102,7 +102,7 @@ class Transport:
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     async def __aenter__(self) -> Self:
-        self._client = new_client(self.url, self._headers, _timeout(self._times))
+        self._client = new_client(self.url, headers=self._headers, timeout=_timeout(self._times))
         return self
 
     async def __aexit__(
@@ -195,7 +195,9 @@ class Transport:
             yield (await _read_some(response, MAX_ANSWER_CHARS)).decode(errors="replace")
             return
         if kind not in ("text/event-stream", ""):
-            raise ModelUnavailable(f"{self.server} answered with {kind[:60]}: not such an API", "check the address")
+            raise ModelUnavailable(
+                f"{self.server} answered with {kind[:60]}: this is no model API", "check the address"
+            )
         parser = SseParser()
         chunks = response.aiter_bytes()
         patience_s = self._times.first_byte_s
@@ -257,11 +259,14 @@ class Transport:
 
 
 def new_client(
-    url: str, headers: Mapping[str, str] | None = None, timeout: httpx2.Timeout | None = None
+    url: str,
+    api_key: str | None = None,
+    timeout: httpx2.Timeout | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> httpx2.AsyncClient:
     """A client for one server. Proxies are not asked for addresses of this machine."""
     return httpx2.AsyncClient(
-        headers=headers,
+        headers={**(headers or {}), **bearer(api_key)},
         verify=tls_context() if url.startswith("https:") else False,
         trust_env=not is_loopback(url),
         timeout=timeout,

@@ -10,7 +10,7 @@ from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.openai_http import HttpTimes, OpenAIModel, is_loopback
 from stockade.models.payload import Dialect
 from stockade.models.tls import tls_context
-from stockade.testing.conformance.model import question
+from stockade.testing.conformance.model import Heard, question
 from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
 
 pytestmark = pytest.mark.anyio
@@ -77,9 +77,32 @@ async def test_passing_faults_are_tried_again(replies: list[Reply], pauses: list
 async def test_retries_come_to_an_end() -> None:
     slept = Slept()
     with pytest.raises(ModelOverloaded, match=r"is busy \(429\): slow down") as caught:
-        await ask(*[fails(429, "slow\ndown", headers={"Retry-After": "3600"})] * 5, slept=slept)
-    assert caught.value.retry_after_s == 3600
-    assert slept.pauses == [30.0] * 4
+        await ask(*[fails(429, "slow\ndown", headers={"Retry-After": "100"})] * 5, slept=slept)
+    assert caught.value.retry_after_s == 100
+    assert slept.pauses == [100.0] * 4
+
+
+async def test_a_server_that_wants_to_be_left_alone_for_long_is_not_waited_for() -> None:
+    slept = Slept()
+    with pytest.raises(ModelOverloaded, match="is busy"):
+        await ask(fails(429, headers={"Retry-After": "3600"}), slept=slept)
+    assert slept.pauses == []
+
+
+@pytest.mark.parametrize("bad", [Reply([piece("hal")], end="cut"), Reply([piece("hal"), {"error": {"message": "x"}}]),
+                                 Reply([piece("hal")], end="stall")])  # fmt: skip
+async def test_what_was_heard_of_an_answer_that_broke_off_is_void(bad: Reply) -> None:
+    heard = Heard()
+    async with FakeOpenAI([bad, says("hello")]) as server, model_of(server) as model:
+        await model.ask(question(), heard)
+    assert ("".join(heard.pieces), heard.again) == ("hello", 1)
+
+
+async def test_who_heard_nothing_is_told_nothing() -> None:
+    heard = Heard()
+    async with FakeOpenAI([fails(500), Reply([], end="cut"), says("hello")]) as server, model_of(server) as model:
+        await model.ask(question(), heard)
+    assert heard.again == 0
 
 
 async def test_a_server_that_is_gone_for_good_is_not_asked_again() -> None:
@@ -97,7 +120,7 @@ async def test_a_server_that_is_gone_for_good_is_not_asked_again() -> None:
         (fails(404), "has no model 'fake'"),
         (fails(400, "bad schema"), "refused the request .400.: bad schema"),
         (Reply(status=418, body=b"<html>\x1b[31mteapot"), "refused the request .418.: <html>.31mteapot"),
-        (Reply(body=b"<html>", headers={"Content-Type": "text/html"}), "not an OpenAI-compatible API"),
+        (Reply(body=b"<html>", headers={"Content-Type": "text/html"}), "this is no model API"),
         (Reply([piece("x" * (1 << 20))] * 12), "an answer of more than 10485760 characters"),
         (Reply([b"data: " + b"x" * (17 << 20)]), "an event of more than"),
     ],
