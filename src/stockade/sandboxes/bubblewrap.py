@@ -8,7 +8,7 @@ Started by root, everything from bubblewrap on runs under a uid of its own that 
 import os
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,10 @@ import anyio
 import anyio.to_thread
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable, SandboxDied, SandboxFailed, StockadeError
-from stockade.core.events import NetworkRequested
+from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade.core.policy import Policy
-from stockade.core.ports import OnNetwork
 from stockade.sandboxes.copies import copy_in
-from stockade.sandboxes.egress.inside import MakeServer, guarantee, way_out
+from stockade.sandboxes.egress.inside import MakeServer, guarantee
 from stockade.sandboxes.egress.proxy import Egress
 from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.explain import last_line, start_failure
@@ -54,17 +52,6 @@ from stockade.sandboxes.trials import can_idmap, overlay_check, owner_of
 __all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
 
 _DEATH_NOTE_S = 2.0
-
-
-def refuse_unenforceable(policy: Policy) -> None:
-    """PolicyNotEnforceable for a network, in backends that have not joined the egress proxy."""
-    if policy.network.mode != "none":
-        raise PolicyNotEnforceable(
-            "network",
-            f"the network mode {policy.network.mode} needs the egress proxy, which this backend does not have",
-            "use --net none, or --sandbox bubblewrap",
-            ("bubblewrap",),
-        )
 
 
 def prepare_layers(
@@ -125,8 +112,7 @@ def unmapped(layers: Sequence[FolderLayer], owners: Sequence[Owner | None], uid:
 class BubblewrapSandbox(SpeakingSandbox):
     """One sandbox on prepared layers; implements `core.ports.Sandbox`. The caller owns layers and `run_dir`.
 
-    Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one. With a network it has to
-    be left by the task that entered it. `egress` makes the proxy; tests give one that finds their servers.
+    Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one.
     """
 
     backend = "bubblewrap"
@@ -134,14 +120,10 @@ class BubblewrapSandbox(SpeakingSandbox):
     def __init__(
         self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
     ) -> None:
-        self.on_network: OnNetwork | None = None
-        self._egress = egress
-        self._network = AsyncExitStack()
-        self._policy = policy
+        super().__init__(policy, egress)
         self._layers = tuple(layers)
         self._run_dir = run_dir
         self._chain: Chain | None = None
-        self._session: AgentSession | None = None
         self._groups = Groups((), frozenset())
         self._copies: Path | None = None
         self._host: HostFacts | None = None
@@ -185,16 +167,6 @@ class BubblewrapSandbox(SpeakingSandbox):
             await self._network.__aexit__(kind, error, trace)
         finally:
             await self._end()
-
-    async def _open_network(self) -> None:
-        if self._policy.network.mode == "none":
-            return
-        server = self._egress(self._policy, self._requested)
-        await self._network.enter_async_context(way_out(self._open().listen, server))
-
-    def _requested(self, event: NetworkRequested) -> None:
-        if self.on_network:
-            self.on_network(event)
 
     async def _start(self) -> None:
         self._host = host = host_facts(self._policy.rootfs)

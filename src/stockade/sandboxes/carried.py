@@ -17,8 +17,9 @@ import anyio.to_thread
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade.core.policy import Policy
-from stockade.core.ports import OnNetwork
 from stockade.sandboxes.child import Child
+from stockade.sandboxes.egress.inside import MakeServer
+from stockade.sandboxes.egress.proxy import Egress
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.process import channel
 from stockade.sandboxes.quota import DiskWatch
@@ -36,16 +37,16 @@ class CarriedSandbox(SpeakingSandbox):
     `host_pid`: the agent or what holds it, as the host sees it; None while there is none, or on another machine.
     """
 
-    def __init__(self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path) -> None:
-        self._policy = policy
+    def __init__(
+        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
+    ) -> None:
+        super().__init__(policy, egress)
         self._layers = tuple(layers)
         self._run_dir = run_dir
         self._child: Child | None = None
-        self._session: AgentSession | None = None
         self._watch: DiskWatch | None = None
         self._private: Path | None = None
         self.host_pid: int | None = None
-        self.on_network: OnNetwork | None = None
 
     @property
     @abstractmethod
@@ -77,6 +78,7 @@ class CarriedSandbox(SpeakingSandbox):
     async def __aenter__(self) -> Self:
         try:
             await self._start()
+            await self._open_network()
         except BaseException:
             await self._end()
             raise
@@ -85,7 +87,10 @@ class CarriedSandbox(SpeakingSandbox):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end()
+        try:
+            await self._network.__aexit__(kind, error, trace)
+        finally:
+            await self._end()
 
     def _private_folder(self) -> Path:
         """A new folder in `run_dir`, removed at the end."""

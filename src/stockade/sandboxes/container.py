@@ -17,17 +17,27 @@ import anyio.to_thread
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, StockadeError, UsageError
 from stockade.core.policy import Policy
-from stockade.sandboxes.bubblewrap import refuse_unenforceable, sandbox_uid
+from stockade.sandboxes.bubblewrap import sandbox_uid
 from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import start_child
-from stockade.sandboxes.container_argv import Launched, check_places, container_argv, environment_file, etc_files
+from stockade.sandboxes.container_argv import (
+    Launched,
+    check_places,
+    container_argv,
+    environment_file,
+    etc_files,
+    variables,
+)
 from stockade.sandboxes.copies import copy_in
+from stockade.sandboxes.egress.inside import MakeServer, guarantee
+from stockade.sandboxes.egress.proxy import Egress
+from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.engines import Engine, EngineName, ask, engine_complaint, find_engine
 from stockade.sandboxes.host_stage import is_stale, make_stage, new_name, remove_stage, stale_stages
 from stockade.sandboxes.images import Image, find_image
 from stockade.sandboxes.layers import Progress, container_layers
 from stockade.sandboxes.limits import guarantees
-from stockade.sandboxes.rootfs import environment, scratch_bytes
+from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.seccomp_json import profile_bytes
 from stockade.sandboxes.session import AgentConfig, agent_memfd
 
@@ -94,8 +104,9 @@ class ContainerSandbox(CarriedSandbox):
         run_dir: Path,
         engine: EngineName = "docker",
         runtime: str | None = None,
+        egress: MakeServer = Egress.of,
     ) -> None:
-        super().__init__(policy, layers, run_dir)
+        super().__init__(policy, layers, run_dir, egress)
         self._wanted: EngineName = engine
         self._runtime = runtime
         self._engine: Engine | None = None
@@ -107,7 +118,7 @@ class ContainerSandbox(CarriedSandbox):
         cls, policy: Policy, base: Path, engine: EngineName, on_progress: Progress | None = None
     ) -> "ContainerSandbox":
         """One with its layers made below `base`; what cannot be held is refused before that."""
-        refuse_unenforceable(policy)
+        Rules.of(policy.network)
         find_engine(engine)
         return cls(policy, container_layers(policy, base, on_progress), base, engine)
 
@@ -122,14 +133,13 @@ class ContainerSandbox(CarriedSandbox):
         held = engine.totals if engine else frozenset({"memory", "pids"})
         lines = (
             "own mount, process, network, IPC, host name namespaces; no capabilities; no new privileges",
-            "no network interface but an empty loopback",
+            guarantee(self._policy.network),
             "system call filter; read-only root; nothing published; no engine socket",
             *guarantees(self._policy.limits, held, scratch_bytes(self._policy.limits)),
         )
         return (*lines, f"made by {engine.name} {engine.version}") if engine else lines
 
     async def _start(self) -> None:
-        refuse_unenforceable(self._policy)
         check_places(self._policy, self._layers)
         self._engine = engine = await anyio.to_thread.run_sync(find_engine, self._wanted)
         await anyio.to_thread.run_sync(sweep, engine)
@@ -160,7 +170,7 @@ class ContainerSandbox(CarriedSandbox):
             no_root = policy.model_copy(update={"rootfs": None})
             self._stage = make_stage(self.name, no_root, self._layers, uid, copies)
         place = self._stage or folder
-        own = fill_own(place, environment(policy.environment), uid, gid)
+        own = fill_own(place, variables(policy), uid, gid)
         seccomp = place / "seccomp.json"
         seccomp.write_bytes(profile_bytes())
         return Launched(

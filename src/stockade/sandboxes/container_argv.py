@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import MIB, Policy
+from stockade.sandboxes.egress.inside import environment as proxy_variables
 from stockade.sandboxes.engines import Engine
 from stockade.sandboxes.facts import HostFacts
-from stockade.sandboxes.rootfs import ETC_FILES, HOME, SCRATCH, scratch_bytes
+from stockade.sandboxes.rootfs import ETC_FILES, HOME, SCRATCH, environment, scratch_bytes
 from stockade.sandboxes.staging import inside_paths, written_place
 
 OWN = "/.stockade"
@@ -126,6 +127,11 @@ def etc_files(uid: int, gid: int) -> dict[str, str]:
         "passwd": f"root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n",
         "group": f"root:x:0:\nagent:x:{gid}:\n",
     }
+
+
+def variables(policy: Policy) -> dict[str, str]:
+    """Exactly what a command finds, where the proxy is included."""
+    return environment({**proxy_variables(policy.network), **policy.environment})
 
 
 def environment_file(variables: Mapping[str, str]) -> bytes:

@@ -25,19 +25,22 @@ import anyio.to_thread
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import Policy
-from stockade.sandboxes.bubblewrap import refuse_unenforceable, sandbox_uid
+from stockade.sandboxes.bubblewrap import sandbox_uid
 from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import start_child
 from stockade.sandboxes.container import fill_own
-from stockade.sandboxes.container_argv import Bind, Launched, check_places
+from stockade.sandboxes.container_argv import Bind, Launched, check_places, variables
 from stockade.sandboxes.copies import copy_in
+from stockade.sandboxes.egress.inside import MakeServer, guarantee
+from stockade.sandboxes.egress.proxy import Egress
+from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.engines import ask
 from stockade.sandboxes.facts import host_facts
 from stockade.sandboxes.host_stage import BASE, is_stale, make_stage, new_name, remove_stage, stale_stages
 from stockade.sandboxes.layers import Progress, container_layers
 from stockade.sandboxes.limits import guarantees
 from stockade.sandboxes.oci import binds, bundle_config
-from stockade.sandboxes.rootfs import environment, scratch_bytes
+from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.session import AgentConfig
 from stockade.sandboxes.trials import run_operations
 
@@ -68,7 +71,7 @@ def find_runsc() -> tuple[str, str]:
 
 def refuse(policy: Policy, *, old: bool) -> None:
     """PolicyNotEnforceable or UsageError for what cannot be had here. `old`: releases without `ls` will do."""
-    refuse_unenforceable(policy)
+    Rules.of(policy.network)
     if os.geteuid() != 0:
         raise PolicyNotEnforceable(
             "sandbox", "gVisor is started by root only here", "use bubblewrap", ("bubblewrap", "podman")
@@ -141,8 +144,16 @@ class GVisorSandbox(CarriedSandbox):
 
     backend = "gvisor"
 
-    def __init__(self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, *, old: bool = False) -> None:
-        super().__init__(policy, layers, run_dir)
+    def __init__(
+        self,
+        policy: Policy,
+        layers: Sequence[FolderLayer],
+        run_dir: Path,
+        egress: MakeServer = Egress.of,
+        *,
+        old: bool = False,
+    ) -> None:
+        super().__init__(policy, layers, run_dir, egress)
         self._old = old
         self._runsc: str | None = None
         self._version = ""
@@ -161,7 +172,7 @@ class GVisorSandbox(CarriedSandbox):
         limits = self._policy.limits.model_copy(update={"processes": 0})
         lines = (
             "a kernel of its own (gVisor): the host's is reached only by gVisor's few calls; no capabilities",
-            "no network interface but an empty loopback",
+            guarantee(self._policy.network),
             "system call filter inside; read-only root",
             *guarantees(limits, frozenset({"memory"}), scratch_bytes(limits)),
             "processes: not bounded by number inside; their memory is, and a fork bomb ends with the sandbox",
@@ -199,7 +210,7 @@ class GVisorSandbox(CarriedSandbox):
             (folder / "copies").mkdir()
             copies = copy_in(policy.copies, folder / "copies", uid, policy.limits.disk_bytes)
         self._stage = stage = make_stage(self.name, policy, self._layers, uid, copies)
-        own = fill_own(stage, environment(policy.environment), uid, uid)
+        own = fill_own(stage, variables(policy), uid, uid)
         STATE.mkdir(mode=0o700, exist_ok=True)
         host = None if policy.rootfs else host_facts()
         launched = Launched(

@@ -18,8 +18,8 @@ from stockade.sandboxes.container_argv import (
     folder_binds,
     scratch,
     system_binds,
+    variables,
 )
-from stockade.sandboxes.rootfs import environment
 from stockade.sandboxes.seccomp_json import profile
 
 Json = dict[str, Any]
@@ -46,7 +46,7 @@ def _process(policy: Policy, launched: Launched) -> Json:
         "terminal": False,
         "user": {"uid": launched.uid, "gid": launched.gid},
         "args": [f"{OWN}/agent", "0"],
-        "env": [f"{name}={value}" for name, value in environment(policy.environment).items()],
+        "env": [f"{name}={value}" for name, value in variables(policy).items()],
         "cwd": "/",
         "noNewPrivileges": True,
         "capabilities": dict.fromkeys(kinds, none),

@@ -4,10 +4,9 @@ Knows nothing of how the sandbox was made. The agent keeps the time; what is her
 """
 
 import math
-import os
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import BinaryIO, Literal, Self
 
 import anyio
@@ -19,9 +18,11 @@ from stockade.core.policy import WORKSPACE, Limits
 from stockade.core.ports import ExecResult
 from stockade.sandboxes.agent import frames
 from stockade.sandboxes.agent.binary import agent_memfd
-from stockade.sandboxes.agent.frames import Done, Hello, Listening, Malformed, Reader, Reply
+from stockade.sandboxes.agent.frames import Done, Hello, Listening, Malformed, Out, Reply
 from stockade.sandboxes.clip import Clip
+from stockade.sandboxes.connections import Connections
 from stockade.sandboxes.fullscreen import refuse_fullscreen
+from stockade.sandboxes.inbox import Inbox
 from stockade.sandboxes.wire import Wire
 
 __all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
@@ -34,7 +35,6 @@ SLACK_S = 15.0
 """How long after deadline and grace the agent may stay silent before it counts as dead."""
 _STREAMS: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
 _CANNOT_EXECUTE = 126
-_RECEIVE_BYTES = 1 << 18
 
 
 class AgentConfig(Data):
@@ -101,8 +101,9 @@ class AgentSession:
     def __init__(self, stream: socket.socket, config: AgentConfig) -> None:
         self._wire = Wire(stream)
         self._config = config
-        self._reader = Reader()
+        self._inbox = Inbox(self._wire)
         self._turn = anyio.Lock(fast_acquire=True)
+        self._sending = anyio.Lock(fast_acquire=True)
         self._job = 0
         self._cwd = config.cwd
         self._dead: str | None = None
@@ -201,29 +202,33 @@ class AgentSession:
             truncated_bytes=kept.dropped,
         )
 
-    async def listen(self, port: int) -> socket.socket:
-        """A TCP socket that listens on `port` of the sandbox's own 127.0.0.1; the agent keeps no copy.
+    @asynccontextmanager
+    async def listening(self, port: int) -> AsyncIterator[Connections]:
+        """Carries connections to `port` of the sandbox's own 127.0.0.1, inside; once a session, out of jobs.
 
-        SandboxFailed when there can be none. Cancelled half way, the session is over.
+        SandboxFailed when it cannot be listened on. An end of the sandbox is told by whatever is asked of it next.
         """
+        connections = Connections(self._carry)
+        async with anyio.create_task_group() as group:
+            await group.start(self._inbox.pump, connections)
+            await self._listen(port)
+            yield connections
+            group.cancel_scope.cancel()
+
+    async def _listen(self, port: int) -> None:
         async with self._turn:
             await self._send(frames.listen(port), "its start")
             with anyio.move_on_after(HELLO_S):
-                reply, descriptors = await self._receive_with_descriptors("its start")
-                return _listening(reply, descriptors)
+                reply = await self._receive("its start")
+                if not isinstance(reply, Listening):
+                    raise await self._died("the sandbox's agent answered out of turn during its start")
+                if reply.error:
+                    raise SandboxFailed(f"the sandbox cannot listen on its loopback: {reply.error}")
+                return
         raise await self._died("the sandbox fell silent during its start")
 
-    async def _receive_with_descriptors(self, what: str) -> tuple[Reply | None, list[int]]:
-        """The next reply with what came along; such a reply is short, and comes in one piece."""
-        try:
-            data, descriptors = await self._wire.receive_descriptors(frames.MAX_REPLY_BYTES, 1)
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise await self._died(f"the sandbox ended during {what}") from error
-        self._reader.feed(data)
-        try:
-            return self._reader.next(), descriptors
-        except Malformed:
-            return None, descriptors
+    async def _carry(self, frame: bytes) -> None:
+        await self._send(frame, "a transfer")
 
     async def close(self) -> None:
         """Ends the agent and with it all that runs; idempotent."""
@@ -257,7 +262,7 @@ class AgentSession:
     async def _until_done(self, job: int, sink: "Clip | _First | None", what: str) -> Done:
         while True:
             reply = await self._receive(what)
-            if isinstance(reply, Hello | Listening) or reply.id != job:
+            if not isinstance(reply, Out | Done) or reply.id != job:
                 raise await self._died(f"the sandbox's agent answered out of turn during {what}")
             if isinstance(reply, Done):
                 self._cwd = reply.cwd
@@ -270,12 +275,13 @@ class AgentSession:
         if self._dead:
             raise SandboxDied(self._dead)
         try:
-            sent = self._wire.send_now(request)
-            if sent == len(request):
-                return
-            with anyio.move_on_after(SLACK_S, shield=True):
-                await self._wire.send(request[sent:])
-                return
+            async with self._sending:
+                sent = self._wire.send_now(request)
+                if sent == len(request):
+                    return
+                with anyio.move_on_after(SLACK_S, shield=True):
+                    await self._wire.send(request[sent:])
+                    return
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise await self._died(f"the sandbox ended during {what}") from error
         raise await self._died(f"the sandbox fell silent during {what}")
@@ -284,41 +290,16 @@ class AgentSession:
         if self._dead:
             raise SandboxDied(self._dead)
         try:
-            while (reply := self._reader.next()) is None:
-                self._reader.feed(await self._wire.receive(_RECEIVE_BYTES))
+            return await self._inbox.next()
         except Malformed as error:
             raise await self._died(f"the sandbox's agent sent nonsense during {what}") from error
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise await self._died(f"the sandbox ended during {what}") from error
-        return reply
 
     async def _died(self, message: str) -> SandboxDied:
-        self._dead = message
+        self._dead = self._dead or message
         await self.close()
-        return SandboxDied(message)
-
-
-def _listening(reply: Reply | None, descriptors: list[int]) -> socket.socket:
-    """The socket that came with a reply, once it is seen to be what was asked for; else all are closed."""
-    with ExitStack() as stack:
-        for descriptor in descriptors:
-            stack.callback(os.close, descriptor)
-        if not isinstance(reply, Listening):
-            raise SandboxFailed("the sandbox's agent answered out of turn")
-        if reply.error:
-            raise SandboxFailed(f"the sandbox cannot listen on its loopback: {reply.error}")
-        if len(descriptors) != 1:
-            raise SandboxFailed("the sandbox's agent gave no socket")
-        try:
-            found = socket.socket(fileno=descriptors[0])
-        except OSError as error:
-            raise SandboxFailed("the sandbox's agent gave something else than a socket") from error
-        stack.pop_all()
-    listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    if not listens or found.family != socket.AF_INET or found.type != socket.SOCK_STREAM:
-        found.close()
-        raise SandboxFailed("the sandbox's agent gave another socket than it was asked for")
-    return found
+        return SandboxDied(self._dead)
 
 
 class _First:

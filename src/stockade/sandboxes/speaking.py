@@ -1,18 +1,33 @@
-"""What every sandbox with our agent in it does with a command: hand it to the session, and name a death properly."""
+"""What every sandbox with our agent in it does: commands go to its session, a death gets its proper name, and what it
+asks of the network goes to a proxy of its own.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from stockade.core.actions import CommandOutput
 from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
-from stockade.core.ports import ExecResult
+from stockade.core.events import NetworkRequested
+from stockade.core.policy import Policy
+from stockade.core.ports import ExecResult, OnNetwork
+from stockade.sandboxes.egress.inside import MakeServer, way_out
 from stockade.sandboxes.session import AgentSession
 
 
 class SpeakingSandbox(ABC):
-    """The `run` and `exec` of core.ports.Sandbox. `_session` is there while the sandbox is."""
+    """The `run`, `exec` and `on_network` of core.ports.Sandbox. `_session` is there while the sandbox is.
 
-    _session: AgentSession | None
+    With a network it has to be left by the task that entered it. `egress` makes the proxy; tests give one that finds
+    their servers.
+    """
+
+    def __init__(self, policy: Policy, egress: MakeServer) -> None:
+        self.on_network: OnNetwork | None = None
+        self._policy = policy
+        self._session: AgentSession | None = None
+        self._network = AsyncExitStack()
+        self._egress = egress
 
     @abstractmethod
     async def _died(self, error: SandboxDied) -> StockadeError:
@@ -22,6 +37,16 @@ class SpeakingSandbox(ABC):
         if self._session is None:
             raise SandboxFailed("the sandbox is not running", "use it inside `async with`")
         return self._session
+
+    async def _open_network(self) -> None:
+        """Once the session is there; `_network` is left before anything else ends."""
+        if self._policy.network.mode != "none":
+            server = self._egress(self._policy, self._requested)
+            await self._network.enter_async_context(way_out(self._open(), server))
+
+    def _requested(self, event: NetworkRequested) -> None:
+        if self.on_network:
+            self.on_network(event)
 
     async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
         try:

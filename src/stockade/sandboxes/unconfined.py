@@ -50,7 +50,7 @@ def refuse(policy: Policy) -> None:
             "network",
             "unconfined commands have all of this machine's network, which cannot be limited",
             "use a sandbox for --net, or leave it out and know that the network is open",
-            ("bubblewrap",),
+            ("bubblewrap", "docker", "podman", "gvisor"),
         )
     for given, what in (
         (policy.rootfs, "an image"),
@@ -83,7 +83,7 @@ class UnconfinedSandbox(CarriedSandbox):
         lines = [
             "UNCONFINED: commands run on this machine as you; they can do whatever you can",
             "files: not held; every file of yours can be read and changed, whatever the folder's mode says",
-            f"network {self._policy.network.mode}: not held",
+            "network none: not held; commands reach whatever this machine reaches, itself included, unrecorded",
             f"processes ({limits.processes}): not held; one that leaves its session can outlive the run",
             "system calls: not held",
             "environment: commands get only what was given, but can read that of your other processes",

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable, UsageError
+from stockade.core.errors import UsageError
 from stockade.core.policy import CopyRule, Limits, Network, Policy
-from stockade.sandboxes.bubblewrap import refuse_unenforceable
 from stockade.sandboxes.facts import Bwrap, HostFacts, TopEntry
 from stockade.sandboxes.staging import Launch, Owner, bubblewrap_argv, launch_operations, program
 
@@ -149,9 +148,3 @@ def test_a_network_is_variables_and_no_interface(mode: str) -> None:
     for name, value in (("http_proxy", proxy), ("https_proxy", proxy), ("HTTPS_PROXY", proxy), ("no_proxy", "mine")):
         at = given.index(name)
         assert given[at - 1 : at + 2] == ["--setenv", name, value]
-
-
-@pytest.mark.parametrize("mode", ["allow", "open"])
-def test_a_network_is_refused_where_there_is_no_proxy(mode: str) -> None:
-    with pytest.raises(PolicyNotEnforceable, match="egress proxy"):
-        refuse_unenforceable(Policy(network=Network.model_validate({"mode": mode})))

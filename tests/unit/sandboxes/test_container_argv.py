@@ -6,10 +6,9 @@ import json
 import pytest
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable, UsageError
+from stockade.core.errors import UsageError
 from stockade.core.policy import MIB, CopyRule, FolderRule, Limits, Network, Policy
-from stockade.sandboxes.bubblewrap import refuse_unenforceable
-from stockade.sandboxes.container_argv import Launched, container_argv, environment_file, scratch
+from stockade.sandboxes.container_argv import Launched, container_argv, environment_file, scratch, variables
 from stockade.sandboxes.engines import Engine, engine_complaint
 from stockade.sandboxes.oci import bundle_config
 
@@ -115,10 +114,16 @@ def test_the_agents_place_is_taken(inside: str) -> None:
         container_argv(Policy(), [layer], DOCKER, ROOT)
 
 
-def test_networks_are_refused_by_name() -> None:
-    with pytest.raises(PolicyNotEnforceable) as caught:
-        refuse_unenforceable(Policy(network=Network(mode="open")))
-    assert caught.value.rule == "network"
+def test_a_network_is_variables_and_no_interface() -> None:
+    policy = Policy(network=Network(mode="open"), environment={"no_proxy": "mine"})
+    assert {name: variables(policy)[name] for name in ("https_proxy", "no_proxy")} == {
+        "https_proxy": "http://127.0.0.1:3128",
+        "no_proxy": "mine",
+    }
+    given = container_argv(policy, [], DOCKER, ROOT)
+    assert given[given.index("--network") + 1] == "none"
+    process = bundle_config(policy, [], ROOT, "/root")["process"]
+    assert "http_proxy=http://127.0.0.1:3128" in process["env"]
 
 
 def test_the_environment_file_is_exact() -> None:

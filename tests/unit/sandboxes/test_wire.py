@@ -79,13 +79,3 @@ async def test_a_flood_lets_other_tasks_run(ends: tuple[Wire, socket.socket]) ->
             assert await wire.receive(1) == b"x"
         group.cancel_scope.cancel()
     assert turns > 900
-
-
-async def test_descriptors_come_along_and_are_not_inheritable(ends: tuple[Wire, socket.socket]) -> None:
-    wire, theirs = ends
-    socket.send_fds(theirs, [b"here"], [theirs.fileno()])
-    data, (descriptor,) = await wire.receive_descriptors(100, 1)
-    assert data == b"here"
-    assert not os.get_inheritable(descriptor)
-    assert os.fstat(descriptor).st_ino == os.fstat(theirs.fileno()).st_ino
-    os.close(descriptor)

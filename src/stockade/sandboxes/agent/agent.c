@@ -25,6 +25,7 @@ extern char driver[];
 
 enum { KILL_ROUNDS = 50, TERMINATE_TICK_MS = 10, KILL_TICK_MS = 1 };
 enum { WAITING_MS = 5000, RECOVERY_MS = 2000, EXIT_TIMED_OUT = 124 };
+enum { OWN_FDS = 6 };
 enum { EXIT_CANNOT = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 enum kind { IDLE, RUN, EXEC };
 enum phase { WAITING, RUNNING, TERMINATING, KILLING, DRAINING };
@@ -461,13 +462,12 @@ static void on_exec(const uint8_t *at, const uint8_t *end) {
     if (cwd >= 0) close(cwd);
 }
 
-/* Before any command runs, so that none can have taken the port. The host alone keeps the socket. */
+/* Before any command runs, so that none can have taken the port. */
 static void on_listen(const uint8_t *at, const uint8_t *end) {
     uint32_t port = take_u32(&at, end);
-    if (!answered_config || job.kind != IDLE || stream_pending() || port > UINT16_MAX) die("a request at the wrong time");
-    int fd = listen_on_loopback((uint16_t)port);
-    stream_listening(fd, fd < 0 ? error_name(errno) : "");
-    if (fd >= 0) close(fd);
+    if (!answered_config || job.kind != IDLE || port > UINT16_MAX) die("a request at the wrong time");
+    const char *error = connections_listen((uint16_t)port);
+    stream_listening(error ? error : "");
 }
 
 static void on_request(const struct frame *frame) {
@@ -480,6 +480,9 @@ static void on_request(const struct frame *frame) {
             if (job.kind != IDLE && take_u32(&at, end) == job.id) end_job(KILLED);
             break;
         case REQ_LISTEN: on_listen(at, end); break;
+        case REQ_DATA: connections_data(at, end); break;
+        case REQ_TAKEN: connections_taken(at, end); break;
+        case REQ_CLOSE: connections_close(at, end); break;
         default: die("an unknown request");
     }
 }
@@ -514,7 +517,7 @@ static void serve(int in, int out) {
     struct frame frame;
     for (;;) {
         bool reading = (job.kind == EXEC || job.phase != WAITING) && job.kind != IDLE && job.phase != DRAINING && stream_room();
-        struct pollfd polled[6] = {
+        struct pollfd polled[OWN_FDS + 1 + MAX_CONNECTIONS] = {
             {signal_fd, POLLIN, 0},
             {in, POLLIN, 0},
             {stream_pending() ? out : -1, POLLOUT, 0},
@@ -522,7 +525,9 @@ static void serve(int in, int out) {
             {reading && !job.closed[0] ? job.out[0] : -1, POLLIN, 0},
             {reading && !job.closed[1] ? job.out[1] : -1, POLLIN, 0},
         };
-        if (poll(polled, 6, poll_timeout()) < 0 && errno != EINTR) die("poll");
+        int timeout = connections_timeout(poll_timeout());
+        size_t carried = connections_poll(polled + OWN_FDS);
+        if (poll(polled, OWN_FDS + carried, timeout) < 0 && errno != EINTR) die("poll");
         read_output(polled + 4);
         if (polled[3].revents) read_reports();
         if (polled[0].revents) reap();
@@ -530,6 +535,7 @@ static void serve(int in, int out) {
         if (polled[1].revents)
             while (stream_next(&frame)) on_request(&frame);
         advance_job();
+        connections_serve(polled + OWN_FDS);
         stream_flush();
     }
 }

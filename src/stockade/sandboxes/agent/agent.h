@@ -2,15 +2,20 @@
 #ifndef STOCKADE_AGENT_H
 #define STOCKADE_AGENT_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROTOCOL_VERSION = 1, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096 };
+enum { PROTOCOL_VERSION = 2, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096, MAX_CONNECTIONS = 64 };
 
-enum request { REQ_CONFIG = 1, REQ_RUN = 2, REQ_EXEC = 3, REQ_KILL = 4, REQ_LISTEN = 5 };
-enum reply { REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3, REP_LISTENING = 4 };
+enum request {
+    REQ_CONFIG = 1, REQ_RUN = 2, REQ_EXEC = 3, REQ_KILL = 4, REQ_LISTEN = 5, REQ_DATA = 6, REQ_TAKEN = 7, REQ_CLOSE = 8,
+};
+enum reply {
+    REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3, REP_LISTENING = 4, REP_OPENED = 5, REP_DATA = 6, REP_TAKEN = 7, REP_CLOSED = 8,
+};
 enum flag {
     TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32,
 };
@@ -25,7 +30,9 @@ void stream_flush(void);
 void stream_hello(void);
 size_t stream_output(uint32_t id, uint8_t stream, int fd, size_t limit);  /* read fd, send; bytes moved, 0: none there */
 void stream_done(uint32_t id, uint32_t status, uint32_t flags, const char *cwd, const char *error);
-void stream_listening(int fd, const char *error);  /* gives the descriptor away; nothing else may be queued */
+void stream_listening(const char *error);
+void stream_numbers(uint8_t type, size_t count, uint32_t number, uint32_t second);  /* 1 or 2; where there is room */
+ssize_t stream_data(uint32_t id, int fd, size_t limit);  /* read fd, send; as read(2), 0 is sent too */
 uint32_t take_u32(const uint8_t **at, const uint8_t *end);                /* a frame too short ends the agent */
 uint64_t take_u64(const uint8_t **at, const uint8_t *end);
 char *take_string(const uint8_t **at, const uint8_t *end);               /* NUL-terminated, points into the frame */
@@ -47,8 +54,14 @@ bool spawn(struct child *child, const struct config *config, char *const argv[],
            const int from[], const int to[], size_t count);
 const char *spawn_error(struct child *child);  /* after its death: why it never ran, or NULL; closes status_fd */
 
-/* listen.c */
-int listen_on_loopback(uint16_t port);         /* -1: errno */
+/* connections.c: what clients inside open to one port of loopback, carried to the host */
+const char *connections_listen(uint16_t port);  /* NULL, or why not */
+void connections_data(const uint8_t *at, const uint8_t *end);
+void connections_taken(const uint8_t *at, const uint8_t *end);
+void connections_close(const uint8_t *at, const uint8_t *end);
+size_t connections_poll(struct pollfd polled[1 + MAX_CONNECTIONS]);  /* how many it set */
+int connections_timeout(int otherwise);        /* in ms, for poll */
+void connections_serve(const struct pollfd polled[1 + MAX_CONNECTIONS]);
 
 /* text.c: stdio would make the agent half as large again */
 struct text { char *start, *at, *end; };       /* always NUL-terminated; what does not fit is cut */

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "60d007135f3f761fd2724d450f84de68f70a591842f6338f826ba88f4ba2d632"}
+SHA256 = {"x86_64": "4e7616a6e342f3672b916a8490247dcc7759be39dbd1b139425d57fd55cf2ce9"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

@@ -4,14 +4,19 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-VERSION = 1
+VERSION = 2
 MAX_REQUEST_BYTES = 64 << 20
 MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
 NO_TIMEOUT = 0
 
-_CONFIG, _RUN, _EXEC, _KILL, _LISTEN = 1, 2, 3, 4, 5
-_HELLO, _OUT, _DONE, _LISTENING = 1, 2, 3, 4
+MAX_CONNECTIONS = 64
+WINDOW = 128 << 10
+"""Bytes of one connection, each way, that may be under way without having been taken."""
+PIECE = 64 << 10
+
+_CONFIG, _RUN, _EXEC, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE = 1, 2, 3, 4, 5, 6, 7, 8
+_HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED = 1, 2, 3, 4, 5, 6, 7, 8
 
 TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED = 1, 2, 4, 8, 16, 32
 
@@ -48,12 +53,42 @@ class Done:
 
 @dataclass(frozen=True)
 class Listening:
-    """A socket listens and comes with this reply; not when `error` says why."""
+    """The port is listened on; not when `error` says why."""
 
     error: str
 
 
-Reply = Hello | Out | Done | Listening
+@dataclass(frozen=True)
+class Opened:
+    """A client inside has connected; `number` is the connection's."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Data:
+    """From the client; empty is its end."""
+
+    number: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The client took `count` bytes: there is room for as many more."""
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The client is gone before its time."""
+
+    number: int
+
+
+Reply = Hello | Out | Done | Listening | Opened | Data | Taken | Closed
 
 
 def _frame(kind: int, payload: bytes) -> bytes:
@@ -88,8 +123,22 @@ def kill(job: int) -> bytes:
 
 
 def listen(port: int) -> bytes:
-    """For a TCP socket on the sandbox's 127.0.0.1; not while a job runs."""
+    """For connections to `port` of the sandbox's 127.0.0.1; not while a job runs."""
     return _frame(_LISTEN, struct.pack("<I", port))
+
+
+def data(number: int, piece: bytes) -> bytes:
+    """For the client; empty ends what it is sent."""
+    return _frame(_DATA, struct.pack("<I", number) + piece)
+
+
+def taken(number: int, count: int) -> bytes:
+    return _frame(_TAKEN, struct.pack("<2I", number, count))
+
+
+def close(number: int) -> bytes:
+    """The client gets what was sent so far; nothing more of it is wanted."""
+    return _frame(_CLOSE, struct.pack("<I", number))
 
 
 class Reader:
@@ -130,6 +179,13 @@ def _reply(kind: int, payload: bytes) -> Reply:
             return Listening(payload[:-1].decode("utf-8", "replace"))
         if kind == _HELLO:
             return Hello(*struct.unpack("<2I", payload))
+        if kind == _CAME:
+            return Data(struct.unpack_from("<I", payload)[0], payload[4:])
+        if kind == _WAS_TAKEN:
+            return Taken(*struct.unpack("<2I", payload))
+        if kind in (_OPENED, _CLOSED):
+            (number,) = struct.unpack("<I", payload)
+            return Opened(number) if kind == _OPENED else Closed(number)
     except struct.error as error:
         raise Malformed(f"a reply of kind {kind} is too short") from error
     raise Malformed(f"a reply of kind {kind} cannot be read")

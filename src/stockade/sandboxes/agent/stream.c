@@ -5,8 +5,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum { QUEUE = 4 * CHUNK, RESERVE = 16 << 10 };  /* RESERVE: a DONE always fits */
@@ -125,25 +123,30 @@ void stream_done(uint32_t id, uint32_t status, uint32_t flags, const char *cwd, 
     queue_end += HEADER + 12 + cwd_length + error_length;
 }
 
-/* Past the queue: the descriptor travels with these very bytes. They are few, so the socket takes them whole or not. */
-void stream_listening(int fd, const char *error) {
-    uint8_t frame[256];
-    struct text text = text_in((char *)frame + HEADER, sizeof frame - HEADER);
-    text_add(&text, error);
+void stream_listening(const char *error) {
     size_t length = strlen(error) + 1;
-    if (length > sizeof frame - HEADER) length = sizeof frame - HEADER;
-    put_u32(frame, (uint32_t)length);
-    frame[4] = REP_LISTENING;
-    struct iovec bytes = {frame, HEADER + length};
-    union { struct cmsghdr header; char space[CMSG_SPACE(sizeof fd)]; } control = {0};
-    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
-    if (fd >= 0) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof control;
-        control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-        memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+    memcpy(frame_start(REP_LISTENING, length), error, length);
+    queue_end += HEADER + length;
+}
+
+void stream_numbers(uint8_t type, size_t count, uint32_t number, uint32_t second) {
+    uint8_t *payload = frame_start(type, 4 * count);
+    put_u32(payload, number);
+    if (count > 1) put_u32(payload + 4, second);
+    queue_end += HEADER + 4 * count;
+}
+
+ssize_t stream_data(uint32_t id, int fd, size_t limit) {
+    if (!stream_room()) {
+        errno = EAGAIN;
+        return -1;
     }
-    if (sendmsg(out_fd, &message, MSG_NOSIGNAL) != (ssize_t)(HEADER + length)) die("a descriptor cannot be given to the host");
+    size_t most = CHUNK - 4;
+    ssize_t got = read(fd, queue + queue_end + HEADER + 4, limit < most ? limit : most);
+    if (got < 0) return got;
+    put_u32(frame_start(REP_DATA, 4 + (size_t)got), id);
+    queue_end += HEADER + 4 + (size_t)got;
+    return got;
 }
 
 static uint64_t take_integer(const uint8_t **at, const uint8_t *end, int bytes) {

@@ -53,6 +53,7 @@ const char *error_name(int error) {
         case ENAMETOOLONG: return "File name too long";
         case ELOOP: return "Too many levels of symbolic links";
         case ETXTBSY: return "Text file busy";
+        case EADDRINUSE: return "Address in use";
         case EISDIR: return "Is a directory";
         case EINVAL: return "Invalid argument";
         default: return "Input/output error";

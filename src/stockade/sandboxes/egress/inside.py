@@ -1,26 +1,28 @@
 """What a sandbox has of the proxy: a port on its own loopback, variables that say so, and nothing else."""
 
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
+from anyio.abc import ByteStream
 
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Network, Policy
 from stockade.sandboxes.egress.groups import raising_the_one
+from stockade.sandboxes.session import AgentSession
 
 PORT = 3128
 """Of 127.0.0.1 inside a sandbox."""
 
 OnRequest = Callable[[NetworkRequested], None]
-Listen = Callable[[int], Awaitable[socket.socket]]
+Accept = Callable[[], Awaitable[ByteStream]]
+"""The next connection of a client."""
 
 
 class Server(Protocol):
-    async def serve(self, listener: socket.socket) -> None:
-        """Until it is cancelled; takes over the listener."""
+    async def serve(self, accept: Accept) -> None:
+        """Until it is cancelled."""
         ...
 
 
@@ -43,13 +45,9 @@ def guarantee(network: Network) -> str:
 
 
 @asynccontextmanager
-async def way_out(listen: Listen, server: Server) -> AsyncIterator[None]:
-    """Serves a sandbox while it runs. `listen` gives a socket of its loopback.
-
-    A bug in the server cancels what is inside, and is raised here.
-    """
-    listener = await listen(PORT)
-    async with raising_the_one(), anyio.create_task_group() as group:
-        group.start_soon(server.serve, listener)
+async def way_out(session: AgentSession, server: Server) -> AsyncIterator[None]:
+    """Serves a sandbox while it runs. A bug in the server cancels what is inside, and is raised here."""
+    async with raising_the_one(), session.listening(PORT) as connections, anyio.create_task_group() as group:
+        group.start_soon(server.serve, connections.accept)
         yield
         group.cancel_scope.cancel()

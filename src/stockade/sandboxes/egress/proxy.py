@@ -1,12 +1,9 @@
-"""The proxy: accepts on a socket inside the sandbox, connects outside of it, and reports every request.
+"""The proxy: takes what clients inside open, connects outside, and reports every request.
 
-There is no bridge: the listening socket was made in the sandbox's network namespace and handed to this process, which
-alone holds it. Whatever comes in is hostile; whatever goes out was asked for by a name that is on the list, to an
-address that was checked, and the check is not repeated by anybody: the connection is made to that very address.
+Whatever comes in is hostile; whatever goes out was asked for by a name that is on the list, to an address that was
+checked, and the check is not repeated by anybody: the connection is made to that very address.
 """
 
-import errno
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,13 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream, SocketStream
 
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Policy
 from stockade.sandboxes.egress import http
 from stockade.sandboxes.egress.groups import raising_the_one
-from stockade.sandboxes.egress.inside import OnRequest
+from stockade.sandboxes.egress.inside import Accept, OnRequest
 from stockade.sandboxes.egress.relay import Cut, End, Meter, copy_body, tunnel
 from stockade.sandboxes.egress.resolve import (
     AllowPrivate,
@@ -32,7 +29,6 @@ from stockade.sandboxes.egress.resolve import (
 from stockade.sandboxes.egress.rules import Refused, Rules, Target, parse_authority, shown
 from stockade.sandboxes.egress.tls import UNRECOGNIZED_NAME, NotTls, server_name
 
-_OUT_OF_SOMETHING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _MAX_INTERIM = 8
@@ -90,22 +86,17 @@ class Egress:
         """UsageError for a rule that is none."""
         return cls(Rules.of(policy.network), on_request)
 
-    async def serve(self, listener: socket.socket) -> None:
-        """Until it is cancelled. Takes over `listener`; every connection is closed with it."""
+    async def serve(self, accept: Accept) -> None:
+        """Until it is cancelled; every connection is closed with it."""
         limit = anyio.CapacityLimiter(self.bounds.connections)
-        with listener:
-            listener.setblocking(False)
-            async with raising_the_one(), anyio.create_task_group() as group:
-                while True:
-                    token = object()
-                    await limit.acquire_on_behalf_of(token)
-                    group.start_soon(self._connection, await _accept(listener), limit, token)
+        async with raising_the_one(), anyio.create_task_group() as group:
+            while True:
+                token = object()
+                await limit.acquire_on_behalf_of(token)
+                group.start_soon(self._connection, await accept(), limit, token)
 
-    async def _connection(self, accepted: socket.socket, limit: anyio.CapacityLimiter, token: object) -> None:
+    async def _connection(self, stream: ByteStream, limit: anyio.CapacityLimiter, token: object) -> None:
         try:
-            stream = await _stream(accepted)
-            if stream is None:
-                return
             async with stream:
                 client = End.of(stream)
                 while await self._request(client):
@@ -288,28 +279,3 @@ class Egress:
                     await client.reader.receive()
         except Cut:
             return
-
-
-async def _stream(accepted: socket.socket) -> SocketStream | None:
-    """None when the client has reset the connection by now."""
-    try:
-        return await SocketStream.from_socket(accepted)
-    except (OSError, ValueError):  # anyio says ValueError for a socket that is not connected any more
-        accepted.close()
-        return None
-    except BaseException:
-        accepted.close()
-        raise
-
-
-async def _accept(listener: socket.socket) -> socket.socket:
-    while True:
-        await anyio.wait_readable(listener)
-        try:
-            return listener.accept()[0]
-        except (BlockingIOError, ConnectionAbortedError):
-            continue
-        except OSError as error:
-            if error.errno not in _OUT_OF_SOMETHING:
-                raise
-            await anyio.sleep(0.1)  # nothing tells when this process has room again

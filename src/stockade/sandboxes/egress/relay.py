@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from stockade.sandboxes.egress.groups import raising_the_one
@@ -39,18 +39,18 @@ class Meter:
 class End:
     """One side of a connection, with what was read from it too early."""
 
-    stream: SocketStream
+    stream: ByteStream
     reader: BufferedByteReceiveStream
 
     @classmethod
-    def of(cls, stream: SocketStream) -> "End":
+    def of(cls, stream: ByteStream) -> "End":
         return cls(stream, BufferedByteReceiveStream(stream))
 
 
 Sent = Callable[[int], None]
 
 
-async def copy_body(source: End, to: SocketStream, framing: Framing, sent: Sent, *, chunks: bool = True) -> None:
+async def copy_body(source: End, to: ByteStream, framing: Framing, sent: Sent, *, chunks: bool = True) -> None:
     """A body as `framing` has it; `chunks` False writes a chunked one plain. Refused (400) for malformed chunks."""
     if framing is Body.CHUNKED:
         await _copy_chunked(source, to, sent, chunks=chunks)
@@ -61,7 +61,7 @@ async def copy_body(source: End, to: SocketStream, framing: Framing, sent: Sent,
         await _copy_exactly(source, to, framing, sent)
 
 
-async def _copy_exactly(source: End, to: SocketStream, count: int, sent: Sent) -> None:
+async def _copy_exactly(source: End, to: ByteStream, count: int, sent: Sent) -> None:
     while count:
         data = await source.reader.receive(min(count, PIECE))
         count -= len(data)
@@ -69,7 +69,7 @@ async def _copy_exactly(source: End, to: SocketStream, count: int, sent: Sent) -
         await to.send(data)
 
 
-async def _copy_all(source: End, to: SocketStream, sent: Sent) -> None:
+async def _copy_all(source: End, to: ByteStream, sent: Sent) -> None:
     try:
         while True:
             data = await source.reader.receive(PIECE)
@@ -86,7 +86,7 @@ async def _line(source: End) -> bytes:
         raise Refused("a chunk's length cannot be read", 400) from None
 
 
-async def _copy_chunked(source: End, to: SocketStream, sent: Sent, *, chunks: bool) -> None:
+async def _copy_chunked(source: End, to: ByteStream, sent: Sent, *, chunks: bool) -> None:
     while True:
         found = _CHUNK.fullmatch(await _line(source))
         if not found:
@@ -109,11 +109,11 @@ async def _copy_chunked(source: End, to: SocketStream, sent: Sent, *, chunks: bo
     raise Refused("too many trailers", 400)
 
 
-async def tunnel(client: End, server: SocketStream, meter: Meter, idle_s: float) -> None:
+async def tunnel(client: End, server: ByteStream, meter: Meter, idle_s: float) -> None:
     """Both ways until both are at their end, each half closed for itself. TimeoutError after `idle_s` of silence."""
     with anyio.fail_after(idle_s) as patience:
 
-        async def pump(source: End, to: SocketStream, way: Literal["up", "down"]) -> None:
+        async def pump(source: End, to: ByteStream, way: Literal["up", "down"]) -> None:
             def sent(size: int) -> None:
                 meter.count(way, size)
                 patience.deadline = anyio.current_time() + idle_s

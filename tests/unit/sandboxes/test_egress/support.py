@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
-from anyio.abc import SocketStream, TaskGroup
+from anyio.abc import ByteStream, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from stockade.core.events import NetworkRequested
+from stockade.sandboxes.egress.inside import Accept
 from stockade.sandboxes.egress.proxy import Bounds, Egress
 from stockade.sandboxes.egress.resolve import Resolver
 from stockade.sandboxes.egress.rules import Rule, Rules
@@ -89,16 +90,33 @@ async def head_of(stream: SocketStream) -> bytes:
     return await BufferedByteReceiveStream(stream).receive_until(b"\r\n\r\n", 65536)
 
 
+def accepting(listener: socket.socket) -> Accept:
+    """What a sandbox's connections are to a proxy, for clients that are not in one."""
+    listener.setblocking(False)
+
+    async def accept() -> ByteStream:
+        while True:
+            await anyio.wait_readable(listener)
+            with suppress(BlockingIOError, ConnectionAbortedError):
+                accepted = listener.accept()[0]
+                try:
+                    return await SocketStream.from_socket(accepted)
+                except (OSError, ValueError):  # reset by now
+                    accepted.close()
+
+    return accept
+
+
 @asynccontextmanager
 async def net(bounds: Bounds = BOUNDS, resolver: Resolver = loopback) -> AsyncIterator[Net]:
     """good.test is on the list, with port 80 and every high one, and on 127.0.0.1."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    async with anyio.create_task_group() as group:
-        found = Net(group, listener.getsockname()[1])
-        rules = Rules((Rule("good.test", below=False, ports=frozenset({80, 443, *range(1024, 65536)})),))
-        private = "127.0.0.1"
-        egress = Egress(rules, found.events.append, bounds, resolver, lambda _, address: str(address) == private)
-        group.start_soon(egress.serve, listener)
-        with anyio.fail_after(20):
-            yield found
-        group.cancel_scope.cancel()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        async with anyio.create_task_group() as group:
+            found = Net(group, listener.getsockname()[1])
+            rules = Rules((Rule("good.test", below=False, ports=frozenset({80, 443, *range(1024, 65536)})),))
+            private = "127.0.0.1"
+            egress = Egress(rules, found.events.append, bounds, resolver, lambda _, address: str(address) == private)
+            group.start_soon(egress.serve, accepting(listener))
+            with anyio.fail_after(20):
+                yield found
+            group.cancel_scope.cancel()
