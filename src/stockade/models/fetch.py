@@ -11,6 +11,7 @@ import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.catalogue import CatalogueModel
+from stockade.models.hub import hub_source
 from stockade.models.progress import OnBytes, OnProgress, readable, silent
 from stockade.models.pypi import PypiSource
 from stockade.models.shelf import (
@@ -23,7 +24,7 @@ from stockade.models.shelf import (
     sha256_of,
     size_of,
 )
-from stockade.models.sources import FileSource, HttpSource, NotReached, Source, hub_source
+from stockade.models.sources import FileSource, HttpSource, NotReached, Source
 
 _LOCK_POLL_S = 0.2
 _SPARE_BYTES = 16_000_000
@@ -46,7 +47,7 @@ def open_source(form: str) -> Source:
 async def fetch(
     model: CatalogueModel, on_progress: OnProgress = silent, folder: Path | None = None, verify: bool = False
 ) -> Path:
-    """The path of the model's file, whole and of the right hash; fetched when it is not there yet.
+    """The path of the model's file, whole and of the right hash (any, where the model's is ""); fetched when missing.
 
     `verify` computes the hash again even if it was found right before. ModelUnavailable says why it cannot be had.
     What was fetched before a cut is kept and continued next time.
@@ -55,7 +56,7 @@ async def fetch(
     path = folder / model.file
     if not verify and is_verified(path, model.sha256):
         return path
-    make_folder(folder)
+    make_folder(path.parent)
     with _disk_errors(folder):
         async with _locked(path, model, on_progress):
             if not verify and is_verified(path, model.sha256):
@@ -78,7 +79,8 @@ async def _fetch_part(model: CatalogueModel, part: Path, on_progress: OnProgress
             source = open_source(form)
             have = size_of(part)
             check_space(part.parent, model.size_bytes - min(have, model.size_bytes) + source.extra_bytes + _SPARE_BYTES)
-            label = f"fetching {model.name} ({readable(model.size_bytes)}, {model.licence}) from {source.address}"
+            terms = f", {model.licence}" if model.licence else ""
+            label = f"fetching {model.name} ({readable(model.size_bytes)}{terms}) from {source.address}"
             on_progress(label, have, model.size_bytes)
             await source.fetch(part, model.size_bytes, _stepwise(on_progress, label))
             return
@@ -87,7 +89,7 @@ async def _fetch_part(model: CatalogueModel, part: Path, on_progress: OnProgress
             on_progress(f"{error.message}; trying the next source", 0, 0)
     raise ModelUnavailable(
         f"model '{model.name}' cannot be fetched: {'; '.join(reasons)}",
-        f"bring the file yourself to {part.with_suffix('')}, sha256 {model.sha256}",
+        f"bring the file yourself to {part.with_suffix('')}{f', sha256 {model.sha256}' if model.sha256 else ''}",
     )
 
 
@@ -112,14 +114,14 @@ async def _check(found: Path, path: Path, model: CatalogueModel, on_progress: On
         digest = await anyio.to_thread.run_sync(lambda: sha256_of(found, stopped=lambda: stop), abandon_on_cancel=True)
     finally:
         stop = True
-    if digest != model.sha256:
+    if model.sha256 and digest != model.sha256:
         forget(found)
         raise ModelUnavailable(
             f"{found} is not {model.name}: sha256 {digest}, expected {model.sha256}; it was deleted", "run it again"
         )
     if found != path:
         await anyio.to_thread.run_sync(_move, found, path)
-    remember_verified(path, model.sha256)
+    remember_verified(path, digest)
 
 
 def _move(found: Path, path: Path) -> None:

@@ -63,14 +63,40 @@ def remember_verified(path: Path, sha256: str) -> None:
     fresh.replace(stamp)
 
 
-def is_verified(path: Path, sha256: str) -> bool:
-    """True when this very file, by size and modification time, was found to have that hash before."""
+def known_sha256(path: Path) -> str | None:
+    """The hash that this very file, by size and modification time, was found to have before."""
     try:
         stat = path.stat()
         stamp = json.loads(_stamp_path(path).read_text())
-    except (OSError, ValueError):
-        return False
-    return bool(stamp == {"sha256": sha256, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
+        if (stamp["size"], stamp["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns):
+            return str(stamp["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def is_verified(path: Path, sha256: str) -> bool:
+    """True when this very file was found to have that hash before; with "" any hash will do."""
+    known = known_sha256(path)
+    return known is not None and sha256 in ("", known)
+
+
+def remember_origin(path: Path, source: str, licence: str) -> None:
+    """Where a file that is not in the catalogue came from."""
+    _origin_path(path).write_text(json.dumps({"source": source, "licence": licence}))
+
+
+def origin(path: Path) -> tuple[str, str]:
+    """(source, licence) as they were when the file was fetched; ("", "") where nothing is known."""
+    try:
+        found = json.loads(_origin_path(path).read_text())
+        return str(found["source"]), str(found["licence"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", ""
+
+
+def _origin_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.origin")
 
 
 def remember_loaded(path: Path) -> None:
@@ -100,8 +126,8 @@ def _facts(path: Path) -> str:
 
 def forget(path: Path) -> None:
     """Remove the file and what was known of it."""
-    path.unlink(missing_ok=True)
-    _stamp_path(path).unlink(missing_ok=True)
+    for known in (path, _stamp_path(path), _origin_path(path)):
+        known.unlink(missing_ok=True)
 
 
 def make_folder(folder: Path) -> None:

@@ -1,19 +1,20 @@
-"""Where the bytes of a model come from: `hf:`, `https:`, `file:` here, `pypi:` in pypi.py.
+"""Where the bytes of a model come from: `https:` and `file:` here, `hf:` in hub.py, `pypi:` in pypi.py.
 
 Every source of a model yields the same bytes (the hash is pinned), so what one source left in the `.part` file the next
 one continues. The `.part` file is always a true prefix of the model, as far as the source is honest.
 """
 
 import errno
-import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 
-from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.core.errors import ModelUnavailable
 from stockade.models.progress import OnBytes
 from stockade.models.shelf import open_at, size_of
 from stockade.models.tls import tls_context
@@ -22,6 +23,7 @@ REACH_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 60.0
 _ATTEMPTS_WITHOUT_PROGRESS = 3
 _COPY_BLOCK = 1 << 22
+_MAX_LISTING_BYTES = 32 << 20
 
 
 class NotReached(ModelUnavailable):
@@ -51,9 +53,10 @@ class HttpSource:
 
     extra_bytes = 0
 
-    def __init__(self, address: str, url: str) -> None:
+    def __init__(self, address: str, url: str, headers: Mapping[str, str] | None = None) -> None:
         self.address = address
         self._url = url
+        self._headers = dict(headers or {})
 
     async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
         timeout = httpx2.Timeout(REACH_TIMEOUT_S, read=STALL_TIMEOUT_S)
@@ -69,7 +72,7 @@ class HttpSource:
 
     async def _continue(self, client: httpx2.AsyncClient, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
         have = size_of(part)
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        headers = {**self._headers, "Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         async with client.stream("GET", self._url, headers=headers) as response:
             have = self._start(response, have, size_bytes)
             with open_at(part, have) as file:
@@ -99,6 +102,43 @@ _HOPELESS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.TooManyRedirects
              httpx2.UnsupportedProtocol)  # fmt: skip
 
 
+async def listing_at(url: str, headers: Mapping[str, str] | None = None) -> bytes:
+    """The body at `url`, which is short. NotReached says why not."""
+    async with _got(url, headers) as response:
+        body = b""
+        async for block in response.aiter_bytes():
+            body += block
+            if len(body) > _MAX_LISTING_BYTES:
+                raise NotReached(f"{_host(url)} answers with more than {_MAX_LISTING_BYTES} bytes")
+        return body
+
+
+async def size_at(url: str) -> int:
+    """Bytes of the file at `url`. NotReached when nobody says."""
+    async with _got(url, {"Accept-Encoding": "identity"}) as response:
+        length = response.headers.get("content-length", "")
+    if not length.isdecimal():
+        raise NotReached(f"{_host(url)} does not say how large the file is")
+    return int(length)
+
+
+@asynccontextmanager
+async def _got(url: str, headers: Mapping[str, str] | None) -> AsyncIterator[httpx2.Response]:
+    timeout = httpx2.Timeout(REACH_TIMEOUT_S, read=STALL_TIMEOUT_S)
+    try:
+        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=True, verify=tls_context()) as client:
+            async with client.stream("GET", url, headers=dict(headers or {})) as response:
+                if response.status_code != 200:
+                    raise NotReached(f"{_host(url)} answered {response.status_code} {response.reason_phrase}")
+                yield response
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise NotReached(f"{_host(url)} was not reached: {error or type(error).__name__}") from error
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
 class FileSource:
     """A file of this machine, copied."""
 
@@ -120,15 +160,3 @@ class FileSource:
             if error.errno == errno.ENOSPC:
                 raise
             raise NotReached(f"{self.address} cannot be read: {error.strerror}") from error
-
-
-def hub_source(rest: str) -> HttpSource:
-    """`OWNER/REPO/FILE` on the Hugging Face hub, or on the mirror that HF_ENDPOINT names."""
-    if os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}:
-        raise NotReached(f"hf:{rest} was not asked: HF_HUB_OFFLINE is set")
-    owner, repo, file = (*rest.split("/", 2), "", "")[:3]
-    if not (owner and repo and file):
-        raise UsageError(f"not a file of the hub: 'hf:{rest}'", "write hf:OWNER/REPO/FILE")
-    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
-    return HttpSource(f"{urlsplit(endpoint).hostname or endpoint}/{owner}/{repo}",
-                      f"{endpoint}/{quote(owner)}/{quote(repo)}/resolve/main/{quote(file)}")  # fmt: skip

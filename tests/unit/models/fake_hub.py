@@ -1,5 +1,6 @@
 """A file server on loopback with Range, that cuts connections and refuses as it is told."""
 
+import json
 import re
 from contextlib import AsyncExitStack
 from typing import Any, Self
@@ -9,10 +10,22 @@ from anyio.abc import SocketAttribute
 
 
 class FakeHub:
-    """Serves `data` at every path. `cuts`: bytes after which each of the first answers breaks off."""
+    """Serves `data` at every path but those of `pages`, which are JSON; `heads` are the requests' heads.
 
-    def __init__(self, data: bytes, cuts: tuple[int, ...] = (), status: int = 0, ranges: bool = True) -> None:
+    `cuts`: bytes after which each of the first answers breaks off.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        cuts: tuple[int, ...] = (),
+        status: int = 0,
+        ranges: bool = True,
+        pages: dict[str, Any] | None = None,
+    ) -> None:
         self.data, self.cuts, self.status, self.ranges = data, list(cuts), status, ranges
+        self.pages = pages or {}
+        self.heads: list[str] = []
         self.asked: list[tuple[str, int]] = []
         self.url = ""
         self._stack = AsyncExitStack()
@@ -35,6 +48,12 @@ class FakeHub:
             while b"\r\n\r\n" not in head:
                 head += await stream.receive()
             path = head.split(b" ", 2)[1].decode()
+            self.heads.append(head.decode())
+            if path in self.pages and not self.status:
+                page = json.dumps(self.pages[path]).encode()
+                await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                                  b"Content-Length: %d\r\n\r\n%b" % (len(page), page))  # fmt: skip
+                return
             found = re.search(rb"range: bytes=(\d+)-", head, re.IGNORECASE) if self.ranges else None
             start = int(found[1]) if found else 0
             self.asked.append((path, start))
