@@ -153,16 +153,28 @@ def descendants(pid: int) -> Iterator[int]:
                     waiting += [int(word) for word in Path(f"/proc/{one}/task/{task}/children").read_text().split()]
 
 
-def removed_but_open(pid: int | None, devices: set[int]) -> Usage:
-    """Files that have no name any more but are held open by a sandbox's processes, those of its tmpfs left out.
+def _in_memory(pid: int | str) -> set[int]:
+    """Devices of the tmpfs that a process sees. See proc_pid_mountinfo(5)."""
+    found = set()
+    for line in Path(f"/proc/{pid}/mountinfo").read_bytes().splitlines():
+        place, _, kind = line.partition(b" - ")
+        if kind.startswith(b"tmpfs "):
+            major, minor = place.split()[2].split(b":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found
 
-    Files in memory have bounds of their own. An overlay shows files with a device number of its own, so what is left
-    out is named, not what is counted; `devices` are counted always.
+
+def removed_but_open(pid: int | None, devices: set[int]) -> Usage:
+    """Files that have no name any more but are held open by a sandbox's processes, those in memory left out.
+
+    Files in memory have bounds of their own, be they mounted by the sandbox or, for gVisor, by us. An overlay shows
+    files with a device number of its own, so what is left out is named, not what is counted; `devices` are counted
+    always.
     """
-    usage, seen, memory = Usage(), set(), _memory_device()
+    usage, seen, memory = Usage(), set(), {_memory_device(), *_in_memory("self")}
     for one in descendants(pid) if pid else ():
         with suppress(OSError):
-            skipped = {memory, *(os.stat(f"/proc/{one}/root/{name}").st_dev for name in ("tmp", "dev/shm"))} - devices
+            skipped = (memory | _in_memory(one)) - devices
             for fd in os.listdir(f"/proc/{one}/fd"):
                 with suppress(OSError):
                     found = os.stat(f"/proc/{one}/fd/{fd}")
