@@ -51,7 +51,10 @@ class Arm(Protocol):
 
 @dataclass(frozen=True)
 class Stockade:
-    """`stockade run`, and then `stockade runs apply` where it stopped: what counts is what is in the folder."""
+    """`stockade run --apply`, and then what it held back: changes in .git, and all of them where the run was stopped.
+
+    What counts is what the person has in the folder who looks at that and agrees.
+    """
 
     server: str
     name: str = "stockade"
@@ -73,8 +76,8 @@ class Stockade:
             if not events or events[-1]["type"] != "result":
                 return Did("error", 0, 0, Tokens(), "", done.stderr[-400:], events)
             result = events[-1]
-            if result["status"] != "done" and result["changes"]:
-                _run([*STOCKADE, "runs", "apply", result["run"]], environment)
+            if result["changes"]:
+                _run([*STOCKADE, "runs", "apply", result["run"], "--flagged"], environment)
         usage = result["usage"]
         return Did(
             ended=_ended(result),

@@ -5,6 +5,7 @@ to say what it should be, the 1.5B model mends most of these; asked "is this rig
 lines it would copy wrongly, so that is only shown (docs/small-models.md).
 """
 
+from stockade.core.actions import CommandOutput
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.core.events import RunStarted
@@ -14,37 +15,54 @@ from stockade.loop.state import RunState
 MAX_FILES = 8
 MAX_CONTENT_BYTES = 300
 MAX_TASK_CHARS = 600
+SEEN_ACTIONS = 3
 
 
 async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | None, sandbox: Sandbox) -> str | None:
-    """What to show before a first `finish` is accepted, or None when there is nothing to look at."""
+    """What to show before a first `finish` is accepted, or None when there is nothing to look at.
+
+    A file of one line is always shown: having printed it is not having compared it with the task. What git keeps for
+    itself is not the bot's work to judge.
+    """
     if reviewer is None or any(nudge.why == "review" for nudge in state.nudges):
         return None
     shown: list[str] = []
-    exact = 0
+    contents: list[str] = []
     for layer in state.layers:
         try:
-            changes = reviewer.changes(layer)
+            found = reviewer.changes(layer)
         except UsageError:
             continue
+        changes = [change for change in found if ".git" not in change.path.split("/")]
         for change in changes[: MAX_FILES - len(shown)]:
             content = await _content(layer, change, sandbox)
-            exact += content is not None and "\n" not in content
-            shown.append(f"Content of {change.path}: {content}" if content is not None else _in_words(change))
+            contents += [] if content is None else [content]
+            shown.append(_in_words(change) if content is None else f"Content of {change.path}: {_quoted(content)}")
         if len(changes) > MAX_FILES:
             shown.append(f"and {len(changes) - MAX_FILES} more changes")
-    if not shown:
+    if not any("\n" not in content or not _seen(content, state) for content in contents):
         return None
     ask = (
-        "Say in thought what the exact content of the file should be, then fix it, or finish if it is exactly that."
-        if exact == len(shown)
+        "Say what the exact content of the file should be, then correct it, or finish if it is exactly that."
+        if len(contents) == len(shown) and not any("\n" in content for content in contents)
         else "If that is all the task asks for, finish. If something is missing, do it."
     )
-    return "\n".join(["Not accepted yet.", *shown, f"Task: {started.task[:MAX_TASK_CHARS]}", ask])
+    opening = "Before the end, look at what you have changed."
+    return "\n".join([opening, *shown, f"Task: {started.task[:MAX_TASK_CHARS]}", ask])
+
+
+def _seen(content: str, state: RunState) -> bool:
+    """Whether the bot has printed it of its own accord, in one of its last actions."""
+    last = [entry.observation for entry in state.done[-SEEN_ACTIONS:]]
+    return any(content in seen.output.decode(errors="replace") for seen in last if isinstance(seen, CommandOutput))
+
+
+def _quoted(content: str) -> str:
+    return f"\n{content}" if "\n" in content else repr(content)
 
 
 async def _content(layer: FolderLayer, change: Change, sandbox: Sandbox) -> str | None:
-    """A small text file as the bot left it, quoted; None for everything else."""
+    """A small text file as the bot left it, without its last line break; None for everything else."""
     small = change.entry == "file" and 0 < change.size <= MAX_CONTENT_BYTES and not change.binary
     if not small or change.kind == "deleted":
         return None
@@ -54,9 +72,7 @@ async def _content(layer: FolderLayer, change: Change, sandbox: Sandbox) -> str 
         text = result.stdout.decode().rstrip("\n")
     except (ActionFailed, UnicodeDecodeError):
         return None
-    if result.exit_code != 0 or not text:
-        return None
-    return repr(text) if "\n" not in text else f"\n{text}"
+    return text if result.exit_code == 0 and text else None
 
 
 def _in_words(change: Change) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
+from stockade.core.messages import ModelAnswer
 from stockade.core.ports import ExecResult
 from stockade.testing import MemorySandbox, say
 from tests.unit.loop.helpers import Bench, started
@@ -46,10 +47,17 @@ class FileSandbox(MemorySandbox):
         return ExecResult(exit_code=0 if data is not None else 1, stdout=data or b"", stderr=b"")
 
 
-def bench(*changes: Change, files: dict[str, bytes] | None = None, error: bool = False) -> Bench:
-    sandbox = FileSandbox(layers=(LAYER,))
+def bench(
+    *changes: Change,
+    files: dict[str, bytes] | None = None,
+    error: bool = False,
+    first: ModelAnswer | None = None,
+    printed: dict[str, str] | None = None,
+) -> Bench:
+    sandbox = FileSandbox(commands=dict(printed or {}), layers=(LAYER,))
     sandbox.files = files or {}
-    made = Bench([say("finish", answer="a"), say("finish", answer="b"), say("finish", answer="c")], sandbox)
+    answers = [say("finish", answer="a"), say("finish", answer="b"), say("finish", answer="c")]
+    made = Bench([*([first] if first else []), *answers], sandbox)
     object.__setattr__(made.parts, "reviewer", FixedReview(*changes, error=error))
     return made
 
@@ -66,16 +74,48 @@ async def test_small_files_are_shown_as_they_are_and_the_second_finish_counts() 
 
 async def test_large_binary_and_deleted_files_are_named_only() -> None:
     made = bench(
+        Change(path="n.txt", kind="added", size=2),
         Change(path="big", kind="modified", size=10_000),
         Change(path="raw", kind="added", size=9, binary=True),
         Change(path="old", kind="deleted"),
-        files={"/workspace/raw": b"\xff\xfe"},
+        files={"/workspace/raw": b"\xff\xfe", "/workspace/n.txt": b"4\n"},
     )
     await made.run()
     shown = made.script.requests[1].messages[-1].content
     assert "modified: 'big', 10000 bytes" in shown
     assert "deleted: 'old'" in shown
-    assert "Content of" not in shown
+    assert shown.count("Content of") == 1
+
+
+async def test_what_has_no_content_to_look_at_is_no_turn_worth() -> None:
+    made = bench(
+        Change(path="a.tar.gz", kind="added", size=10_000),
+        Change(path=".git/HEAD", kind="modified", size=9),
+        Change(path="sub/.git/refs/heads/x", kind="added", size=41),
+        files={"/workspace/.git/HEAD": b"ref: x\n", "/workspace/sub/.git/refs/heads/x": b"0" * 40},
+    )
+    assert (await made.run()).answer == "a"
+
+
+@pytest.mark.parametrize(("printed", "answer"), [("one\ntwo\n", "a"), ("other\n", "b")])
+async def test_lines_that_the_bot_has_printed_itself_are_not_shown_again(printed: str, answer: str) -> None:
+    made = bench(
+        Change(path="n.txt", kind="added", size=8),
+        files={"/workspace/n.txt": b"one\ntwo\n"},
+        first=say("shell", command="cat n.txt"),
+        printed={"cat n.txt": printed},
+    )
+    assert (await made.run()).answer == answer
+
+
+async def test_one_line_is_shown_though_the_bot_has_printed_it() -> None:
+    made = bench(
+        Change(path="n.txt", kind="added", size=2),
+        files={"/workspace/n.txt": b"4\n"},
+        first=say("shell", command="cat n.txt"),
+        printed={"cat n.txt": "4\n"},
+    )
+    assert (await made.run()).answer == "b"
 
 
 async def test_without_changes_the_first_finish_counts() -> None:

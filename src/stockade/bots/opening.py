@@ -1,0 +1,36 @@
+"""The system prompt of a run: the bot's role, how to answer, one example of it, and what is in the folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stockade.bots.spec import BotSpec, Example
+from stockade.bots.surroundings import surroundings
+from stockade.core.actions import Answer, Step
+from stockade.core.policy import Policy
+from stockade.core.ports import AnswerProtocol
+
+
+def opening(spec: BotSpec, protocol: AnswerProtocol, policy: Policy) -> str:
+    """What never changes in a run. Reads the first folder on the host, whatever its mode."""
+    parts = [spec.prompt.format(workdir=policy.workdir), protocol.instructions(spec.tools)]
+    if spec.example is not None:
+        parts.append(_spelled(spec.example, protocol))
+    if policy.folders and (found := surroundings(Path(policy.folders[0].host))):
+        parts.append(f"What is in {policy.workdir} now:\n{found}")
+    return "\n".join(parts)
+
+
+def _spelled(example: Example, protocol: AnswerProtocol) -> str:
+    """In the words of the protocol, so that nothing has to be unlearned."""
+    lines = [f"An example. Task: {example.task}"]
+    for thought, action, seen in example.turns:
+        step = Step(action=action)
+        answer = protocol.write(Answer(thought=thought, steps=(step,)))
+        lines.append(_as_text(answer.content, answer.tool_calls))
+        if seen:
+            lines.append(seen)
+    return "\n".join([*lines, "End of the example."])
+
+
+def _as_text(content: str, calls: Sequence[object] | None) -> str:
+    return content if not calls else f"{content} {calls[0]}".strip()

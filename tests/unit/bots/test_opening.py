@@ -1,0 +1,80 @@
+"""The system prompt: short, with an example that its own protocol reads, and what is in the folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stockade.answers.choice import PROTOCOLS, make_protocol
+from stockade.bots.opening import opening
+from stockade.bots.spec import BUILT_IN, WRITING
+from stockade.bots.surroundings import MAX_ENTRIES, MAX_SHOWN, surroundings
+from stockade.core.policy import FolderRule, Policy
+
+
+@pytest.mark.parametrize("bot", BUILT_IN)
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_an_opening_is_short_and_the_same_each_time(name: str, bot: str) -> None:
+    text = opening(BUILT_IN[bot], make_protocol(name), Policy())
+    assert text == opening(BUILT_IN[bot], make_protocol(name), Policy())
+    assert len(text) < 1800
+    assert "/workspace" in text
+
+
+def test_the_example_is_in_the_words_of_the_protocol() -> None:
+    text = opening(WRITING, make_protocol("json"), Policy())
+    assert '{"tool": "shell", "command": "wc -c < photo.png > size.txt; cat size.txt"}' in text
+    assert "```bash\nwc -c < photo.png" in opening(WRITING, make_protocol("fenced"), Policy())
+
+
+def test_what_is_in_the_folder_is_told_with_first_lines(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sales.csv").write_text("date,amount\n2026-01-04,120\n2026-01-05,80\n2026-01-06,1\n")
+    (tmp_path / "empty").touch()
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    text = opening(WRITING, make_protocol("json"), Policy(folders=(FolderRule(host=str(tmp_path)),)))
+    told = text.partition("What is in /workspace now:\n")[2]
+    assert told == (
+        "data/\n"
+        "data/sales.csv (54 bytes)\n  | date,amount\n  | 2026-01-04,120\n  | 2026-01-05,80\n"
+        "empty (0 bytes)\n"
+        "photo.png (10 bytes)"
+    )
+
+
+def test_a_folder_of_any_size_costs_the_same(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / f"{number:03}.txt").write_text("x" * 100_000)
+    told = surroundings(tmp_path)
+    assert told.count("bytes)") == MAX_ENTRIES
+    assert told.count("|") <= MAX_SHOWN
+    assert told.endswith("... and more")
+    assert len(told) < 2500
+
+
+def test_hostile_entries_are_named_at_most(tmp_path: Path) -> None:
+    outside = tmp_path / "secret"
+    outside.write_text("the key\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link").symlink_to(outside)
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe")
+    (folder / "bell").write_text("\x1b[31mred\n")
+    (folder / "line\nbreak").touch()
+    (folder / ("n" * 200)).touch()
+    (folder / "no.txt").write_text("mine\n")
+    (folder / "no.txt").chmod(0)
+    told = surroundings(folder)
+    assert "the key" not in told
+    assert "\x1b" not in told
+    assert {"link (a link)", "loop (a link)", "pipe (no plain file)", "bell (9 bytes)"} <= set(told.splitlines())
+    assert "break" not in told
+    assert "nnn" not in told
+
+
+def test_no_folder_is_nothing_to_tell(tmp_path: Path) -> None:
+    assert surroundings(tmp_path / "none") == ""
+    assert surroundings(tmp_path) == ""
+    (tmp_path / "file").touch()
+    assert surroundings(tmp_path / "file") == ""
