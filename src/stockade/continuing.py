@@ -1,10 +1,13 @@
 """From a run on record to one that is ready to go on: assemble's other half, with the same rights to name adapters."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from anyio import to_thread
 
 from stockade import __version__
 from stockade.assemble import (
@@ -17,6 +20,7 @@ from stockade.assemble import (
     find_bot,
     keeping,
     make_budget,
+    new_run_id,
     open_model,
     open_sandbox,
     pick_protocol,
@@ -29,8 +33,10 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunResumed, RunStarted
 from stockade.core.policy import Policy
 from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
+from stockade.loop.branch import branch, layers_of, snapshots, up_to
 from stockade.loop.run import Parts
 from stockade.loop.state import RunState, fold
+from stockade.loop.verify import OpenSandbox
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 CHANGEABLE = (*BUDGET, "model", "check")
@@ -194,3 +200,65 @@ def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[Folder
 
         return UnconfinedSandbox(policy, layers, base)
     raise UsageError(f"there is no sandbox {backend!r} any more", "start a new run")
+
+
+async def make_branch(store: RunStore, history: Sequence[RunEvent], turn: int) -> tuple[str, tuple[RunEvent, ...]]:
+    """A new run that is what this one was at the end of `turn`, files included. Its id and its record.
+
+    UsageError when there is no such turn, or its files are not kept any more.
+    """
+    parent = Going("", tuple(history)).started
+    events = up_to(history, turn)
+    run_id = new_run_id()
+    layers = await to_thread.run_sync(_branch_layers, parent, events, run_id)
+    made = tuple(branch(events, run_id, turn, layers, time.time()))
+    async with store.driving(run_id):
+        await store.append(run_id, made)
+    return run_id, made
+
+
+def _branch_layers(parent: RunStarted, events: Sequence[RunEvent], run_id: str) -> tuple[FolderLayer, ...]:
+    """New layers beside the parent's, with its snapshots, which going on brings the folders to."""
+    names = snapshots(events)
+    old = layers_of(events)
+    lost = [
+        layer.host
+        for layer, name in zip(old, names, strict=False)
+        if name is not None and not Path(layer.layer or "", "layer.json").exists()
+    ]
+    if lost:
+        raise UsageError(
+            f"what the bot had written to {lost[0]} by then is not kept any more: it was applied or thrown away",
+            "start a new run",
+        )
+    if not old:
+        return ()
+    from stockade.sandboxes.folders.restore import share_snapshots
+
+    fresh = open_sandbox(parent.policy, parent.sandbox, run_dir(run_id)).layers
+    for layer, source, name in zip(fresh, old, [*names, *[None] * (len(fresh) - len(names))], strict=True):
+        if name is not None:
+            share_snapshots(source, layer, name)
+    return fresh
+
+
+@asynccontextmanager
+async def verifying(started: RunStarted, on_progress: OnProgress | None) -> AsyncIterator[OpenSandbox]:
+    """Sandboxes on new layers of the run's folders, one after the other; the layers are thrown away at the end.
+
+    UsageError for a run that wrote to its folder directly: doing that again would change it.
+    """
+    from stockade.sandboxes.folders.discard import remove_tree
+
+    if any(rule.mode == "rw" for rule in started.policy.folders):
+        raise UsageError("the run wrote to its folder directly (rw): doing it again would change the folder")
+    base = run_dir(f"verify-{new_run_id()}")
+    layers = open_sandbox(started.policy, started.sandbox, base, on_progress).layers
+
+    def again() -> Sandbox:
+        return sandbox_on(started.policy, started.sandbox, base, layers)
+
+    try:
+        yield again
+    finally:
+        await to_thread.run_sync(remove_tree, base)

@@ -9,6 +9,7 @@ import click
 from stockade import assemble
 from stockade.cli import flags
 from stockade.cli.alive import is_alive
+from stockade.cli.failures import say
 from stockade.cli.task import read_task
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
@@ -45,6 +46,37 @@ def resume(run: str, task: str | None, **values: Any) -> int:
         _refuse_running(store, run_id)
         history = tuple(anyio.run(store.events, run_id))
         going = Going(run_id, history, read_task(task) if task is not None else None, given)
+        return carry_out(settings, store, partial(prepare_again, going, settings.options, store))
+    finally:
+        anyio.run(store.close)
+
+
+@click.command("rewind", short_help="Go back to a turn of a run and on from there, as a new run.")
+@click.argument("run", default="last")
+@click.argument("task", required=False)
+@click.option("--to", "turn", type=int, required=True, metavar="N", help="The turn to go back to; 0 is the beginning.")
+@click.option("--only", is_flag=True, help="Make the new run and do not go on with it yet.")
+@flags.offered(AGAIN, flags.CHANGES, flags.SHOWN, flags.STORE)
+def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> int:
+    """Go back to the end of turn N of RUN, conversation and files, and on from there as a new run.
+
+    RUN itself stays as it is. With a TASK the bot is given that from there. Exit status as of `stockade run`.
+    """
+    from stockade.cli.run import carry_out
+    from stockade.continuing import Going, make_branch, prepare_again
+
+    given = flags.given(values)
+    settings, store = _opened(given)
+    try:
+        words = read_task(task) if task is not None else None
+        run_id = anyio.run(store.find, run)
+        _refuse_running(store, run_id)
+        branch, history = anyio.run(make_branch, store, anyio.run(store.events, run_id), turn)
+        if only:
+            say(f"run {branch} is run {run_id} after turn {turn}", f"stockade runs resume {branch}")
+            print(branch)
+            return 0
+        going = Going(branch, history, words, given)
         return carry_out(settings, store, partial(prepare_again, going, settings.options, store))
     finally:
         anyio.run(store.close)

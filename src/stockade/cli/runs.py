@@ -18,7 +18,8 @@ from stockade.cli.console import can_ask, progress, results
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.failures import say
 from stockade.cli.render import Renderer
-from stockade.cli.resume import resume
+from stockade.cli.replay import replay
+from stockade.cli.resume import resume, rewind
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, to_json
@@ -221,4 +222,5 @@ def _decider(run_id: str, store: RunStore) -> Decider:
     return Decider(run_id, progress(), assemble.reviewer(), record)
 
 
-command.add_command(resume)
+for more in (resume, rewind, replay):
+    command.add_command(more)

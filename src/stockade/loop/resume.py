@@ -86,6 +86,13 @@ def decided(history: Sequence[RunEvent]) -> str | None:
     return None
 
 
+def shell_script(state: RunState) -> str:
+    """Bash that makes a new shell what the old one was, as far as that is on record; empty when nothing is."""
+    exports = state.checkpoint.exports if state.checkpoint else None
+    script = f"{exports or ''}\n" + (f"cd -- {shlex.quote(state.cwd)}" if state.cwd else "")
+    return script if script.strip() else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Again:
     """The first things in the new sandbox: the shell as it was as far as that is known, and a word to the bot."""
@@ -108,9 +115,8 @@ class _Again:
 
     async def _shell(self, state: RunState) -> str:
         exports = state.checkpoint.exports if state.checkpoint else None
-        wanted = state.cwd
-        script = f"{exports or ''}\n" + (f"cd -- {shlex.quote(wanted)}" if wanted else "")
-        if not script.strip():
+        script = shell_script(state)
+        if not script:
             return "The shell is new."
         output = await self.parts.sandbox.run(script, _SHELL_S)
         where = f" in {output.cwd}" if output.cwd else ""

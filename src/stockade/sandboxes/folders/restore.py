@@ -15,8 +15,25 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.sandboxes.folders.discard import remove_entry
 from stockade.sandboxes.folders.hostile import CHUNK, copy_data, parent, spell, unspell
-from stockade.sandboxes.folders.record import MANIFEST_FILE, OpenLayer, Seen, open_layer, write_seen
-from stockade.sandboxes.folders.segments import KEPT, Kept, copy_out, read_snapshot, remove_after
+from stockade.sandboxes.folders.record import (
+    LAYER_FILE,
+    MANIFEST_FILE,
+    OpenLayer,
+    Seen,
+    open_layer,
+    read_record,
+    write_file,
+    write_seen,
+)
+from stockade.sandboxes.folders.segments import (
+    KEPT,
+    Kept,
+    copy_out,
+    number_of,
+    read_snapshot,
+    remove_after,
+    sync_folder,
+)
 from stockade.sandboxes.folders.snapshots import MARKS, Found, is_original, kind_of, marks_of, scan
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,6 +59,27 @@ def restore(layer: FolderLayer, name: str | None, source: Path | None = None) ->
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise SandboxFailed("the disk is full: the folder cannot be brought back", "free some space") from error
         raise SandboxFailed(f"cannot bring {layer.layer} back to its snapshot: {error.strerror}") from error
+
+
+def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
+    """Give a new layer of the same folder the snapshots of another up to `name`, and its beginning.
+
+    Segments are never written to again, so the two share them on disk. The beginning is what conflicts with the host
+    are told by when changes are applied.
+    """
+    base, other = Path(str(layer.layer)), Path(str(source.layer))
+    try:
+        (base / KEPT).mkdir(mode=0o700, exist_ok=True)
+        for number in range(1, number_of(name) + 1):
+            os.link(other / KEPT / f"{number}", base / KEPT / f"{number}")
+        sync_folder(base / KEPT)
+        _, record = read_record(source)
+        _, own = read_record(layer)
+        if layer.strategy == "overlay":
+            own = own.model_copy(update={"started_ns": record.started_ns})
+            write_file(base / LAYER_FILE, own.model_dump_json().encode())
+    except OSError as error:
+        raise SandboxFailed(f"cannot share the snapshots of {other}: {error.strerror}") from error
 
 
 class _Restorer:

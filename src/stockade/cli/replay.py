@@ -1,0 +1,124 @@
+"""`stockade runs replay`: a run again, as a picture of the record or done anew to see whether it still comes out."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import click
+from rich.console import Console
+from rich.text import Text
+
+from stockade import assemble
+from stockade.cli import flags, review
+from stockade.cli.console import moves_cursor, progress
+from stockade.cli.render import Renderer
+from stockade.cli.safe import one_line, safe_text
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunFinished, RunStarted
+from stockade.settings import load
+
+if TYPE_CHECKING:
+    from stockade.loop.verify import Compared
+
+_TICK_S = 0.1
+_SHOWN_CHARS = 200
+
+
+@click.command("replay", short_help="Show a run again as it went, or do it again and compare.")
+@click.argument("run", default="last")
+@click.option("--speed", type=float, default=1.0, metavar="X", help="Times as fast; 0 does not wait at all.")
+@click.option(
+    "--verify", "again", is_flag=True, help="Do every action again in a new sandbox; name what differs first."
+)
+@flags.offered(flags.SHOWN, flags.STORE)
+def replay(run: str, speed: float, again: bool, **values: Any) -> int:
+    """Show RUN as it went in its terminal: no model and no sandbox are needed.
+
+    With --verify its actions are done again on the folder as it is now, in a sandbox whose writing is thrown away, and
+    compared with the record. Status 0 when all is the same, 1 when something differs.
+    """
+    settings = load(flags.given(values))
+    if speed < 0:
+        raise UsageError("--speed is below 0", "1 is as it went, 10 ten times as fast, 0 at once")
+    store = assemble.open_store(settings.options.store)
+    try:
+        events = anyio.run(store.events, anyio.run(store.find, run))
+    finally:
+        anyio.run(store.close)
+    console = progress(plain=settings.front.plain)
+    if again:
+        return anyio.run(_verify, events, console)
+    renderer = Renderer(console, live=moves_cursor(console, plain=settings.front.plain) and bool(speed))
+    try:
+        for before, event in zip([events[0], *events], events, strict=False):
+            if speed:
+                _wait((event.at - before.at) / speed, renderer)
+            renderer.event(event)
+            if isinstance(event, RunFinished) and event.answer:
+                print(safe_text(event.answer), flush=True)
+    finally:
+        renderer.close()
+    if work := review.pending(assemble.reviewer(), review.facts(events).layers):
+        review.draw(console, assemble.reviewer(), work)
+    return 0
+
+
+def _wait(seconds: float, renderer: Renderer) -> None:
+    """With the status line going on."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _TICK_S))
+        renderer.tick()
+
+
+async def _verify(events: Sequence[RunEvent], console: Console) -> int:
+    from stockade.continuing import verifying
+    from stockade.loop.verify import verify
+
+    started, verdict = events[0], _Verdict(console)
+    assert isinstance(started, RunStarted)
+    async with verifying(started, None) as open_sandbox:
+        await verify(events, open_sandbox, verdict.seen)
+    if verdict.same:
+        verdict.line(f"{verdict.done} actions done again: all the same", "green")
+    return 0 if verdict.same else 1
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """A line for each action, until one comes out otherwise."""
+
+    console: Console
+    done: int = 0
+    same: bool = True
+
+    def line(self, words: str, style: str = "") -> None:
+        self.console.print(Text(words, style), soft_wrap=True)
+
+    def seen(self, compared: "Compared") -> bool:
+        name = f"turn {compared.turn}: {one_line(compared.action, _SHOWN_CHARS)}"
+        if compared.passed_over is not None:
+            self.line(f"{name}: not done again: {compared.passed_over}", "yellow")
+        elif compared.field is None:
+            self.line(f"{name}: the same", "dim")
+            self.done += 1
+        else:
+            recorded, now = _first_difference(compared.recorded, compared.now)
+            self.line(f"{name}: {compared.field} differs", "bold red")
+            self.line(f"  recorded: {recorded}\n  now:      {now}")
+            self.same = False
+        return self.same
+
+
+def _first_difference(recorded: str, now: str) -> tuple[str, str]:
+    """The first line that differs, of each; quoted, since what differs may be a blank."""
+    for before, after in zip(recorded.split("\n"), now.split("\n"), strict=False):
+        if before != after:
+            return _quoted(before), _quoted(after)
+    return _quoted(recorded), _quoted(now)
+
+
+def _quoted(text: str) -> str:
+    return repr(one_line(text, _SHOWN_CHARS)) if text else "nothing"
