@@ -1,5 +1,6 @@
 """A model behind Anthropic's Messages API, or a server that speaks it (llama.cpp does)."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ DEFAULT_WINDOW = 200_000
 class AnthropicModel:
     """Implements core.ports.Model and loop.window.CountsTokens. `base_url` has no version path.
 
-    `price` None: nobody told what it costs. `rest` goes to the Transport.
+    `headers` carry the key where it is a token. `price` None: nobody told what it costs. `rest` goes to the Transport.
     """
 
     def __init__(
@@ -29,18 +30,14 @@ class AnthropicModel:
         model: str,
         api_key: str | None = None,
         *,
-        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
         price: Price | None = None,
         times: HttpTimes | None = None,
         **rest: Any,
     ) -> None:
-        headers = {"anthropic-version": VERSION}
-        if api_key:
-            headers["x-api-key"] = api_key
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
+        sent = {"anthropic-version": VERSION, **({"x-api-key": api_key} if api_key else {}), **(headers or {})}
         self._transport = Transport(
-            base_url, model, headers, key_hint="set ANTHROPIC_API_KEY to a valid key", times=times, **rest
+            base_url, model, sent, key_hint="set ANTHROPIC_API_KEY to a valid key", times=times, **rest
         )
         self._model, self._price = model, price
         self._asked = httpx2.URL(f"{self._transport.url}/v1/messages")

@@ -10,22 +10,29 @@ import httpx2
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.ports import Model
+from stockade.models.anthropic import AnthropicModel
 from stockade.models.catalogue import CATALOGUE, DEFAULT
 from stockade.models.embedded import EmbeddedModel
+from stockade.models.engines import find_binary
 from stockade.models.fetch import fetch
 from stockade.models.gguf import read_gguf
 from stockade.models.listing import catalogued, list_models
 from stockade.models.names import AUTO, ModelName, parse_name
-from stockade.models.openai_http import HttpTimes, OpenAIModel, new_client
+from stockade.models.openai_http import OpenAIModel
+from stockade.models.prices import FREE, price_of
 from stockade.models.progress import OnProgress, readable, silent
 from stockade.models.scripted import ScriptedModel
-from stockade.models.servers import address_of
+from stockade.models.servers import Address, address_of
 from stockade.models.settings import ModelSettings
 from stockade.models.shelf import is_verified, models_folder
+from stockade.models.started import StartedModel
+from stockade.models.transport import HttpTimes, new_client
 
 __all__ = ["ModelChoice", "ModelSettings", "choose_model", "open_model"]
 
 PROBE_TIMEOUT_S = 0.25
+FREE_PROVIDERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio")
+"""Who runs them pays for electricity only."""
 _BETTER = "a better one: --model openai/NAME with OPENAI_BASE_URL, or any GGUF file as --model gguf/PATH"
 
 
@@ -55,13 +62,36 @@ async def open_model(
         model: Model = ScriptedModel(_path(name))
     elif name.provider in ("embedded", "gguf"):
         model = await _embedded(name, settings, on_progress)
+    elif name.is_path:
+        model = await _started(name, settings, on_progress)
     else:
-        address = address_of(name.provider, environment)
-        model = OpenAIModel(
-            address.base_url, name.name, address.api_key, provider=name.provider, dialect=address.dialect,
-            slot=settings.slot, times=HttpTimes(idle_s=settings.idle_timeout_s),
-        )  # fmt: skip
+        model = _served(name, address_of(name.provider, environment, name.name), settings, on_progress)
     return model, str(name), choice.note
+
+
+def _served(name: ModelName, address: Address, settings: ModelSettings, on_progress: OnProgress) -> Model:
+    """A model on a server that runs already."""
+    price = FREE if name.provider in FREE_PROVIDERS else price_of(str(name))
+    times = HttpTimes(idle_s=settings.idle_timeout_s)
+    if address.api == "anthropic":
+        return AnthropicModel(address.base_url, name.name, headers=address.headers, price=price, times=times)
+    return OpenAIModel(
+        address.base_url, name.name, provider=name.provider, headers=address.headers, query=address.query,
+        dialect=address.dialect, slot=settings.slot, price=price, native_tools=address.native_tools,
+        on_progress=on_progress, times=times, key_hint=address.key_hint,
+    )  # fmt: skip
+
+
+async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> StartedModel:
+    """A model on a server that is started for it."""
+    path = _path(name)
+    if name.provider == "llama-server":
+        await anyio.to_thread.run_sync(read_gguf, path)
+        program = find_binary(settings)
+        if program is None:
+            raise UsageError("there is no llama-server on PATH", "install one, or use gguf/PATH: the built-in server")
+        return StartedModel(path, name.provider, program, settings, on_progress)
+    return StartedModel(path, name.provider, None, settings, on_progress)
 
 
 async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> EmbeddedModel:

@@ -50,8 +50,8 @@ PROVIDERS: Mapping[str, Provider] = {
                       key_variables=("AZURE_OPENAI_API_KEY",), key_header="api-key", dialect=_STRICT,
                       native_tools=True),
     "anthropic": Provider(url="https://api.anthropic.com", url_variables=("ANTHROPIC_BASE_URL",), version="",
-                          key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), key="away", api="anthropic",
-                          native_tools=True),
+                          key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), key="away",
+                          key_header="x-api-key", api="anthropic", native_tools=True),
 }  # fmt: skip
 
 

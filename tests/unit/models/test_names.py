@@ -1,7 +1,8 @@
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.models.names import PROVIDERS, parse_name
+from stockade.models.names import PROVIDERS, SERVERS, parse_name
+from stockade.models.servers import PROVIDERS as TABLE
 from stockade.models.servers import address_of
 
 
@@ -26,8 +27,8 @@ def test_gguf_paths() -> None:
         ("/x", "unknown model provider ''"),
         ("openai/", "has no name"),
         ("openai", "has no name"),
-        ("azure/x", "comes with a later version"),
-        ("anthropic/x", "comes with a later version"),
+        ("azure/", "has no name"),
+        ("LM-Studio/x", "did you mean lm-studio/x"),
     ],
 )
 def test_bad_names(spec: str, reason: str) -> None:
@@ -53,6 +54,60 @@ def test_llama_server() -> None:
     assert address_of("llama-server", {}).base_url == "http://127.0.0.1:8080/v1"
     found = address_of("llamafile", {"LLAMA_SERVER_URL": "http://box:1/", "LLAMA_API_KEY": "k"})
     assert (found.base_url, found.api_key, found.dialect.llama_cpp) == ("http://box:1/v1", "k", True)
+
+
+def test_every_server_has_a_row() -> None:
+    assert set(SERVERS) == set(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_path"),
+    [
+        ("llamafile//opt/x.llamafile", True),
+        ("llamafile/~/x.llamafile", True),
+        ("llama-server/./m.gguf", True),
+        ("llama-server/m.gguf", False),
+        ("gguf//m.gguf", False),
+        ("openai//x", False),
+    ],
+)
+def test_a_path_is_started(spec: str, is_path: bool) -> None:
+    assert parse_name(spec).is_path is is_path
+
+
+def test_azure() -> None:
+    with pytest.raises(UsageError, match=r"nobody says where azure is.*AZURE_OPENAI_ENDPOINT"):
+        address_of("azure", {"AZURE_OPENAI_API_KEY": "k"}, "gpt")
+    place = {"AZURE_OPENAI_ENDPOINT": "https://me.openai.azure.com/"}
+    with pytest.raises(UsageError, match=r"me.openai.azure.com needs a key.*AZURE_OPENAI_API_KEY"):
+        address_of("azure", place, "gpt")
+    found = address_of("azure", place | {"AZURE_OPENAI_API_KEY": "k"}, "gpt")
+    assert (found.base_url, found.query) == ("https://me.openai.azure.com/openai/v1", "")
+    assert found.headers == {"api-key": "k"}
+    dated = {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_API_VERSION": "2024-10-21"}
+    found = address_of("azure", place | dated, "gpt")
+    assert found.base_url == "https://me.openai.azure.com/openai/deployments/gpt"
+    assert found.query == "?api-version=2024-10-21"
+
+
+def test_anthropic() -> None:
+    with pytest.raises(UsageError, match=r"api.anthropic.com needs a key.*ANTHROPIC_API_KEY"):
+        address_of("anthropic", {})
+    assert address_of("anthropic", {"ANTHROPIC_API_KEY": "k"}).headers == {"x-api-key": "k"}
+    assert address_of("anthropic", {"ANTHROPIC_AUTH_TOKEN": "t"}).headers == {"Authorization": "Bearer t"}
+    assert address_of("anthropic", {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9/"}).base_url == "http://127.0.0.1:9"
+
+
+def test_others() -> None:
+    assert address_of("vllm", {}).base_url == "http://127.0.0.1:8000/v1"
+    assert address_of("lm-studio", {"LM_STUDIO_API_BASE": "http://box:1/v1"}).base_url == "http://box:1/v1"
+
+
+@pytest.mark.parametrize("key", ["a\nb", "schlüssel", "\x1b[31m"])
+def test_a_key_that_is_none_is_told_before_it_is_sent(key: str) -> None:
+    with pytest.raises(UsageError, match="OPENAI_API_KEY is not a key") as caught:
+        address_of("openai", {"OPENAI_API_KEY": key})
+    assert key not in str(caught.value)
 
 
 def test_openai() -> None:
