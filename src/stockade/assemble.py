@@ -31,6 +31,7 @@ from stockade.loop.run import Parts, run
 
 if TYPE_CHECKING:
     from stockade.models.listing import ModelEntry
+    from stockade.models.settings import ModelSettings
     from stockade.sandboxes.probe import Finding
 
 MAX_TASK_BYTES = 1_000_000
@@ -288,16 +289,22 @@ def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
 
 async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
     """The model, its full name, and a line on why this one where the choice was ours."""
-    from stockade.models.resolve import ModelSettings, open_model
+    from stockade.models.resolve import open_model
 
-    settings = ModelSettings(
+    return await open_model(options.model, model_settings(options), on_progress)
+
+
+def model_settings(options: Options) -> "ModelSettings":
+    """How an embedded model is loaded."""
+    from stockade.models.settings import ModelSettings
+
+    return ModelSettings(
         ctx_size=options.ctx_size,
         threads=options.threads,
         gpu_layers=options.gpu_layers,
         keep_warm_s=options.keep_warm_s,
         llama_server=options.llama_server,
     )
-    return await open_model(options.model, settings, on_progress)
 
 
 async def prepare(

@@ -70,7 +70,7 @@ class Server:
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._run([str(_programs() / "pg_ctl"), "-D", str(self.data), "-m", "fast", "-w", "stop"])
+            self._run([str(_programs() / "pg_ctl"), "-D", str(self.data), "-m", "immediate", "-w", "stop"])
             self._process.wait()
 
     def _as(self, argv: Sequence[str]) -> list[str]:

@@ -44,8 +44,8 @@ class Database(Protocol):
 
     def load(self, sha256: str) -> bytes | None: ...
 
-    def revive(self, error: BaseException) -> bool:
-        """Whether the connection was lost and is there again, so that what failed is worth another try."""
+    def try_again(self, error: BaseException) -> bool:
+        """Whether the same may work now: another was in the way, or the connection was lost and is there again."""
         ...
 
     def mapped(self, error: BaseException) -> StoreFailed: ...

@@ -5,7 +5,10 @@ there, one whose id now belongs to another process is not. From anywhere else on
 """
 
 import os
+import secrets
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -16,13 +19,17 @@ BEAT_S = 15.0
 
 
 class Holder(Data):
-    """A process. `began` in clock ticks since boot; `boot` and `pids` name the running kernel and the pid namespace."""
+    """A process. `began` in clock ticks since boot; `boot` and `pids` name the running kernel and the pid namespace.
+
+    `key` tells the leases of one process apart: one that could not be given back is nobody's.
+    """
 
     host: str
     pid: int
     began: int
     boot: str = ""
     pids: str = ""
+    key: str = ""
 
     @property
     def words(self) -> str:
@@ -32,8 +39,24 @@ class Holder(Data):
         """`silent_s`: how long ago it last gave a sign."""
         mine = this_process()
         if self.boot and (self.boot, self.pids) == (mine.boot, mine.pids):
+            if (self.pid, self.began) == (mine.pid, mine.began):
+                return self.key in _KEYS
             return _began(self.pid) == self.began
         return silent_s < LEASE_S
+
+
+_KEYS: set[str] = set()
+
+
+@contextmanager
+def holding() -> Iterator[Holder]:
+    """Inside, what this gives is alive."""
+    key = secrets.token_hex(8)
+    _KEYS.add(key)
+    try:
+        yield this_process().model_copy(update={"key": key})
+    finally:
+        _KEYS.discard(key)
 
 
 @cache

@@ -57,9 +57,16 @@ class PostgresDatabase:
         self._given, self.place = _read_address(psycopg, address)
         try:
             self._db = self._connect()
-            self._prepare()
         except psycopg.Error as error:
             raise self.mapped(error) from None
+        try:
+            self._prepare()
+        except psycopg.Error as error:
+            self._db.close()
+            raise self.mapped(error) from None
+        except StoreFailed:
+            self._db.close()
+            raise
 
     def _connect(self) -> "psycopg.Connection[tuple[Any, ...]]":
         options = f"{self._given.get('options') or ''} -csearch_path={SCHEMA}".strip()
@@ -119,10 +126,14 @@ class PostgresDatabase:
         rows = self.execute("SELECT data FROM large_outputs WHERE sha256=?", (sha256,))
         return bytes(rows[0][0]) if rows else None
 
-    def revive(self, error: BaseException) -> bool:
+    def try_again(self, error: BaseException) -> bool:
         """A server that is restarted is back within seconds: about 25 s of tries."""
+        kinds = self._psycopg.errors
+        if isinstance(error, kinds.UniqueViolation | kinds.DeadlockDetected | kinds.SerializationFailure):
+            return True
         if not isinstance(error, self._psycopg.OperationalError) or not (self._db.closed or self._db.broken):
             return False
+        self._db.close()
         pause = threading.Event()
         for number in range(_TRIES):
             pause.wait(_FIRST_PAUSE_S * 2**number if number else 0)

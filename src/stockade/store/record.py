@@ -3,6 +3,7 @@
 Everything about one append is one transaction: that nobody else drives the run, the events, the index.
 """
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,7 +17,7 @@ from stockade.core.errors import RunTaken, StoreFailed, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.ports import RunSummary
 from stockade.store.database import Database
-from stockade.store.lease import BEAT_S, Holder, this_process
+from stockade.store.lease import BEAT_S, Holder, holding
 from stockade.store.rows import Row, decode, encode
 from stockade.store.writer import Writer
 
@@ -77,14 +78,15 @@ class SQLRecord:
 
     @asynccontextmanager
     async def _driving(self, run_id: str) -> AsyncIterator[None]:
-        fence = await self._writer.write(partial(self._take, run_id))
-        self._fences[run_id] = fence
-        try:
-            yield
-        finally:
-            del self._fences[run_id]
-            with anyio.CancelScope(shield=True):
-                await self._writer.write(partial(self._let_go, run_id, fence))
+        with holding() as holder:
+            fence = await self._writer.write(partial(self._take, run_id, holder.model_dump_json()))
+            self._fences[run_id] = fence
+            try:
+                yield
+            finally:
+                del self._fences[run_id]
+                with anyio.CancelScope(shield=True), contextlib.suppress(StoreFailed):  # else it ends with `holding`
+                    await self._writer.write(partial(self._let_go, run_id, fence))
 
     def _append(self, job: _Append) -> None:
         self._check_lease(job.run_id)
@@ -188,11 +190,11 @@ class SQLRecord:
                 raise _taken(run_id, driver)
             self._db.execute("UPDATE leases SET fence=fence+1, holder=NULL WHERE run_id=?", (run_id,))
 
-    def _take(self, run_id: str) -> int:
+    def _take(self, run_id: str, holder: str) -> int:
         found = self._lease(run_id, self._db.locking)
         if found is not None and (driver := _living(found[1], found[2])) is not None:
             raise _taken(run_id, driver)
-        fence, holder = (found[0] if found else 0) + 1, this_process().model_dump_json()
+        fence = (found[0] if found else 0) + 1
         if found is None:
             self._db.execute(
                 f"INSERT INTO leases (run_id, fence, holder, seen) VALUES (?, ?, ?, {self._db.now})",

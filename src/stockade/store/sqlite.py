@@ -98,7 +98,7 @@ class SQLiteDatabase:
     def load(self, sha256: str) -> bytes | None:
         return self._blobs.load(sha256)
 
-    def revive(self, error: BaseException) -> bool:
+    def try_again(self, error: BaseException) -> bool:
         return False
 
     def mapped(self, error: BaseException) -> StoreFailed:

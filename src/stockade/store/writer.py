@@ -19,6 +19,7 @@ from stockade.core.errors import StockadeError, StoreFailed
 from stockade.store.database import Database
 
 _TOGETHER = 256
+_TRIES = 5
 T = TypeVar("T")
 
 
@@ -108,7 +109,7 @@ class Writer:
             return jobs, False
         return jobs, True
 
-    def _together(self, jobs: list[_Job]) -> None:
+    def _together(self, jobs: list[_Job], tries: int = _TRIES) -> None:
         """One transaction. When it fails, one for each, so that nobody fails for what another wanted."""
         for job in jobs:
             job.result = job.error = None
@@ -116,25 +117,18 @@ class Writer:
             self._transaction(jobs)
         except self._db.errors as error:
             self._db.rollback()
-            lost = self._db.revive(error)
+            again = self._db.try_again(error) and tries > 1
             if len(jobs) > 1:
                 for job in jobs:
                     self._together([job])
-            elif lost:
-                self._again(jobs[0])
+            elif again:
+                self._together(jobs, tries - 1)
             else:
                 jobs[0].error = self._db.mapped(error)
         except BaseException as bug:  # noqa: BLE001 (it belongs to those who wait for it)
             self._db.rollback()
             for job in jobs:
                 job.error = bug
-
-    def _again(self, job: _Job) -> None:
-        try:
-            self._transaction([job])
-        except self._db.errors as error:
-            self._db.rollback()
-            job.error = self._db.mapped(error)
 
     def _transaction(self, jobs: list[_Job]) -> None:
         self._db.begin()
@@ -150,7 +144,7 @@ class Writer:
             try:
                 job.result = job.work()
             except self._db.errors as error:
-                if not self._db.revive(error):
+                if not self._db.try_again(error):
                     raise
                 job.result = job.work()
         except self._db.errors as error:
@@ -166,7 +160,7 @@ class Writer:
             self._db.commit()
         except self._db.errors as error:
             self._db.rollback()
-            self._db.revive(error)
+            self._db.try_again(error)
 
 
 def _tell(jobs: list[_Job]) -> None:
