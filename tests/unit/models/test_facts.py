@@ -1,0 +1,161 @@
+"""What servers tell of their models: windows that would be cut in silence, templates, exact counts of tokens."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from stockade.core.messages import Message, ModelRequest
+from stockade.loop.window import CountsTokens
+from stockade.models.facts import OLLAMA_DEFAULT_WINDOW
+from stockade.models.openai_http import OpenAIModel
+from stockade.models.payload import Dialect
+from stockade.testing.conformance.model import question
+from stockade.testing.fake_openai import FakeOpenAI, fails
+
+pytestmark = pytest.mark.anyio
+SHOWN = {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40960}, "parameters": "stop x"}
+
+
+async def window_of(dialect: Dialect, routes: Mapping[str, object]) -> tuple[int | None, str]:
+    """The window that is learned, and what the person is told."""
+    heard: list[str] = []
+    async with FakeOpenAI(models=[{"id": "m"}, {"id": "other"}], routes=routes) as server:
+        on_progress = lambda text, *_: heard.append(text)  # noqa: E731
+        async with OpenAIModel(server.base_url, "m", dialect=dialect, on_progress=on_progress) as model:
+            return model.info.context_window, " ".join(heard)
+
+
+@pytest.mark.parametrize(
+    ("routes", "window", "said"),
+    [
+        ({"/api/show": SHOWN}, OLLAMA_DEFAULT_WINDOW, "of the 40960 that it was made for"),
+        ({"/api/show": {**SHOWN, "parameters": 'stop "x"\nnum_ctx                        16384\n'}}, 16384, ""),
+        ({"/api/show": SHOWN, "/api/ps": {"models": [{"name": "m:latest", "context_length": 8192}]}}, 8192,
+         "OLLAMA_CONTEXT_LENGTH"),
+        ({"/api/show": SHOWN, "/api/ps": {"models": [{"name": "other", "context_length": 1}]}}, 4096, "4096"),
+        ({"/api/show": {"model_info": {"bert.context_length": 512}}}, 512, ""),
+        ({"/api/show": {"model_info": None, "parameters": 7}, "/api/ps": {"models": {}}}, 4096, ""),
+        ({"/api/show": {"model_info": {"x.context_length": "40960"}}, "/api/ps": {"models": [None, 3]}}, 4096, ""),
+        ({}, None, ""),
+    ],
+)  # fmt: skip
+async def test_ollama(routes: dict[str, object], window: int | None, said: str) -> None:
+    found, heard = await window_of(Dialect(server="ollama"), routes)
+    assert found == window
+    assert said in heard
+    assert bool(heard) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("about", "window", "said"),
+    [
+        ({"loaded_context_length": 4096, "max_context_length": 32768}, 4096, "LM Studio gives m a window of 4096"),
+        ({"loaded_context_length": 32768, "max_context_length": 32768}, 32768, ""),
+        ({"max_context_length": 32768}, None, ""),
+        ({}, None, ""),
+    ],
+)
+async def test_lm_studio(about: dict[str, object], window: int | None, said: str) -> None:
+    found, heard = await window_of(Dialect(server="lm-studio"), {"/api/v0/models/m": about} if about else {})
+    assert found == window
+    assert said in heard
+
+
+async def sent_to(caps: dict[str, object], request: ModelRequest) -> dict[str, Any]:
+    """The body that a llama.cpp server with these template caps gets."""
+    async with FakeOpenAI(props={"chat_template_caps": caps}) as server:
+        async with OpenAIModel(server.base_url, "fake", dialect=Dialect(llama_cpp=True)) as model:
+            await model.ask(request)
+        body: dict[str, Any] = server.questions[0].body
+        return body
+
+
+TOOL = {"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}
+
+
+async def test_templates_without_system_role_or_tools() -> None:
+    request = question().model_copy(update={"tools": (TOOL,)})
+    whole = await sent_to({"supports_system_role": True, "supports_tools": True}, request)
+    assert [message["role"] for message in whole["messages"]] == ["system", "user"]
+    assert whole["tools"] == [TOOL]
+    bare = await sent_to({"supports_system_role": False, "supports_tool_calls": False}, request)
+    (message,) = bare["messages"]
+    assert message["role"] == "user"
+    assert message["content"].startswith("You are brief.")
+    assert '"name": "shell"' in message["content"]
+    assert message["content"].endswith("\n\nSay hello.")
+    assert "tools" not in bare
+
+
+async def test_a_server_that_refuses_the_system_role_gets_none_from_then_on() -> None:
+    async with FakeOpenAI([fails(500, "System role not supported")]) as server:
+        async with OpenAIModel(server.base_url, "fake") as model:
+            assert (await model.ask(question())).content == "ok"
+            await model.ask(question())
+        roles = [[message["role"] for message in asked.body["messages"]] for asked in server.questions]
+    assert roles == [["system", "user"], ["user"], ["user"]]
+
+
+async def test_parameters_that_are_refused_are_left_out_from_then_on() -> None:
+    replies = [
+        fails(400, "Unsupported parameter: 'max_tokens'", param="max_tokens"),
+        fails(400, "Unsupported value: 'temperature' does not support 0", param="temperature"),
+        fails(400, "Unrecognized request argument supplied: top_k"),
+    ]
+    request = question()
+    sampling = request.sampling.model_copy(update={"top_k": 4, "typical_p": 0.5})
+    async with FakeOpenAI(replies) as server, OpenAIModel(server.base_url, "fake") as model:
+        await model.ask(request.model_copy(update={"sampling": sampling}))
+        last = server.questions[-1].body
+    assert last["max_completion_tokens"] == 48
+    assert not last.keys() & {"max_tokens", "temperature", "top_k", "typical_p"}
+
+
+async def test_a_server_that_refuses_the_same_for_ever_is_given_up() -> None:
+    async with FakeOpenAI([fails(400, "Unsupported parameter: 'seed'", param="seed")] * 3) as server:
+        async with OpenAIModel(server.base_url, "fake") as model:
+            with pytest.raises(Exception, match="does not take seed"):
+                await model.ask(question())
+        assert len(server.questions) == 2
+
+
+@pytest.mark.parametrize(
+    ("dialect", "routes", "tokens", "asked"),
+    [
+        (Dialect(llama_cpp=True), {"/v1/chat/completions/input_tokens": {"input_tokens": 42}}, 42, 1),
+        (Dialect(llama_cpp=True), {"/apply-template": {"prompt": "x"}, "/tokenize": {"tokens": [1, 2, 3]}}, 3, 3),
+        (Dialect(llama_cpp=True), {"/apply-template": {"prompt": 3}}, None, 2),
+        (Dialect(llama_cpp=True), {}, None, 2),
+        (Dialect(server="vllm"), {"/tokenize": {"count": 7, "max_model_len": 9}}, 7, 1),
+        (Dialect(server="vllm"), {"/tokenize": {"count": "7"}}, None, 1),
+        (Dialect(), {"/tokenize": {"count": 7}}, None, 0),
+    ],
+)
+async def test_tokens_are_counted_by_the_server(
+    dialect: Dialect, routes: dict[str, object], tokens: int | None, asked: int
+) -> None:
+    async with FakeOpenAI([fails(404)] * 9, routes=routes) as server:
+        async with OpenAIModel(server.base_url, "fake", dialect=dialect) as model:
+            assert isinstance(model, CountsTokens)
+            before = len(server.asked)
+            assert await model.count(question()) == tokens
+            assert len(server.asked) - before == asked
+            before = len(server.asked)
+            assert await model.count(question()) == tokens
+            assert len(server.asked) - before == (0 if tokens is None else max(1, asked - 1))
+            if dialect.llama_cpp and tokens:
+                assert json.loads(server.asked[-1].raw)
+
+
+async def test_what_was_sent_begins_what_is_sent_next_though_roles_were_joined() -> None:
+    messages = [Message(role="system", content="s"), Message(role="user", content="u")]
+    async with FakeOpenAI(props={"chat_template_caps": {"supports_system_role": False}}) as server:
+        async with OpenAIModel(server.base_url, "fake", dialect=Dialect(llama_cpp=True)) as model:
+            for number in range(3):
+                await model.ask(ModelRequest(messages=tuple(messages)))
+                messages += [Message(role="assistant", content=f"a{number}"), Message(role="user", content="more")]
+        bodies = [asked.body["messages"] for asked in server.questions]
+    assert [len(body) for body in bodies] == [1, 3, 5]
+    assert all(new[: len(old)] == old for old, new in zip(bodies, bodies[1:], strict=False))
