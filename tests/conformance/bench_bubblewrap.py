@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from stockade.core.policy import Policy
-from stockade.core.ports import Sandbox
+from stockade.core.ports import OnNetwork, Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.limits import places
+from tests.support.site import to_loopback
 
 
 def _parent(pid: int) -> int:
@@ -43,10 +44,12 @@ class BubblewrapBench:
         self._namespaces: set[str] = set()
 
     @asynccontextmanager
-    async def make(self, policy: Policy) -> AsyncIterator[Sandbox]:
+    async def make(self, policy: Policy, on_network: OnNetwork | None = None) -> AsyncIterator[Sandbox]:
         layers = prepare_layers(policy, self._base)
         try:
-            async with BubblewrapSandbox(policy, layers, self._base) as sandbox:
+            sandbox = BubblewrapSandbox(policy, layers, self._base, to_loopback)
+            sandbox.on_network = on_network
+            async with sandbox:
                 yield sandbox
         finally:
             for layer in layers:

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from stockade.core.policy import Policy
-from stockade.core.ports import Sandbox
+from stockade.core.ports import OnNetwork, Sandbox
 from stockade.sandboxes.container import ContainerSandbox
 from stockade.sandboxes.engines import EngineName, find_engine
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.host_stage import BASE
 from stockade.sandboxes.layers import container_layers
+from tests.support.site import to_loopback
 
 
 class ContainerBench:
@@ -26,10 +27,12 @@ class ContainerBench:
         self._runtime = runtime
 
     @asynccontextmanager
-    async def make(self, policy: Policy) -> AsyncIterator[Sandbox]:
+    async def make(self, policy: Policy, on_network: OnNetwork | None = None) -> AsyncIterator[Sandbox]:
         layers = container_layers(policy, self._base)
         try:
-            async with ContainerSandbox(policy, layers, self._base, self._engine, self._runtime) as sandbox:
+            sandbox = ContainerSandbox(policy, layers, self._base, self._engine, self._runtime, to_loopback)
+            sandbox.on_network = on_network
+            async with sandbox:
                 yield sandbox
         finally:
             for layer in layers:

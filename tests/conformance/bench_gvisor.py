@@ -6,12 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from stockade.core.policy import Policy
-from stockade.core.ports import Sandbox
+from stockade.core.ports import OnNetwork, Sandbox
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.gvisor import STATE, GVisorSandbox
 from stockade.sandboxes.host_stage import BASE
 from stockade.sandboxes.layers import container_layers
 from tests.conformance.bench_bubblewrap import descendants
+from tests.support.site import to_loopback
 
 
 class GVisorBench:
@@ -23,10 +24,12 @@ class GVisorBench:
         self._others = descendants()
 
     @asynccontextmanager
-    async def make(self, policy: Policy) -> AsyncIterator[Sandbox]:
+    async def make(self, policy: Policy, on_network: OnNetwork | None = None) -> AsyncIterator[Sandbox]:
         layers = container_layers(policy, self._base)
         try:
-            async with GVisorSandbox(policy, layers, self._base, old=True) as sandbox:
+            sandbox = GVisorSandbox(policy, layers, self._base, to_loopback)
+            sandbox.on_network = on_network
+            async with sandbox:
                 yield sandbox
         finally:
             for layer in layers:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.policy import Policy
-from stockade.core.ports import Sandbox
+from stockade.core.ports import OnNetwork, Sandbox
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.layers import copied_layers
 from stockade.sandboxes.unconfined import UnconfinedSandbox, end_tree
@@ -26,10 +26,12 @@ class UnconfinedBench:
         self._base = base
 
     @asynccontextmanager
-    async def make(self, policy: Policy) -> AsyncIterator[Sandbox]:
+    async def make(self, policy: Policy, on_network: OnNetwork | None = None) -> AsyncIterator[Sandbox]:
         layers = copied_layers(policy, self._base)
         try:
-            async with UnconfinedSandbox(policy, layers, self._base) as sandbox:
+            sandbox = UnconfinedSandbox(policy, layers, self._base)
+            sandbox.on_network = on_network
+            async with sandbox:
                 yield sandbox
         finally:
             for layer in layers:

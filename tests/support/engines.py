@@ -20,13 +20,30 @@ GIVEN_DOCKER = "TEST_DOCKER_HOST"
 def need(*programs: str) -> None:
     """Fails, rather than skips: .ci/run installs them."""
     missing = [program for program in programs if shutil.which(program) is None]
-    assert not missing, f"{', '.join(missing)} missing: apt-get install docker.io podman runsc runc"
+    assert not missing, f"{', '.join(missing)} missing: apt-get install docker.io podman runc; tests/support/install_runsc.sh"
 
 
 def _unmount_below(folder: Path) -> None:
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for point in reversed([point for point in points if point.startswith(f"{folder}/")]):
         subprocess.run(["umount", "--lazy", point], check=False)
+
+
+def _runsc_wrapper(folder: Path) -> Path:
+    """runsc with the options that an engine does not give it."""
+    wrapper = folder / "runsc"
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("runsc")} --network=none --platform=ptrace "$@"\n')
+    wrapper.chmod(0o755)
+    return wrapper
+
+
+def engine_runsc(engine: str) -> str:
+    """What the engine's runtime option calls gVisor: for Docker a name of the daemon's, for Podman a path."""
+    need("runsc")
+    if engine == "docker":
+        docker_host()
+        return "runsc"
+    return str(_runsc_wrapper(Path(podman_storage()).parent))
 
 
 @functools.cache
@@ -46,11 +63,8 @@ def docker_host() -> str:
         "--bridge=none",
         f"--host=unix://{folder}/s",
     ]
-    if runsc := shutil.which("runsc"):
-        wrapper = folder / "runsc"
-        wrapper.write_text(f'#!/bin/sh\nexec {runsc} --network=none --platform=ptrace "$@"\n')
-        wrapper.chmod(0o755)
-        options.append(f"--add-runtime=runsc={wrapper}")
+    if shutil.which("runsc"):
+        options.append(f"--add-runtime=runsc={_runsc_wrapper(folder)}")
     log = (folder / "log").open("wb")
     daemon = subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", "dockerd", *options],

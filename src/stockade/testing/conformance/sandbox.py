@@ -6,30 +6,17 @@ Nothing here knows a backend: what differs (making one, killing it from outside,
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import pytest
 
-from stockade.core.errors import PolicyNotEnforceable, SandboxDied, UsageError
-from stockade.core.policy import CopyRule, FolderMode, FolderRule, Limits, Network, Policy
-from stockade.core.ports import Sandbox
+from stockade.core.errors import SandboxDied, UsageError
+from stockade.core.policy import CopyRule, FolderMode, FolderRule, Limits, Policy
+from stockade.testing.conformance.bench import Bench, output_of
+from stockade.testing.conformance.network import NetworkConformance
 
 MIB = 1024**2
-
-
-class Bench(Protocol):
-    """A backend under test. `folder` is a host folder to give away; `traces` is what runs leave on the host."""
-
-    folder: Path
-
-    def make(self, policy: Policy) -> AbstractAsyncContextManager[Sandbox]: ...
-
-    def kill(self, sandbox: Sandbox) -> None: ...
-
-    def traces(self) -> set[str]: ...
 
 
 def policy_of(folder: Path, mode: FolderMode, limits: Limits | None = None) -> Policy:
@@ -48,10 +35,6 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 def names_below(folder: str) -> set[str]:
     return {path.name for path in Path(folder).rglob("*") if path.is_file()}
-
-
-async def output_of(sandbox: Sandbox, command: str, timeout_s: float | None = 30) -> str:
-    return (await sandbox.run(command, timeout_s)).output.decode()
 
 
 class ShellConformance:
@@ -219,15 +202,6 @@ class SealConformance:
                 assert await output_of(box, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '") == "lo\n"
                 assert await output_of(box, "tail -n +2 /proc/net/route") == ""
 
-    @pytest.mark.parametrize("mode", ["allow", "open"])
-    async def test_a_network_is_refused_or_has_one_way_out(self, bench: Bench, mode: str) -> None:
-        """No backend gives an interface: what it allows goes through the egress proxy."""
-        network = Network.model_validate({"mode": mode, "hosts": ("example.org",) if mode == "allow" else ()})
-        with suppress(PolicyNotEnforceable):
-            async with bench.make(Policy(network=network)) as box:
-                assert await output_of(box, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '") == "lo\n"
-                assert await output_of(box, "tail -n +2 /proc/net/route") == ""
-
     async def test_an_ordinary_user_without_rights(self, bench: Bench) -> None:
         async with bench.make(Policy()) as box:
             assert await output_of(box, "id -u") != "0\n"
@@ -310,7 +284,9 @@ class EndConformance:
             assert "sleep" not in listing
 
 
-class SandboxConformance(ShellConformance, ExecConformance, FolderConformance, SealConformance, EndConformance):
+class SandboxConformance(
+    ShellConformance, ExecConformance, FolderConformance, SealConformance, NetworkConformance, EndConformance
+):
     """Every backend passes all of these."""
 
 
