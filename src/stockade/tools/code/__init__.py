@@ -1,0 +1,1 @@
+"""What the Coder bot knows about Python before it runs any: pure functions on text, by `ast`."""
