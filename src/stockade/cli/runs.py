@@ -16,6 +16,7 @@ from stockade.cli import flags, review
 from stockade.cli.alive import is_alive, tidy
 from stockade.cli.console import can_ask, progress, results
 from stockade.cli.decide import Decider, ask_person
+from stockade.cli.export import export
 from stockade.cli.failures import say
 from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
@@ -222,5 +223,5 @@ def _decider(run_id: str, store: RunStore) -> Decider:
     return Decider(run_id, progress(), assemble.reviewer(), record)
 
 
-for more in (resume, rewind, replay):
+for more in (resume, rewind, replay, export):
     command.add_command(more)

@@ -1,0 +1,134 @@
+"""A run as a report in Markdown: what was asked, what came of it, every step, the diff, the figures.
+
+Whatever a model or a command produced stands in code fences longer than any fence in it, made safe as for a terminal,
+so that nothing of it is taken for markup.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from stockade.cli.safe import one_line, safe_text
+from stockade.core.actions import Finish, Observation, Shell, Step
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    CheckFinished,
+    ModelAnswered,
+    Nudged,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
+from stockade.exports.atif import text_of
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
+
+
+def report(events: Sequence[RunEvent], diff: str | None) -> str:
+    """`diff` is None when the changes are not there any more."""
+    return "\n".join(_lines(events, diff)) + "\n"
+
+
+def _lines(events: Sequence[RunEvent], diff: str | None) -> Iterator[str]:
+    started = events[0]
+    assert isinstance(started, RunStarted)
+    finished = next((event for event in reversed(events) if isinstance(event, RunFinished)), None)
+    yield f"# Run {started.run_id}"
+    yield ""
+    yield from _fenced(started.task)
+    yield ""
+    yield from _figures(started, finished, events)
+    if finished is not None and finished.answer:
+        yield "\n## Answer\n"
+        yield from _fenced(finished.answer)
+    yield "\n## Steps\n"
+    for event in events[1:]:
+        yield from _step(event)
+    yield "\n## Changes\n"
+    if diff:
+        yield from _fenced(diff, "diff")
+    elif finished is not None and finished.changes:
+        yield "They were applied or thrown away, and are not kept here any more.\n"
+        yield from (f"- {change.kind}: {_plain(change.path)}" for change in finished.changes)
+    else:
+        yield "None."
+
+
+def _figures(started: RunStarted, finished: RunFinished | None, events: Sequence[RunEvent]) -> Iterator[str]:
+    usages = [event.answer.usage for event in events if isinstance(event, ModelAnswered)]
+    prompt, cached = sum(one.prompt_tokens for one in usages), sum(one.cached_tokens for one in usages)
+    rows = {
+        "status": f"{finished.status} ({finished.reason})" if finished else "not ended",
+        "why": finished.detail if finished else "",
+        "verified": {True: "yes", False: "no", None: ""}[finished.verified if finished else None],
+        "bot, model": f"{started.bot}, {started.model}",
+        "sandbox": started.sandbox,
+        "folders": ", ".join(f"{rule.host} ({rule.mode})" for rule in started.policy.folders),
+        "network": started.policy.network.mode,
+        "begun": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(started.at)),
+        "took": f"{max(0.0, events[-1].at - started.at):.1f} s",
+        "turns": str(len(usages)),
+        "prompt tokens": f"{prompt} ({cached} from the cache)",
+        "answer tokens": str(sum(one.completion_tokens for one in usages)),
+        "cost": f"{cost:.4f} USD" if (cost := sum(one.cost for one in usages)) else "",
+        "branch of": f"{started.parent} after turn {started.parent_turn}" if started.parent else "",
+    }
+    yield "| | |"
+    yield "|---|---|"
+    yield from (f"| {name} | {_plain(value)} |" for name, value in rows.items() if value)
+
+
+def _step(event: RunEvent) -> Iterator[str]:
+    match event:
+        case AnswerUnderstood():
+            yield f"### Turn {event.turn}\n"
+            if event.answer.thought:
+                yield f"> {_plain(event.answer.thought)}\n"
+            if isinstance(event.answer.steps[0].action, Finish):
+                yield "The bot says that it is done.\n"
+        case AnswerUnreadable():
+            yield f"### Turn {event.turn}\n\nThe answer could not be read: {_plain(event.message)}\n"
+        case ActionStarted():
+            yield from _action(event.action)
+        case ActionFinished():
+            yield from _result(event.observation)
+        case CheckFinished():
+            yield f"**Check {'passed' if event.passed else 'failed'}**\n"
+            yield from _fenced(event.command, "bash")
+            yield from _result(event.observation)
+        case Nudged():
+            yield f"*{_plain(event.why)}:* {_plain(event.text)}\n"
+        case RunResumed():
+            yield f"### The run goes on\n\n{_plain(event.task or '')}\n"
+        case _:
+            pass
+
+
+def _action(step: Step) -> Iterator[str]:
+    if step.comment:
+        yield f"{_plain(step.comment)}\n"
+    action = step.action
+    if isinstance(action, Shell):
+        yield from _fenced(action.command, "bash")
+    else:
+        yield f"`{action.tool}`\n"
+        yield from _fenced("\n".join(f"{key}: {value}" for key, value in action.model_dump(exclude={"tool"}).items()))
+
+
+def _result(observation: Observation) -> Iterator[str]:
+    yield from _fenced(text_of(observation))
+
+
+def _fenced(text: str, language: str = "text") -> Iterator[str]:
+    safe = safe_text(text).strip("\n")
+    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", safe)), default=0))
+    yield f"{ticks}{language}\n{safe}\n{ticks}\n"
+
+
+def _plain(text: str) -> str:
+    """In one line, with nothing that Markdown or HTML would obey."""
+    return _MARKUP.sub(r"\\\1", one_line(text)).replace("&", "&amp;")

@@ -1,0 +1,145 @@
+"""A run as an ATIF trajectory (Agent Trajectory Interchange Format, v1.7; harbor's RFC 0001).
+
+A step is the system prompt, something said to the bot, or one turn of it: its words, its actions, what came of them.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from stockade.core.actions import CommandOutput, Observation, Step
+from stockade.core.events import (
+    ActionFinished,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    CheckFinished,
+    ModelAnswered,
+    Nudged,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
+
+SCHEMA = "ATIF-v1.7"
+
+
+def trajectory(events: Sequence[RunEvent]) -> dict[str, Any]:
+    """The whole document, as JSON values. `events` begin with run_started."""
+    steps = _Steps()
+    for event in events:
+        steps.take(event)
+    started = events[0]
+    assert isinstance(started, RunStarted)
+    finished = next((event for event in reversed(events) if isinstance(event, RunFinished)), None)
+    answered = [event.answer.usage for event in events if isinstance(event, ModelAnswered)]
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA,
+        "session_id": started.run_id,
+        "trajectory_id": started.run_id,
+        "agent": {
+            "name": "stockade",
+            "version": started.version,
+            "model_name": started.model,
+            "extra": {"bot": started.bot, "sandbox": started.sandbox, "answers": started.answers},
+        },
+        "steps": steps.made,
+        "final_metrics": {
+            "total_prompt_tokens": sum(usage.prompt_tokens for usage in answered),
+            "total_completion_tokens": sum(usage.completion_tokens for usage in answered),
+            "total_cached_tokens": sum(usage.cached_tokens for usage in answered),
+            "total_cost_usd": sum(usage.cost for usage in answered),
+            "total_steps": len(steps.made),
+        },
+    }
+    if started.parent is not None:
+        document["notes"] = f"a branch of run {started.parent} after its turn {started.parent_turn}"
+    if finished is not None:
+        facts = finished.model_dump(include={"status", "reason", "detail", "verified", "changes"}, mode="json")
+        document["extra"] = {"result": facts}
+    return document
+
+
+def text_of(observation: Observation) -> str:
+    """What came of an action, in words."""
+    if isinstance(observation, CommandOutput):
+        text = observation.output.decode(errors="backslashreplace")
+        notes = [f"[exit status {observation.exit_code}]"]
+        notes += ["[timed out]"] if observation.timed_out else []
+        notes += [f"[{observation.truncated_bytes} bytes cut]"] if observation.truncated_bytes else []
+        return "\n".join(part for part in (text.rstrip("\n"), " ".join(notes)) if part)
+    fields = observation.model_dump(exclude={"kind"})
+    return str(next((value for value in fields.values() if isinstance(value, str)), observation.kind))
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+class _Steps:
+    """Built event by event; `made` is what came so far."""
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, Any]] = []
+        self._turn: dict[str, Any] | None = None
+
+    def take(self, event: RunEvent) -> None:
+        match event:
+            case RunStarted():
+                self._add("system", event.system_prompt, event.at)
+                self._add("user", event.task, event.at)
+            case RunResumed() if event.task is not None:
+                self._add("user", event.task, event.at)
+            case ModelAnswered():
+                self._begin(event)
+            case AnswerUnderstood() if self._turn is not None:
+                self._understood(event, self._turn)
+            case AnswerUnreadable() if self._turn is not None:
+                self._turn["extra"] = {"unreadable": event.message}
+            case ActionFinished() if self._turn is not None:
+                self._observed(self._turn, f"{event.turn}-{event.step}", event.observation)
+            case CheckFinished():
+                words = "passed" if event.passed else "failed"
+                text = f"check `{event.command}` {words}\n{text_of(event.observation)}"
+                self._add("system", text, event.at)
+            case Nudged():
+                self._add("user", event.text, event.at, {"why": event.why})
+            case _:
+                pass
+
+    def _add(self, source: str, message: str, at: float, extra: dict[str, Any] | None = None) -> dict[str, Any]:
+        step: dict[str, Any] = {
+            "step_id": len(self.made) + 1,
+            "timestamp": _time(at),
+            "source": source,
+            "message": message,
+        }
+        self.made.append(step | ({"extra": extra} if extra else {}))
+        return self.made[-1]
+
+    def _begin(self, event: ModelAnswered) -> None:
+        usage = event.answer.usage
+        self._turn = self._add("agent", event.answer.content, event.at)
+        self._turn["llm_call_count"] = 1
+        self._turn["metrics"] = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "cost_usd": usage.cost,
+        }
+        if event.answer.model:
+            self._turn["model_name"] = event.answer.model
+
+    def _understood(self, event: AnswerUnderstood, turn: dict[str, Any]) -> None:
+        turn["tool_calls"] = [_call(event.turn, number, step) for number, step in enumerate(event.answer.steps)]
+        if event.answer.thought:
+            turn["reasoning_content"] = event.answer.thought
+
+    def _observed(self, turn: dict[str, Any], call: str, observation: Observation) -> None:
+        results = turn.setdefault("observation", {"results": []})["results"]
+        results.append({"source_call_id": call, "content": text_of(observation), "extra": {"kind": observation.kind}})
+
+
+def _call(turn: int, number: int, step: Step) -> dict[str, Any]:
+    arguments = step.action.model_dump(exclude={"tool"}, exclude_none=True, mode="json")
+    return {"tool_call_id": f"{turn}-{number}", "function_name": step.action.tool, "arguments": arguments}
