@@ -232,8 +232,18 @@ def check_task(task: str) -> str:
     return "".join(char for char in task if char in "\n\t" or (char >= " " and char != "\x7f"))
 
 
+async def prepare_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
+    """open_sandbox in a thread: cancelled, it ends between two files that it copies, and leaves none."""
+    from stockade.sandboxes.stoppable import stoppable
+
+    return await stoppable(lambda progress: open_sandbox(policy, backend, base, progress), on_progress)
+
+
 def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
-    """A sandbox for `policy`, its layers under `base`. Raises before anything runs when it cannot be held."""
+    """A sandbox for `policy`, its layers under `base`. Raises before anything runs when it cannot be held.
+
+    Blocks while a folder is copied.
+    """
     if backend in ("auto", "bubblewrap"):
         return _bubblewrap(policy, base, on_progress)
     if backend in ("docker", "podman"):
@@ -321,7 +331,7 @@ async def prepare(
     pick_protocol(options.answers)
     run_id = new_run_id()
     try:
-        sandbox = open_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
+        sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
         model, name, note = await open_model(options, on_progress)
         protocol = pick_protocol(options.answers, model.info)
     except BaseException:

@@ -22,8 +22,8 @@ from stockade.assemble import (
     make_budget,
     new_run_id,
     open_model,
-    open_sandbox,
     pick_protocol,
+    prepare_sandbox,
     reviewer,
     run_dir,
 )
@@ -75,7 +75,7 @@ async def prepare_again(
     """Everything but going on. UsageError when there is nothing to go on with; else what `assemble.prepare` raises."""
     started, state = going.started, fold(going.history)
     resumed = _resumed(going, state)
-    sandbox, names, restore = _sandbox(started, state, on_progress)
+    sandbox, names, restore = await _sandbox(started, state, on_progress)
     spec = find_bot(started.bot)
     settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": resumed.model}
     model, name, note = await open_model(options.model_copy(update=settings), on_progress)
@@ -160,7 +160,11 @@ class _Restore:
             restore(layer, name, source)
 
 
-def _sandbox(
+def _still_there(layers: Sequence[FolderLayer]) -> list[bool]:
+    return [layer.layer is None or Path(layer.layer, "layer.json").exists() for layer in layers]
+
+
+async def _sandbox(
     started: RunStarted, state: RunState, on_progress: OnProgress | None
 ) -> tuple[Sandbox, tuple[str | None, ...], _Restore]:
     """On the layers that the run has; on new ones where they were applied or thrown away."""
@@ -168,11 +172,11 @@ def _sandbox(
     files = state.checkpoint.files if state.checkpoint else ()
     names = (*files, *[None] * (len(policy.folders) - len(files)))
     layers = state.layers
-    there = [layer.layer is None or Path(layer.layer, "layer.json").exists() for layer in layers]
+    there = _still_there(layers)
     if layers and all(there):
         work = [(layer, name, None) for layer, name in zip(layers, names, strict=True)]
         return sandbox_on(policy, backend, base, layers), names, _Restore(started.run_id, backend, work)
-    fresh = open_sandbox(policy, backend, base, on_progress)
+    fresh = await prepare_sandbox(policy, backend, base, on_progress)
     sources = [
         Path(layer.layer) if present and layer.layer is not None else None
         for layer, present in zip(layers, there, strict=True)

@@ -178,7 +178,7 @@ async def _fresh(options: assemble.Options) -> AsyncIterator[Sandbox]:
     policy = assemble.make_policy(options, "overlay")
     run_id = assemble.new_run_id()
     with held(run_id):
-        sandbox = assemble.open_sandbox(policy, options.sandbox, assemble.run_dir(run_id))
+        sandbox = await assemble.prepare_sandbox(policy, options.sandbox, assemble.run_dir(run_id))
         try:
             async with sandbox:
                 yield sandbox

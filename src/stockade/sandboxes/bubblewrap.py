@@ -7,10 +7,9 @@ Started by root, everything from bubblewrap on runs under a uid of its own that 
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,9 +26,9 @@ from stockade.sandboxes.egress.proxy import Egress
 from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.explain import last_line, start_failure
 from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
-from stockade.sandboxes.folders import prepare_layer
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.launcher.launch import sealed_memfd
+from stockade.sandboxes.layers import make_layers
 from stockade.sandboxes.leftovers import COPIES, private_folder, remove_stale
 from stockade.sandboxes.limits import Groups, guarantees, make_groups, places, remove_groups, sweep
 from stockade.sandboxes.process import Chain, channel, keep, start
@@ -47,6 +46,7 @@ from stockade.sandboxes.staging import (
     written_place,
     written_places,
 )
+from stockade.sandboxes.stoppable import Progress, stoppable
 from stockade.sandboxes.trials import can_idmap, overlay_check, owner_of
 
 __all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
@@ -54,20 +54,13 @@ __all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
 _DEATH_NOTE_S = 2.0
 
 
-def prepare_layers(
-    policy: Policy, base: Path, on_progress: Callable[[str, int, int], None] | None = None
-) -> tuple[FolderLayer, ...]:
+def prepare_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
     """The layers of the policy's folders, made below `base` for one sandbox. Blocks while a folder is copied.
 
-    `on_progress(what, done_bytes, total_bytes)`. Raises SandboxFailed and UsageError, also for a bad network rule.
+    `on_progress` may raise to end that. Raises SandboxFailed and UsageError, also for a bad network rule.
     """
     Rules.of(policy.network)
-    uid, check = fresh_sandbox_uid(), overlay_check(base)
-    layers = []
-    for rule in policy.folders:
-        progress = partial(on_progress, f"copying {rule.host}") if on_progress else None
-        layers.append(prepare_layer(rule, base, sandbox_uid=uid, can_overlay=check, progress=progress))
-    return tuple(layers)
+    return make_layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
 
 
 def sandbox_uid(layers: Sequence[FolderLayer]) -> int:
@@ -206,7 +199,8 @@ class BubblewrapSandbox(SpeakingSandbox):
         remove_stale(self._run_dir)
         self._copies = private_folder(COPIES, self._run_dir)
         limit = self._policy.limits.disk_bytes
-        return await anyio.to_thread.run_sync(copy_in, self._policy.copies, self._copies, uid, limit)
+        rules, into = self._policy.copies, self._copies
+        return await stoppable(lambda progress: copy_in(rules, into, uid, limit, progress))
 
     def _launch(self, stack: ExitStack, host: HostFacts, theirs: socket.socket, launch: Launch) -> None:
         options = bubblewrap_argv(self._policy, self._layers, host)

@@ -3,17 +3,22 @@
 import os
 import shutil
 import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from stockade.core.errors import UsageError
 from stockade.core.policy import CopyRule
+from stockade.sandboxes.folders.hostile import copy_data
+from stockade.sandboxes.stoppable import Progress, quietly
 
 
-def _sizes(path: Path) -> int:
+def _sizes(path: Path, tell: Callable[[int], None]) -> int:
     if not path.is_dir():
         return path.stat().st_size
     total = 0
     for folder, _, names in os.walk(path):
+        tell(0)
         total += sum(Path(folder, name).lstat().st_size for name in names)
     return total
 
@@ -30,22 +35,38 @@ def _give(path: Path, uid: int) -> None:
             os.chown(os.path.join(folder, name), uid, uid, follow_symlinks=False)
 
 
-def copy_in(rules: tuple[CopyRule, ...], base: Path, uid: int | None, limit_bytes: int) -> tuple[str, ...]:
+def _copy_file(source: str, target: str, tell: Callable[[int], None]) -> None:
+    with open(source, "rb") as one, open(target, "xb") as other:
+        tell(0)
+        copy_data(one.fileno(), other.fileno(), tell)
+    shutil.copystat(source, target)
+
+
+def copy_in(
+    rules: tuple[CopyRule, ...], base: Path, uid: int | None, limit_bytes: int, progress: Progress = quietly
+) -> tuple[str, ...]:
     """Copies each into `base`, for the user `uid`; symlinks stay links, devices, sockets and FIFOs are left out.
 
     UsageError when one is missing, unreadable, or all of them are larger than `limit_bytes` (0: any size).
     """
-    made, total = [], 0
+    made, total, done = [], 0, 0
     for number, rule in enumerate(rules):
         source, target = Path(rule.host), base / str(number)
+
+        def tell(count: int, what: str = f"copying {rule.host}") -> None:
+            nonlocal done
+            done += count
+            progress(what, done, 0)
+
         try:
-            total += _sizes(source)
+            total += _sizes(source, tell)
             if limit_bytes and total > limit_bytes:
                 raise UsageError(f"what is to be copied in is larger than the disk limit: {source}", "raise --disk")
+            copy = partial(_copy_file, tell=tell)
             if source.is_dir():
-                shutil.copytree(source, target, symlinks=True, ignore=_special)
+                shutil.copytree(source, target, symlinks=True, ignore=_special, copy_function=copy)
             elif source.is_file():
-                shutil.copy2(source, target)
+                copy(str(source), str(target))
             else:
                 raise UsageError(f"cannot copy {source}: it is neither a file nor a folder", "give a file or a folder")
             if uid is not None:

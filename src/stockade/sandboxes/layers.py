@@ -8,28 +8,36 @@ from stockade.core.changes import FolderLayer
 from stockade.core.policy import Policy
 from stockade.sandboxes.facts import fresh_sandbox_uid
 from stockade.sandboxes.folders import prepare_layer
+from stockade.sandboxes.folders.discard import discard_layer
+from stockade.sandboxes.stoppable import Progress
 from stockade.sandboxes.trials import overlay_check
 
-Progress = Callable[[str, int, int], None]
+__all__ = ["Progress", "container_layers", "copied_layers", "make_layers"]
 
 
 def container_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
     """For Docker, Podman and gVisor: overlays where root can mount them on the host, else copies."""
     if fresh_sandbox_uid() is None:
         return copied_layers(policy, base, on_progress)
-    return _layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
+    return make_layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
 
 
 def copied_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
     """Copies, owned by whoever runs us."""
-    return _layers(policy, base, None, lambda _: "nothing is mounted on the host without root", on_progress)
+    return make_layers(policy, base, None, lambda _: "nothing is mounted on the host without root", on_progress)
 
 
-def _layers(
+def make_layers(
     policy: Policy, base: Path, uid: int | None, check: Callable[[Path], str | None], on_progress: Progress | None
 ) -> tuple[FolderLayer, ...]:
-    layers = []
-    for rule in policy.folders:
-        progress = partial(on_progress, f"copying {rule.host}") if on_progress else None
-        layers.append(prepare_layer(rule, base, sandbox_uid=uid, can_overlay=check, progress=progress))
+    """All of them or, where one cannot be made or `on_progress` raises, none. See prepare_layer."""
+    layers: list[FolderLayer] = []
+    try:
+        for rule in policy.folders:
+            progress = partial(on_progress, f"copying {rule.host}") if on_progress else None
+            layers.append(prepare_layer(rule, base, sandbox_uid=uid, can_overlay=check, progress=progress))
+    except BaseException:
+        for layer in layers:
+            discard_layer(layer)
+        raise
     return tuple(layers)

@@ -13,7 +13,7 @@ from stockade.sandboxes.folders.hostile import MAX_DEPTH, Node, Tree, copy_data,
 from stockade.sandboxes.folders.record import Seen
 
 OnProgress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
+"""Called with bytes done and bytes in all (0: not yet known), between two files and inside large ones; may raise."""
 
 _RESERVE = 16 << 20
 """Bytes that a copy must leave free."""
@@ -30,12 +30,14 @@ class Survey:
     disk_bytes: int = 0
 
 
-def survey(tree: Tree) -> Survey:
+def survey(tree: Tree, progress: OnProgress | None = None) -> Survey:
     """All of a folder that can be copied."""
     found = Survey()
     waiting = [""]
     while waiting:
         folder = waiting.pop()
+        if progress:
+            progress(0, 0)
         try:
             names = tree.names(folder)
         except PermissionError:
@@ -80,20 +82,25 @@ class Copier:
 
     def __init__(self, source: Tree, target: Path, owner: int | None, progress: OnProgress | None) -> None:
         self._source, self._target, self._owner, self._progress = source, target, owner, progress
-        self._done = 0
+        self._done = self._total = 0
 
     def run(self, found: Survey) -> list[Seen]:
         """The manifest: each entry as it was on the host, and how to know its copy again."""
         copied: dict[str, Node] = {}
+        self._total = found.disk_bytes
         with Tree(self._target) as to:
             for path, node in found.nodes.items():
                 if taken := self._entry(to, path, node, found):
                     copied[path] = taken
-                if self._progress:
-                    self._progress(self._done, found.disk_bytes)
+                self._tell(0)
             for path in reversed([path for path, node in copied.items() if node.kind == "directory"]):
                 self._finish_folder(to, path, copied[path])
             return [self._seen(to, path, node) for path, node in copied.items()]
+
+    def _tell(self, more: int) -> None:
+        """`more`: of a file that is not done yet."""
+        if self._progress:
+            self._progress(min(self._done + more, self._total), self._total)
 
     def _entry(self, to: Tree, path: str, node: Node, found: Survey) -> Node | None:
         folder, _, name = path.rpartition("/")
@@ -115,10 +122,16 @@ class Copier:
 
     def _file(self, at: int, name: str, path: str) -> Node:
         with self._source.file(path) as source:
-            before = os.fstat(source)
+            before, copied = os.fstat(source), 0
+
+            def tick(count: int) -> None:
+                nonlocal copied
+                copied += count
+                self._tell(copied)
+
             out = os.open(name, _NEW, 0o600, dir_fd=at)
             try:
-                copy_data(source, out)
+                copy_data(source, out, tick)
                 if self._owner is not None:
                     os.fchown(out, self._owner, self._owner)
                 os.fchmod(out, stat.S_IMODE(before.st_mode) & 0o1777)

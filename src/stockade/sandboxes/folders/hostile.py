@@ -8,7 +8,7 @@ translate them to and from the form that is recorded.
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,8 +252,11 @@ def extents(fd: int) -> Iterator[tuple[int, int]]:
         yield start, at
 
 
-def copy_data(source: int, to: int) -> None:
-    """All of one file into a new one: holes stay holes, blocks are shared where the file system can."""
+def copy_data(source: int, to: int, tick: Callable[[int], None] | None = None) -> None:
+    """All of one file into a new one: holes stay holes, blocks are shared where the file system can.
+
+    `tick` is called with the bytes of each piece of a large one, and may raise.
+    """
     os.ftruncate(to, os.fstat(source).st_size)
     for start, end in extents(source):
         at = start
@@ -262,6 +265,8 @@ def copy_data(source: int, to: int) -> None:
             if done == 0:
                 break
             at += done
+            if tick:
+                tick(done)
 
 
 def _copy_piece(source: int, to: int, at: int, count: int) -> int:

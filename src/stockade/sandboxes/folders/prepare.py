@@ -98,7 +98,7 @@ def _make_overlay(folder: Path, place: Path, owner: int | None) -> list[str]:
 def _make_copy(folder: Path, place: Path, owner: int | None, progress: OnProgress | None) -> list[str]:
     target = place / "copy"
     with Tree(folder) as source:
-        found = survey(source)
+        found = survey(source, progress)
         check_space(found.disk_bytes, place, folder)
         target.mkdir(mode=0o700)
         seen = Copier(source, target, owner, progress).run(found)
