@@ -23,6 +23,7 @@ from stockade.assemble import (
     new_run_id,
     open_model,
     pick_protocol,
+    open_sandbox,
     prepare_sandbox,
     reviewer,
     run_dir,
@@ -257,7 +258,7 @@ async def verifying(started: RunStarted, on_progress: OnProgress | None) -> Asyn
     if any(rule.mode == "rw" for rule in started.policy.folders):
         raise UsageError("the run wrote to its folder directly (rw): doing it again would change the folder")
     base = run_dir(f"verify-{new_run_id()}")
-    layers = open_sandbox(started.policy, started.sandbox, base, on_progress).layers
+    layers = (await prepare_sandbox(started.policy, started.sandbox, base, on_progress)).layers
 
     def again() -> Sandbox:
         return sandbox_on(started.policy, started.sandbox, base, layers)
