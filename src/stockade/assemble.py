@@ -223,6 +223,16 @@ def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
     return make_protocol(name)
 
 
+async def suited_protocol(
+    answers: str, model: Model, name: str, on_progress: OnProgress | None = None
+) -> AnswerProtocol:
+    """The protocol that was asked for; for `auto` by what the model was seen to do, which is tried once a model."""
+    from stockade.answers.choice import AUTO
+    from stockade.models.capabilities import judged
+
+    return pick_protocol(answers, await judged(model, name, on_progress) if answers == AUTO else None)
+
+
 def check_task(task: str) -> str:
     """The task without control characters a terminal or template could trip over."""
     if not task.strip():
@@ -333,7 +343,7 @@ async def prepare(
     try:
         sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
         model, name, note = await open_model(options, on_progress)
-        protocol = pick_protocol(options.answers, model.info)
+        protocol = await suited_protocol(options.answers, model, name, on_progress)
     except BaseException:
         _forget(run_id)
         raise

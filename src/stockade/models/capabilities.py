@@ -1,0 +1,179 @@
+"""What a model really does, tried once and remembered: the word of its template is not enough.
+
+Qwen2.5-Coder's template has tools, and no call ever comes back from it (notes/local-models.md 3). So a model is asked
+for one call, and for one answer under a schema that nobody would give by chance. Both are short; nothing of the
+person's is sent. `tool_choice` is not: "required" makes llama.cpp write newlines to the limit.
+"""
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+from platformdirs import user_cache_path
+
+from stockade.core.data import Data
+from stockade.core.errors import ModelFailed, StockadeError
+from stockade.core.messages import Message, ModelInfo, ModelRequest, Sampling
+from stockade.core.ports import Model
+from stockade.models.names import parse_name
+from stockade.models.progress import OnProgress, silent
+from stockade.models.servers import PROVIDERS
+
+TRIAL_TOKENS = 64
+_VERSION = 1
+_HEAD_BYTES, _TAIL_BYTES = 16 << 20, 1 << 20
+_WORD = "plover-17"
+_TOOL: dict[str, object] = {
+    "type": "function",
+    "function": {
+        "name": "list_files",
+        "description": "List the files of a folder.",
+        "parameters": {
+            "type": "object",
+            "properties": {"folder": {"type": "string", "maxLength": 40}},
+            "required": ["folder"],
+        },
+    },
+}
+_SCHEMA = {
+    "type": "object",
+    "properties": {"word": {"type": "string", "enum": [_WORD]}},
+    "required": ["word"],
+    "additionalProperties": False,
+}
+
+
+class Verdict(Data):
+    """What was seen."""
+
+    native_tools: bool
+    enforces_schema: bool
+    version: int = _VERSION
+
+
+TRIED: dict[str, Verdict] = {
+    "embedded/qwen2.5-coder-1.5b": Verdict(native_tools=False, enforces_schema=True),
+    "embedded/smollm2": Verdict(native_tools=False, enforces_schema=True),
+}
+"""Models whose very file we know (catalogue.py): their trial was held by us."""
+
+
+async def judged(model: Model, name: str, on_progress: OnProgress | None = None) -> ModelInfo:
+    """What is known of `model` with what it really does. Entered and tried where nobody has yet, the model not being
+    entered. `name` is its full name.
+
+    A model that cannot be asked is judged by what it says: the run will tell what is wrong.
+    """
+    info = model.info
+    if name in TRIED:
+        return _with(info, TRIED[name])
+    if info.native_tools or info.provider == "scripted":
+        return info
+    file = _file(await anyio.to_thread.run_sync(_fingerprint, name))
+    verdict = _remembered(file)
+    if verdict is None:
+        (on_progress or silent)(f"trying once what {name} can do", 0, 0)
+        try:
+            async with model:
+                verdict = await tried(model)
+        except StockadeError:
+            return info
+        _remember(file, verdict)
+    return _with(info, verdict)
+
+
+async def tried(model: Model) -> Verdict:
+    """Two short trials of an entered model. ModelFailed when it cannot be asked."""
+    return Verdict(native_tools=await _calls(model), enforces_schema=await _keeps_schema(model))
+
+
+async def _calls(model: Model) -> bool:
+    try:
+        answer = await model.ask(_trial("Call the tool list_files for the folder /srv.", tools=(_TOOL,)))
+    except ModelFailed as error:
+        if _is_refusal(error):
+            return False
+        raise
+    for call in answer.tool_calls:
+        function = call.get("function")
+        if isinstance(function, dict) and function.get("name") == "list_files":
+            try:
+                arguments = json.loads(str(function.get("arguments")))
+            except ValueError:
+                continue
+            if isinstance(arguments, dict) and isinstance(arguments.get("folder"), str):
+                return True
+    return False
+
+
+async def _keeps_schema(model: Model) -> bool:
+    try:
+        answer = await model.ask(_trial("Say hello, as JSON.", schema=_SCHEMA))
+        return bool(json.loads(answer.content) == {"word": _WORD})
+    except ValueError:
+        return False
+    except ModelFailed as error:
+        if _is_refusal(error):
+            return False
+        raise
+
+
+def _trial(text: str, tools: tuple[dict[str, object], ...] | None = None, schema: object = None) -> ModelRequest:
+    messages = (Message(role="system", content="You are brief."), Message(role="user", content=text))
+    sampling = Sampling(temperature=0.0, max_tokens=TRIAL_TOKENS)
+    return ModelRequest.model_validate(
+        {"messages": messages, "sampling": sampling, "tools": tools, "schema_": schema}
+    )  # fmt: skip
+
+
+def _is_refusal(error: ModelFailed) -> bool:
+    """The server would have answered a plainer request."""
+    return "refused the request" in error.message or "does not take" in error.message
+
+
+def _with(info: ModelInfo, verdict: Verdict) -> ModelInfo:
+    return info.model_copy(update=verdict.model_dump(include={"native_tools", "enforces_schema"}))
+
+
+def _fingerprint(name: str) -> str:
+    """A file's content, wherever it lies: its header, which has the template, its end and its length. Else the name
+    and where its server is."""
+    found = parse_name(name)
+    path = Path(found.name).expanduser()
+    digest = hashlib.sha256(found.provider.encode())
+    if (found.provider == "gguf" or found.is_path) and path.is_file():
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            digest.update(f"{size}".encode())
+            digest.update(file.read(_HEAD_BYTES))
+            file.seek(max(0, size - _TAIL_BYTES))
+            digest.update(file.read(_TAIL_BYTES))
+    else:
+        variables = PROVIDERS[found.provider].url_variables if found.provider in PROVIDERS else ()
+        where = [os.environ.get(variable, "") for variable in variables]
+        digest.update(json.dumps([found.name, *where]).encode())
+    return digest.hexdigest()
+
+
+def _file(fingerprint: str) -> Path:
+    return user_cache_path("stockade") / "capabilities" / f"{fingerprint[:32]}.json"
+
+
+def _remembered(file: Path) -> Verdict | None:
+    try:
+        verdict = Verdict.model_validate_json(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return verdict if verdict.version == _VERSION else None
+
+
+def _remember(file: Path, verdict: Verdict) -> None:
+    """A cache: where it cannot be written, the trial is held again."""
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_suffix(f".{os.getpid()}")
+        fresh.write_text(verdict.model_dump_json())
+        fresh.replace(file)

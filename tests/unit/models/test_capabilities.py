@@ -1,0 +1,120 @@
+"""What a model really does is tried once, remembered, and decides how it is spoken to."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from platformdirs import user_cache_path
+
+from stockade.answers.choice import choose
+from stockade.assemble import suited_protocol
+from stockade.core.messages import ModelInfo
+from stockade.models.capabilities import judged
+from stockade.models.openai_http import OpenAIModel
+from stockade.models.payload import Dialect
+from stockade.testing.fake_openai import FakeOpenAI, Reply, fails, piece, says
+
+pytestmark = pytest.mark.anyio
+
+
+def called(name: str, arguments: str) -> Reply:
+    call = {"index": 0, "id": "1", "function": {"name": name, "arguments": arguments}}
+    return Reply([piece(tool_calls=[call]), piece(finish="tool_calls")])
+
+
+CALLS = called("list_files", '{"folder": "/srv"}')
+KEEPS = says('{"word": "plover-17"}')
+
+
+async def no_sleep(_seconds: float) -> None:
+    """Not here."""
+
+
+async def judge(*replies: Reply, name: str = "llama-server/m") -> ModelInfo:
+    async with FakeOpenAI(replies) as server:
+        model = OpenAIModel(server.base_url, "fake", provider="llama-server", dialect=Dialect(), sleep=no_sleep)
+        return await judged(model, name)
+
+
+@pytest.mark.parametrize(
+    ("replies", "native", "schema", "protocol"),
+    [
+        ((CALLS, KEEPS), True, True, "native"),
+        ((CALLS, says("Hello!")), True, False, "native"),
+        ((says('{"name": "list_files", "arguments": {"folder": "/srv"}}'), KEEPS), False, True, "json"),
+        ((says("I would call list_files."), says('{"word": "hello"}')), False, False, "fenced"),
+        ((called("list_files", "{half"), says("{}")), False, False, "fenced"),
+        ((called("other", "{}"), says("[1]")), False, False, "fenced"),
+        ((called("list_files", '{"folder": 7}'), KEEPS), False, True, "json"),
+        ((fails(400, "tools are not supported here"), KEEPS), False, True, "json"),
+        ((CALLS, fails(400, "response_format is odd")), True, False, "native"),
+    ],
+)
+async def test_trials(replies: tuple[Reply, ...], native: bool, schema: bool, protocol: str) -> None:
+    info = await judge(*replies)
+    assert (info.native_tools, info.enforces_schema) == (native, schema)
+    assert choose(info) == protocol
+
+
+async def test_a_trial_is_short_and_never_demands_a_call() -> None:
+    async with FakeOpenAI([CALLS, KEEPS]) as server:
+        await judged(OpenAIModel(server.base_url, "fake", dialect=Dialect(llama_cpp=True)), "llama-server/m")
+        bodies: list[dict[str, Any]] = [asked.body for asked in server.questions]
+    assert len(bodies) == 2
+    assert all(body["max_tokens"] <= 64 for body in bodies)
+    assert all("tool_choice" not in body for body in bodies)
+    assert "tools" in bodies[0]
+    assert bodies[1]["response_format"]["json_schema"]["schema"]["required"] == ["word"]
+
+
+async def test_the_verdict_is_remembered() -> None:
+    await judge(CALLS, KEEPS)
+    assert (await judge()).native_tools
+    assert not (await judge(name="llama-server/other")).native_tools
+    (kept, _) = sorted((user_cache_path("stockade") / "capabilities").iterdir(), key=lambda path: path.stat().st_mtime)
+    kept.write_text("{broken")
+    assert not (await judge()).native_tools
+
+
+async def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"GGUF one")
+    await judge(CALLS, KEEPS, name=f"gguf/{tmp_path}/a.gguf")
+    (tmp_path / "a.gguf").rename(tmp_path / "b.gguf")
+    assert (await judge(name=f"gguf/{tmp_path}/b.gguf")).native_tools
+    (tmp_path / "b.gguf").write_bytes(b"GGUF two")
+    assert not (await judge(name=f"gguf/{tmp_path}/b.gguf")).native_tools
+
+
+async def test_another_server_is_another_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    await judge(CALLS, KEEPS)
+    monkeypatch.setenv("LLAMA_SERVER_URL", "http://127.0.0.1:9999")
+    assert not (await judge()).native_tools
+
+
+@pytest.mark.parametrize("reply", [fails(401), fails(500)])
+async def test_a_model_that_cannot_be_asked_is_not_judged(reply: Reply) -> None:
+    assert await judge(*[reply] * 9) == ModelInfo(name="fake", provider="llama-server")
+    assert not (user_cache_path("stockade") / "capabilities").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: OpenAIModel("https://api.openai.com/v1", "gpt", "k", native_tools=True), "openai/gpt"),
+        (lambda: OpenAIModel("http://127.0.0.1:1/v1", "smollm2", provider="embedded"), "embedded/smollm2"),
+    ],
+)
+async def test_what_is_known_is_not_tried(make: Callable[[], OpenAIModel], name: str) -> None:
+    info = await judged(make(), name)
+    assert choose(info) == ("native" if info.native_tools else "json")
+
+
+async def test_the_run_is_spoken_to_accordingly() -> None:
+    async with FakeOpenAI([CALLS, KEEPS]) as server:
+        model = OpenAIModel(server.base_url, "fake")
+        assert (await suited_protocol("auto", model, "llama-server/m")).name == "native"
+        assert (await suited_protocol("fenced", model, "llama-server/m")).name == "fenced"
+        assert len(server.questions) == 2
+    assert json.loads(next((user_cache_path("stockade") / "capabilities").iterdir()).read_text())["native_tools"]
