@@ -106,19 +106,15 @@ class Egress:
 
     async def _request(self, client: End) -> bool:
         """One request; whether another may follow on this connection."""
-        try:
-            with anyio.fail_after(self.bounds.head_s):
-                data = await client.reader.receive_until(http.END, http.MAX_HEAD_BYTES)
-        except (*Cut, TimeoutError):
+        head = await self._head(client)
+        if head is None:
             return False
-        except anyio.DelimiterNotFound:
-            data = b""
         answer = b""
         with self._recorded() as (entry, meter):
             try:
-                if not data:
-                    raise Refused("a request head that is too long", 431)
-                if await self._perform(client, data + http.END, entry, meter):
+                if isinstance(head, Refused):
+                    raise head
+                if await self._perform(client, head, entry, meter):
                     return True
             except Refused as refused:
                 answer = entry.refuse(refused)
@@ -132,6 +128,19 @@ class Egress:
                 entry.reason = "the connection was cut"
         await self._last_words(client, answer)
         return False
+
+    async def _head(self, client: End) -> bytes | Refused | None:
+        """None when nothing was asked for."""
+        try:
+            with anyio.fail_after(self.bounds.head_s):
+                return await client.reader.receive_until(http.END, http.MAX_HEAD_BYTES) + http.END
+        except anyio.DelimiterNotFound:
+            return Refused("a request head that is too long", 431)
+        except TimeoutError:
+            refused = Refused(f"a request head that was not whole within {self.bounds.head_s:g} s", 408)
+        except Cut:
+            refused = Refused("a request head that broke off", 400)
+        return refused if client.reader.buffer else None
 
     @contextmanager
     def _recorded(self) -> Iterator[tuple[_Entry, Meter]]:

@@ -248,12 +248,22 @@ async def test_whoever_is_slow_is_let_go() -> None:
             await slow.send(b"GET http://good.test/ HTTP/1.1\r\nHost:")
             await waiting.send(get(port))
             await tunnel.send(connect(port))
-            assert await everything(slow) == b""
+            assert (await everything(slow)).startswith(b"HTTP/1.1 408 stockade: ")
             assert (await everything(waiting)).startswith(b"HTTP/1.1 504 stockade: nothing moved for 0.2 s")
             assert b"\x15\x03\x01" in await everything(tunnel)
         assert sorted(event.reason for event in n.events) == [
-            "no TLS ClientHello within 0.2 s", "nothing moved for 0.2 s",
+            "a request head that was not whole within 0.2 s", "no TLS ClientHello within 0.2 s",
+            "nothing moved for 0.2 s",
         ]  # fmt: skip
+
+
+async def test_a_head_that_breaks_off_is_on_record_and_a_silent_client_is_not() -> None:
+    async with net(bounds=Bounds(head_s=0.2)) as n:
+        assert await n.talk() == b""
+        assert (await n.talk(b"GET http://evil")).startswith(b"HTTP/1.1 400 stockade: ")
+        async with await n.connect() as silent:
+            assert await everything(silent) == b""
+        assert [(event.verdict, event.reason) for event in n.events] == [("refused", "a request head that broke off")]
 
 
 def reset(port: int, *pieces: bytes) -> None:
