@@ -26,6 +26,7 @@ from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, 
 from stockade.core.messages import ModelInfo, Sampling
 from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
+from stockade.core.secrets import known, watched
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 
@@ -65,6 +66,7 @@ class Options(Data):
     processes: int | None = Field(default=None, ge=0)
     disk: str | None = None
     env: tuple[str, ...] = ()
+    secret: tuple[str, ...] = ()
     check: str | None = None
     seed: int | None = None
     temperature: float | None = Field(default=None, ge=0, le=5)
@@ -338,11 +340,18 @@ async def prepare(
     spec = find_bot(options.bot)
     task = check_task(options.task)
     policy = make_policy(options, spec.folder_mode)
+    redactor = known(os.environ, policy.environment, options.secret)
+    on_event, on_text = watched(redactor, on_event, on_text)
     pick_protocol(options.answers)
     run_id = new_run_id()
     try:
         sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
         model, name, note = await open_model(options, on_progress)
+        budget = make_budget(options, spec.budget)
+        if budget.max_cost and not model.info.priced:
+            raise UsageError(
+                f"--max-cost cannot be kept: nobody says what {name} costs", "write it into prices.toml (docs/models.md)"
+            )
         protocol = await suited_protocol(options.answers, model, name, on_progress)
     except BaseException:
         _forget(run_id)
@@ -357,7 +366,7 @@ async def prepare(
         answers=protocol.name,
         sandbox=sandbox.backend,
         policy=policy,
-        budget=make_budget(options, spec.budget),
+        budget=budget,
         sampling=_sampling(options, local=model.info.local),
         system_prompt=opening(spec, protocol, policy),
         check=options.check,
@@ -373,8 +382,9 @@ async def prepare(
         reviewer=reviewer(),
         on_event=on_event,
         on_text=on_text,
+        redactor=redactor,
     )
-    return Prepared(started, keeping(parts, run_id), note)
+    return Prepared(started, keeping(parts, run_id), note, hidden=tuple(redactor.names(task)))
 
 
 def _forget(run_id: str) -> None:

@@ -100,6 +100,10 @@ class EmbeddedModel:
                 await self._again(model)
         raise AssertionError("the loop above returns or raises")
 
+    async def count(self, request: ModelRequest) -> int | None:
+        """See loop.window.CountsTokens."""
+        return await self._model.count(request) if self._model is not None else None
+
     async def _again(self, dead: OpenAIModel | None) -> OpenAIModel:
         """The adapter of a living server. Of several askers the first restarts, the others find it done."""
         async with self._restarting:
