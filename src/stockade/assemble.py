@@ -23,7 +23,8 @@ from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
-from stockade.core.messages import ModelInfo, Sampling
+from stockade.core.messages import ModelInfo
+from stockade.core.model_options import LoadOptions, SamplingOptions
 from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
 from stockade.core.secrets import known, watched
@@ -39,13 +40,13 @@ MAX_TASK_BYTES = 1_000_000
 KEPT_BYTES = 2 << 30
 """Of what a bot wrote in earlier turns, a folder, for going back to them."""
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
-LOADING = {"ctx_size", "threads", "gpu_layers"}
+LOADING = frozenset(LoadOptions.model_fields)
 """Options of a model that a run goes on with."""
 OnProgress = Callable[[str, int, int], None]
 """What is being done, and how far it is: (words, done, total); total 0 when unknown."""
 
 
-class Options(Data):
+class Options(SamplingOptions, LoadOptions):
     """What a person may set, by flag, `STOCKADE_*` variable or TOML key of the same name."""
 
     task: str = ""
@@ -68,11 +69,6 @@ class Options(Data):
     env: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
     check: str | None = None
-    seed: int | None = None
-    temperature: float | None = Field(default=None, ge=0, le=5)
-    ctx_size: int | None = Field(default=None, ge=512)
-    threads: int | None = Field(default=None, ge=1)
-    gpu_layers: int | None = None
     keep_warm_s: float = Field(default=300.0, ge=0)
     llama_server: str | None = None
     store: str | None = None
@@ -350,7 +346,8 @@ async def prepare(
         budget = make_budget(options, spec.budget)
         if budget.max_cost and not model.info.priced:
             raise UsageError(
-                f"--max-cost cannot be kept: nobody says what {name} costs", "write it into prices.toml (docs/models.md)"
+                f"--max-cost cannot be kept: nobody says what {name} costs",
+                "write it into prices.toml (docs/models.md)",
             )
         protocol = await suited_protocol(options.answers, model, name, on_progress)
     except BaseException:
@@ -367,7 +364,7 @@ async def prepare(
         sandbox=sandbox.backend,
         policy=policy,
         budget=budget,
-        sampling=_sampling(options, local=model.info.local),
+        sampling=options.sampling(local=model.info.local),
         system_prompt=opening(spec, protocol, policy),
         check=options.check,
         options=options.model_dump(include=LOADING, exclude_none=True),
@@ -384,7 +381,10 @@ async def prepare(
         on_text=on_text,
         redactor=redactor,
     )
-    return Prepared(started, keeping(parts, run_id), note, hidden=tuple(redactor.names(task)))
+    if hidden := redactor.names(task):
+        told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
+        note = f"{told}. {note}" if note else told
+    return Prepared(started, keeping(parts, run_id), note)
 
 
 def _forget(run_id: str) -> None:
@@ -439,12 +439,6 @@ def model_info(name: str) -> "ModelEntry":
     from stockade.models.listing import model_info as found
 
     return found(name)
-
-
-def _sampling(options: Options, *, local: bool) -> Sampling:
-    """Greedy on a local model, the server's own choice elsewhere."""
-    temperature = options.temperature if options.temperature is not None or not local else 0.0
-    return Sampling(temperature=temperature, seed=options.seed, max_tokens=1024 if local else None)
 
 
 Decision = Literal["apply", "discard", "keep"]

@@ -1,5 +1,6 @@
 """From a run on record to one that is ready to go on: assemble's other half, with the same rights to name adapters."""
 
+import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,9 +32,10 @@ from stockade.assemble import (
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
-from stockade.core.events import RunEvent, RunResumed, RunStarted
+from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.policy import Policy
 from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
+from stockade.core.secrets import given_again, known, watched
 from stockade.loop.branch import branch, layers_of, snapshots, up_to
 from stockade.loop.run import Parts
 from stockade.loop.state import RunState, fold
@@ -74,8 +76,10 @@ async def prepare_again(
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """Everything but going on. UsageError when there is nothing to go on with; else what `assemble.prepare` raises."""
-    started, state = going.started, fold(going.history)
+    started, state = with_secrets(going.started), fold(going.history)
     resumed = _resumed(going, state)
+    redactor = known(os.environ, started.policy.environment, options.secret)
+    on_event, on_text = watched(redactor, on_event, on_text)
     sandbox, names, restore = await _sandbox(started, state, on_progress)
     spec = find_bot(started.bot)
     settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": resumed.model}
@@ -92,6 +96,7 @@ async def prepare_again(
         reviewer=reviewer(),
         on_event=on_event,
         on_text=on_text,
+        redactor=redactor,
     )
     return Prepared(
         started=started,
@@ -101,6 +106,12 @@ async def prepare_again(
         resumed=resumed.model_copy(update={"model": name}),
         restore=restore,
     )
+
+
+def with_secrets(started: RunStarted) -> RunStarted:
+    """The start of a run with the variables whose values are not on record, from this environment."""
+    environment = given_again(started.policy.environment, os.environ)
+    return started.model_copy(update={"policy": started.policy.model_copy(update={"environment": environment})})
 
 
 def _loading(started: RunStarted) -> dict[str, Any]:
@@ -257,6 +268,7 @@ async def verifying(started: RunStarted, on_progress: OnProgress | None) -> Asyn
 
     if any(rule.mode == "rw" for rule in started.policy.folders):
         raise UsageError("the run wrote to its folder directly (rw): doing it again would change the folder")
+    started = with_secrets(started)
     base = run_dir(f"verify-{new_run_id()}")
     layers = (await prepare_sandbox(started.policy, started.sandbox, base, on_progress)).layers
 
@@ -267,3 +279,25 @@ async def verifying(started: RunStarted, on_progress: OnProgress | None) -> Asyn
         yield again
     finally:
         await to_thread.run_sync(remove_tree, base)
+
+
+def check_tracing() -> bool:
+    """Whether `OTEL_*` asks for spans of runs. UsageError when they cannot be had."""
+    from stockade.exports.wanted import is_wanted
+
+    if not is_wanted():
+        return False
+    try:
+        from stockade.exports import otel
+    except ImportError:
+        raise UsageError("OTEL_* asks for spans, which needs OpenTelemetry", "pip install 'stockade[otel]'") from None
+    return bool(otel)
+
+
+async def trace(store: RunStore, run_id: str, known: int) -> bool:
+    """Send the spans of what came after the first `known` events. False when the collector did not take them."""
+    from stockade.exports import otel
+
+    events = await store.events(run_id)
+    sent = max((place + 1 for place, event in enumerate(events[:known]) if isinstance(event, RunFinished)), default=0)
+    return await to_thread.run_sync(otel.send, events, sent)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from stockade.cli.safe import one_line
+from stockade.cli.safe import one_line, without_secrets
 from stockade.core.errors import StockadeError
 
 INTERRUPTED = 130
@@ -104,7 +104,7 @@ def _leave_trace(error: BaseException) -> str:
 
     import platformdirs
 
-    text = "".join(traceback.format_exception(error))
+    text = without_secrets("".join(traceback.format_exception(error)))
     name = time.strftime("bug-%Y%m%d-%H%M%S.txt", time.gmtime())
     for folder in (Path(platformdirs.user_state_dir("stockade", appauthor=False)), Path(tempfile.gettempdir())):
         try:

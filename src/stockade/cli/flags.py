@@ -12,6 +12,12 @@ def _flag(*names: str, **how: Any) -> Callable[[Command], Command]:
     return click.option(*names, default=None, **how)
 
 
+LOADING = (
+    _flag("--ctx-size", type=int, metavar="N", help="Context window of an embedded model, in tokens."),
+    _flag("--threads", type=int, metavar="N", help="Threads of an embedded model."),
+    _flag("--gpu-layers", type=int, metavar="N", help="Layers of an embedded model on the GPU."),
+    _flag("--llama-server", metavar="PATH|off", help="A stock llama-server to use where it is measured to be faster."),
+)
 BOT = (
     _flag("--bot", metavar="NAME", help="Which bot: writing or reading (see stockade bots)."),
     _flag("--model", metavar="PROVIDER/NAME", help="Which model; auto picks one and says why."),
@@ -25,11 +31,16 @@ BOT = (
     _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
     _flag("--seed", type=int, metavar="N", help="Seed of the sampling."),
     _flag("--temperature", type=float, metavar="T", help="Temperature of the sampling."),
-    _flag("--ctx-size", type=int, metavar="N", help="Context window of an embedded model, in tokens."),
-    _flag("--threads", type=int, metavar="N", help="Threads of an embedded model."),
-    _flag("--gpu-layers", type=int, metavar="N", help="Layers of an embedded model on the GPU."),
+    *LOADING,
     _flag("--keep-warm-s", type=float, metavar="S", help="Seconds an embedded model stays loaded after its last user."),
-    _flag("--llama-server", metavar="PATH|off", help="A stock llama-server to use where it is measured to be faster."),
+)
+SECRET = (
+    _flag(
+        "--secret",
+        multiple=True,
+        metavar="NAME",
+        help="A variable whose value is hidden everywhere, beside those that look secret.",
+    ),
 )
 SANDBOX = (
     _flag(
@@ -55,6 +66,7 @@ SANDBOX = (
     _flag("--processes", type=int, metavar="N", help="Processes in the sandbox."),
     _flag("--disk", metavar="SIZE", help="Bytes that may be written."),
     _flag("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the sandbox; no other is passed on."),
+    *SECRET,
 )
 CHANGES = (
     _flag("--apply", is_flag=True, help="Apply the changes to the folder at the end, without asking."),

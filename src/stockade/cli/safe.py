@@ -4,7 +4,13 @@ What would move the cursor, start an escape sequence, turn the direction of writ
 Python spelling instead (`\\x1b`, `\\u202e`), so that it can be seen and does nothing.
 """
 
+import os
 import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stockade.core.secrets import Redactor
 
 _UNSAFE = re.compile(
     "["
@@ -26,9 +32,25 @@ def _spelled(found: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+@cache
+def _here() -> "Redactor":
+    from stockade.core.secret_formats import secret_variables
+    from stockade.core.secrets import Redactor
+
+    return Redactor(secret_variables(os.environ))
+
+
+def without_secrets(text: str) -> str:
+    """`text` without what is secret in this environment: a record may be older than the rules, or a diff hold a key."""
+    return _here().text(text)
+
+
 def safe_text(text: str) -> str:
-    """`text` with every character that a terminal would obey spelled out. Tabs and newlines stay; CRLF is a newline."""
-    return _UNSAFE.sub(_spelled, _NEWLINE.sub("\n", text))
+    """`text` with every character that a terminal would obey spelled out, and without secrets.
+
+    Tabs and newlines stay; CRLF is a newline.
+    """
+    return _UNSAFE.sub(_spelled, _NEWLINE.sub("\n", without_secrets(text)))
 
 
 def safe_bytes(data: bytes) -> str:

@@ -14,6 +14,7 @@ from stockade.core.ports import (
     RunStore,
     Sandbox,
 )
+from stockade.core.secrets import Redactor
 from stockade.loop.pause import Pause
 
 
@@ -33,3 +34,4 @@ class Parts:
     pause: Pause = field(default_factory=Pause)
     on_event: OnEvent | None = None
     on_text: OnText | None = None
+    redactor: Redactor = field(default_factory=Redactor)

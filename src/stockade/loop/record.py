@@ -6,6 +6,7 @@ import anyio
 
 from stockade.core.events import RunEvent
 from stockade.core.ports import OnEvent, RunStore
+from stockade.core.secrets import Redactor
 from stockade.loop.context import Context
 from stockade.loop.state import RunState
 
@@ -18,11 +19,13 @@ class Record:
     store: RunStore
     context: Context
     listener: OnEvent | None = None
+    redactor: Redactor = field(default_factory=Redactor)
     state: RunState = field(default_factory=RunState)
     turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def add(self, *events: RunEvent) -> None:
-        """Returns when `events` are on disk and taken in."""
+        """Returns when `events` are on disk and taken in, without the secrets in them."""
+        events = tuple(self.redactor.event(event) for event in events)
         async with self.turn:  # what the network has to say comes at any time: one order on disk and here
             await self.store.append(self.run_id, events)
             for event in events:

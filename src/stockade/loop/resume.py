@@ -22,6 +22,7 @@ from stockade.core.events import (
     RunResumed,
     RunStarted,
 )
+from stockade.core.secrets import without_marks
 from stockade.loop.context import Context
 from stockade.loop.record import Record
 from stockade.loop.run import Parts, to_the_end
@@ -32,7 +33,7 @@ _SHELL_S = 20.0
 
 async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Parts) -> RunFinished:
     """From `resumed` to the next end. `history` is the run's record, whole; errors are those of loop.run.run."""
-    record = Record(_first(history).run_id, parts.store, Context(parts.protocol), parts.on_event)
+    record = Record(_first(history).run_id, parts.store, Context(parts.protocol), parts.on_event, parts.redactor)
     for event in history:
         record.state.apply(event)
         record.context.apply(event)
@@ -88,7 +89,7 @@ def decided(history: Sequence[RunEvent]) -> str | None:
 
 def shell_script(state: RunState) -> str:
     """Bash that makes a new shell what the old one was, as far as that is on record; empty when nothing is."""
-    exports = state.checkpoint.exports if state.checkpoint else None
+    exports = without_marks(state.checkpoint.exports if state.checkpoint else None)
     script = f"{exports or ''}\n" + (f"cd -- {shlex.quote(state.cwd)}" if state.cwd else "")
     return script if script.strip() else ""
 

@@ -54,7 +54,7 @@ Again = Callable[[], Awaitable[Finish | None]]
 
 async def run(started: RunStarted, parts: Parts) -> RunFinished:
     """One run from its first event to its last. Every ending is on record but StoreFailed, which is raised."""
-    record = Record(started.run_id, parts.store, Context(parts.protocol), parts.on_event)
+    record = Record(started.run_id, parts.store, Context(parts.protocol), parts.on_event, parts.redactor)
     await record.add(started)
     return await to_the_end(started, parts, record)
 

@@ -1,0 +1,294 @@
+"""Secrets are replaced in everything that is recorded, exported, shown or sent to a model.
+
+What is known: values (of environment variables that look secret, of what the person named), as they are, in base64, in
+URLs and in JSON; and formats of well-known keys and tokens (secret_formats.py). What is not seen: a value that a bot
+spells otherwise on purpose, or that the limit on output has cut in two.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from stockade.core.actions import Chunk, CommandOutput
+from stockade.core.errors import UsageError
+from stockade.core.events import (
+    ActionFinished,
+    CheckFinished,
+    ModelAnswered,
+    NetworkRequested,
+    RunEvent,
+    from_json,
+    to_json,
+)
+from stockade.core.ports import OnEvent, OnText
+from stockade.core.secret_formats import FORMATS, secret_variables
+
+MARK = "[redacted"
+SHORTEST_NAMED = 4
+_SHORTEST_LINE = 16
+_AS_IT_IS = frozenset({"type", "tool", "kind", "stream", "run_id", "parent", "host", "inside", "mode", "strategy",
+                       "layer", "role", "status", "reason", "verdict", "sandbox", "backend", "answers", "files",
+                       "base64", "workdir", "finish_reason", "shell_event", "entry"})  # fmt: skip
+"""Fields with words of ours, names of folders, and bytes (which are looked through as bytes)."""
+_HELD_CHARS = 16_384
+_PEM_END = re.compile(r"-----END [A-Z0-9 ]*-----")
+_AUTHORIZATION = re.compile(r"(?i)authorization\S{0,8}\s*\S{0,10}\s*\S*\Z", re.ASCII)
+
+
+def mark(name: str) -> str:
+    """What stands in place of a secret."""
+    return f"{MARK}: {name}]"
+
+
+class Redactor:
+    """`values`: secret -> what it is called. Immutable; finds the same in what it has already gone through."""
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        spelled = {form: name for value, name in (values or {}).items() for form in _spellings(value)}
+        self._values = sorted(spelled.items(), key=lambda pair: -len(pair[0]))
+        self._as_bytes = [(_latin(value), name) for value, name in self._values]
+        self._in_json = {json.dumps(value, ensure_ascii=False)[1:-1] for value, _ in self._values}
+        self._spaced = [value for value, _ in self._values if re.search(r"\s", value)]
+
+    def text(self, text: str) -> str:
+        """`text` without its secrets."""
+        return _replaced(text, self._spans(text, self._values))
+
+    def names(self, text: str) -> list[str]:
+        """What is in it, by name."""
+        return list(dict.fromkeys(name for _, _, name in self._spans(text, self._values)))
+
+    def output(self, output: CommandOutput) -> CommandOutput:
+        """The same for bytes in chunks: a secret that was cut in two is found too."""
+        chunks = list(output.chunks)
+        for stream in ("stdout", "stderr"):
+            mine = [number for number, chunk in enumerate(chunks) if chunk.stream == stream]
+            pieces = [chunks[number].data.decode("latin-1") for number in mine]
+            spans = self._spans("".join(pieces), self._as_bytes)
+            if not spans:
+                continue
+            for number, piece in zip(mine, _cut(pieces, spans), strict=True):
+                chunks[number] = Chunk.of(chunks[number].stream, piece.encode("latin-1"))
+        if chunks == list(output.chunks):
+            return output
+        kept = tuple(chunk for chunk in chunks if chunk.text or chunk.base64)
+        return output.model_copy(update={"chunks": kept})
+
+    def event(self, event: RunEvent) -> RunEvent:
+        """The event as it goes on record; the same object when there is nothing to hide."""
+        if isinstance(event, ActionFinished | CheckFinished) and isinstance(event.observation, CommandOutput):
+            event = event.model_copy(update={"observation": self.output(event.observation)})
+        text = to_json(event)
+        if not any(value in text for value in self._in_json) and not any(_possible(text)):
+            return event
+        value = json.loads(text)
+        cleaned = self._walk(value)
+        if isinstance(event, NetworkRequested):
+            cleaned["host"] = self.text(event.host)
+        return event if cleaned == value else from_json(json.dumps(cleaned))
+
+    def stream(self, on_text: OnText) -> "Stream":
+        return Stream(self, on_text)
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {key: inner if key in _AS_IT_IS else self._walk(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._walk(inner) for inner in value]
+        return value
+
+    def _spans(self, text: str, values: list[tuple[str, str]]) -> list[tuple[int, int, str]]:
+        """Where secrets stand, in order and apart."""
+        found: list[tuple[int, int, str]] = []
+        for value, name in values:
+            at = text.find(value)
+            while at >= 0:
+                found.append((at, at + len(value), name))
+                at = text.find(value, at + len(value))
+        for number in _possible(text):
+            name, _, pattern = FORMATS[number]
+            group = min(1, pattern.groups)
+            found += [(*match.span(group), name) for match in pattern.finditer(text)]
+        return _merged(found)
+
+
+class Stream:
+    """Text that arrives in pieces: what may be the beginning of a secret waits for the rest of it."""
+
+    def __init__(self, redactor: Redactor, on_text: OnText) -> None:
+        self._redactor, self._on_text = redactor, on_text
+        self._held = ""
+
+    def __call__(self, piece: str | None) -> None:
+        """None: all pieces so far are void."""
+        if piece is None:
+            self._held = ""
+            self._on_text(None)
+            return
+        self._held += piece
+        ready = self._ready()
+        if ready:
+            text, self._held = self._held[:ready], self._held[ready:]
+            self._on_text(self._redactor.text(text))
+
+    def flush(self) -> None:
+        """Nothing more comes."""
+        text, self._held = self._held, ""
+        if text:
+            self._on_text(self._redactor.text(text))
+
+    def _ready(self) -> int:
+        """How many characters cannot become part of a secret any more."""
+        text = self._held
+        ready = _last_word(text)
+        if (begun := text.rfind("-----BEGIN")) >= 0 and not _PEM_END.search(text, begun):
+            ready = min(ready, begun)
+        if (header := _AUTHORIZATION.search(text)) is not None:
+            ready = min(ready, header.start())
+        for value in self._redactor._spaced:
+            longest = next(
+                (size for size in range(min(len(value), len(text)), 0, -1) if text.endswith(value[:size])), 0
+            )
+            ready = min(ready, len(text) - longest)
+        for start, end, _ in self._redactor._spans(text, self._redactor._values):
+            if start < ready < end:
+                ready = start
+        return max(ready, len(text) - _HELD_CHARS)
+
+
+def _last_word(text: str) -> int:
+    """Where the run of characters without white space at the end begins."""
+    stripped = text.rstrip()
+    if len(stripped) < len(text):
+        return len(text)
+    return max(text.rfind(space) for space in " \n\t\r") + 1
+
+
+def _spellings(value: str) -> Iterator[str]:
+    yield value
+    if (stripped := value.strip()) != value:
+        yield stripped
+    lines = stripped.splitlines()
+    if len(lines) > 1:
+        yield from (line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE)
+    yield quote(stripped, safe="")
+    yield json.dumps(stripped)[1:-1]
+    yield json.dumps(stripped, ensure_ascii=False)[1:-1]
+    yield from _in_base64(stripped.encode())
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """The characters that depend on nothing but `data`, for each place where it may begin in what was encoded."""
+    for shift in range(3):
+        whole = base64.b64encode(b"\0" * shift + data).decode().rstrip("=")
+        first = (shift * 8 + 5) // 6
+        last = len(whole) if (shift + len(data)) % 3 == 0 else len(whole) - 1
+        if last - first >= _SHORTEST_LINE // 2:
+            yield whole[first:last]
+
+
+def _latin(text: str) -> str:
+    return text.encode(errors="surrogateescape").decode("latin-1")
+
+
+def _possible(text: str) -> Iterator[int]:
+    """The formats that may be in `text`."""
+    return (number for number, one in enumerate(FORMATS) if any(literal in text for literal in one.literals))
+
+
+def _merged(found: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """In order; of those that overlap, one with the name of the first."""
+    result: list[tuple[int, int, str]] = []
+    for start, end, name in sorted(found, key=lambda span: (span[0], -span[1])):
+        if result and start < result[-1][1]:
+            before = result[-1]
+            result[-1] = (before[0], max(before[1], end), before[2])
+        else:
+            result.append((start, end, name))
+    return result
+
+
+def _replaced(text: str, spans: list[tuple[int, int, str]]) -> str:
+    parts, at = [], 0
+    for start, end, name in spans:
+        parts += [text[at:start], mark(name)]
+        at = end
+    return "".join([*parts, text[at:]]) if parts else text
+
+
+def _cut(pieces: list[str], spans: list[tuple[int, int, str]]) -> list[str]:
+    """The pieces without what is in `spans`, which count over all of them; a mark stands where its secret began."""
+    result, begin = [], 0
+    for piece in pieces:
+        end = begin + len(piece)
+        kept, at = "", begin
+        for start, stop, name in spans:
+            if stop <= begin or start >= end:
+                continue
+            kept += piece[at - begin : max(start, begin) - begin]
+            kept += _latin(mark(name)) if start >= begin else ""
+            at = min(stop, end)
+        result.append(kept + piece[at - begin :])
+        begin = end
+    return result
+
+
+def known(environ: Mapping[str, str], given: Mapping[str, str], named: Sequence[str] = ()) -> Redactor:
+    """For a run: of `environ` and of what was `given` to the sandbox what looks secret, and all that was `named`.
+
+    UsageError when a named variable is not set, or too short to be found again.
+    """
+    values = {**secret_variables(environ), **secret_variables(given)}
+    for name in named:
+        value = given.get(name, environ.get(name, ""))
+        if not value:
+            raise UsageError(f"--secret {name}: the variable is not set here", f"set it, or give --env {name}=VALUE")
+        if len(value.strip()) < SHORTEST_NAMED:
+            raise UsageError(f"--secret {name}: a value this short stands everywhere", "use a longer one")
+        values[value] = name
+    return Redactor(values)
+
+
+def given_again(recorded: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a run on record, whose secrets are not there: they come from `environ`, by their names.
+
+    UsageError names the first that is not set.
+    """
+    result = dict(recorded)
+    for name, value in recorded.items():
+        if MARK in value:
+            if not environ.get(name):
+                raise UsageError(
+                    f"the run was given {name}, whose value is not on record", f"set {name} in the environment"
+                )
+            result[name] = environ[name]
+    return result
+
+
+def without_marks(exports: str | None) -> str | None:
+    """Bash that sets variables, but for those whose values are not on record: the sandbox has them from elsewhere."""
+    if exports is None or MARK not in exports:
+        return exports
+    return "".join(line for line in exports.splitlines(keepends=True) if MARK not in line)
+
+
+def watched(
+    redactor: Redactor, on_event: OnEvent | None, on_text: OnText | None
+) -> tuple[OnEvent | None, OnText | None]:
+    """The listeners of a run: secrets are hidden in text as it streams; an answer's rest comes before its event."""
+    if on_text is None:
+        return on_event, None
+    stream = redactor.stream(on_text)
+
+    def event(event: RunEvent) -> None:
+        if isinstance(event, ModelAnswered):
+            stream.flush()
+        if on_event is not None:
+            on_event(event)
+
+    return event, stream
