@@ -1,6 +1,7 @@
 """`stockade run TASK`: a bot does a task in a sandbox; in the end the person decides what is kept."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -99,6 +100,7 @@ def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) 
     watch, interrupt = _Watch(front, renderer), Interrupt()
     for note in settings.notes:
         say(note)
+    tracing = traced()
     try:
         anyio.run(_run, watch, interrupt, store, prepare)
     except BaseException:
@@ -108,6 +110,8 @@ def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) 
     finally:
         renderer.close()
         _forget_unstarted(watch)
+    if tracing and watch.prepared is not None and watch.facts.started is not None:
+        tracing(store, watch.prepared)
     finished = watch.facts.finished
     if finished is None:
         say("interrupted before the run began")
@@ -125,6 +129,19 @@ def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) 
         say("interrupted: the run is closed and on record")
         return INTERRUPTED
     return status_of(finished)
+
+
+def traced() -> Callable[[RunStore, assemble.Prepared], None] | None:
+    """What sends the spans of a run, where `OTEL_*` asks for them. UsageError when that is not possible."""
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        return None
+    from stockade import continuing
+
+    def send(store: RunStore, prepared: assemble.Prepared) -> None:
+        if not anyio.run(continuing.trace, store, prepared.started.run_id, len(prepared.history)):
+            say("the spans of this run could not be delivered", "look at OTEL_EXPORTER_OTLP_ENDPOINT")
+
+    return send if continuing.check_tracing() else None
 
 
 def _silent(front: Front) -> bool:

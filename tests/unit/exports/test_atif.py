@@ -1,0 +1,47 @@
+"""Trajectories are valid by somebody else's models, and hold what the record holds."""
+
+import json
+
+import pytest
+from atif import Trajectory
+
+from stockade.exports.atif import trajectory
+from tests.unit.exports.sample import HOSTILE, sample_run
+
+
+@pytest.mark.anyio
+async def test_a_run_is_a_valid_trajectory() -> None:
+    events = await sample_run(again=True)
+    document = json.loads(json.dumps(trajectory(events)))
+    valid = Trajectory.model_validate(document)
+    assert document["schema_version"] == "ATIF-v1.7"
+    assert [step.source for step in valid.steps[:3]] == ["system", "user", "agent"]
+    said = [step.message for step in valid.steps if step.source == "user"]
+    assert said[0] == "Do it, please"
+    assert "And more" in said
+    calls = [call.function_name for step in valid.steps for call in step.tool_calls or []]
+    assert calls == ["shell", "write_file", "finish", "shell", "finish"]
+    assert valid.final_metrics is not None
+    assert valid.final_metrics.total_prompt_tokens == sum(
+        step.metrics.prompt_tokens or 0 for step in valid.steps if step.metrics
+    )
+
+
+@pytest.mark.anyio
+async def test_results_belong_to_their_calls_and_are_whole() -> None:
+    document = trajectory(await sample_run())
+    turn = next(step for step in document["steps"] if step.get("tool_calls"))
+    result = turn["observation"]["results"][0]
+    assert result["source_call_id"] == turn["tool_calls"][0]["tool_call_id"]
+    assert result["content"] == f"{HOSTILE}\\xff\n[exit status 1]"
+    assert turn["reasoning_content"] == "Look *first*."
+    assert document["extra"]["result"]["status"] == "done"
+    unreadable = [step for step in document["steps"] if "unreadable" in step.get("extra", {})]
+    assert len(unreadable) == 1
+
+
+@pytest.mark.anyio
+async def test_a_run_that_was_cut_is_a_trajectory_too() -> None:
+    events = await sample_run()
+    for end in range(1, len(events)):
+        Trajectory.model_validate(trajectory(events[:end]))
