@@ -117,7 +117,7 @@ class Ours:
             return BubblewrapSandbox(policy, (), self._base)
         layers = container_layers(policy, self._base)
         if self._backend == "gvisor":
-            return GVisorSandbox(policy, layers, self._base, old=True)
+            return GVisorSandbox(policy, layers, self._base)
         return ContainerSandbox(policy, layers, self._base, "podman" if self._backend == "podman" else "docker")
 
     async def open(self) -> None:

@@ -17,23 +17,13 @@ class Limit(NamedTuple):
     lethal: bool = False
 
 
-_OLD_RUNSC = "Debian's runsc of 2022 answers EINVAL to statx with AT_NO_AUTOMOUNT, so `ls` and `stat` fail in it"
 _ON_THE_HOST = "it runs on the host: nothing is held, and `guarantees` says so"
 
 KNOWN_LIMITS = (
-    Limit("gvisor", "test_overlay_leaves_the_host_as_it_was", _OLD_RUNSC),
-    Limit("gvisor", "test_a_file_is_bounded", _OLD_RUNSC),
-    Limit("gvisor", "test_scratch_is_bounded_in_total", _OLD_RUNSC),
-    Limit("gvisor", "test_an_ordinary_user_without_rights", "runsc of 2022 shows no NoNewPrivs in /proc/self/status"),
     Limit(
         "gvisor",
         "test_a_memory_hog_is_bounded",
         "gVisor does not hold RLIMIT_DATA: the memory limit ends the whole sandbox, by name, and the host is safe",
-    ),
-    Limit(
-        "gvisor",
-        "test_process_one_cannot_be_killed_from_inside",
-        "gVisor lets a process kill process one of its namespace: the sandbox ends, by name",
     ),
     Limit("unconfined", "test_no_network", _ON_THE_HOST),
     Limit("unconfined", "test_an_ordinary_user_without_rights", _ON_THE_HOST),

@@ -35,9 +35,11 @@ from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.engines import Engine, EngineName, ask, engine_complaint, find_engine
 from stockade.sandboxes.host_stage import is_stale, make_stage, new_name, remove_stage, stale_stages
 from stockade.sandboxes.images import Image, find_image
+from stockade.sandboxes.launcher.launch import launcher_bytes
 from stockade.sandboxes.layers import Progress, container_layers
 from stockade.sandboxes.limits import guarantees
 from stockade.sandboxes.rootfs import scratch_bytes
+from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.seccomp_json import profile_bytes
 from stockade.sandboxes.session import AgentConfig, agent_memfd
 
@@ -58,6 +60,10 @@ def fill_own(folder: Path, variables: dict[str, str], uid: int, gid: int) -> Pat
     finally:
         os.close(agent)
     (own / "agent").chmod(0o555)
+    (own / "launch").write_bytes(launcher_bytes())
+    (own / "launch").chmod(0o555)
+    (own / "filter").write_bytes(filter_bytes())
+    (own / "filter").chmod(0o444)
     for name, text in etc_files(uid, gid).items():
         (own / "etc" / name).write_text(text)
         (own / "etc" / name).chmod(0o444)

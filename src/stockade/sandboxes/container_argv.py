@@ -13,16 +13,15 @@ from stockade.core.errors import UsageError
 from stockade.core.policy import MIB, Policy
 from stockade.sandboxes.egress.inside import environment as proxy_variables
 from stockade.sandboxes.engines import Engine
-from stockade.sandboxes.facts import HostFacts
+from stockade.sandboxes.facts import PROC_MASKED, HostFacts
 from stockade.sandboxes.rootfs import ETC_FILES, HOME, SCRATCH, environment, scratch_bytes
+from stockade.sandboxes.seal import OWN, in_a_container
 from stockade.sandboxes.staging import inside_paths, written_place
 
-OWN = "/.stockade"
-"""Where the agent's program and the environment are seen inside, read-only."""
 ETC = ("passwd", "group", "hosts", "hostname", "resolv.conf", "nsswitch.conf")
 _SHARES = {"tmp": 4, "home": 4, "workspace": 4, "var-tmp": 2, "run": 1, "shm": 1}
 """How scratch is divided, in sixteenths, where it cannot be one file system."""
-_SPARE_PROCESSES = 8
+SPARE_PROCESSES = 8
 """The agent and its frozen shell never meet the limit of those they watch."""
 _SPARE_THREADS = 2048
 """Of a runtime with a kernel of its own (gVisor), whose threads count, and which dies when it cannot have them."""
@@ -35,7 +34,7 @@ ENTER = r"""
 while IFS= read -r -d '' pair; do given+=("$pair"); done </.stockade/environment
 for name in $(compgen -e); do unset "$name" 2>/dev/null; done
 export "${given[@]}"
-exec /.stockade/agent 0
+exec "$@"
 """
 """Engines add the image's variables and their client's proxy settings: what is not in our file is taken away."""
 
@@ -159,6 +158,13 @@ def _tmpfs(one: Scratch, uid: int, gid: int) -> list[str]:
     return ["--tmpfs", f"{one.target}:{options}{f',size={one.size}' if one.size else ''}"]
 
 
+def _masked(engine: Engine) -> list[str]:
+    """The machine is not to be seen. Docker's client has no word for files of /proc: known_limits of the attacks."""
+    if engine.name == "podman":
+        return ["--security-opt", "mask=" + ":".join(["/sys", *(f"/proc/{name}" for name in PROC_MASKED)])]
+    return ["--tmpfs", "/sys:ro,nosuid,nodev,noexec,mode=555,size=4k"]
+
+
 def _hardening(policy: Policy, engine: Engine, launched: Launched) -> list[str]:
     limits = policy.limits
     args = ["--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
@@ -172,7 +178,7 @@ def _hardening(policy: Policy, engine: Engine, launched: Launched) -> list[str]:
         "--sig-proxy=false",
         "--stop-timeout=0",
     ]
-    args += ["--user", f"{launched.uid}:{launched.gid}"]
+    args += ["--user", f"{launched.uid}:{launched.gid}", *_masked(engine)]
     if engine.private_cgroups:
         args += ["--cgroupns", "private"]
     if limits.memory_bytes:
@@ -182,7 +188,7 @@ def _hardening(policy: Policy, engine: Engine, launched: Launched) -> list[str]:
             "--memory-swap",
             str(max(limits.memory_bytes, 8 * MIB)),
         ]
-    spare = _SPARE_THREADS if launched.runtime else _SPARE_PROCESSES
+    spare = _SPARE_THREADS if launched.runtime else SPARE_PROCESSES
     args += ["--pids-limit", str(limits.processes + spare if limits.processes else -1)]
     files = min(max(limits.open_files, _OPEN_FILES) if limits.open_files else engine.open_files, engine.open_files)
     args += ["--ulimit", f"nofile={files}:{files}", "--ulimit", "core=0:0"]
@@ -212,4 +218,4 @@ def container_argv(policy: Policy, layers: Sequence[FolderLayer], engine: Engine
     for one in made:
         argv += _tmpfs(one, launched.uid, launched.gid)
     argv += ["--workdir", "/", "--entrypoint", "/bin/bash"]
-    return [*argv, launched.image, "--norc", "--noprofile", "-p", "-c", ENTER]
+    return [*argv, launched.image, "--norc", "--noprofile", "-p", "-c", ENTER, "sandbox", *in_a_container()]

@@ -39,7 +39,7 @@ _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs"
         "terminfo", "protocols", "services", "magic", "magic.mime", "os-release", "debian_version", "fonts", "perl",
         "python3", "python3.11", "python3.12", "python3.13", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk",
         "maven", "xml", "inputrc", "locale.alias")  # fmt: skip
-_PROC_MASKED = ("kallsyms", "kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug",
+PROC_MASKED = ("kallsyms", "kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug",
                 "latency_stats", "iomem", "ioports", "config.gz", "cmdline", "partitions", "modules")  # fmt: skip
 """What tells of the kernel or the machine. Those closed to all but root are left to their modes: a mount costs time."""
 
@@ -223,7 +223,7 @@ def _shown_etc(changed_ns: int) -> tuple[str, ...]:
 
 @functools.cache
 def _masked_proc() -> tuple[str, ...]:
-    return tuple(name for name in _PROC_MASKED if _open_to_others(f"/proc/{name}"))
+    return tuple(name for name in PROC_MASKED if _open_to_others(f"/proc/{name}"))
 
 
 def _open_to_others(path: str) -> bool:

@@ -4,9 +4,10 @@ Needs root. The folders are made ready by host_stage.py; the root file system is
 directory of yours, each with the mount points in a read-only overlay. runsc's own state lies in /run/stockade/runsc,
 where what a killed stockade left is found by name and removed at the next start.
 
-What it cannot do: bound the number of processes inside; its memory is bounded, and a fork bomb ends with the sandbox.
-Releases before 2023 answer EINVAL where programs ask statx(2) not to mount, so that `ls` and `stat` fail in them: those
-are refused unless asked for.
+What it cannot do: end one process that takes too much memory; the bound is the sandbox's, and ends it by name. Process
+one is the launcher first, as root of gVisor's kernel, then the agent without any right (seal.py). Debian 12's own
+release of 2022 answers EINVAL where programs ask statx(2) not to mount, so that `ls` and `stat` fail in it; that of
+Debian's backports is the oldest that was tried, and older ones are refused.
 """
 
 import functools
@@ -47,7 +48,7 @@ from stockade.sandboxes.trials import run_operations
 __all__ = ["GVisorSandbox", "runsc_argv", "sweep"]
 
 STATE = BASE / "runsc"
-_FIRST_WITH_LS = 2023
+_OLDEST = 20240729
 
 
 def runsc_argv(runsc: str, command: Sequence[str]) -> list[str]:
@@ -69,8 +70,8 @@ def find_runsc() -> tuple[str, str]:
     return found, version[1] if version else "unknown"
 
 
-def refuse(policy: Policy, *, old: bool) -> None:
-    """PolicyNotEnforceable or UsageError for what cannot be had here. `old`: releases without `ls` will do."""
+def refuse(policy: Policy) -> None:
+    """PolicyNotEnforceable or UsageError for what cannot be had here."""
     Rules.of(policy.network)
     if os.geteuid() != 0:
         raise PolicyNotEnforceable(
@@ -79,11 +80,11 @@ def refuse(policy: Policy, *, old: bool) -> None:
     if policy.rootfs is not None and not Path(policy.rootfs).is_dir():
         raise UsageError(f"not a root file system directory: {policy.rootfs!r}", "images are for docker and podman")
     _, version = find_runsc()
-    if version[:4].isdigit() and int(version[:4]) < _FIRST_WITH_LS and not old:
+    if version.isdigit() and int(version) < _OLDEST:
         raise PolicyNotEnforceable(
             "sandbox",
-            f"runsc {version} is too old: `ls` and `stat` fail in it",
-            "install a release of 2023 or later, see gvisor.dev",
+            f"runsc {version} is too old, before {_OLDEST}: `ls` and `stat` may fail in it",
+            "on Debian 12, `apt-get install -t bookworm-backports runsc`; else see gvisor.dev",
             ("bubblewrap", "docker", "podman"),
         )
 
@@ -138,8 +139,7 @@ def make_root(stage: Path, places: Sequence[Bind], links: dict[str, str], rootfs
 class GVisorSandbox(CarriedSandbox):
     """One gVisor sandbox on prepared layers (layers.container_layers); implements `core.ports.Sandbox`.
 
-    `policy.rootfs` is a root file system directory or None for the host's own /usr. `old`: take a release in which `ls`
-    fails, too.
+    `policy.rootfs` is a root file system directory or None for the host's own /usr.
     """
 
     backend = "gvisor"
@@ -150,11 +150,8 @@ class GVisorSandbox(CarriedSandbox):
         layers: Sequence[FolderLayer],
         run_dir: Path,
         egress: MakeServer = Egress.of,
-        *,
-        old: bool = False,
     ) -> None:
         super().__init__(policy, layers, run_dir, egress)
-        self._old = old
         self._runsc: str | None = None
         self._version = ""
         self._stage: Path | None = None
@@ -163,24 +160,24 @@ class GVisorSandbox(CarriedSandbox):
     @classmethod
     def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "GVisorSandbox":
         """One with its layers made below `base`; what cannot be held is refused before that."""
-        refuse(policy, old=False)
+        refuse(policy)
         return cls(policy, container_layers(policy, base, on_progress), base)
 
     @property
     def guarantees(self) -> tuple[str, ...]:
         """What holds, one line each; complete after entering."""
-        limits = self._policy.limits.model_copy(update={"processes": 0})
+        limits = self._policy.limits
         lines = (
             "a kernel of its own (gVisor): the host's is reached only by gVisor's few calls; no capabilities",
             guarantee(self._policy.network),
             "system call filter inside; read-only root",
-            *guarantees(limits, frozenset({"memory"}), scratch_bytes(limits)),
-            "processes: not bounded by number inside; their memory is, and a fork bomb ends with the sandbox",
+            *guarantees(limits, frozenset({"memory", "pids"}), scratch_bytes(limits)),
+            "what takes more memory than that ends the sandbox",
         )
         return (*lines, f"made by runsc {self._version}") if self._version else lines
 
     async def _start(self) -> None:
-        refuse(self._policy, old=self._old)
+        refuse(self._policy)
         check_places(self._policy, self._layers)
         self._runsc, self._version = find_runsc()
         runsc = self._runsc

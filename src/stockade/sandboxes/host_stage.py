@@ -20,6 +20,7 @@ from stockade.core.policy import Policy
 from stockade.sandboxes.bubblewrap import layer_owners
 from stockade.sandboxes.facts import Bwrap, HostFacts
 from stockade.sandboxes.limits import start_time
+from stockade.sandboxes.quota import file_limit
 from stockade.sandboxes.rootfs import SCRATCH, scratch_bytes
 from stockade.sandboxes.staging import Launch, mount_operations
 from stockade.sandboxes.trials import run_operations
@@ -71,7 +72,8 @@ def _operations(policy: Policy, layers: Sequence[FolderLayer], stage: Path, laun
     size = scratch_bytes(policy.limits)
     ops.add("dir", f"{stage}/own", 755, 0, 0)
     ops.add("dir", f"{stage}/scratch", 755, launch.uid, launch.uid)
-    ops.add("tmpfs", f"{stage}/scratch", f"{f'size={size},' if size else ''}nr_inodes={_SCRATCH_INODES},mode=755")
+    files = min(file_limit(size), _SCRATCH_INODES) if size else _SCRATCH_INODES
+    ops.add("tmpfs", f"{stage}/scratch", f"{f'size={size},' if size else ''}nr_inodes={files},mode=755")
     for name in SCRATCH:
         ops.add("dir", f"{stage}/scratch/{name}", 1777 if name in ("tmp", "var-tmp", "shm") else 700,
                 launch.uid, launch.uid)  # fmt: skip

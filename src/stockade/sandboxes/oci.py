@@ -11,7 +11,7 @@ from stockade.core.changes import FolderLayer
 from stockade.core.policy import Policy
 from stockade.sandboxes.container_argv import (
     ETC,
-    OWN,
+    SPARE_PROCESSES,
     Bind,
     Launched,
     check_places,
@@ -20,7 +20,7 @@ from stockade.sandboxes.container_argv import (
     system_binds,
     variables,
 )
-from stockade.sandboxes.seccomp_json import profile
+from stockade.sandboxes.seal import CAPABILITIES, OWN, in_gvisor
 
 Json = dict[str, Any]
 
@@ -40,23 +40,20 @@ def _mount(bind: Bind) -> Json:
 
 
 def _process(policy: Policy, launched: Launched) -> Json:
-    none: list[str] = []
-    kinds = ("bounding", "effective", "inheritable", "permitted", "ambient")
+    held, none = list(CAPABILITIES), list[str]()
+    processes = policy.limits.processes + SPARE_PROCESSES if policy.limits.processes else 0
     return {
         "terminal": False,
-        "user": {"uid": launched.uid, "gid": launched.gid},
-        "args": [f"{OWN}/agent", "0"],
+        "user": {"uid": 0, "gid": 0},
+        "args": in_gvisor(launched.uid, launched.gid, processes),
         "env": [f"{name}={value}" for name, value in variables(policy).items()],
         "cwd": "/",
         "noNewPrivileges": True,
-        "capabilities": dict.fromkeys(kinds, none),
+        "capabilities": {
+            **dict.fromkeys(("bounding", "effective", "permitted"), held),
+            **dict.fromkeys(("inheritable", "ambient"), none),
+        },
     }
-
-
-def seccomp() -> Json:
-    """Our filter inside gVisor's kernel. It answers ENOSYS by itself to what is missing, and knows no other errno."""
-    found = profile()
-    return {**found, "syscalls": [rule for rule in found["syscalls"] if "clone3" not in rule["names"]]}
 
 
 def bundle_config(policy: Policy, layers: Sequence[FolderLayer], launched: Launched, root: str) -> Json:
@@ -73,12 +70,12 @@ def bundle_config(policy: Policy, layers: Sequence[FolderLayer], launched: Launc
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
+            {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup"},
             *(_mount(bind) for bind in binds(policy, layers, launched)),
         ],
         "linux": {
             "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
             "cgroupsPath": f"/{launched.name}",
             "resources": resources,
-            "seccomp": seccomp(),
         },
     }

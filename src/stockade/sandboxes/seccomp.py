@@ -73,13 +73,17 @@ MISSING: _Table = {
 _CHECKED: _Table = {
     "clone": (56, 220), "unshare": (272, 97), "ioctl": (16, 29), "socket": (41, 198), "chmod": (90, None),
     "fchmod": (91, 52), "fchmodat": (268, 53), "creat": (85, None), "mknod": (133, None), "mknodat": (259, 33),
-    "open": (2, None), "openat": (257, 56),
+    "open": (2, None), "openat": (257, 56), "setpriority": (141, 140), "kill": (62, 129), "tkill": (200, 130),
+    "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_open": (434, 434),
 }  # fmt: skip
 
+SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open")
 _NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 _NEW_TIME = 0x80  # only unshare: in clone these bits are the exit signal
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SET_ID = 0o6000
+_NEGATIVE = 0x80000000
+FIRST_PROCESS = 1
 _CREATES = 0o100 | 0x400000  # O_CREAT, __O_TMPFILE: without them `mode` is whatever was in the register
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
@@ -119,6 +123,11 @@ def _no_device(mode: int) -> list[Instruction]:
     return [*_no_set_id(mode), *kind]
 
 
+def _not_process_one() -> list[Instruction]:
+    """The agent. Linux keeps process one of a namespace from the signals of those in it, gVisor does not."""
+    return [_argument(0), *_if_equal(FIRST_PROCESS, _refuse())]
+
+
 def _plain_sockets() -> list[Instruction]:
     netlink = [_argument(2), *_if_equal(0, _PERMIT), _refuse(errno.EPROTONOSUPPORT)]
     kinds = [
@@ -154,6 +163,8 @@ def _checks() -> dict[str, list[Instruction]]:
         "mknodat": _no_device(2),
         "open": _no_set_id_when_creating(1),
         "openat": _no_set_id_when_creating(2),
+        "setpriority": [_argument(2), *_if_any_bit(_NEGATIVE, _refuse(errno.EACCES))],
+        **{name: _not_process_one() for name in SIGNALS},
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stockade.core.errors import PolicyNotEnforceable
-from stockade.sandboxes.seccomp import ARCHITECTURES, MISSING, REFUSED
+from stockade.sandboxes.seccomp import ARCHITECTURES, FIRST_PROCESS, MISSING, REFUSED, SIGNALS
 
 _SCMP_ARCHES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _LOW = 0xFFFFFFFF
@@ -25,6 +25,7 @@ _SET_ID_BITS = (0o4000, 0o2000)
 _CREATE_BITS = (0o100, 0x400000)
 _DEVICES = (0o020000, 0o060000)
 _FILE_TYPE = 0o170000
+_NEGATIVE = 0x80000000
 _PLAIN_FAMILIES, _NETLINK = (1, 2, 10), 16
 _RAW_KINDS = (3, 10)
 
@@ -68,6 +69,8 @@ def _checked() -> Iterator[Rule]:
         for creates in _CREATE_BITS:
             yield _refuse(["open"], _masked(1, creates, creates), _masked(2, bit, bit))
             yield _refuse(["openat"], _masked(2, creates, creates), _masked(3, bit, bit))
+    yield _refuse(["setpriority"], _masked(2, _NEGATIVE, _NEGATIVE), code=errno.EACCES)
+    yield _refuse(list(SIGNALS), _masked(0, _LOW, FIRST_PROCESS))
     for kind in _DEVICES:
         yield _refuse(["mknod"], _masked(1, _FILE_TYPE, kind))
         yield _refuse(["mknodat"], _masked(2, _FILE_TYPE, kind))

@@ -36,8 +36,8 @@ def test_docker_as_root_is_golden() -> None:
         "/usr/bin/docker run --rm --interactive --name stockade-n --label stockade=stockade-n "
         "--network none --cap-drop ALL --security-opt no-new-privileges --security-opt seccomp=/st/seccomp.json "
         "--read-only --ipc none --pull never --hostname sandbox --log-driver none --no-healthcheck --sig-proxy=false "
-        "--stop-timeout=0 --user 7:7 --cgroupns private --memory 268435456 --memory-swap 268435456 --pids-limit 72 "
-        "--ulimit nofile=1024:1024 --ulimit core=0:0 "
+        "--stop-timeout=0 --user 7:7 --tmpfs /sys:ro,nosuid,nodev,noexec,mode=555,size=4k --cgroupns private "
+        "--memory 268435456 --memory-swap 268435456 --pids-limit 72 --ulimit nofile=1024:1024 --ulimit core=0:0 "
         + "".join(
             f"--mount type=bind,source=/st/own/etc/{name},target=/etc/{name},readonly,bind-nonrecursive=true "
             for name in ("passwd", "group", "hosts", "hostname", "resolv.conf", "nsswitch.conf")
@@ -52,6 +52,12 @@ def test_docker_as_root_is_golden() -> None:
         "--workdir / --entrypoint /bin/bash"
     )
     assert argv[argv.index("/bin/bash") + 1] == "sha256:1"
+    assert argv[-7:] == ["/.stockade/launch", "keep", "filter", "/.stockade/filter", "exec", "/.stockade/agent", "0"]
+
+
+def test_podman_masks_what_tells_of_the_machine() -> None:
+    (masked,) = [word for word in container_argv(Policy(), [], PODMAN, USER) if word.startswith("mask=")]
+    assert {"/sys", "/proc/cmdline", "/proc/iomem"} <= set(masked.removeprefix("mask=").split(":"))
 
 
 def test_never_privileged_published_or_near_the_engine() -> None:
@@ -156,10 +162,13 @@ def test_the_gvisor_bundle_is_golden() -> None:
     launched = Launched(name="n", own="/st/own", image="", uid=7, gid=7, stage="/st", copies=("/c/0",))
     config = bundle_config(policy, [OVERLAY], launched, "/st/points")
     assert config["root"] == {"path": "/st/points", "readonly": True}
-    assert config["process"]["args"] == ["/.stockade/agent", "0"]
-    assert config["process"]["user"] == {"uid": 7, "gid": 7}
+    assert " ".join(config["process"]["args"]) == (
+        "/.stockade/launch write /sys/fs/cgroup/pids/pids.max 72 tmpfs /sys size=4k,mode=0555 "
+        "tmpfs /dev/net size=4k,mode=0555 tmpfs /proc/1 size=4k,mode=0555 remove /dev/fuse "
+        "bound ids 7 7 keep filter /.stockade/filter exec /.stockade/agent 0"
+    )
     assert config["process"]["noNewPrivileges"] is True
-    assert set(map(tuple, config["process"]["capabilities"].values())) == {()}
+    assert config["process"]["capabilities"]["ambient"] == config["process"]["capabilities"]["inheritable"] == []
     assert config["process"]["env"][-1] == "A=1"
     assert config["linux"]["resources"] == {"memory": {"limit": 256 * MIB, "swap": 256 * MIB}}
     assert {space["type"] for space in config["linux"]["namespaces"]} == {"pid", "network", "ipc", "uts", "mount"}

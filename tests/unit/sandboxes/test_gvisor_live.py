@@ -1,4 +1,4 @@
-"""gVisor for real, where the suite cannot look since `ls` fails in Debian's release; its ends, its refusals."""
+"""gVisor for real: its own bounds, its ends, its refusals."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def _runsc() -> None:
 
 
 def _box(base: Path, policy: Policy) -> GVisorSandbox:
-    return GVisorSandbox(policy, container_layers(policy, base / "run"), base / "run", old=True)
+    return GVisorSandbox(policy, container_layers(policy, base / "run"), base / "run")
 
 
 def _folder(base: Path, mode: FolderMode = "overlay", limits: Limits | None = None) -> Policy:
@@ -67,12 +67,6 @@ async def test_a_memory_hog_ends_the_sandbox_by_name(tmp_path: Path) -> None:
             await box.run("head -c 600M /dev/zero | tail -c 500M | wc -c", 60)
 
 
-async def test_killing_process_one_ends_the_sandbox_by_name(tmp_path: Path) -> None:
-    async with _box(tmp_path, Policy()) as box:
-        with pytest.raises(SandboxDied):
-            await box.run("kill -9 1; sleep 5", 20)
-
-
 async def test_the_hosts_kernel_is_not_seen(tmp_path: Path) -> None:
     async with _box(tmp_path, Policy()) as box:
         assert os.uname().release not in (await box.run("uname -r; cat /proc/version")).output.decode()
@@ -91,10 +85,34 @@ async def test_a_root_file_system_directory(tmp_path: Path) -> None:
 
 def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="directory"):
-        refuse(Policy(rootfs="debian:12"), old=True)
-    if find_runsc()[1] < "2023":
-        with pytest.raises(PolicyNotEnforceable, match="too old"):
+        refuse(Policy(rootfs="debian:12"))
+
+
+def test_an_old_release_is_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runsc").write_text("#!/bin/sh\necho runsc version 0.0~20221219.0\n")
+    (tmp_path / "runsc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    find_runsc.cache_clear()
+    try:
+        with pytest.raises(PolicyNotEnforceable, match=r"20221219 is too old.*bookworm-backports"):
             GVisorSandbox.prepared(Policy(), tmp_path)
+    finally:
+        find_runsc.cache_clear()
+
+
+async def test_process_one_is_not_to_be_looked_into(tmp_path: Path) -> None:
+    """gVisor shows maps and descriptors of any process; those of the agent are hidden."""
+    async with _box(tmp_path, Policy()) as box:
+        assert (await box.run("ls -A /proc/1 /sys /dev/net; cat /proc/1/maps; ls /dev/fuse")).stdout.split() == [
+            b"/dev/net:", b"/proc/1:", b"/sys:"
+        ]  # fmt: skip
+
+
+async def test_processes_are_bounded_in_total(tmp_path: Path) -> None:
+    async with _box(tmp_path, Policy(limits=Limits(processes=20))) as box:
+        count = "import os, time\nfor n in range(99):\n    if not os.fork(): time.sleep(60)\n    print(n, flush=True)"
+        started = (await box.run(f"python3 -c '{count}'; kill $(jobs -p)", 20)).stdout.split()
+        assert 5 <= len(started) <= 30
 
 
 _HOLDER = """
@@ -108,7 +126,7 @@ from stockade.sandboxes.layers import container_layers
 async def main():
     base = Path(sys.argv[2])
     policy = Policy(folders=(FolderRule(host=sys.argv[1]),))
-    async with GVisorSandbox(policy, container_layers(policy, base), base, old=True) as box:
+    async with GVisorSandbox(policy, container_layers(policy, base), base) as box:
         await box.run("(setsid nohup sleep 4321 >/dev/null 2>&1 &); sleep 4322 &")
         print(box.name, box.host_pid, flush=True)
         await anyio.sleep_forever()

@@ -148,6 +148,20 @@ def test_devices_and_fifos() -> None:
     assert verdict(X86, "mknod", 0, 0o100644) == ALLOW
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=lambda found: found.name)
+def test_process_one_gets_no_signal(architecture: Architecture) -> None:
+    for name in seccomp.SIGNALS:
+        assert verdict(architecture, name, 1, 9) == EPERM
+        assert verdict(architecture, name, 0xABC_0000_0001, 9) == EPERM
+        for pid in (0, 2, 11, -1 % 2**64):
+            assert verdict(architecture, name, pid, 9) == ALLOW
+
+
+def test_a_better_priority_is_refused() -> None:
+    assert verdict(X86, "setpriority", 0, 0, -5 % 2**64) == 0x50000 | errno.EACCES
+    assert verdict(X86, "setpriority", 0, 0, 19) == ALLOW
+
+
 def test_unknown_architecture_is_refused() -> None:
     with pytest.raises(PolicyNotEnforceable, match="riscv64"):
         seccomp.filter_bytes("riscv64")

@@ -71,6 +71,12 @@ def test_the_tables_are_the_same() -> None:
         ("socket", (AF_VSOCK, 1, 0), 97),
         ("socket", (0x1_0000_0000 | AF_VSOCK, 1, 0), 97),
         ("socket", (0, 1, 0), 97),
+        ("kill", (1, 9), 1),
+        ("kill", (0x1_0000_0001, 9), 1),
+        ("kill", (2**64 - 1, 9), 0),
+        ("pidfd_open", (7, 0), 0),
+        ("setpriority", (0, 0, 2**64 - 5), 13),
+        ("setpriority", (0, 0, 5), 0),
     ],
 )
 def test_arguments_decide(name: str, arguments: tuple[int, ...], errno: int) -> None:
