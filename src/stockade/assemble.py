@@ -40,7 +40,7 @@ MAX_TASK_BYTES = 1_000_000
 KEPT_BYTES = 2 << 30
 """Of what a bot wrote in earlier turns, a folder, for going back to them."""
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
-LOADING = frozenset(LoadOptions.model_fields)
+LOADING = set(LoadOptions.model_fields)
 """Options of a model that a run goes on with."""
 OnProgress = Callable[[str, int, int], None]
 """What is being done, and how far it is: (words, done, total); total 0 when unknown."""

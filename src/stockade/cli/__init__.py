@@ -15,7 +15,7 @@ COMMANDS = {
     "runs": ("runs", "Runs on record: list, show, diff, apply, discard."),
     "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),
-    "model": ("model", "Models: what is here and what can be fetched."),
+    "model": ("model", "Models: what is here, pulling and serving them."),
     "bots": ("bots", "The bots that exist, with their permissions."),
 }
 """Name -> (module of this package, what it is for). A test holds the second against the command itself."""

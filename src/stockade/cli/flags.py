@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from stockade.cli.model_flags import LOADING_MORE, SAMPLING
+
 Command = Callable[..., Any]
 
 
@@ -17,6 +19,7 @@ LOADING = (
     _flag("--threads", type=int, metavar="N", help="Threads of an embedded model."),
     _flag("--gpu-layers", type=int, metavar="N", help="Layers of an embedded model on the GPU."),
     _flag("--llama-server", metavar="PATH|off", help="A stock llama-server to use where it is measured to be faster."),
+    *LOADING_MORE,
 )
 BOT = (
     _flag("--bot", metavar="NAME", help="Which bot: writing or reading (see stockade bots)."),
@@ -29,8 +32,7 @@ BOT = (
     _flag("--max-tokens", type=int, metavar="N", help="Tokens of prompts and answers together."),
     _flag("--max-cost", type=float, metavar="USD", help="What the run may cost."),
     _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
-    _flag("--seed", type=int, metavar="N", help="Seed of the sampling."),
-    _flag("--temperature", type=float, metavar="T", help="Temperature of the sampling."),
+    *SAMPLING,
     *LOADING,
     _flag("--keep-warm-s", type=float, metavar="S", help="Seconds an embedded model stays loaded after its last user."),
 )

@@ -1,45 +1,82 @@
-"""`stockade model`: what models are here, and what could be fetched."""
+"""`stockade model`: what models are here, which run, which could be fetched; fetching, serving and removing them."""
 
 import json
+import os
+from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import click
 from rich.table import Table
 from rich.text import Text
 
-from stockade import assemble
+from stockade import assemble_models as models
 from stockade.cli import flags
-from stockade.cli.console import results
+from stockade.cli.console import moves_cursor, progress, results
+from stockade.cli.failures import say
+from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import one_line
-from stockade.cli.statusline import megabytes
-from stockade.settings import load
+from stockade.cli.statusline import StatusLine, megabytes
+from stockade.settings import Front, load
+
+DEFAULT_PORT = 8080
 
 
-@click.group("model", short_help="Models: what is here and what can be fetched.")
+@click.group("model", short_help="Models: what is here, pulling and serving them.")
 def command() -> None:
-    """Models: what is here and what can be fetched."""
+    """Models: what is here, what runs, what can be fetched; serving one to other programs."""
 
 
 @command.command("list")
 @flags.offered(flags.JSON)
 def list_models(**values: Any) -> int:
-    """The models on this machine, and the embedded ones that are fetched on first use."""
+    """The models on this machine, those that run now, and small ones worth fetching."""
     front = load(flags.given(values)).front
-    entries = assemble.list_models()
+    entries, running = models.list_models(), models.running()
     if front.json_lines:
         for entry in entries:
-            print(json.dumps(entry.model_dump()))
+            print(json.dumps({**entry.model_dump(), "running": _facts(entry, running), "pull": None}))
+        for model in models.recommended():
+            print(json.dumps({**model.model_dump(exclude={"reference"}), "name": model.reference, "here": False,
+                              "running": None, "pull": model.reference}))  # fmt: skip
         return 0
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("model", "here", "size", "window", "quantisation", "licence", "about"):
         table.add_column(name, no_wrap=True, overflow="fold" if name == "model" else "ellipsis")
     for entry in entries:
         here = "verified" if entry.verified else "yes" if entry.here else "no"
-        cells = (entry.name, "broken" if entry.problem else here, megabytes(entry.size_bytes), str(entry.window or ""),
+        facts = _facts(entry, running)
+        here = "broken" if entry.problem else f"running ({facts['users']})" if facts else here
+        cells = (entry.name, here, megabytes(entry.size_bytes), str(entry.window or ""),
                  entry.quantisation, entry.licence, entry.problem or entry.about)  # fmt: skip
         table.add_row(*(Text(one_line(cell)) for cell in cells))
-    results(plain=front.plain).print(table)
+    console = results(plain=front.plain)
+    console.print(table)
+    _show_running(running, front)
+    console.print(Text("\nworth fetching where there is the memory (sizes about; not tried by us):", "dim"))
+    for model in models.recommended():
+        words = f"{megabytes(model.size_bytes)}, {model.licence}, {model.about}"
+        console.print(Text(f"stockade model pull {model.reference}   {words}"), soft_wrap=True)
     return 0
+
+
+def _facts(entry: models.ModelEntry, running: Sequence[models.Running]) -> dict[str, Any] | None:
+    """The server of this model, if one runs."""
+    found = next((server for server in running if entry.here and server.path == _real(entry.path)), None)
+    return found.model_dump() if found else None
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _show_running(running: Sequence[models.Running], front: Front) -> None:
+    console = results(plain=front.plain)
+    for server in running:
+        until = f"{server.users} users" if server.left_s is None else f"no users, ends in {server.left_s:.0f} s"
+        room = f"{server.slots} slots of {server.window} tokens"
+        words = f"{server.alias}: {server.address or server.state}, {room}, {until}"
+        console.print(Text.assemble(("running ", "green"), one_line(words)), soft_wrap=True)
 
 
 @command.command("info")
@@ -48,13 +85,125 @@ def list_models(**values: Any) -> int:
 def info(name: str, **values: Any) -> int:
     """What is known of one model: embedded/NAME or gguf/PATH."""
     front = load(flags.given(values)).front
-    entry = assemble.model_info(name)
+    entry = models.model_info(name)
     if front.json_lines:
-        print(json.dumps(entry.model_dump()))
+        print(json.dumps({**entry.model_dump(), "running": _facts(entry, models.running())}))
         return 0
     console = results(plain=front.plain)
     for key, value in entry.model_dump().items():
         if value not in ("", None):
             shown = megabytes(value) if key == "size_bytes" else one_line(str(value))
             console.print(Text.assemble((f"{key.replace('_bytes', ''):13}", "bold"), shown), soft_wrap=True)
+    _show_running([server for server in models.running() if server.path == _real(entry.path)], front)
     return 0
+
+
+class _Progress:
+    """What is being done, on stderr: a bar on a terminal, else a line for each step."""
+
+    def __init__(self, front: Front) -> None:
+        console = progress(plain=front.plain)
+        self._live = moves_cursor(console, plain=front.plain)
+        self._line = StatusLine(console, live=self._live)
+        self._console = console
+        self._quiet = front.quiet
+        self._words = ""
+
+    def __call__(self, words: str, done: int, total: int) -> None:
+        if self._quiet:
+            return
+        if words != self._words:
+            self._words = words
+            self._line.end()
+            self._console.print(Text(one_line(words)), soft_wrap=True)
+        if total and self._live:
+            self._line.bar(words, done, total)
+
+    def end(self) -> None:
+        self._line.end()
+
+
+@command.command("pull")
+@click.argument("reference")
+@click.option("--sha256", default="", metavar="HEX", help="Refuse a file with another hash.")
+@flags.offered(flags.SHOWN)
+def pull(reference: str, sha256: str, **values: Any) -> int:
+    """Fetch a model: a NAME of the list, hf:OWNER/REPO[/FILE], ollama:NAME:TAG, an https: address, or a llamafile.
+
+    A cut download is continued. The hash is compared where one is known: in the catalogue, on the hub, in the registry.
+    """
+    front = load(flags.given(values)).front
+    shown = _Progress(front)
+    try:
+        name, path = _interruptible(lambda: models.pull(reference, shown, sha256=sha256))
+    finally:
+        shown.end()
+    print(json.dumps({"model": name, "path": str(path)}) if front.json_lines else one_line(name))
+    return 0
+
+
+def _interruptible(work: Any) -> Any:
+    """What `work` returns; KeyboardInterrupt when somebody wanted it to end."""
+    interrupt = Interrupt()
+
+    async def run() -> Any:
+        with anyio.CancelScope() as scope, interrupt.cancelling(scope.cancel):
+            return await work()
+        raise KeyboardInterrupt
+
+    return anyio.run(run)
+
+
+@command.command("rm")
+@click.argument("name")
+def rm(name: str) -> int:
+    """Remove a model's file from the model folder: embedded/NAME or gguf/PATH."""
+    print(one_line(f"removed {models.remove(name)}"))
+    return 0
+
+
+@command.command("serve")
+@click.argument("name", required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; another one opens it to others.")
+@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0 is a free one.")
+@click.option(
+    "--api-key", envvar="LLAMA_API_KEY", metavar="KEY", help="The key that programs must give; made up if not."
+)
+@flags.offered(flags.LOADING, flags.SHOWN)
+def serve(name: str | None, host: str, port: int, api_key: str | None, **values: Any) -> int:
+    """Serve a model to other programs, OpenAI-compatible, until Ctrl-C. Runs of yours share the server."""
+    settings = load(flags.given(values))
+    options = settings.options
+    spec = name or (options.model if options.model != "auto" else models.DEFAULT_MODEL)
+    shown = _Progress(settings.front)
+    served = False
+
+    async def work() -> None:
+        nonlocal served
+        async with models.serve(spec, options, host, port, api_key, shown) as server:
+            if host not in ("127.0.0.1", "localhost", "::1"):
+                say(f"{host} is open to other machines, and what is sent to it is not encrypted")
+            while served := True:
+                _say_where(server, settings.front)
+                await models.until_it_dies(server)
+                await server.restart()
+
+    try:
+        _interruptible(work)
+    except KeyboardInterrupt:
+        if not served:
+            raise
+    return 0
+
+
+def _say_where(server: models.EmbeddedServer, front: Front) -> None:
+    if front.json_lines:
+        facts = {"base_url": server.base_url, "api_key": server.api_key, "pid": server.pid, **server.facts}
+        print(json.dumps(facts), flush=True)
+    else:
+        print(f"export OPENAI_BASE_URL={server.base_url}\nexport OPENAI_API_KEY={server.api_key}", flush=True)
+        if not front.quiet:
+            facts = server.facts
+            say(
+                f"{facts['alias']} is served, {facts['slots']} at once with {server.window} tokens each; Ctrl-C ends it"
+            )

@@ -21,6 +21,17 @@ class CatalogueModel(Data):
     sources: tuple[str, ...]
 
 
+class Recommended(Data):
+    """A model worth pulling where the machine has the memory. `size_bytes` is about; the hub tells the real one."""
+
+    reference: str
+    size_bytes: int
+    licence: str
+    window: int
+    quantisation: str
+    about: str
+
+
 DEFAULT = "qwen2.5-coder-1.5b"
 
 _QWEN_FILE = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
@@ -55,3 +66,23 @@ CATALOGUE: dict[str, CatalogueModel] = {
         ),
     )
 }
+
+# None of these was tried here: the hub was not to be reached. Size, window and licence are what their pages say.
+RECOMMENDED = (
+    Recommended(
+        reference="hf:unsloth/Qwen3-4B-Instruct-2507-GGUF/Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
+        size_bytes=2_500_000_000,
+        licence="Apache-2.0",
+        window=262144,
+        quantisation="Q4_K_M",
+        about="general, for 8 GB of memory",
+    ),
+    Recommended(
+        reference="hf:Qwen/Qwen2.5-Coder-7B-Instruct-GGUF/qwen2.5-coder-7b-instruct-q4_k_m.gguf",
+        size_bytes=4_700_000_000,
+        licence="Apache-2.0",
+        window=32768,
+        quantisation="Q4_K_M",
+        about="programs, for 12 GB of memory",
+    ),
+)

@@ -40,11 +40,15 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(eq=False)
 class _User:
-    """One connection. `leased` once it asked for a lease; `slot` is its own part of the server's cache, if any."""
+    """One connection. `leased` once it asked for a lease; `slot` is its own part of the server's cache, if any.
+
+    `keep_s`: how long the server is to stay when this is its last user.
+    """
 
     socket: socket.socket
     said: bytes = b""
     leased: bool = False
+    keep_s: float = 0.0
     slot: int | None = None
 
 
@@ -171,8 +175,7 @@ class Keeper:
         if want == "lease" and self.state in ("failed", "died"):
             self._say(user, {"type": "gone"})
         elif want == "lease":
-            user.leased = True
-            self.keep_s = float(asked["keep_s"])
+            user.leased, user.keep_s = True, float(asked["keep_s"])
             if self.state == "empty":
                 self._start(asked["order"])
             user.slot = self.free_slots.pop() if self.free_slots else None
@@ -192,7 +195,7 @@ class Keeper:
                 # Taken again first: its cache most probably begins like the next run's prompt.
                 self.free_slots.append(user.slot)
             if not self._leases():
-                self.idle_since = time.monotonic()
+                self.idle_since, self.keep_s = time.monotonic(), user.keep_s
                 if self._seconds_left() == 0.0:
                     self.leaving.append(user)
                     return
@@ -285,7 +288,7 @@ class Keeper:
         leases = self._leases()
         return {
             "type": "status", "state": self.state, "port": self.port, "keeper": os.getpid(),
-            "pid": self.server.pid if self.server else None, "users": leases, "keep_s": self.keep_s,
+            "pid": self.server.pid if self.server else None, "users": leases,
             "left_s": None if leases else self._seconds_left(), "facts": self.order.get("facts", {}),
         }  # fmt: skip
 

@@ -47,7 +47,7 @@ class EmbeddedServer:
         self._settings = settings or ModelSettings()
         self._check_tensors = check_tensors
         self._on_progress = on_progress
-        self._address = {"host": host, "port": port, "api_key": api_key or ""}
+        self._address: dict[str, Any] = {"host": host, "port": port, "api_key": api_key or ""}
         self._lease: Lease | None = None
         self._window = 0
 
@@ -56,7 +56,9 @@ class EmbeddedServer:
 
     @property
     def base_url(self) -> str:
-        return f"http://{self._fact('facts')['host']}:{self._fact('port')}/v1"
+        host = self.facts["host"]
+        host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        return f"http://{host}:{self._fact('port')}/v1"
 
     @property
     def api_key(self) -> str:
@@ -116,10 +118,14 @@ class EmbeddedServer:
         await self._leave()
 
     async def restart(self) -> None:
-        """A new server with the same settings, on another port; or the one that another user has started already."""
+        """A new server with the same settings; or the one that another user has started already.
+
+        Its address changes, unless somebody asked for this one: then it is known to programs that we do not know.
+        """
         self._on_progress(f"{self.died() or 'the embedded server'}; starting it again", 0, 0)
+        if self.facts.get("asked_port"):
+            self._address = {"host": self.facts["host"], "port": self._fact("port"), "api_key": self.api_key}
         await self._leave()
-        self._address["port"] = 0
         await self.__aenter__()
 
     async def _take(self, info: GgufInfo, binary: Path | None) -> None:

@@ -62,6 +62,7 @@ def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
         "environment": {name: value for name, value in _SPIN.items() if name not in os.environ},
         "facts": {
             **load.model_dump(include={"path", "alias", "window", "slots", "threads", "host"}),
+            "asked_port": load.port,
             "build": binary_build(binary) if binary else embedded_build(),
         },
     }

@@ -32,7 +32,6 @@ class Running(Data):
     slots: int
     build: str
     users: int
-    keep_s: float
     left_s: float | None
     pid: int | None
     keeper: int
@@ -193,7 +192,7 @@ def _asked(path: Path, want: str) -> Running | None:
 def _running(said: dict[str, Any]) -> Running:
     facts = said["facts"]
     return Running(
-        **{key: said[key] for key in ("state", "users", "keep_s", "left_s", "pid", "keeper")},
+        **{key: said[key] for key in ("state", "users", "left_s", "pid", "keeper")},
         **{key: facts.get(key, "") for key in ("path", "alias", "build")},
         window=facts.get("window", 0), slots=facts.get("slots", 0),
         address=f"http://{facts.get('host', '')}:{said['port']}/v1" if said["port"] else "",

@@ -1,0 +1,84 @@
+"""`stockade model serve`: the embedded server at an address and with a key that other programs are told."""
+
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from stockade.core.errors import UsageError
+from stockade.models.fetch import fetch
+from stockade.models.listing import catalogued
+from stockade.models.llama_cpp import EmbeddedServer
+from stockade.models.names import parse_name
+from stockade.models.progress import OnProgress, silent
+from stockade.models.settings import ModelSettings
+from stockade.models.shelf import is_verified, remember_loaded, was_loaded
+from stockade.models.warm import running, stop_all_idle
+
+
+async def file_of(spec: str, settings: ModelSettings, on_progress: OnProgress = silent) -> tuple[Path, str]:
+    """The file of `embedded/NAME` or `gguf/PATH`, fetched when it is missing, and what to call it."""
+    name = parse_name(spec)
+    if name.provider == "embedded":
+        return await fetch(catalogued(name.name), on_progress, settings.folder), name.name
+    if name.provider != "gguf":
+        raise UsageError(f"'{spec}' is not a model of the embedded server", "name an embedded/ or gguf/ model")
+    path = await anyio.Path(name.name).expanduser()
+    return Path(path), path.stem
+
+
+@asynccontextmanager
+async def served(
+    spec: str,
+    settings: ModelSettings,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    api_key: str | None = None,
+    on_progress: OnProgress = silent,
+) -> AsyncIterator[EmbeddedServer]:
+    """The server of this model at this address; runs of this user share it. `port` 0 is any.
+
+    A server that runs elsewhere makes room when nobody uses it; UsageError when somebody does, or the port is taken.
+    """
+    path, label = await file_of(spec, settings, on_progress)
+    if api_key is not None and (not api_key.isascii() or not api_key.isprintable() or " " in api_key or not api_key):
+        raise UsageError("--api-key: a key is printable, without spaces")
+    wanted = api_key or secrets.token_urlsafe(24)
+    trusted = is_verified(path, "") or was_loaded(path)
+    await anyio.to_thread.run_sync(_make_room, path, host, port)
+    server = EmbeddedServer(
+        path, label, settings, check_tensors=not trusted, on_progress=on_progress, host=host, port=port, api_key=wanted
+    )
+    async with server:
+        if server.api_key != wanted:  # started meanwhile by another
+            raise UsageError(f"{label} is being served at {server.base_url} already", "use that, or end its users")
+        if not trusted:
+            remember_loaded(path)
+        yield server
+
+
+def _make_room(path: Path, host: str, port: int) -> None:
+    stop_all_idle(os.path.realpath(path))
+    for server in running():
+        if server.path == os.path.realpath(path):
+            raise UsageError(
+                f"{server.alias} is being served at {server.address} already, to {server.users} users",
+                "wait until they have ended, or end them",
+            )
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except (OSError, OverflowError) as error:
+        cause = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot listen on {host}:{port}: {cause}", "--port 0 takes a free one") from None
+
+
+async def until_it_dies(server: EmbeddedServer) -> None:
+    """Return when the server is gone."""
+    while server.died() is None:
+        await server.death_heard(3600)
