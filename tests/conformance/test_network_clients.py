@@ -137,8 +137,10 @@ async def test_clients_say_why_they_got_nothing(place: Place, make: Make) -> Non
 
 async def test_loopback_inside_needs_no_proxy(place: Place, make: Make) -> None:
     async with inside(place, make, tls=False) as found:
-        serve = "cd /tmp && echo own > own && /usr/bin/python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 &"
-        await found.run(serve)
-        output = await found.run("curl -sSf --retry 30 --retry-connrefused --retry-delay 1 http://localhost:8000/own")
-        assert output.stdout == b"own\n"
+        serve = "coproc /usr/bin/python3 -u -m http.server 8000 --bind 127.0.0.1 2>/dev/null"
+        await found.run(
+            f'cd /tmp; echo own > own; {serve}; read -u "${{COPROC[0]}}"'
+        )  # its first line, when it listens
+        output = await found.run("curl -sSf http://localhost:8000/own")
+        assert output.stdout == b"own\n", output
         assert found.events == []
