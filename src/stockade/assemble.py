@@ -20,7 +20,6 @@ from stockade.bots.opening import opening
 from stockade.bots.spec import BUILT_IN, BotSpec
 from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
-from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
 from stockade.core.messages import ModelInfo

@@ -1,5 +1,6 @@
 """What a person set, from four places: a flag goes before a `STOCKADE_*` variable, that before `./stockade.toml`, that
-before `$XDG_CONFIG_HOME/stockade/config.toml`. A flag, a TOML key and a variable share one name.
+before `$XDG_CONFIG_HOME/stockade/config.toml`. A flag, a TOML key and a variable share one name. The
+`LLAMA_*` variables of pocket-ASI stand between `STOCKADE_*` and the files.
 
 The project file is read only when it was trusted as it stands: a bot may have written it.
 """
@@ -20,11 +21,14 @@ from pydantic import BaseModel, Field, ValidationError
 from stockade.assemble import Options, state_dir
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
+from stockade.core.model_options import LLAMA_SPLITS, LLAMA_TYPES, LLAMA_UNUSED, LLAMA_VARIABLES
 
 PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"
 MAX_FILE_BYTES = 1_000_000
 OTHER_VARIABLES = frozenset({"STOCKADE_MODELS"})
+_RANDOM_SEEDS = ("-1", "4294967295")
+"""What llama.cpp takes for "another one each time"."""
 _EXCLUSIVE = (("apply", "discard"), ("json", "quiet"))
 
 
@@ -78,6 +82,7 @@ def load(
     for values in (
         _from_file(user_file or config_file()),
         _from_project((folder or Path.cwd()) / PROJECT_FILE, notes),
+        _from_llama(os.environ if environ is None else environ, notes),
         _from_environment(os.environ if environ is None else environ, notes),
         _from_flags(flags),
     ):
@@ -116,6 +121,24 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
         elif environ[variable]:
             values[key] = _split(environ[variable]) if _is_list(key) else environ[variable]
     return _checked(values, PREFIX + "{KEY}", strict=False)
+
+
+def _from_llama(environ: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
+    """`LLAMA_*` as pocket-ASI has them. What llama.cpp itself reads (LLAMA_ARG_*) is not ours."""
+    values: dict[str, Any] = {}
+    path = environ.get("LLAMA_MODEL_PATH", "")
+    if path and path != "undefined":
+        values |= _checked({"model": f"gguf/{path}"}, "LLAMA_MODEL_PATH", strict=False)
+    for name, key in LLAMA_VARIABLES.items():
+        text = environ.get(f"LLAMA_{name}", "").strip()
+        if not text or (key == "seed" and text in _RANDOM_SEEDS):
+            continue
+        spelled = {"cache_type_k": LLAMA_TYPES, "cache_type_v": LLAMA_TYPES, "split_mode": LLAMA_SPLITS}.get(key, {})
+        values |= _checked({key: spelled.get(text, text)}, f"LLAMA_{name}", strict=False)
+    unused = sorted(name for name in LLAMA_UNUSED if environ.get(f"LLAMA_{name}"))
+    if unused:
+        notes.append(f"no effect here: {', '.join(f'LLAMA_{name}' for name in unused)}")
+    return values
 
 
 def _from_project(path: Path, notes: list[str]) -> dict[str, Any]:

@@ -131,3 +131,69 @@ def test_a_flag_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_a_flag_out_of_range_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--max-turns: Input should be greater"):
         loaded(tmp_path, {"max_turns": -3})
+
+
+def test_sampling_and_loading_have_one_name_everywhere(tmp_path: Path) -> None:
+    made(tmp_path, "config.toml", 'top_p = 0.5\nmin_p = 0.1\nmlock = true\ncache_type_k = "q8_0"\n')
+    options = loaded(tmp_path, {"top_k": 7, "mmap": False}, STOCKADE_TOP_P="0.6", STOCKADE_MIROSTAT_MODE="2").options
+    sampling = options.sampling(local=True)
+    assert (sampling.top_p, sampling.min_p, sampling.top_k, sampling.mirostat_mode) == (0.6, 0.1, 7, 2)
+    assert options.load_more() == {"mmap": False, "mlock": True, "cache_type_k": "q8_0"}
+
+
+def test_local_models_are_greedy_and_bounded_unless_told_otherwise(tmp_path: Path) -> None:
+    plain = loaded(tmp_path).options
+    assert (plain.sampling(local=True).temperature, plain.sampling(local=True).max_tokens) == (0.0, 1024)
+    assert (plain.sampling(local=False).temperature, plain.sampling(local=False).max_tokens) == (None, None)
+    told = loaded(tmp_path, {"temperature": 0.7, "answer_tokens": 99, "max_tokens": 5}).options
+    assert (told.sampling(local=True).temperature, told.sampling(local=True).max_tokens) == (0.7, 99)
+    assert loaded(tmp_path, {"mirostat_mode": 1}).options.sampling(local=True).temperature is None
+
+
+LLAMA = {
+    "LLAMA_MODEL_PATH": "/models/m.gguf", "LLAMA_N_CTX": "4096", "LLAMA_N_GPU_LAYERS": "-1", "LLAMA_SEED": "7",
+    "LLAMA_TEMPERATURE": "0.9", "LLAMA_TOP_K": "40", "LLAMA_TYPE_K": "8", "LLAMA_USE_MLOCK": "true",
+    "LLAMA_LAST_N_TOKENS_SIZE": "64", "LLAMA_MAX_TOKENS": "300", "LLAMA_SPLIT_MODE": "1", "LLAMA_EXIT_TIMEOUT": "10.0",
+    "LLAMA_N_THREADS": "", "LLAMA_ARG_CTX_SIZE": "99", "LLAMA_API_KEY": "k",
+}  # fmt: skip
+
+
+def test_the_variables_of_pocket_asi_are_understood(tmp_path: Path) -> None:
+    options = loaded(tmp_path, {}, **LLAMA).options
+    assert (options.model, options.ctx_size, options.gpu_layers) == ("gguf//models/m.gguf", 4096, -1)
+    assert (options.seed, options.temperature, options.top_k) == (7, 0.9, 40)
+    assert (options.cache_type_k, options.mlock, options.split_mode) == ("q8_0", True, "layer")
+    assert (options.repeat_last_n, options.answer_tokens, options.command_timeout) == (64, 300, 10.0)
+    assert options.threads is None
+
+
+def test_ours_go_before_theirs_and_theirs_before_files(tmp_path: Path) -> None:
+    made(tmp_path, "config.toml", 'model = "user/m"\nseed = 1\ntop_k = 1\n')
+    options = loaded(tmp_path, {"top_k": 3}, **LLAMA, STOCKADE_SEED="8").options
+    assert (options.model, options.seed, options.top_k) == ("gguf//models/m.gguf", 8, 3)
+
+
+@pytest.mark.parametrize("seed", ["-1", "4294967295"])
+def test_their_random_seed_is_none_here(tmp_path: Path, seed: str) -> None:
+    assert loaded(tmp_path, LLAMA_SEED=seed, LLAMA_MODEL_PATH="undefined").options.seed is None
+
+
+def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
+    found = loaded(tmp_path, LLAMA_VOCAB_ONLY="true", LLAMA_YARN_ORIG_CTX="1")
+    assert found.notes == ("no effect here: LLAMA_VOCAB_ONLY, LLAMA_YARN_ORIG_CTX",)
+
+
+@pytest.mark.parametrize(
+    ("environ", "place"),
+    [
+        ({"LLAMA_N_CTX": "many"}, "LLAMA_N_CTX: "),
+        ({"LLAMA_TYPE_K": "77"}, "LLAMA_TYPE_K: "),
+        ({"STOCKADE_TOP_P": "1.5"}, "STOCKADE_TOP_P: "),
+        ({"STOCKADE_MIROSTAT_MODE": "3"}, "STOCKADE_MIROSTAT_MODE: "),
+        ({"STOCKADE_TENSOR_SPLIT": "a;b"}, "STOCKADE_TENSOR_SPLIT: "),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, environ: dict[str, str], place: str) -> None:
+    with pytest.raises(UsageError, match=place) as caught:
+        loaded(tmp_path, {}, **environ)
+    assert "\n" not in str(caught.value)

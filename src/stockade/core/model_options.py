@@ -1,0 +1,91 @@
+"""What a person may set of how a model is loaded and how it answers: the same names as flags, TOML keys, variables."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from stockade.core.data import Data
+from stockade.core.messages import Sampling
+
+LOCAL_ANSWER_TOKENS = 1024
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+
+
+class SamplingOptions(Data):
+    """How the next token is drawn; None leaves it to the model's server. `answer_tokens` bounds one answer."""
+
+    seed: int | None = Field(default=None, ge=0, le=2**32 - 1)
+    temperature: float | None = Field(default=None, ge=0, le=5)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    typical_p: float | None = Field(default=None, gt=0, le=1)
+    repeat_penalty: float | None = Field(default=None, gt=0, le=10)
+    repeat_last_n: int | None = Field(default=None, ge=-1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    mirostat_mode: int | None = Field(default=None, ge=0, le=2)
+    mirostat_tau: float | None = Field(default=None, gt=0)
+    mirostat_eta: float | None = Field(default=None, gt=0)
+    answer_tokens: int | None = Field(default=None, ge=1)
+
+    def sampling(self, *, local: bool) -> Sampling:
+        """Greedy and bounded on a local model, the server's own choice elsewhere."""
+        given = {name: getattr(self, name) for name in SamplingOptions.model_fields if name != "answer_tokens"}
+        if local and self.temperature is None and not self.mirostat_mode:
+            given["temperature"] = 0.0
+        bound = self.answer_tokens or (LOCAL_ANSWER_TOKENS if local else None)
+        return Sampling(**given, max_tokens=bound)
+
+
+class LoadOptions(Data):
+    """How a local model is loaded; None leaves it to llama.cpp. `ctx_size` in tokens of one conversation."""
+
+    ctx_size: int | None = Field(default=None, ge=512, le=16_777_216)
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    threads_batch: int | None = Field(default=None, ge=1, le=1024)
+    gpu_layers: int | None = Field(default=None, ge=-1)
+    batch_size: int | None = Field(default=None, ge=32, le=65536)
+    ubatch_size: int | None = Field(default=None, ge=32, le=65536)
+    mmap: bool | None = None
+    mlock: bool | None = None
+    cache_type_k: CacheType | None = None
+    cache_type_v: CacheType | None = None
+    rope_freq_base: float | None = Field(default=None, ge=0)
+    rope_freq_scale: float | None = Field(default=None, gt=0)
+    main_gpu: int | None = Field(default=None, ge=0)
+    split_mode: Literal["none", "layer", "row"] | None = None
+    tensor_split: str | None = Field(default=None, pattern=r"^[0-9.]+([,/][0-9.]+)*$")
+    numa: Literal["distribute", "isolate", "numactl"] | None = None
+    lora: str | None = None
+
+    def load_more(self) -> dict[str, Any]:
+        """What was set beyond the window, threads and layers on the GPU."""
+        return self.model_dump(include=set(LoadOptions.model_fields) - _PLAIN, exclude_none=True)
+
+
+_PLAIN = {"ctx_size", "threads", "gpu_layers"}
+
+
+LLAMA_VARIABLES: dict[str, str] = {
+    "N_CTX": "ctx_size", "N_THREADS": "threads", "N_THREADS_BATCH": "threads_batch", "N_GPU_LAYERS": "gpu_layers",
+    "N_BATCH": "batch_size", "USE_MMAP": "mmap", "USE_MLOCK": "mlock", "TYPE_K": "cache_type_k",
+    "TYPE_V": "cache_type_v", "ROPE_FREQ_BASE": "rope_freq_base", "ROPE_FREQ_SCALE": "rope_freq_scale",
+    "MAIN_GPU": "main_gpu", "SPLIT_MODE": "split_mode", "TENSOR_SPLIT": "tensor_split", "NUMA": "numa",
+    "LORA_PATH": "lora", "LAST_N_TOKENS_SIZE": "repeat_last_n", "MAX_TOKENS": "answer_tokens",
+    "EXIT_TIMEOUT": "command_timeout",
+    **{name.upper(): name for name in SamplingOptions.model_fields if name != "answer_tokens"},
+}  # fmt: skip
+"""`LLAMA_NAME` as pocket-ASI has it -> the key here. LLAMA_MODEL_PATH is beside them: it names a file."""
+
+LLAMA_UNUSED = frozenset({
+    "VOCAB_ONLY", "LOGITS_ALL", "EMBEDDING", "OFFLOAD_KQV", "CHAT_FORMAT", "LORA_BASE", "LORA_SCALE", "POOLING_TYPE",
+    "ROPE_SCALING_TYPE", "YARN_EXT_FACTOR", "YARN_ATTN_FACTOR", "YARN_BETA_FAST", "YARN_BETA_SLOW", "YARN_ORIG_CTX",
+    "TFS_Z", "LOGPROBS", "TOP_LOGPROBS", "TOKEN_BUFFER", "AUTOGEN_GRAMMAR",
+})  # fmt: skip
+"""Those of pocket-ASI that have no counterpart here: the person is told."""
+
+LLAMA_TYPES = {"0": "f32", "1": "f16", "2": "q4_0", "3": "q4_1", "6": "q5_0", "7": "q5_1", "8": "q8_0", "20": "iq4_nl",
+               "30": "bf16"}  # fmt: skip
+"""ggml's numbers of cache types, which is how pocket-ASI spells them."""
+LLAMA_SPLITS = {"0": "none", "1": "layer", "2": "row"}
