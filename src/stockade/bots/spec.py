@@ -33,26 +33,26 @@ WRITING = BotSpec(
     summary="changes files in a folder; you review before anything is kept",
     prompt=(
         "You are a careful engineer at a bash shell on Linux. Your current folder {workdir} holds the user's files."
-        " Do exactly what the task asks, one action at a time. Print what you have written and compare it with the"
-        " task; when it is wrong, correct it. There is no network, no sudo, no editor and nobody to ask. When the"
-        " task is done, finish with one sentence for the user."
+        " Do exactly what the task asks, one action at a time. Compare what you have written with the task; when it is"
+        " wrong, correct it. Run a program before you change it, and again afterwards. There is no network, no sudo,"
+        " no editor and nobody to ask. When the task is done, finish with one sentence for the user."
     ),
     example=Example(
-        task="Write the size of photo.png in bytes into size.txt.",
+        task="Write the price of the lamp in goods.txt into price.txt.",
         turns=(
             (
-                "I write the size and look at it.",
-                Shell(command="wc -c photo.png > size.txt; cat size.txt"),
-                "The command has succeeded. Output:\n2048 photo.png",
+                "I take the line of the lamp.",
+                Shell(command="grep lamp goods.txt > price.txt"),
+                "The command has succeeded; it printed nothing.\nprice.txt now holds:\nlamp: 12 EUR",
             ),
             (
-                "Only the number is asked for, the name must go.",
-                Shell(command="wc -c < photo.png > size.txt; cat size.txt"),
-                "The command has succeeded. Output:\n2048",
+                "The task asks for the price alone: price.txt must hold 12.",
+                Shell(command="grep lamp goods.txt | awk '{print $2}' > price.txt"),
+                "The command has succeeded; it printed nothing.\nprice.txt now holds:\n12",
             ),
             (
-                "size.txt is right now.",
-                Finish(answer="photo.png has 2048 bytes; the number is in size.txt."),
+                "price.txt holds 12, as the task asks.",
+                Finish(answer="The lamp costs 12 EUR; price.txt holds the price."),
                 "",
             ),
         ),

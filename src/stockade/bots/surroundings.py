@@ -1,39 +1,59 @@
 """What is in the folder, for the opening of a run: names, sizes, first lines. Small models act on what they see.
 
 A model of 1.5B writes `awk '{print $2}'` for a file it has not looked at. Told the first lines it splits at the comma
-(docs/small-models.md). Bounded, so that a folder of any size costs the same: about 400 tokens at most.
+(docs/small-models.md). Bounded, so that a folder of any size costs the same: about 800 tokens at most.
 """
 
 import os
+import re
 import stat
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 MAX_ENTRIES = 24
 MAX_DEPTH = 3
 MAX_SHOWN = 6
-MAX_LINES = 3
+MAX_LINES = 20
+MAX_SHOWN_CHARS = 1500
 MAX_LINE_CHARS = 100
+MAX_COLUMNS = 12
 _MAX_LOOKED_AT = 400
 _HEAD_BYTES = 1024
+_SECRET = re.compile(r"(?:^|/)\.|secret|passw|token|credential|private|\.pem$|key", re.IGNORECASE)
+"""Whose content a bot is not sent unasked: the model may be somebody else's machine."""
+_NAME = re.compile(r"\s*[^\W\d][\w .-]{0,23}\s*")
 _HIDDEN = (".git", "node_modules", "__pycache__", ".venv")
 
 
 def surroundings(folder: Path) -> str:
     """Some lines on what is in `folder` on the host; "" when it cannot be read. Never raises, never follows a link."""
+    entries = list(islice(_entries(folder, "", MAX_DEPTH), MAX_ENTRIES + 1))
+    plain = [name for name, info in entries if stat.S_ISREG(info.st_mode) and info.st_size and not _SECRET.search(name)]
+    plain = plain[:MAX_SHOWN]
+    share = MAX_SHOWN_CHARS // max(1, len(plain))
     lines: list[str] = []
-    shown = 0
-    for number, (name, info) in enumerate(_entries(folder, "", MAX_DEPTH)):
-        if number == MAX_ENTRIES:
-            lines.append("... and more")
-            break
+    for name, info in entries[:MAX_ENTRIES]:
         if not stat.S_ISREG(info.st_mode):
             lines.append(f"{name}{_mark(info)}")
             continue
-        head = _head(folder / name) if shown < MAX_SHOWN and info.st_size else ""
-        shown += bool(head)
-        lines.append(f"{name} ({info.st_size} bytes){head}")
+        first = _lines(folder / name) if name in plain else []
+        lines.append(f"{name} ({info.st_size} bytes{_columns(first)})")
+        lines.extend(_within(first, share, whole=info.st_size <= _HEAD_BYTES))
+    if len(entries) > MAX_ENTRIES:
+        lines.append("... and more")
     return "\n".join(lines)
+
+
+def _within(lines: list[str], share: int, *, whole: bool) -> list[str]:
+    """As many of the lines as fit, the first one always, each behind a bar."""
+    shown: list[str] = []
+    for line in lines[:MAX_LINES]:
+        share -= len(line[:MAX_LINE_CHARS]) + 5
+        if share < 0 and shown:
+            break
+        shown.append(f"  | {line[:MAX_LINE_CHARS]}")
+    return shown if whole and len(shown) == len(lines) else [*shown, "  | ..."] if shown else shown
 
 
 def _entries(folder: Path, below: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
@@ -62,22 +82,32 @@ def _mark(info: os.stat_result) -> str:
     return " (a link)" if stat.S_ISLNK(info.st_mode) else " (no plain file)"
 
 
-def _head(path: Path) -> str:
-    """The first lines of a text file, each behind a bar; "" for anything else."""
+def _lines(path: Path) -> list[str]:
+    """The first lines of a text file; none for anything else."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return ""
+        return []
     try:
         data = os.read(file, _HEAD_BYTES)
     except OSError:
-        return ""
+        return []
     finally:
         os.close(file)
     lines = data.decode(errors="replace").split("\n")
-    if len(data) == _HEAD_BYTES:
-        lines = lines[:-1]
-    lines = [line.rstrip("\r") for line in lines[:MAX_LINES] if line]
-    if not all(line.replace("\t", " ").isprintable() and "�" not in line for line in lines):
-        return ""
-    return "".join(f"\n  | {line[:MAX_LINE_CHARS]}" for line in lines)
+    if len(data) == _HEAD_BYTES or not lines[-1]:
+        del lines[-1]
+    lines = [line.rstrip("\r") for line in lines]
+    plain = all(line.replace("\t", " ").isprintable() and "\ufffd" not in line for line in lines)
+    return lines if plain else []
+
+
+def _columns(lines: list[str]) -> str:
+    """Of a table with a header its columns as awk counts them; "" for what is no table."""
+    for mark, written in ((",", ","), (";", "';'"), ("\t", "'\\t'")):
+        names = lines[0].split(mark) if lines else []
+        alike = len(lines) > 1 and all(line.count(mark) == len(names) - 1 for line in lines)
+        if alike and 1 < len(names) <= MAX_COLUMNS and all(_NAME.fullmatch(name) for name in names):
+            fields = ", ".join(f"${number} is {name.strip()}" for number, name in enumerate(names, 1))
+            return f"; in awk -F{written} {fields}"
+    return ""

@@ -118,6 +118,7 @@ ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state"]
 class CommandOutput(Data):
     """What a command did. `truncated_bytes` were cut from the middle of the output and are not in `chunks`.
 
+    `wrote`: of a command that succeeded in silence, the small text files it wrote, as a text for the bot.
     `shell_event`: the command ended the shell itself. `shell_restored`: it goes on with the state from before the
     command; `shell_restarted`: a fresh one was started and the state is lost.
     """
@@ -130,6 +131,7 @@ class CommandOutput(Data):
     truncated_bytes: int = 0
     duration_s: float = 0.0
     shell_event: ShellEvent | None = None
+    wrote: str = ""
 
     def stream(self, name: Literal["stdout", "stderr"]) -> bytes:
         return b"".join(chunk.data for chunk in self.chunks if chunk.stream == name)

@@ -1,9 +1,11 @@
 """One action: approve, execute, observe. What an action could not do is for the bot; what broke is for the host."""
 
+import time
 from dataclasses import dataclass
 
 from stockade.core.actions import (
     Action,
+    CommandOutput,
     EditFile,
     Failed,
     FileContent,
@@ -16,6 +18,7 @@ from stockade.core.actions import (
 )
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Approver, Sandbox
+from stockade.loop.wrote import wrote_since
 
 MAX_READ_BYTES = 4 << 20
 _NOT_FOUND, _IS_FOLDER, _NO_ACCESS, _NOT_REGULAR = 44, 45, 46, 47
@@ -51,7 +54,7 @@ class Actor:
         try:
             match action:
                 case Shell():
-                    return await self.sandbox.run(action.command, self._timeout(action.timeout_s, seconds_left))
+                    return await self._run(action.command, self._timeout(action.timeout_s, seconds_left))
                 case ReadFile():
                     return await self._read(action)
                 case WriteFile():
@@ -62,6 +65,14 @@ class Actor:
                     return Failed(message=f"this bot cannot do {action.tool}")
         except ActionFailed as error:
             return Failed(message=error.message)
+
+    async def _run(self, command: str, timeout_s: float | None) -> CommandOutput:
+        """In the shell; a command that says nothing is looked after, for the bot to see what it has done."""
+        begun = time.time()
+        result = await self.sandbox.run(command, timeout_s)
+        if result.exit_code or result.chunks or result.timed_out or result.shell_event:
+            return result
+        return result.model_copy(update={"wrote": await wrote_since(self.sandbox, begun)})
 
     def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:
         bounds = [bound for bound in (asked_s, self.command_timeout_s or None, left_s) if bound is not None]

@@ -61,6 +61,8 @@ def _command(result: CommandOutput, limit: int) -> str:
     else:
         how = "The command has succeeded"
     lines = [f"{how}. Output:", text] if text else [f"{how}; it printed nothing."]
+    if result.wrote:
+        lines.append(clip(result.wrote, limit))
     if result.truncated_bytes:
         lines.append(f"({result.truncated_bytes} bytes were cut from the middle of the output)")
     if result.shell_event and not result.timed_out:

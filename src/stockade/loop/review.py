@@ -43,7 +43,7 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
     if not any("\n" not in content or not _seen(content, state) for content in contents):
         return None
     ask = (
-        "Say what the exact content of the file should be, then correct it, or finish if it is exactly that."
+        "What exactly does the task ask the file to hold? Say it first, then correct it, or finish if it holds that."
         if len(contents) == len(shown) and not any("\n" in content for content in contents)
         else "If that is all the task asks for, finish. If something is missing, do it."
     )
@@ -52,9 +52,10 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
 
 
 def _seen(content: str, state: RunState) -> bool:
-    """Whether the bot has printed it of its own accord, in one of its last actions."""
+    """Whether one of the last actions has shown it to the bot."""
     last = [entry.observation for entry in state.done[-SEEN_ACTIONS:]]
-    return any(content in seen.output.decode(errors="replace") for seen in last if isinstance(seen, CommandOutput))
+    told = (seen for seen in last if isinstance(seen, CommandOutput))
+    return any(content in seen.output.decode(errors="replace") or content in seen.wrote for seen in told)
 
 
 def _quoted(content: str) -> str:

@@ -23,8 +23,8 @@ def test_an_opening_is_short_and_the_same_each_time(name: str, bot: str) -> None
 
 def test_the_example_is_in_the_words_of_the_protocol() -> None:
     text = opening(WRITING, make_protocol("json"), Policy())
-    assert '{"tool": "shell", "command": "wc -c < photo.png > size.txt; cat size.txt"}' in text
-    assert "```bash\nwc -c < photo.png" in opening(WRITING, make_protocol("fenced"), Policy())
+    assert '{"tool": "shell", "command": "grep lamp goods.txt > price.txt"}' in text
+    assert "```bash\ngrep lamp" in opening(WRITING, make_protocol("fenced"), Policy())
 
 
 def test_what_is_in_the_folder_is_told_with_first_lines(tmp_path: Path) -> None:
@@ -36,7 +36,8 @@ def test_what_is_in_the_folder_is_told_with_first_lines(tmp_path: Path) -> None:
     told = text.partition("What is in /workspace now:\n")[2]
     assert told == (
         "data/\n"
-        "data/sales.csv (54 bytes)\n  | date,amount\n  | 2026-01-04,120\n  | 2026-01-05,80\n"
+        "data/sales.csv (54 bytes; in awk -F, $1 is date, $2 is amount)\n"
+        "  | date,amount\n  | 2026-01-04,120\n  | 2026-01-05,80\n  | 2026-01-06,1\n"
         "empty (0 bytes)\n"
         "photo.png (10 bytes)"
     )
@@ -71,6 +72,25 @@ def test_hostile_entries_are_named_at_most(tmp_path: Path) -> None:
     assert {"link (a link)", "loop (a link)", "pipe (no plain file)", "bell (9 bytes)"} <= set(told.splitlines())
     assert "break" not in told
     assert "nnn" not in told
+
+
+def test_columns_are_told_of_tables_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("first name\tage\nAnna\t3\n")
+    (tmp_path / "b.csv").write_text("1,2\n3,4\n")
+    (tmp_path / "c.txt").write_text("One, two and three; and then, so to say, four.\nFive, six.\n")
+    (tmp_path / "d.csv").write_text("only,a,header\n")
+    told = [line for line in surroundings(tmp_path).splitlines() if "bytes" in line]
+    assert told[0] == "a.tsv (22 bytes; in awk -F'\\t' $1 is first name, $2 is age)"
+    assert not any("awk" in line for line in told[1:])
+
+
+@pytest.mark.parametrize("name", [".env", "api_key.txt", "Passwords.csv", ".ssh/config", "server.pem", "app/.netrc"])
+def test_what_may_be_secret_is_named_only(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("hunter2\n")
+    told = surroundings(tmp_path)
+    assert f"{name} (8 bytes)" in told
+    assert "hunter2" not in told
 
 
 def test_no_folder_is_nothing_to_tell(tmp_path: Path) -> None:
