@@ -137,10 +137,9 @@ async def test_clients_say_why_they_got_nothing(place: Place, make: Make) -> Non
 
 async def test_loopback_inside_needs_no_proxy(place: Place, make: Make) -> None:
     async with inside(place, make, tls=False) as found:
+        # its first line comes when it listens
         serve = "coproc /usr/bin/python3 -u -m http.server 8000 --bind 127.0.0.1 2>/dev/null"
-        await found.run(
-            f'cd /tmp; echo own > own; {serve}; read -u "${{COPROC[0]}}"'
-        )  # its first line, when it listens
+        await found.run(f'cd /tmp; echo own > own; {serve}; read -u "${{COPROC[0]}}"')
         output = await found.run("curl -sSf http://localhost:8000/own")
         assert output.stdout == b"own\n", output
         assert found.events == []
