@@ -315,10 +315,16 @@ def model_settings(options: Options) -> "ModelSettings":
     """How an embedded model is loaded."""
     from stockade.models.settings import ModelSettings
 
+    more = options.load_more()
+    if "lora" in more:
+        more["lora"] = str(Path(more["lora"]).expanduser().absolute())
+        if not Path(more["lora"]).is_file():
+            raise UsageError(f"--lora {options.lora}: there is no such file")
     return ModelSettings(
         ctx_size=options.ctx_size,
         threads=options.threads,
         gpu_layers=options.gpu_layers,
+        more=more,
         keep_warm_s=options.keep_warm_s,
         llama_server=options.llama_server,
     )

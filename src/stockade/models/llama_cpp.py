@@ -163,7 +163,7 @@ class EmbeddedServer:
         settings = self._settings
         same = [
             os.path.realpath(self._path), found.st_size, found.st_mtime_ns, self._window, settings.slots,
-            settings.threads, settings.gpu_layers, binary_build(binary) if binary else embedded_build(),
+            settings.threads, settings.gpu_layers, settings.more, binary_build(binary) if binary else embedded_build(),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:16]
 
@@ -179,7 +179,7 @@ class EmbeddedServer:
             path=os.path.realpath(self._path), alias=self._alias, window=self._window, slots=slots,
             threads=settings.threads or usable_cores(),
             gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers, check_tensors=self._check_tensors,
-            log_file=str(settings.log_file.absolute()) if settings.log_file else None,
+            log_file=str(settings.log_file.absolute()) if settings.log_file else None, more=settings.more,
             **{**self._address, "api_key": self._address["api_key"] or secrets.token_urlsafe(24)},
         )  # fmt: skip
         return order_for(load, binary)

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from stockade.core.data import Data
+from stockade.models.loading import as_flags
 
 # The server parses model files and hostile schemas: it gets no keys. Prefixes end with "_".
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
@@ -27,6 +30,7 @@ class Load(Data):
     slots: int
     threads: int
     gpu_layers: int = -1
+    more: dict[str, Any] = Field(default_factory=dict)
     check_tensors: bool = False
     host: str = "127.0.0.1"
     port: int = 0
@@ -85,6 +89,7 @@ def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
         "--no-warmup",
         *(["--gpu-layers", str(load.gpu_layers)] if load.gpu_layers >= 0 else []),
         *(["--check-tensors"] if load.check_tensors else []),
+        *as_flags(load.more),
     ]  # fmt: skip
     return order
 

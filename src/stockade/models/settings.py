@@ -1,6 +1,7 @@
 """How models are loaded and reached, as data."""
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -10,7 +11,8 @@ DEFAULT_WINDOW = 8192
 
 
 class ModelSettings(Data):
-    """None leaves it to a default. `ctx_size` is the window in tokens of one slot; `gpu_layers` -1: as many as fit.
+    """None leaves it to a default. `ctx_size` is the window in tokens of one slot; `gpu_layers` -1: as many as fit;
+    `more` are further parameters by their name (core.model_options.LoadOptions).
 
     `configured` is what `auto` takes first. `folder` is where model files are kept. `log_file` gets llama.cpp's own
     words; without it they are kept in a file that vanishes with the server. `slots` is how many conversations the
@@ -25,6 +27,7 @@ class ModelSettings(Data):
     llama_server: str | None = None
     threads: int | None = Field(default=None, ge=1, le=1024)
     gpu_layers: int | None = Field(default=None, ge=-1)
+    more: dict[str, Any] = Field(default_factory=dict)
     slot: int | None = Field(default=None, ge=0)
     load_timeout_s: float = Field(default=600.0, gt=0)
     idle_timeout_s: float = Field(default=120.0, gt=0)

@@ -112,7 +112,7 @@ class StartedModel:
             path=os.path.realpath(self._path), alias=self._path.stem, window=settings.ctx_size or DEFAULT_WINDOW,
             slots=settings.slots or 1, threads=settings.threads or usable_cores(),
             gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers, api_key=secrets.token_urlsafe(24),
-            log_file=str(settings.log_file.absolute()) if settings.log_file else None,
+            log_file=str(settings.log_file.absolute()) if settings.log_file else None, more=settings.more,
         )  # fmt: skip
 
     def _order(self, load: Load) -> dict[str, Any]:

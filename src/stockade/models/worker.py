@@ -10,6 +10,8 @@ import os
 import sys
 import threading
 
+from stockade.models.loading import set_fields
+
 
 def _watch_lifeline() -> None:
     while sys.stdin.buffer.read(4096):
@@ -49,6 +51,7 @@ def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
     params.n_gpu_layers = settings["gpu_layers"]
     params.check_tensors = settings["check_tensors"]
     params.cache_ram_mib = settings["cache_ram_mib"]
+    set_fields(params, dict(settings["more"]), xllamacpp)  # type: ignore[call-overload]
     # The first question pages the weights in as well as a warm-up would; fitting only moves layers between devices.
     params.warmup = False
     params.fit_params = any("GPU" in str(device.get("type")) for device in xllamacpp.get_device_info())
