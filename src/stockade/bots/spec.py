@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from stockade.core.actions import Action, Finish, Shell
+from stockade.core.actions import Action, Finish, Shell, WriteFile
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.policy import FolderMode
@@ -38,21 +38,22 @@ WRITING = BotSpec(
         " no editor and nobody to ask. When the task is done, finish with one sentence for the user."
     ),
     example=Example(
-        task="Write the price of the lamp in goods.txt into price.txt.",
+        task="Write the price of the lamp in goods.txt into price.txt and all other lines into rest.txt.",
         turns=(
             (
-                "I take the line of the lamp.",
-                Shell(command="grep lamp goods.txt > price.txt"),
-                "The command has succeeded; it printed nothing.\nprice.txt now holds:\nlamp: 12 EUR",
+                "I split the file.",
+                Shell(command="grep lamp goods.txt > price.txt; grep -v lamp goods.txt > rest.txt"),
+                "The command has succeeded; it printed nothing.\nprice.txt now holds:\nlamp: 12 EUR\n"
+                "rest.txt now holds:\nchair: 30 EUR",
             ),
             (
-                "The task asks for the price alone: price.txt must hold 12.",
-                Shell(command="grep lamp goods.txt | awk '{print $2}' > price.txt"),
-                "The command has succeeded; it printed nothing.\nprice.txt now holds:\n12",
+                "rest.txt is right. The task asks for the price alone: price.txt must hold 12.",
+                WriteFile(path="price.txt", content="12\n"),
+                "The file price.txt has been written.",
             ),
             (
-                "price.txt holds 12, as the task asks.",
-                Finish(answer="The lamp costs 12 EUR; price.txt holds the price."),
+                "Both files hold what the task asks for.",
+                Finish(answer="The lamp costs 12 EUR; price.txt holds the price, rest.txt the other lines."),
                 "",
             ),
         ),

@@ -118,7 +118,7 @@ ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state"]
 class CommandOutput(Data):
     """What a command did. `truncated_bytes` were cut from the middle of the output and are not in `chunks`.
 
-    `wrote`: of a command that succeeded in silence, the small text files it wrote, as a text for the bot.
+    `wrote`: what to tell the bot of the files that the command wrote: errors of syntax, and small ones after silence.
     `shell_event`: the command ended the shell itself. `shell_restored`: it goes on with the state from before the
     command; `shell_restarted`: a fresh one was started and the state is lost.
     """
@@ -162,11 +162,12 @@ class FileContent(Data):
 
 
 class FileWritten(Data):
-    """A file was written; `size` in bytes."""
+    """A file was written; `size` in bytes. `wrong` is what is wrong in its syntax, where it has one."""
 
     kind: Literal["written"] = "written"
     path: str
     size: int
+    wrong: str = ""
 
 
 class ToolResult(Data):

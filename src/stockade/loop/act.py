@@ -58,7 +58,10 @@ class Actor:
                 case ReadFile():
                     return await self._read(action)
                 case WriteFile():
-                    return await self._write(action.path, action.content)
+                    begun = time.time()
+                    written = await self._write(action.path, action.content)
+                    wrong = await wrote_since(self.sandbox, begun, contents=False)
+                    return written.model_copy(update={"wrong": wrong}) if wrong else written
                 case EditFile():
                     return await self._edit(action)
                 case _:
@@ -67,12 +70,13 @@ class Actor:
             return Failed(message=error.message)
 
     async def _run(self, command: str, timeout_s: float | None) -> CommandOutput:
-        """In the shell; a command that says nothing is looked after, for the bot to see what it has done."""
+        """In the shell; the bot is told what a command wrote that says nothing, and what is wrong with it."""
         begun = time.time()
         result = await self.sandbox.run(command, timeout_s)
-        if result.exit_code or result.chunks or result.timed_out or result.shell_event:
+        if result.exit_code or result.timed_out or result.shell_event:
             return result
-        return result.model_copy(update={"wrote": await wrote_since(self.sandbox, begun)})
+        wrote = await wrote_since(self.sandbox, begun, contents=not result.chunks)
+        return result.model_copy(update={"wrote": wrote}) if wrote else result
 
     def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:
         bounds = [bound for bound in (asked_s, self.command_timeout_s or None, left_s) if bound is not None]
@@ -97,7 +101,7 @@ class Actor:
             path=action.path, text="".join(lines[first - 1 : last]), first=min(first, last), last=last, total=len(lines)
         )
 
-    async def _write(self, path: str, content: str) -> Observation:
+    async def _write(self, path: str, content: str) -> FileWritten:
         _check(path)
         data = content.encode(errors="replace")
         result = await self.sandbox.exec(["sh", "-c", _WRITE, "sh", path], stdin=data, timeout_s=20)

@@ -43,7 +43,8 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
     if not any("\n" not in content or not _seen(content, state) for content in contents):
         return None
     ask = (
-        "What exactly does the task ask the file to hold? Say it first, then correct it, or finish if it holds that."
+        "What exactly must the file hold by the task? Say it first. If that is not what it holds, letter by letter,"
+        " write the file again; else finish."
         if len(contents) == len(shown) and not any("\n" in content for content in contents)
         else "If that is all the task asks for, finish. If something is missing, do it."
     )

@@ -1,4 +1,4 @@
-"""What a command wrote that said nothing itself: its small text files, as they are now.
+"""What an action wrote: what is wrong in the syntax of its files, and small ones as they are now.
 
 A small model that is told only that nothing was printed does the same again, or ends without knowing what it wrote
 (docs/small-models.md). Best effort: where `find` does not know how, there is nothing to tell.
@@ -9,19 +9,35 @@ from stockade.core.ports import Sandbox
 
 MAX_FILES = 3
 MAX_FILE_BYTES = 400
-CLOCK_SLACK_S = 0.02
+CLOCK_SLACK_S = 0.012
 """The kernel stamps files by a clock that ticks a few milliseconds apart."""
+_PARSE = 'import ast, sys; ast.parse(open(sys.argv[1], "rb").read(), sys.argv[1])'
 _FIND = f"""
-find . -xdev -name .git -prune -o -type f -size -{MAX_FILE_BYTES}c -newermt "@$1" -print 2>/dev/null |
-sort | head -n {MAX_FILES} | while IFS= read -r f; do printf '%s now holds:\\n' "${{f#./}}"; cat -- "$f"; echo; done
+find . -xdev -name .git -prune -o -type f -newermt "@$1" -print 2>/dev/null | sort | head -n {MAX_FILES} |
+while IFS= read -r f; do
+  wrong=
+  case $f in
+    *.py) ! command -v python3 >/dev/null || wrong=$(python3 -c '{_PARSE}' "$f" 2>&1) ;;
+    *.sh) ! command -v bash >/dev/null || wrong=$(bash -n -- "$f" 2>&1) ;;
+    *.json) ! command -v python3 >/dev/null || wrong=$(python3 -m json.tool -- "$f" 2>&1 >/dev/null) ;;
+  esac || printf '%s has a syntax error:\\n%s\\n' "${{f#./}}" "$(printf '%s' "$wrong" | tail -n 4 | cut -c -200)"
+  if [ ! -s "$f" ]; then
+    [ "$2" != all ] || printf '%s is empty.\\n' "${{f#./}}"
+  elif [ "$2" = all ] && [ "$(wc -c < "$f")" -le {MAX_FILE_BYTES} ]; then
+    printf '%s now holds:\\n' "${{f#./}}"; cat -- "$f"; echo
+  fi
+done
 """
 
 
-async def wrote_since(sandbox: Sandbox, since: float) -> str:
-    """Files below the shell's folder that changed after `since` (UNIX seconds), each with its text; "" for none."""
+async def wrote_since(sandbox: Sandbox, since: float, *, contents: bool) -> str:
+    """Of the files below the shell's folder that changed after `since` (UNIX seconds) what is wrong in their syntax,
+    and with `contents` their text where it is short. "" for nothing to tell.
+    """
+    stamp = f"{since - CLOCK_SLACK_S:.3f}"
+    argv = ["sh", "-c", _FIND, "sh", stamp, "all" if contents else "wrong"]
     try:
-        stamp = f"{since - CLOCK_SLACK_S:.3f}"
-        result = await sandbox.exec(["sh", "-c", _FIND, "sh", stamp], timeout_s=2, max_output_bytes=4096)
+        result = await sandbox.exec(argv, timeout_s=5, max_output_bytes=4096)
         text = result.stdout.decode()
     except (ActionFailed, UnicodeDecodeError):
         return ""
