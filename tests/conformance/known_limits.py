@@ -20,10 +20,22 @@ class Limit(NamedTuple):
 _ON_THE_HOST = "it runs on the host: nothing is held, and `guarantees` says so"
 
 KNOWN_LIMITS = (
-    Limit(
-        "gvisor",
-        "test_a_memory_hog_is_bounded",
-        "gVisor does not hold RLIMIT_DATA: the memory limit ends the whole sandbox, by name, and the host is safe",
+    *(
+        Limit(
+            backend,
+            "test_a_memory_hog_is_bounded",
+            "gVisor does not hold RLIMIT_DATA: the memory limit ends the whole sandbox, by name, and the host is safe",
+        )
+        for backend in ("gvisor", "docker with runsc", "podman with runsc")
+    ),
+    *(
+        Limit("unconfined", test, "--net is refused: the host's network cannot be limited")
+        for test in (
+            "test_a_name_on_the_list_and_no_other",
+            "test_the_proxy_is_the_only_way_out",
+            "test_transfers_beside_each_other_and_beside_commands",
+            "test_a_death_amid_a_transfer_leaves_nothing",
+        )
     ),
     Limit("unconfined", "test_no_network", _ON_THE_HOST),
     Limit("unconfined", "test_an_ordinary_user_without_rights", _ON_THE_HOST),
