@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from stockade.core.budget import exhausted
+from stockade.core.budget import Account
 from stockade.core.changes import Change
 from stockade.core.errors import StockadeError
 from stockade.core.events import RunFinished, RunStarted, Status, StopReason
@@ -26,10 +26,10 @@ class Ending:
     verified: bool | None = None
 
 
-def over(started: RunStarted, state: RunState, now: float) -> Ending | None:
+def over(started: RunStarted, state: RunState, account: Account, now: float) -> Ending | None:
     """Why the run must stop before its next turn, or None: a budget, a loop, unreadable answers."""
     verified = None if started.check is None else False
-    if (bound := exhausted(started.budget, state.spent(now))) is not None:
+    if (bound := account.exhausted(now)) is not None:
         return Ending("stopped", _BOUNDS[bound.split(":")[0]], bound, verified=verified)
     if state.unreadable >= MAX_UNREADABLE:
         words = f"{state.unreadable} answers in a row held no action"

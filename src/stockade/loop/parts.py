@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from stockade.core.budget import Account
 from stockade.core.ports import (
     AnswerProtocol,
     Approver,
@@ -35,3 +36,5 @@ class Parts:
     on_event: OnEvent | None = None
     on_text: OnText | None = None
     redactor: Redactor = field(default_factory=Redactor)
+    shared: Account | None = None
+    """Of the bot that this one works for."""

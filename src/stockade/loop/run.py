@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import anyio
 
 from stockade.core.actions import Answer, Finish, Step
-from stockade.core.budget import seconds_left
+from stockade.core.budget import Account
 from stockade.core.errors import (
     ModelFailed,
     PolicyNotEnforceable,
@@ -91,11 +91,12 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: 
             await record.add(ModelStarted(at=parts.clock.now(), info=model.info))
             if (problem := window.too_small(record.context)) is not None:
                 return Ending("failed", "model", problem)
-            left = seconds_left(started.budget, record.state.spent(parts.clock.now()))
+            account = Account(started.budget, record.state.spent, parts.shared)
+            left = account.seconds_left(parts.clock.now())
             with anyio.move_on_after(left) as deadline:
                 parts.pause.watch(deadline)
                 pending = await again() if again is not None else None
-                return await _Loop(started, parts, record).until_end(pending)
+                return await _Loop(started, parts, record, account).until_end(pending)
             assert deadline.cancelled_caught
             return Ending("stopped", "time", f"time: {started.budget.timeout_s:g} s are over")
 
@@ -107,6 +108,7 @@ class _Loop:
     started: RunStarted
     parts: Parts
     record: Record
+    account: Account
 
     async def until_end(self, pending: Finish | None = None) -> Ending:
         """`pending`: what the bot said last, and nobody answered yet."""
@@ -114,7 +116,7 @@ class _Loop:
             return ending
         actor = Actor(self.parts.sandbox, self.parts.approver, self.started.policy.limits.command_timeout_s)
         while True:
-            if (ending := over(self.started, self.record.state, self._now())) is not None:
+            if (ending := over(self.started, self.record.state, self.account, self._now())) is not None:
                 return ending
             await self.parts.pause.passed(self.record, self.parts.clock)
             answer = await self._ask()
@@ -131,7 +133,7 @@ class _Loop:
         turn = self.record.state.turns
         if number:  # the first is on record with its answer
             await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
-        left = seconds_left(self.started.budget, self.record.state.spent(self._now()))
+        left = self.account.seconds_left(self._now())
         observation = await actor.do(step.action, left)
         kept = await self._checkpoints().after(step.action, observation, self.record.state)
         await self.record.add(*kept, ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
@@ -146,6 +148,8 @@ class _Loop:
         """One turn of the model. None when no action could be read from its answer: that is on record, ask again."""
         state, turn = self.record.state, self.record.state.turns + 1
         await self.parts.pause.said(self.record, self.parts.clock, turn)
+        if (warning := self.account.warning(self._now(), state.warnings)) is not None:
+            await self.record.add(Nudged(at=self._now(), turn=turn, why="budget", text=warning))
         if (nudge := stuck.nudge_text(state)) is not None:
             await self.record.add(Nudged(at=self._now(), turn=turn, why="loop", text=nudge))
         answer = await window.ask(self.parts.model, self.record, self._request, turn, self._now, self.parts.on_text)

@@ -111,6 +111,14 @@ class RunState:
             self.failed_checks = 0
             self.nudges.clear()
 
+    @property
+    def warnings(self) -> int:
+        """How often the bot was told that its budget comes to an end, which it has anew when the run goes on."""
+        count = 0
+        for nudge in self.nudges:
+            count = 0 if nudge.why == "resumed" else count + (nudge.why == "budget")
+        return count
+
     def spent(self, now: float) -> Spent:
         """What was used of the budget by `now` (UNIX seconds), for the task that is being done."""
         begun = now if self._begun_at is None else self._begun_at
