@@ -1,0 +1,146 @@
+"""Servers that are started from a path, and ended with their last user."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models.names import parse_name
+from stockade.models.resolve import open_model
+from stockade.models.settings import ModelSettings
+from stockade.models.started import StartedModel
+from stockade.testing.conformance.model import question
+
+from .test_gguf import gguf
+
+pytestmark = pytest.mark.anyio
+
+SERVER = """
+import http.server, json, os, sys
+argv = sys.argv[1:]
+port = int(argv[argv.index("--port") + 1])
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *args): pass
+    def tell(self, found):
+        body = json.dumps(found).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        self.tell({"/props": {"default_generation_settings": {"n_ctx": 4096}}}.get(self.path, {"status": "ok"}))
+    def do_POST(self):
+        asked = self.rfile.read(int(self.headers["Content-Length"]))
+        said = json.dumps({"argv": argv, "key": self.headers["Authorization"], "ours": os.environ["LLAMA_API_KEY"]})
+        self.tell({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]})
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+Program = Callable[[str], Path]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """A shell script, which is what a llamafile is at its beginning."""
+
+    def make(script: str) -> Path:
+        path = tmp_path / "model.llamafile"
+        path.write_text(script)
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def serving(program: Program, tmp_path: Path) -> Path:
+    (tmp_path / "server.py").write_text(SERVER)
+    return program(f"""exec {sys.executable} {tmp_path}/server.py "$@"\n""")
+
+
+async def gone(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        with anyio.fail_after(10):
+            await anyio.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def test_a_llamafile_is_started_asked_and_ended(serving: Path) -> None:
+    model, name, _ = await open_model(f"llamafile/{serving}", ModelSettings(threads=1, more={"mlock": True}))
+    assert name == f"llamafile/{serving}"
+    async with model:
+        assert (model.info.provider, model.info.context_window) == ("llamafile", 4096)
+        assert isinstance(model, StartedModel)
+        lease = model._lease
+        assert lease is not None
+        pid = lease.facts["pid"]
+        said = (await model.ask(question())).content
+    for part in ('"--server"', '"--threads", "1"', '"--host", "127.0.0.1"', '"--mlock"'):
+        assert part in said
+    for part in ("--model", "--alias"):
+        assert part not in said
+    # The key is no argument, and everybody else's is refused by a real server.
+    key = said.split('"Bearer ')[1].split('"')[0]
+    assert len(key) > 20
+    assert f'"ours": "{key}"' in said
+    assert said.count(key) == 2
+    await gone(pid)
+
+
+@pytest.mark.parametrize("script", ["echo 'error: no such model' >&2; exit 3", "exit 0", "kill -9 $$"])
+async def test_a_program_that_does_not_serve_is_told_in_one_line(program: Program, script: str) -> None:
+    path = program(script)
+    with pytest.raises(ModelUnavailable) as caught:
+        async with StartedModel(path, "llamafile"):
+            pass
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "no such model" in str(caught.value) or "echo" not in script
+
+
+async def test_a_program_that_is_never_ready_is_given_up(program: Program) -> None:
+    path = program("sleep 1000")
+    with pytest.raises(ModelUnavailable, match=r"was not ready within 0\.3 s"):
+        async with StartedModel(path, "llamafile", settings=ModelSettings(load_timeout_s=0.3)):
+            pass
+
+
+async def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no file"):
+        await open_model(f"llamafile/{tmp_path}/none.llamafile")
+    with pytest.raises(ModelUnavailable, match="cannot read the model file"):
+        await open_model(f"llama-server/{tmp_path}/none.gguf")
+
+
+async def test_llama_server_has_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.gguf").write_bytes(gguf())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="no llama-server on PATH"):
+        await open_model(f"llama-server/{tmp_path}/m.gguf")
+
+
+async def test_llama_server_is_told_which_model(tmp_path: Path, serving: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.gguf").write_bytes(gguf())
+    stock = tmp_path / "bin" / "llama-server"
+    stock.parent.mkdir()
+    stock.write_text(f"#!/bin/sh\n. {serving}\n")
+    stock.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stock.parent}:{os.environ['PATH']}")
+    model, _, _ = await open_model(f"llama-server/{tmp_path}/m.gguf", ModelSettings(ctx_size=1024))
+    async with model:
+        said = (await model.ask(question())).content
+    assert f'"--model", "{tmp_path}/m.gguf", "--alias", "m", "--ctx-size", "1024"' in said
+
+
+def test_a_name_is_a_server_that_runs_already() -> None:
+    assert not parse_name("llama-server/model.gguf").is_path
