@@ -1,0 +1,109 @@
+"""What the bot is told of the files that an action wrote, by the real script in a folder."""
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from stockade.core.actions import CommandOutput, Failed, FileWritten, Shell, WriteFile
+from stockade.core.errors import ActionFailed
+from stockade.core.ports import ExecResult
+from stockade.loop.act import Actor
+from stockade.loop.observe import describe
+from stockade.loop.wrote import MAX_FILE_BYTES, MAX_FILES, wrote_since
+from stockade.testing import MemorySandbox
+
+pytestmark = pytest.mark.anyio
+LONG_AGO = 1_000_000_000.0
+
+
+class HereSandbox(MemorySandbox):
+    """Runs programs in a folder of this machine; its shell says nothing and does nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    async def exec(
+        self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        done = await anyio.run_process(list(argv), input=stdin, cwd=self.folder, check=False)
+        return ExecResult(exit_code=done.returncode, stdout=done.stdout[:max_output_bytes], stderr=done.stderr)
+
+
+class DeafSandbox(MemorySandbox):
+    """Cannot run anything beside its shell."""
+
+    async def exec(
+        self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        raise ActionFailed("no")
+
+
+async def test_small_new_files_are_shown_and_old_ones_are_not(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("old\n")
+    os.utime(tmp_path / "old.txt", (LONG_AGO, LONG_AGO))
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref\n")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a b.txt").write_text("12\n")
+    (tmp_path / "empty").touch()
+    (tmp_path / "large").write_text("x" * (MAX_FILE_BYTES + 1))
+    told = await wrote_since(HereSandbox(tmp_path), LONG_AGO + 1, contents=True)
+    assert told == "empty is empty.\nsub/a b.txt now holds:\n12"
+    assert await wrote_since(HereSandbox(tmp_path), time.time() + 60, contents=True) == ""
+    assert await wrote_since(HereSandbox(tmp_path), LONG_AGO + 1, contents=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("a.py", "for x\n", "invalid syntax"),
+        ("a.sh", "if true\n", "syntax error"),
+        ("a.json", "{", "line 1"),
+    ],
+)
+async def test_errors_of_syntax_are_told(name: str, text: str, word: str, tmp_path: Path) -> None:
+    written = await Actor(HereSandbox(tmp_path)).do(WriteFile(path=name, content=text), None)
+    assert isinstance(written, FileWritten)
+    told = describe(written, 2000)
+    assert told.startswith(f"The file {name} has been written.\n{name} has a syntax error:\n")
+    assert word in told
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.py", "x = 1\n"), ("a.sh", "echo\n"), ("a.json", "{}"), ("a.txt", "{")])
+async def test_what_is_right_is_not_talked_about(name: str, text: str, tmp_path: Path) -> None:
+    written = await Actor(HereSandbox(tmp_path)).do(WriteFile(path=name, content=text), None)
+    assert describe(written, 2000) == f"The file {name} has been written."
+
+
+async def test_it_is_bounded_and_hostile_text_is_left_out(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"{number:02}.txt").write_text("y" * MAX_FILE_BYTES)
+    told = await wrote_since(HereSandbox(tmp_path), LONG_AGO, contents=True)
+    assert told.count("now holds") == MAX_FILES
+    (tmp_path / "00.txt").write_text("\x1b[31m")
+    assert await wrote_since(HereSandbox(tmp_path), LONG_AGO, contents=True) == ""
+    (tmp_path / "00.txt").write_bytes(b"\xff\xfe")
+    assert await wrote_since(HereSandbox(tmp_path), LONG_AGO, contents=True) == ""
+
+
+async def test_only_a_command_that_says_nothing_is_looked_after(tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("12\n")
+    box = HereSandbox(tmp_path)
+    box.commands = {"loud": "words", "fails": 1}
+    soon = time.time() + 60
+    os.utime(tmp_path / "new.txt", (soon, soon))
+    quiet, loud, failed = [await Actor(box).do(Shell(command=word), None) for word in ("quiet", "loud", "fails")]
+    assert isinstance(quiet, CommandOutput)
+    assert describe(quiet, 2000) == "The command has succeeded; it printed nothing.\nnew.txt now holds:\n12"
+    assert "new.txt" not in describe(loud, 2000) + describe(failed, 2000)
+
+
+async def test_a_sandbox_that_cannot_look_is_no_reason_to_fail() -> None:
+    done = await Actor(DeafSandbox()).do(Shell(command="true"), None)
+    assert describe(done, 2000) == "The command has succeeded; it printed nothing."
+    assert isinstance(await Actor(DeafSandbox()).do(WriteFile(path="a", content=""), None), Failed)
