@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio.to_thread
@@ -19,6 +19,7 @@ from stockade.sandboxes.escapes import FIRED, TRIED
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.launcher.launch import launcher_bytes
 from tests.attack.attempts.attempt import Attempt
+from tests.attack.known import known
 from tests.attack.scene import Scene
 
 MIB = 1024**2
@@ -30,6 +31,7 @@ LIMITS = Limits(
     disk_bytes=64 * MIB,
     command_timeout_s=60,
 )
+HELD, ENDED, THROUGH = "held", "held, by its end", "**got through**"
 PAUSE_S = 12
 """Longer than the disk's watch takes between two counts."""
 _PUT_PROBE = "cat > /tmp/probe && chmod 755 /tmp/probe"
@@ -48,8 +50,19 @@ def backend(name: str) -> Backend:
     return Backend(name, lambda policy, base: open_sandbox(policy, name, base))
 
 
-BACKENDS = (backend("bubblewrap"),)
-"""Those of every test run; the page is made of more where the machine has them."""
+def fitted(attempt: Attempt, backend: str) -> Attempt:
+    """With what is known of it in this backend."""
+    one = known(backend, attempt.name)
+    how = one.how if one else None
+    return replace(attempt, ends=attempt.ends or how == "ends", unmade=attempt.unmade or how == "unmade")
+
+
+def expected(attempt: Attempt, backend: str) -> frozenset[str]:
+    """Outcomes that are no surprise."""
+    one = known(backend, attempt.name)
+    if one and one.how != "unmade":
+        return frozenset({THROUGH if one.how == "through" else ENDED})
+    return frozenset({HELD, ENDED} if attempt.ends else {HELD})
 
 
 def script_for(script: str, variables: Mapping[str, str]) -> str:
@@ -102,8 +115,9 @@ def keep_unsuspicious(attempt: Attempt, layers: Sequence[FolderLayer]) -> None:
         review.apply(layer, clean)
 
 
-async def attacked(attempt: Attempt, stage: Scene, base: Path, backend: Backend) -> bool:
-    """Whether it gets through in a sandbox on an overlay of the folder, which must have lived through it."""
+async def attacked(attempt: Attempt, stage: Scene, base: Path, backend: Backend) -> str:
+    """Its outcome in a sandbox on an overlay of the folder, which must have lived through it unless it `ends`."""
+    attempt = fitted(attempt, backend.name)
     if attempt.before:
         await anyio.to_thread.run_sync(by_the_host, attempt.before, stage)
     policy = Policy(folders=(FolderRule(host=str(stage.folder), mode="overlay"),), limits=LIMITS)
@@ -112,23 +126,35 @@ async def attacked(attempt: Attempt, stage: Scene, base: Path, backend: Backend)
         output = await _inside(attempt, stage, sandbox)
         if attempt.later:
             await anyio.to_thread.run_sync(keep_unsuspicious, attempt, sandbox.layers)
-        return await anyio.to_thread.run_sync(fired, attempt, output, stage)
+        if await anyio.to_thread.run_sync(fired, attempt, output or b"", stage):
+            return THROUGH
+        return ENDED if output is None else HELD
     finally:
         for layer in sandbox.layers:
             if layer.strategy != "direct":
                 Review().discard(layer)
 
 
-async def _inside(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> bytes:
-    variables = {**stage.variables, "PROBE": "/tmp/probe", "FIRST": "1", "PAUSE": str(PAUSE_S)}
+async def _inside(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> bytes | None:
+    """What it printed; None when the sandbox ended, and that is how it may be held."""
     async with sandbox:
-        assert (await sandbox.exec(["/bin/sh", "-c", _PUT_PROBE], stdin=launcher_bytes())).exit_code == 0
+        await put_probe(sandbox)
         try:
-            output = await sandbox.run(script_for(attempt.script, variables), timeout_s=60)
-            assert TRIED.encode() in output.stdout.split() or attempt.ends, f"it was not even tried: {output.stderr!r}"
-            assert (await sandbox.run("echo alive")).stdout == b"alive\n"
+            return await tried(attempt, stage, sandbox)
         except SandboxFailed:
             if not attempt.ends:
                 raise
-            return b""
-        return output.stdout
+            return None
+
+
+async def put_probe(sandbox: Sandbox) -> None:
+    assert (await sandbox.exec(["/bin/sh", "-c", _PUT_PROBE], stdin=launcher_bytes())).exit_code == 0
+
+
+async def tried(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> bytes:
+    """What it printed; the sandbox must be alive afterwards."""
+    variables = {**stage.variables, "PROBE": "/tmp/probe", "FIRST": "1", "PAUSE": str(PAUSE_S)}
+    output = await sandbox.run(script_for(attempt.script, variables), timeout_s=60)
+    assert TRIED.encode() in output.stdout.split() or attempt.ends, f"it was not even tried: {output.stderr!r}"
+    assert (await sandbox.run("echo alive")).stdout == b"alive\n"
+    return output.stdout

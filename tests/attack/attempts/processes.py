@@ -13,6 +13,8 @@ PROCESSES = (
         "grep -qa stockade-victim /proc/$VICTIM/cmdline && kill -0 $VICTIM && echo FIRED",
     ),
     Attempt("descriptors of process 1", "[ -n \"$(ls /proc/$FIRST/fd 2>/dev/null)\" ] && echo FIRED"),
+    Attempt("opening a descriptor of process 1", "for f in /proc/$FIRST/fd/*; do ( exec 3< $f ) && echo FIRED && break; done"),
+    Attempt("a signal to process 1", "kill -0 $FIRST && echo FIRED"),
     Attempt("memory of process 1", "( exec 3< /proc/$FIRST/mem ) && echo FIRED"),
     Attempt("map of process 1", "[ -n \"$(cat /proc/$FIRST/maps 2>/dev/null)\" ] && echo FIRED"),
     Attempt("an inherited descriptor", 'for f in /proc/self/fd/*; do [ -s "$f/secret" ] && echo FIRED && break; done'),
