@@ -20,6 +20,7 @@ from stockade.core.events import (
     ModelAnswered,
     NetworkRequested,
     RunEvent,
+    RunFinished,
     from_json,
     to_json,
 )
@@ -30,7 +31,7 @@ MARK = "[redacted"
 SHORTEST_NAMED = 4
 _SHORTEST_LINE = 16
 _AS_IT_IS = frozenset({"type", "tool", "kind", "stream", "run_id", "parent", "host", "inside", "mode", "strategy",
-                       "layer", "role", "status", "reason", "verdict", "sandbox", "backend", "answers", "files",
+                       "layer", "role", "status", "verdict", "sandbox", "backend", "answers", "files",
                        "base64", "workdir", "finish_reason", "shell_event", "entry"})  # fmt: skip
 """Fields with words of ours, names of folders, and bytes (which are looked through as bytes)."""
 _HELD_CHARS = 16_384
@@ -88,6 +89,8 @@ class Redactor:
         cleaned = self._walk(value)
         if isinstance(event, NetworkRequested):
             cleaned["host"] = self.text(event.host)
+        if isinstance(event, RunFinished):
+            cleaned["reason"] = event.reason
         return event if cleaned == value else from_json(json.dumps(cleaned))
 
     def stream(self, on_text: OnText) -> "Stream":
