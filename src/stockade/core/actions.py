@@ -162,11 +162,12 @@ class FileContent(Data):
 
 
 class FileWritten(Data):
-    """A file was written; `size` in bytes. `wrong` is what is wrong in its syntax, where it has one."""
+    """A file was written; `size` in bytes. `same`: it held that before. `wrong` is what is wrong in its syntax."""
 
     kind: Literal["written"] = "written"
     path: str
     size: int
+    same: bool = False
     wrong: str = ""
 
 

@@ -104,9 +104,10 @@ class Actor:
     async def _write(self, path: str, content: str) -> FileWritten:
         _check(path)
         data = content.encode(errors="replace")
+        held = await self.sandbox.exec(["cat", "--", path], timeout_s=20, max_output_bytes=len(data) + 1)
         result = await self.sandbox.exec(["sh", "-c", _WRITE, "sh", path], stdin=data, timeout_s=20)
         _explain(result.exit_code, path, result.stderr)
-        return FileWritten(path=path, size=len(data))
+        return FileWritten(path=path, size=len(data), same=held.exit_code == 0 and held.stdout == data)
 
     async def _edit(self, action: EditFile) -> Observation:
         text = await self._text(action.path)

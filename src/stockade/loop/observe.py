@@ -38,8 +38,9 @@ def describe(observation: Observation, limit: int) -> str:
         case FileContent(text=text, first=first, last=last, total=total):
             part = "" if (first, last) == (min(1, total), total) else f"Lines {first} to {last} of {total}:\n"
             return part + (clip(text, limit) or "The file is empty.")
-        case FileWritten(path=path, wrong=wrong):
-            return f"The file {path} has been written." + (f"\n{clip(wrong, limit)}" if wrong else "")
+        case FileWritten(path=path, same=same, wrong=wrong):
+            how = "held exactly that before: it is as you want it" if same else "has been written"
+            return f"The file {path} {how}." + (f"\n{clip(wrong, limit)}" if wrong else "")
         case ToolResult(status=status, text=text):
             return clip(f"The tool has failed: {text}" if status == "error" else text or "There is no result.", limit)
         case Answered(text=text):

@@ -5,17 +5,26 @@ to say what it should be, the 1.5B model mends most of these; asked "is this rig
 lines it would copy wrongly, so that is only shown (docs/small-models.md).
 """
 
-from stockade.core.actions import CommandOutput
+import re
+from collections.abc import Sequence
+
+from stockade.core.actions import CommandOutput, WriteFile
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.core.events import RunStarted
 from stockade.core.ports import Reviewer, Sandbox
 from stockade.loop.state import RunState
+from stockade.loop.wrote import wrote_since
 
 MAX_FILES = 8
 MAX_CONTENT_BYTES = 300
 MAX_TASK_CHARS = 600
 SEEN_ACTIONS = 3
+_FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
+_NOTHING = (
+    "Before the end: nothing in the folder has changed so far. If the task asks for a change or for a file, do that"
+    " now; if it is only a question, finish with its answer."
+)
 
 
 async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | None, sandbox: Sandbox) -> str | None:
@@ -28,24 +37,35 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
         return None
     shown: list[str] = []
     contents: list[str] = []
+    deleted: list[str] = []
+    untouched = bool(state.layers)
     for layer in state.layers:
         try:
             found = reviewer.changes(layer)
         except UsageError:
-            continue
+            return None
+        untouched = untouched and layer.mode == "overlay" and not found
         changes = [change for change in found if ".git" not in change.path.split("/")]
         for change in changes[: MAX_FILES - len(shown)]:
             content = await _content(layer, change, sandbox)
             contents += [] if content is None else [content]
+            if change.kind == "deleted":
+                deleted.append(change.path)
             shown.append(_in_words(change) if content is None else f"Content of {change.path}: {_quoted(content)}")
         if len(changes) > MAX_FILES:
             shown.append(f"and {len(changes) - MAX_FILES} more changes")
-    if not any("\n" not in content or not _seen(content, state) for content in contents):
+    wrong = await wrote_since(sandbox, started.at, contents=False) if state.layers else ""
+    shown += [wrong] if wrong else []
+    missing = await _missing(started.task, deleted, sandbox) if state.layers else []
+    if untouched:
+        return _NOTHING
+    if not missing and not wrong and all(_seen(content, state) for content in contents):
         return None
+    shown += [f"The task speaks of {name}, and there is no such file." for name in missing]
     ask = (
         "What exactly must the file hold by the task? Say it first. If that is not what it holds, letter by letter,"
         " write the file again; else finish."
-        if len(contents) == len(shown) and not any("\n" in content for content in contents)
+        if len(contents) == len(shown) == 1 and not any("\n" in content for content in contents)
         else "If that is all the task asks for, finish. If something is missing, do it."
     )
     opening = "Before the end, look at what you have changed."
@@ -53,10 +73,31 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
 
 
 def _seen(content: str, state: RunState) -> bool:
-    """Whether one of the last actions has shown it to the bot."""
-    last = [entry.observation for entry in state.done[-SEEN_ACTIONS:]]
-    told = (seen for seen in last if isinstance(seen, CommandOutput))
-    return any(content in seen.output.decode(errors="replace") or content in seen.wrote for seen in told)
+    """Whether the bot has compared it: it wrote it word for word, or was shown these lines by a last action.
+
+    A line alone is not compared because it was printed.
+    """
+    for entry in state.done[-SEEN_ACTIONS:]:
+        action, seen = entry.step.action, entry.observation
+        if isinstance(action, WriteFile) and action.content.rstrip("\n") == content:
+            return True
+        told = seen.output.decode(errors="replace") + seen.wrote if isinstance(seen, CommandOutput) else ""
+        if "\n" in content and content in told:
+            return True
+    return False
+
+
+async def _missing(task: str, deleted: Sequence[str], sandbox: Sandbox) -> list[str]:
+    """The files that the task names and that are not there, though nobody has deleted them."""
+    names = [name for name in dict.fromkeys(_FILE_NAME.findall(task)) if name not in deleted][:MAX_FILES]
+    found: list[str] = []
+    for name in names:
+        try:
+            there = await sandbox.exec(["test", "-e", name], timeout_s=5)
+        except ActionFailed:
+            return []
+        found += [name] if there.exit_code == 1 else []
+    return found
 
 
 def _quoted(content: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.messages import ModelAnswer
+from stockade.core.policy import FolderMode
 from stockade.core.ports import ExecResult
 from stockade.testing import MemorySandbox, say
 from tests.unit.loop.helpers import Bench, started
@@ -38,12 +39,20 @@ class FixedReview:
 
 
 class FileSandbox(MemorySandbox):
-    """`cat` gives what is in `files`."""
+    """`cat` gives what is in `files`; `test -e` finds everything, or nothing; a script says what is wrong."""
+
+    missing = False
+    wrong = b""
 
     async def exec(
         self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
-        data = self.files.get(list(argv)[-1])
+        words = list(argv)
+        if words[0] == "sh":
+            return ExecResult(exit_code=0, stdout=self.wrong, stderr=b"")
+        if words[0] == "test":
+            return ExecResult(exit_code=int(self.missing), stdout=b"", stderr=b"")
+        data = self.files.get(words[-1])
         return ExecResult(exit_code=0 if data is not None else 1, stdout=data or b"", stderr=b"")
 
 
@@ -53,8 +62,12 @@ def bench(
     error: bool = False,
     first: ModelAnswer | None = None,
     printed: dict[str, str] | None = None,
+    mode: FolderMode = "overlay",
+    missing: bool = False,
+    wrong: bytes = b"",
 ) -> Bench:
-    sandbox = FileSandbox(commands=dict(printed or {}), layers=(LAYER,))
+    sandbox = FileSandbox(commands=dict(printed or {}), layers=(LAYER.model_copy(update={"mode": mode}),))
+    sandbox.missing, sandbox.wrong = missing, wrong
     sandbox.files = files or {}
     answers = [say("finish", answer="a"), say("finish", answer="b"), say("finish", answer="c")]
     made = Bench([*([first] if first else []), *answers], sandbox)
@@ -118,8 +131,40 @@ async def test_one_line_is_shown_though_the_bot_has_printed_it() -> None:
     assert (await made.run()).answer == "b"
 
 
-async def test_without_changes_the_first_finish_counts() -> None:
-    assert (await bench().run()).answer == "a"
+async def test_a_bot_that_has_changed_nothing_is_asked_once() -> None:
+    made = bench()
+    assert (await made.run(started("Which file is the largest?"))).answer == "b"
+    assert "nothing in the folder has changed so far" in made.script.requests[1].messages[-1].content
+
+
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+async def test_where_changes_are_not_seen_nobody_is_asked(mode: FolderMode) -> None:
+    made = bench(mode=mode)
+    assert (await made.run(started("Which file is the largest?"))).answer == "a"
+
+
+async def test_a_file_that_the_task_names_and_nobody_made_is_spoken_of() -> None:
+    made = bench(Change(path="a.bin", kind="added", size=9), Change(path="old.log", kind="deleted"), missing=True)
+    task = "Pack old.log as a.bin, e.g. with a tool of example.com or https://x.org/tool.sh, and write notes/all.txt."
+    assert (await made.run(started(task))).answer == "b"
+    shown = made.script.requests[1].messages[-1].content
+    assert "The task speaks of notes/all.txt, and there is no such file." in shown
+    assert shown.count("there is no such file") == 1  # though this sandbox says so of everything
+
+
+async def test_errors_of_syntax_are_shown_before_the_end() -> None:
+    made = bench(Change(path="a.py", kind="modified", size=900), wrong=b"a.py has a syntax error:\nline 3\n")
+    assert (await made.run()).answer == "b"
+    assert "a.py has a syntax error:\nline 3" in made.script.requests[1].messages[-1].content
+
+
+async def test_a_line_that_the_bot_has_written_word_for_word_is_not_shown_again() -> None:
+    made = bench(
+        Change(path="n.txt", kind="added", size=2),
+        files={"/workspace/n.txt": b"4\n"},
+        first=say("write_file", path="n.txt", content="4\n"),
+    )
+    assert (await made.run()).answer == "a"
 
 
 async def test_changes_that_cannot_be_read_do_not_hide_the_ending() -> None:

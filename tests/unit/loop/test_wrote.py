@@ -107,3 +107,13 @@ async def test_a_sandbox_that_cannot_look_is_no_reason_to_fail() -> None:
     done = await Actor(DeafSandbox()).do(Shell(command="true"), None)
     assert describe(done, 2000) == "The command has succeeded; it printed nothing."
     assert isinstance(await Actor(DeafSandbox()).do(WriteFile(path="a", content=""), None), Failed)
+
+
+async def test_a_file_that_held_exactly_that_is_said_to_be_as_it_should(tmp_path: Path) -> None:
+    box = HereSandbox(tmp_path)
+    said = []
+    for content in ("12\n", "12\n", "12\n\n", "1"):
+        done = await Actor(box).do(WriteFile(path="n.txt", content=content), None)
+        said.append("before" in describe(done, 2000))
+        assert (tmp_path / "n.txt").read_text() == content
+    assert said == [False, True, False, False]
