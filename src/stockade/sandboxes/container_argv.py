@@ -153,8 +153,10 @@ def _mount(bind: Bind, engine: Engine) -> list[str]:
     return ["--mount", ",".join(words)]
 
 
-def _tmpfs(one: Scratch, uid: int, gid: int) -> list[str]:
-    options = f"rw,nosuid,nodev,exec,mode={one.mode:o},uid={uid},gid={gid}"
+def _tmpfs(one: Scratch, engine: Engine, uid: int, gid: int) -> list[str]:
+    """Podman knows no owner of them: there they are everybody's, who are nobody but the sandbox's user."""
+    owner = f"mode={one.mode:o},uid={uid},gid={gid}" if engine.name == "docker" else "mode=1777"
+    options = f"rw,nosuid,nodev,exec,{owner}"
     return ["--tmpfs", f"{one.target}:{options}{f',size={one.size}' if one.size else ''}"]
 
 
@@ -216,6 +218,6 @@ def container_argv(policy: Policy, layers: Sequence[FolderLayer], engine: Engine
     for bind in binds:
         argv += _mount(bind, engine)
     for one in made:
-        argv += _tmpfs(one, launched.uid, launched.gid)
+        argv += _tmpfs(one, engine, launched.uid, launched.gid)
     argv += ["--workdir", "/", "--entrypoint", "/bin/bash"]
     return [*argv, launched.image, "--norc", "--noprofile", "-p", "-c", ENTER, "sandbox", *in_a_container()]

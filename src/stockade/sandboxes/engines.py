@@ -120,6 +120,15 @@ def _podman_command(client: str) -> tuple[str, ...]:
     return tuple(command)
 
 
+def _podman_facts(command: Sequence[str]) -> tuple[str, frozenset[str]]:
+    """Without root it bounds totals by version 2 control groups only, by those that were delegated."""
+    said: dict[str, Any] = json.loads(ask([*command, "info", "--format", "json"]))
+    host, totals = said["host"], {"memory", "pids"}
+    if host["security"]["rootless"]:
+        totals &= set(host.get("cgroupControllers") or []) if host.get("cgroupVersion") == "v2" else set()
+    return str(said["version"]["Version"]), frozenset(totals)
+
+
 def find_engine(name: EngineName) -> Engine:
     """The engine, asked. PolicyNotEnforceable when it is not here, does not answer, or cannot be used safely."""
     return _find(name, os.environ.get("DOCKER_HOST", ""), os.environ.get("CONTAINER_HOST", ""))
@@ -135,7 +144,7 @@ def _find(name: EngineName, _docker_host: str, _container_host: str) -> Engine:
             version, totals = _docker_facts(client)
         else:
             command = _podman_command(client)
-            version = ask([*command, "version", "--format", "{{.Client.Version}}"]).decode().strip()
+            version, totals = _podman_facts(command)
     except SandboxFailed as error:
         raise _unavailable(name, error.message, _HINTS[name]) from error
     except (ValueError, KeyError) as error:

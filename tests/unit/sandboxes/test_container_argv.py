@@ -89,6 +89,8 @@ def test_podman_as_a_user_keeps_the_uid_and_bounds_scratch() -> None:
     sizes = [int(word.rpartition("size=")[2]) for flag, word in pairs if flag == "--tmpfs"]
     assert len(sizes) == 5
     assert 15 * MIB < sum(sizes) <= 16 * MIB
+    owners = [word for flag, word in pairs if flag == "--tmpfs" and "uid=" in word]
+    assert owners == []  # podman: unknown mount option
 
 
 def test_scratch_leaves_room_for_a_workspace_without_a_folder() -> None:
