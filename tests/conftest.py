@@ -13,6 +13,20 @@ from tests.support import postgres as support
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+PROVIDERS = (
+    "STOCKADE_",
+    "OPENAI_",
+    "LLAMA_",
+    "LLAMAFILE_",
+    "OLLAMA_",
+    "HF_",
+    "ANTHROPIC_",
+    "AZURE_",
+    "VLLM_",
+    "LM_STUDIO_",
+)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
@@ -21,7 +35,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path_factory.mktemp("home")
-    for name in [name for name in os.environ if name.startswith(("STOCKADE_", "OPENAI_", "LLAMA_", "OLLAMA_", "HF_"))]:
+    for name in [name for name in os.environ if name.startswith(PROVIDERS)]:
         monkeypatch.delenv(name)
     for name, folder in (
         ("CONFIG", ".config"),
