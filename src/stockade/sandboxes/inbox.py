@@ -12,7 +12,7 @@ from stockade.sandboxes.agent.frames import Closed, Data, Malformed, Opened, Rea
 from stockade.sandboxes.connections import Connections
 from stockade.sandboxes.wire import Wire
 
-_RECEIVE_BYTES = 1 << 18
+_RECEIVE_BYTES = 1 << 16
 _ENDS = (Malformed, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade.core.policy import CopyRule, FolderRule, Policy
+from stockade.core.policy import CopyRule, FolderRule, Limits, Policy
 from stockade.sandboxes import bubblewrap, facts
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.copies import copy_in
@@ -95,6 +95,33 @@ async def test_a_launcher_that_cannot_mount_says_why(tmp_path: Path) -> None:
     with pytest.raises(PolicyNotEnforceable, match="overlay could not be mounted"):
         async with BubblewrapSandbox(Policy(), [layer], tmp_path):
             pass
+
+
+async def test_the_mount_table_inside_tells_nothing_of_where_things_are(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    policy = Policy(folders=(FolderRule(host=str(tmp_path / "folder")),))
+    layers = prepare_layers(policy, tmp_path / "layers")
+    async with BubblewrapSandbox(policy, layers, tmp_path) as box:
+        table = (await box.run("cat /proc/self/mountinfo /proc/1/mountinfo")).stdout.decode()
+        assert str(tmp_path) not in table
+        assert "/sys/fs/cgroup" not in table
+        shown = await box.run("cmp /etc/os-release /usr/lib/os-release && ls /etc/ssl/certs | wc -l && touch /etc/x")
+    assert (shown.exit_code, int(shown.stdout)) == (1, len(os.listdir("/etc/ssl/certs")))
+    Review().discard(layers[0])
+
+
+@pytest.mark.parametrize("sleeping", [14, 15])
+async def test_near_the_limit_of_processes_the_shell_does_not_wait_for_its_checkpoint(
+    tmp_path: Path, sleeping: int
+) -> None:
+    """A fork that bash tries again for 15 s would be over the time-out. With one more even the shell cannot fork."""
+    async with BubblewrapSandbox(Policy(limits=Limits(processes=20)), (), tmp_path) as box:
+        await box.run("x=5")
+        await box.run(f"for i in {{1..{sleeping}}}; do sleep 300 & done")
+        for _ in range(3):
+            output = await box.run("echo $x", timeout_s=1)
+            assert (output.stdout, output.timed_out) == (b"5\n", False)
+            assert output.shell_event in (None, "shell_restored")
 
 
 async def test_using_it_before_and_after_is_an_error(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxFailed
+from stockade.sandboxes.facts import host_facts
 from stockade.sandboxes.launcher import launch
 from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.trials import run_operations
@@ -97,6 +98,71 @@ def test_the_environment_is_kept_when_that_is_said(tmp_path: Path, words: list[s
     (tmp_path / "launch").chmod(0o755)
     command = [tmp_path / "launch", *words, "exec", "/usr/bin/env"]
     assert subprocess.run(command, capture_output=True, text=True, env={"x": "y"}, check=True).stdout == seen
+
+
+def launched(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    (place / "launch").write_bytes(launch.launcher_bytes())
+    (place / "launch").chmod(0o755)
+    return subprocess.run([place / "launch", *words], capture_output=True, text=True, env={}, check=False)
+
+
+def test_what_is_shown_is_a_copy_or_a_mount_that_cannot_be_written(tmp_path: Path) -> None:
+    host, stage = tmp_path / "host", tmp_path / "stage"
+    (host / "folder").mkdir(parents=True)
+    stage.mkdir()
+    (host / "small").write_text("small\n")
+    (host / "large").write_bytes(b"x" * (1 << 20))
+    (host / "folder/file").write_text("inside\n")
+    (host / "link").symlink_to("small")
+    os.mkfifo(host / "fifo")
+    words = ["mountns", "tmpfs", str(stage), "size=1m,mode=755"]
+    for name in ("small", "large", "folder", "link", "fifo", "missing"):
+        words += ["show", str(host / name), str(stage / name)]
+    script = f"""cd {stage}; ls | tr '\\n' ' '; cat small link folder/file; wc -c < large
+        for file in large folder/file; do echo > $file || echo kept; done; awk '$5 ~ "^{stage}/" {{print $5}}' $1"""
+    done = launched(tmp_path, *words, "exec", "/bin/sh", "-c", script, "sh", "/proc/self/mountinfo")
+    mounted = f"{stage}/large\n{stage}/folder\n"
+    assert done.stdout == "folder large link small small\nsmall\ninside\n1048576\nkept\nkept\n" + mounted
+    assert (host / "folder/file").read_text() == "inside\n"
+
+
+def test_the_stage_becomes_the_root_and_nothing_else_is_mounted(tmp_path: Path) -> None:
+    words = [
+        "mountns",
+        "tmpfs",
+        "/mnt",
+        "size=1m,mode=755",
+        "show",
+        "/usr",
+        "/mnt/usr",
+        "dir",
+        "/mnt/proc",
+        "755",
+        "0",
+        "0",
+    ]
+    for entry in host_facts().system:
+        words += ["link", f"/mnt/{entry.name}", entry.target] if entry.target else []
+    words += ["pidns", "2", "proc", "/mnt/proc", "root", "/mnt"]
+    done = launched(tmp_path, *words, "exec", "/bin/cat", "/proc/self/mountinfo")
+    assert {line.split()[4] for line in done.stdout.splitlines()} == {"/", "/usr", "/proc"}, done.stderr
+
+
+def own_groups_of_v2() -> list[Path]:
+    """Where a group of version 2 can be made, controllers or not."""
+    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [Path(line[4]) for line in lines if line[line.index("-") + 1] == "cgroup2" and os.access(line[4], os.W_OK)]
+
+
+def test_a_child_is_born_in_its_group_of_version_2(tmp_path: Path) -> None:
+    for place in own_groups_of_v2():
+        group = place / f"stockade-test-{os.getpid()}"
+        group.mkdir()
+        try:
+            done = launched(tmp_path, "cgroup", str(group), "pidns", "2", "exec", "/bin/cat", "/proc/self/cgroup")
+            assert [line for line in done.stdout.splitlines() if line == f"0::/{group.name}"], done
+        finally:
+            group.rmdir()
 
 
 def test_nothing_to_do_is_fine() -> None:

@@ -2,6 +2,7 @@
 #ifndef STOCKADE_AGENT_H
 #define STOCKADE_AGENT_H
 
+#include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,6 +46,7 @@ bool descends(pid_t pid, pid_t ancestor);
 pid_t parent_of(pid_t pid);
 size_t signal_new(const struct snapshot *before, pid_t shell, pid_t spare, int signal);  /* how many were new */
 void kill_everything(void);
+void signal_youngest(pid_t parent, int signal);  /* its child that was started last */
 void kill_groups(const struct snapshot *before, pid_t shell, pid_t spare);
 
 /* spawn.c: children with limits */
@@ -53,6 +55,62 @@ struct child { pid_t pid; int status_fd; };
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
            const int from[], const int to[], size_t count);
 const char *spawn_error(struct child *child);  /* after its death: why it never ran, or NULL; closes status_fd */
+
+/* shell.c. `checkpoint` sleeps with the state from before the last command; `dying` is the one before it. */
+struct shell {
+    struct child child;
+    pid_t checkpoint, dying;
+    bool fresh, waiting, thaw;
+    bool pristine;               /* nothing was run in it yet */
+    bool stale;                  /* the checkpoint is from before an older command than the last */
+    uint64_t ran_ms;             /* when the last command ended */
+    bool answered;               /* CONFIG */
+    int text, trigger[2][2], in, report[2], out[2], err[2];
+    uint32_t flags;              /* what befell it since the last DONE */
+    char last_cwd[PATH_MAX];
+};
+extern struct shell shell;
+void shell_open(void);                         /* and start it */
+const char *shell_cwd(void);
+int shell_open_cwd(void);                      /* -1: it was deleted, or there is no shell */
+void shell_trigger(void);                      /* the job's command, once the shell waits for one */
+void shell_recover(void);                      /* a new shell for one that is gone: the checkpoint, else a fresh one */
+void shell_thaw(void);                         /* the checkpoint, once the older one is gone */
+void shell_read_reports(void);
+void shell_died(int status);
+void shell_hurry(void);                        /* where it takes long between two commands */
+int shell_timeout(int otherwise);              /* in ms, for poll */
+
+/* job.c */
+enum { EXIT_TIMED_OUT = 124, EXIT_CANNOT = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+enum kind { IDLE, RUN, EXEC };
+enum phase { WAITING, RUNNING, TERMINATING, KILLING, DRAINING };
+struct job {
+    enum kind kind;
+    enum phase phase;
+    uint32_t id, timeout_ms, grace_ms, status, flags;
+    uint64_t started_ms, deadline_ms;  /* the latter of the phase; 0: none */
+    struct snapshot before;
+    struct child child;          /* EXEC */
+    int out[2];                  /* stdout and stderr as they are read */
+    bool closed[2];
+    int remaining[2];            /* DRAINING */
+    int rounds;
+    char error[200];
+};
+extern struct job job;
+uint64_t now_ms(void);
+int bytes_in(int fd);
+uint32_t exit_status(int status);
+void job_start_clock(void);
+bool job_holds(void);                          /* what waits to be sent */
+void job_finish(uint32_t status);
+void job_cannot_spawn(const char *error, uint32_t status);
+void job_end(uint32_t why);                    /* before its own end: every process that it started */
+void job_died(int status);                     /* of an EXEC */
+void job_read_output(const struct pollfd polled[2]);
+void job_advance(void);
+int job_timeout(void);                         /* in ms, for poll */
 
 /* connections.c: what clients inside open to one port of loopback, carried to the host */
 const char *connections_listen(uint16_t port);  /* NULL, or why not */
@@ -72,6 +130,9 @@ const char *proc_path(pid_t pid, const char *name);          /* static buffer */
 bool read_number(const char **at, uint64_t *number);         /* skips blanks first; false: no number there */
 const char *error_name(int error);
 
+/* agent.c */
+extern struct config config;
+void new_pipe(int ends[2]);
 _Noreturn void die(const char *why);
 
 #endif

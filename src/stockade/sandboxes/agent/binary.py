@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "4e7616a6e342f3672b916a8490247dcc7759be39dbd1b139425d57fd55cf2ce9"}
+SHA256 = {"x86_64": "de7718e2595a1f74953ad53f77fdcf7ee665abfb5b9a371bba78d4a537322ec9"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

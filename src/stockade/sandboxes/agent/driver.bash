@@ -1,13 +1,14 @@
 # The persistent shell. The agent runs this text with `bash -c`, on these descriptors:
 #   50 text of the command (a memfd)   51, 52 triggers (pipes)   53 reports to the agent   54, 55 stdout and stderr
-# Every command is evaluated at top level of this very process, so all that it changes stays. Before each, a frozen
+# Every command is evaluated at top level of this very process, so all that it changes stays. After each, a frozen
 # fork of the shell (the checkpoint) takes the place of the one before it; the agent thaws it when this shell is lost.
+# A shell that has run nothing needs none: a fresh one is the same.
 #
 # Why it looks like this: options, traps, functions and IFS are the command's to change, so nothing here depends on
 # them. The loop's own output goes to /dev/null (xtrace, DEBUG traps). The condition is a keyword that no function can
 # shadow, and that ends the loop under `set -n`. A command's stray `break` leaves the loop, which then starts again.
 builtin unset BASH_EXECUTION_STRING
-__stockade_bash=$BASH __stockade_in=51 __stockade_other=52 __stockade_id=0 __stockade_status=0
+__stockade_bash=$BASH __stockade_in=51 __stockade_other=52 __stockade_id=0 __stockade_kept=0 __stockade_status=0
 __stockade_text=()
 
 # D ID STATUS FLAG: the command has ended. A function named `builtin` would shadow all that follows, so it goes.
@@ -31,7 +32,7 @@ __stockade_freeze() {
     builtin local -a __stockade_go
     builtin mapfile -t -n 1 -u "$__stockade_other" __stockade_go
     [[ ${__stockade_go-} == go ]] || builtin exit 0
-    builtin eval "__stockade_in=$__stockade_other __stockade_other=$__stockade_in"
+    builtin eval "__stockade_in=$__stockade_other __stockade_other=$__stockade_in __stockade_kept="
     __stockade_go=$(builtin trap -p)
     builtin trap : INT QUIT
     builtin trap - INT QUIT
@@ -74,8 +75,10 @@ __stockade_next() {
 __stockade_main='{
 until [[ a == b ]]; do
 __stockade_report;
+if [[ $__stockade_id != "$__stockade_kept" ]]; then __stockade_kept=$__stockade_id;
 case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2>&1 ) >&54 2>&55 &
 \builtin printf "\\rK %s %s\n" "$!" "$__stockade_self" >&53 )" in esac;
+fi;
 __stockade_next;
 \builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&-;
 __stockade_status=$? __stockade_text=();

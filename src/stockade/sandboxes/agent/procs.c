@@ -138,6 +138,20 @@ size_t signal_new(const struct snapshot *before, pid_t shell, pid_t spare, int s
     return count;
 }
 
+void signal_youngest(pid_t parent, int signal) {
+    struct table table;
+    const struct process *youngest = NULL;
+    table_read(&table);
+    for (size_t i = 0; i < table.count; i++) {
+        const struct process *row = &table.rows[i];
+        if (row->parent == parent && (!youngest || row->start > youngest->start ||
+                                      (row->start == youngest->start && row->pid > youngest->pid)))
+            youngest = row;
+    }
+    if (youngest) kill(youngest->pid, signal);
+    free(table.rows);
+}
+
 /* One kill(2) reaches a whole process group at once, which a fork bomb cannot outrun. */
 void kill_groups(const struct snapshot *before, pid_t shell, pid_t spare) {
     struct table table;
