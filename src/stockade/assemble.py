@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stockade.models.listing import ModelEntry
     from stockade.models.settings import ModelSettings
     from stockade.sandboxes.probe import Finding
+    from stockade.store.recover import Recovered
 
 MAX_TASK_BYTES = 1_000_000
 KEPT_BYTES = 2 << 30
@@ -120,6 +121,16 @@ def open_store(where: str | None = None) -> RunStore:
     from stockade.store.sqlite import SQLiteStore
 
     return SQLiteStore(Path(where) if where else state_dir() / "runs.db")
+
+
+async def recover_store(damaged: str | None, new: str | None) -> "Recovered":
+    """What is readable of a SQLite record, into a new one beside it. Errors are those of store.recover."""
+    from stockade.store.recover import recover
+
+    if damaged and damaged.startswith(("postgresql:", "postgres:")):
+        raise UsageError("only a record in a file can be recovered", "PostgreSQL has pg_dump and its backups")
+    path = Path(damaged) if damaged else state_dir() / "runs.db"
+    return await recover(path, Path(new) if new else path.with_name(f"{path.name}.recovered"))
 
 
 def find_bot(name: str) -> BotSpec:
@@ -409,7 +420,7 @@ async def start(prepared: Prepared) -> RunFinished:
         try:
             if prepared.resumed is None:
                 return await run(prepared.started, prepared.parts)
-            if len(await store.events(run_id)) != len(prepared.history):
+            if await store.length(run_id) != len(prepared.history):
                 raise UsageError(f"run {run_id} went on in another process", "stockade runs show")
             if prepared.restore is not None:
                 await to_thread.run_sync(prepared.restore)

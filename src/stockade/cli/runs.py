@@ -18,6 +18,7 @@ from stockade.cli.console import can_ask, progress, results
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.export import export
 from stockade.cli.failures import say
+from stockade.cli.recover import recover
 from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
@@ -223,5 +224,5 @@ def _decider(run_id: str, store: RunStore) -> Decider:
     return Decider(run_id, progress(), assemble.reviewer(), record)
 
 
-for more in (resume, rewind, replay, export):
+for more in (resume, rewind, replay, export, recover):
     command.add_command(more)

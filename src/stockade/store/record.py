@@ -64,6 +64,10 @@ class SQLRecord:
         loaded = await self._writer.read(lambda: {name: self._db.load(name) for name in large}) if large else {}
         return decode(run_id, rows, loaded.get, self._db.place)
 
+    async def length(self, run_id: str) -> int:
+        sql = "SELECT count(*) FROM events WHERE run_id=?"
+        return int((await self._writer.read(lambda: self._db.execute(sql, (run_id,))))[0][0])
+
     async def find(self, reference: str) -> str:
         return await self._writer.read(partial(self._find, reference))
 

@@ -105,6 +105,20 @@ def _whole(body: str, large: str, load: Load, name: str) -> str:
     return json.dumps(value)
 
 
+def with_large(body: str, large: str, load: Load) -> tuple[str, int]:
+    """The JSON with what can be had of its large outputs, a word about it in place of the others; how many those are.
+
+    ValueError, LookupError or TypeError when that makes no sense.
+    """
+    value, lost = json.loads(body), 0
+    for place, sha256, size, form in json.loads(large):
+        data = load(sha256)
+        if data is None or hashlib.sha256(data).hexdigest() != sha256:
+            data, lost = f"[this output of {size} bytes was lost: sha256 {sha256}]".encode(), lost + 1
+        _put(value, place, base64.b64encode(data).decode() if form == "base64" else data.decode())
+    return json.dumps(value), lost
+
+
 def _long_strings(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
     if isinstance(value, str):
         if len(value) >= LARGE_BYTES // 4 and len(value.encode()) >= LARGE_BYTES:
@@ -134,4 +148,4 @@ def _put(value: Any, place: Place, text: str) -> None:
     value[place[-1]] = text
 
 
-__all__ = ["Large", "Load", "Row", "decode", "encode"]
+__all__ = ["Large", "Load", "Row", "decode", "encode", "with_large"]
