@@ -1,10 +1,13 @@
 """`stockade doctor`: what this machine can enforce, each line tried live."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
+from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from stockade import assemble
@@ -14,7 +17,11 @@ from stockade.cli.console import results
 from stockade.cli.safe import one_line
 from stockade.settings import load
 
+if TYPE_CHECKING:
+    from stockade.sandboxes.probe import Finding
+
 NOT_SAFE = 4
+ESCAPE = "escape: "
 
 
 @click.command("doctor", short_help="What this machine can enforce, tried live.")
@@ -32,18 +39,7 @@ def command(*, clean: bool, **values: Any) -> int:
             print(json.dumps(finding.model_dump()))
         return 0 if safe else NOT_SAFE
     console = results(plain=front.plain)
-    for finding in findings:
-        missing = ("NOT HELD", "bold red") if finding.required else ("not here", "yellow")
-        mark = ("held", "green") if finding.held else missing
-        console.print(
-            Text.assemble(
-                (f"{mark[0]:>8}  ", mark[1]), one_line(finding.name), ("  " + one_line(finding.tried), "dim")
-            ),
-            soft_wrap=True,
-        )
-        for words in (finding.cause, finding.way_out):
-            if words and not finding.held:
-                console.print(Text(f"          {one_line(words)}"), soft_wrap=True)
+    _show(console, findings)
     verdict = (
         ("the default sandbox holds here", "bold green")
         if safe
@@ -51,6 +47,52 @@ def command(*, clean: bool, **values: Any) -> int:
     )
     console.print(Text(*verdict), soft_wrap=True)
     return 0 if safe else NOT_SAFE
+
+
+def _mark(finding: "Finding | None") -> tuple[str, str]:
+    """A word for a cell, and its style."""
+    if finding is None:
+        return "-", "dim"
+    if finding.held:
+        return "held", "green"
+    if finding.required:
+        return "NOT HELD", "bold red"
+    return ("OPEN", "bold red") if finding.name.startswith(ESCAPE) else ("no", "yellow")
+
+
+def _show(console: Console, findings: "Sequence[Finding]") -> None:
+    """The machine, line by line; what backends hold, as a table; and why not, for what they do not."""
+    for finding in findings:
+        if finding.backend is None:
+            word, style = _mark(finding)
+            line = Text.assemble(
+                (f"{word:>8}  ", style), one_line(finding.name), ("  " + one_line(finding.tried), "dim")
+            )
+            console.print(line, soft_wrap=True)
+            _why(console, finding)
+    cells = {(finding.name, finding.backend): finding for finding in findings if finding.backend}
+    if not cells:
+        return
+    backends = list(dict.fromkeys(backend for _, backend in cells))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("tried in each sandbox")
+    for backend in backends:
+        table.add_column(backend)
+    for name in dict.fromkeys(name for name, _ in cells):
+        table.add_row(one_line(name), *(Text(*_mark(cells.get((name, backend)))) for backend in backends))
+    console.print()
+    console.print(table)
+    console.print()
+    for finding in cells.values():
+        if not finding.held:
+            console.print(Text(f"{finding.backend}: {one_line(finding.name)}: {_mark(finding)[0]}"), soft_wrap=True)
+            _why(console, finding)
+
+
+def _why(console: Console, finding: "Finding") -> None:
+    for words in (finding.cause, finding.way_out):
+        if words and not finding.held:
+            console.print(Text(f"          {one_line(words)}"), soft_wrap=True)
 
 
 async def _recorded() -> set[str]:

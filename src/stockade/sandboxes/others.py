@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from stockade.core.errors import StockadeError
 from stockade.core.policy import Policy
@@ -14,38 +15,57 @@ from stockade.sandboxes import container, gvisor
 from stockade.sandboxes.container import ContainerSandbox
 from stockade.sandboxes.engines import EngineName, find_engine
 from stockade.sandboxes.gvisor import GVisorSandbox, find_runsc
-from stockade.sandboxes.probe import Finding, private_place
+from stockade.sandboxes.probe import Finding, differences, private_place, try_escapes
 
 _START_S = 60.0
 _TRIED = "started one and ran a command in it"
+OtherName = Literal["docker", "podman", "gvisor"]
 T = TypeVar("T")
 _ENGINES: tuple[EngineName, ...] = ("docker", "podman")
 
 
 def other_backends() -> list[Finding]:
-    """A finding for each, none of them required. Takes about two seconds where they are all here."""
+    """Findings of each, none of them required. They are tried at the same time, for some seconds."""
+    return anyio.run(_all)
+
+
+async def _all() -> list[Finding]:
+    found: dict[OtherName, list[Finding]] = {}
+
+    async def one(name: OtherName, make: Callable[[], Sandbox]) -> None:
+        found[name] = await _try(name, make)
+
     with private_place() as folder:
         base = Path(folder)
-        makers: dict[str, Callable[[], Sandbox]] = {
+        makers: dict[OtherName, Callable[[], Sandbox]] = {
             "docker": lambda: ContainerSandbox.prepared(Policy(), base / "docker", "docker"),
             "podman": lambda: ContainerSandbox.prepared(Policy(), base / "podman", "podman"),
             "gvisor": lambda: GVisorSandbox.prepared(Policy(), base / "gvisor"),
         }
-        return [anyio.run(_try, name, make) for name, make in makers.items()]
+        async with anyio.create_task_group() as group:
+            for name, make in makers.items():
+                group.start_soon(one, name, make)
+        return [finding for name in makers for finding in found[name]]
 
 
-async def _try(name: str, make: Callable[[], Sandbox]) -> Finding:
-    cause, hint = "it did not answer in time", None
+async def _try(name: OtherName, make: Callable[[], Sandbox]) -> list[Finding]:
+    def finding(cause: str | None = None, hint: str | None = None) -> Finding:
+        return Finding(
+            backend=name, name="sandbox", tried=_TRIED, held=cause is None, required=False, cause=cause, way_out=hint
+        )
+
     try:
         with anyio.move_on_after(_START_S):
-            async with make() as sandbox:
+            # looking for an engine asks its client, which takes its time
+            async with await anyio.to_thread.run_sync(make) as sandbox:
                 result = await sandbox.run("ls / && test -w /tmp", timeout_s=20)
-                if result.exit_code == 0:
-                    return Finding(name=f"--sandbox {name}", tried=_TRIED, held=True, required=False)
-                cause = f"`ls /` ended with status {result.exit_code} in it"
+                if result.exit_code:
+                    return [finding(f"`ls /` ended with status {result.exit_code} in it")]
+                memory = name == "gvisor" or "memory" in (await anyio.to_thread.run_sync(find_engine, name)).totals
+                return [finding(), *differences(name, memory), *await try_escapes(sandbox, required=False)]
     except StockadeError as error:
-        cause, hint = error.message, error.hint
-    return Finding(name=f"--sandbox {name}", tried=_TRIED, held=False, required=False, cause=cause, way_out=hint)
+        return [finding(error.message, error.hint)]
+    return [finding("it did not answer in time")]
 
 
 def sweep_others() -> list[str]:

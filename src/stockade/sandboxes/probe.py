@@ -1,6 +1,7 @@
 """`stockade doctor`: what this machine can hold, found out by doing it, and escapes tried from inside a sandbox."""
 
 import os
+import platform
 import shlex
 import socket
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import anyio
 from stockade.core.data import Data
 from stockade.core.errors import StockadeError
 from stockade.core.policy import Limits, Policy
+from stockade.core.ports import Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox
 from stockade.sandboxes.escapes import FIRED, TRIED, Bait, Escape, escapes
 from stockade.sandboxes.explain import Causes, namespace_hint
@@ -24,6 +26,7 @@ from stockade.sandboxes.seccomp import ARCHITECTURES
 from stockade.sandboxes.trials import can_idmap, overlay_check, run_operations
 
 _PROBE = "/tmp/.stockade-probe"
+_REPORT = "do not run bots in it here, and report this: SECURITY.md"
 
 
 @contextmanager
@@ -37,8 +40,13 @@ def private_place() -> Iterator[str]:
 
 
 class Finding(Data):
-    """One line of the doctor. `required`: without it no sandbox is started here. `tried`: what was done to know."""
+    """One cell of the doctor. `required`: without it no sandbox is started here. `tried`: what was done to know.
 
+    `backend` is None for what is the machine's. Names of one kind are alike for all backends: `sandbox`, `limit: ...`,
+    `escape: ...`.
+    """
+
+    backend: str | None = None
     name: str
     tried: str
     held: bool
@@ -48,6 +56,11 @@ class Finding(Data):
 
 
 def _bubblewrap() -> Finding:
+    if platform.system() != "Linux":
+        why = f"sandboxes are made of what only Linux has, and this is {platform.system()}"
+        return Finding(
+            name="bubblewrap", tried="looked for", held=False, cause=why, way_out="use a Linux machine or VM"
+        )
     try:
         chosen = choose_bwrap()
     except StockadeError as error:
@@ -121,7 +134,7 @@ def script_of(escape: Escape, bait: Bait) -> str:
     return f"(\n{names}{escape.script}\n)\necho {TRIED}"
 
 
-async def try_escapes(sandbox: BubblewrapSandbox) -> list[Finding]:
+async def try_escapes(sandbox: Sandbox, *, required: bool) -> list[Finding]:
     """Each escape, from inside. One that could not be tried counts as not held."""
     found = []
     put = f"cat > {_PROBE} && chmod 755 {_PROBE}"
@@ -138,27 +151,47 @@ async def try_escapes(sandbox: BubblewrapSandbox) -> list[Finding]:
                 cause = f"it could not be tried (exit status {output.exit_code})"
             found.append(
                 Finding(
-                    name=f"escape: {escape.name}", tried="inside a live sandbox", held=cause is None,
-                    cause=cause, way_out="do not run bots here, and report this: SECURITY.md" if cause else None,
+                    backend=sandbox.backend, name=f"escape: {escape.name}", tried="inside a live sandbox",
+                    held=cause is None, required=required, cause=cause, way_out=_REPORT if cause else None,
                 )
             )  # fmt: skip
     return found
 
 
 async def _canary(base: Path) -> list[Finding]:
-    name = "sandbox"
+    def finding(tried: str, cause: str | None = None, way_out: str | None = None) -> Finding:
+        return Finding(
+            backend="bubblewrap", name="sandbox", tried=tried, held=cause is None, cause=cause, way_out=way_out
+        )
+
+    memory = any("memory" in place.controllers for place in places())
     try:
         async with BubblewrapSandbox(Policy(limits=Limits(processes=64)), (), base) as sandbox:
             output = await sandbox.run("echo alive", timeout_s=20)
             if output.stdout != b"alive\n":
-                return [Finding(name=name, tried="started", held=False, cause="its shell does not answer")]
-            return [Finding(name=name, tried="started, and its shell answered", held=True), *await try_escapes(sandbox)]
+                return [finding("started", "its shell does not answer")]
+            started = finding("started, and its shell answered")
+            return [started, *differences(sandbox.backend, memory), *await try_escapes(sandbox, required=True)]
     except StockadeError as error:
-        return [Finding(name=name, tried="started", held=False, cause=error.message, way_out=error.hint)]
+        return [finding("started", error.message, error.hint)]
+
+
+def differences(backend: str, memory: bool) -> tuple[Finding, Finding]:
+    """What backends hold or not by their nature: memory as a total, and a kernel of their own."""
+    return (
+        Finding(
+            backend=backend, name="limit: memory in total", tried="asked for its control groups", held=memory,
+            required=False, cause=None if memory else "there is no control group for it: each process is bounded",
+        ),
+        Finding(
+            backend=backend, name="a kernel of its own", tried="known of it", held=backend == "gvisor", required=False,
+            cause=None if backend == "gvisor" else "it shares the host's: a bug in that is a way out",
+        ),
+    )  # fmt: skip
 
 
 def probe() -> list[Finding]:
-    """Everything, in the order a sandbox needs it. Takes about a second; leaves nothing."""
+    """The machine and the default sandbox, in the order one needs it. Takes about a second; leaves nothing."""
     with private_place() as folder:
         base = Path(folder)
         found = [_bubblewrap(), _namespaces()]
