@@ -42,7 +42,8 @@ def test_ctrl_c_closes_the_record_and_leaves_nothing(
     interrupt(process, number)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
-    assert err.decode().splitlines()[-1] == "stockade: interrupted: the run is closed and on record"
+    assert err.decode().splitlines()[-2] == "stockade: interrupted: the run is closed and on record"
+    assert err.decode().splitlines()[-1].startswith("hint: to go on: stockade runs resume ")
     assert gone(below)
     assert stage.tree() == before
     last = stage.call("runs", "show", "--json").events[-1]

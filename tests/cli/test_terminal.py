@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from stockade.testing import say
 from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage
 
 QUESTION = b"[d]iff again: "
@@ -102,6 +103,8 @@ def test_ctrl_c_on_a_terminal_while_the_model_thinks(stage: Stage) -> None:
     shell = Terminal(stage, "run", "count", "--folder", str(stage.demo), "--model", model)
     shell.until(b"thinking")
     shell.type(b"\x03")
+    shell.until(PAUSED)
+    shell.type(b"\x03")
     assert shell.status() == 130
     assert b"interrupted: the run is closed and on record" in shell.seen
     assert stage.left_behind() == []
@@ -123,4 +126,68 @@ def test_hang_up_while_a_command_runs(stage: Stage) -> None:
     shell.until(b"running")
     shell.process.send_signal(signal.SIGHUP)
     assert shell.status() == 130
+    assert stage.left_behind() == []
+
+
+LONG = {"content": say("shell", command="sleep 2; echo ended > ended")}
+PAUSED = b"[s]top and save: "
+
+
+def paused(stage: Stage, *answers: str | dict[str, object]) -> Terminal:
+    """A run whose first command is under way when Ctrl-C comes."""
+    model = stage.script(LONG, *answers)
+    shell = Terminal(stage, "run", "count", "--folder", str(stage.demo), "--model", model)
+    shell.until(b"sleep")
+    shell.seen = b""
+    os.write(shell.descriptor, b"\x03")
+    shell.until(PAUSED)
+    return shell
+
+
+def test_a_first_ctrl_c_holds_the_run_and_enter_goes_on(stage: Stage) -> None:
+    shell = paused(stage, COUNT, DONE, DONE)
+    shell.type(b"\n")
+    shell.until(QUESTION)
+    shell.type(b"y\n")
+    assert shell.status() == 0
+    assert (stage.demo / "count.txt").read_text() == "3\n"
+    assert (stage.demo / "ended").read_text() == "ended\n"
+    assert "paused" in [event["type"] for event in stage.call("runs", "show", "--json").events]
+
+
+def test_a_word_reaches_the_bot_before_its_next_turn(stage: Stage) -> None:
+    shell = paused(stage, COUNT, DONE, DONE)
+    shell.type(b"w\n")
+    shell.until(b"to the bot: ")
+    shell.type(b"count \x1b[31mtwice\n")
+    shell.until(QUESTION)
+    shell.type(b"x\n")
+    assert shell.status() == 0
+    said = [event for event in stage.call("runs", "show", "--json").events if event["type"] == "nudged"]
+    assert said[0]["why"] == "person"
+    assert said[0]["text"].startswith("The person watching says: count ")
+
+
+def test_stop_and_save_can_be_gone_on_with(stage: Stage) -> None:
+    shell = paused(stage, COUNT, DONE, DONE)
+    shell.type(b"s\n")
+    assert shell.status() == 3
+    assert stage.tree() == {"data.csv": b"a\nb\nc\n"}
+    resumed = stage.call("runs", "resume", "--apply")
+    assert resumed.status == 0, resumed.err
+    assert stage.tree()["count.txt"] == b"3\n"
+
+
+def test_a_second_ctrl_c_stops_and_saves_and_a_third_quits(stage: Stage) -> None:
+    shell = paused(stage, COUNT, DONE, DONE)
+    os.write(shell.descriptor, b"\x03")
+    assert shell.status() == 130
+    assert b"the run is closed and on record" in shell.seen
+    last = stage.call("runs", "show", "--json").events[-1]
+    assert (last["type"], last["status"], last["reason"]) == ("run_finished", "stopped", "user")
+    assert stage.call("runs", "resume", "--discard").status == 0
+    shell = paused(stage, COUNT, DONE, DONE)
+    os.write(shell.descriptor, b"\x03\x03")
+    assert shell.status() == 130
+    assert stage.call("runs", "resume", "--discard").status == 0
     assert stage.left_behind() == []

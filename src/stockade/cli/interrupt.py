@@ -1,4 +1,7 @@
-"""Ctrl-C: the first one ends the run in order, the second one quits at once."""
+"""Ctrl-C: the first pauses and asks where somebody can be asked, the next ends the run in order, the last quits.
+
+SIGTERM and SIGHUP, and a Ctrl-C where nobody can be asked, begin with the second of these.
+"""
 
 import asyncio
 import os
@@ -13,20 +16,33 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupt:
-    """Whether somebody wants this to end. The hard way leaves nothing behind either: what we started dies with us."""
+    """Whether somebody wants this to end. The hard way leaves nothing behind either: what we started dies with us.
+
+    `pause` is called in the event loop at a first Ctrl-C, where it is set; `answered` is for when that is over.
+    """
 
     def __init__(self) -> None:
         self.pressed = False
+        self.pause: Callable[[], None] | None = None
+        self._asked = False
+
+    def answered(self) -> None:
+        """The person let it go on: the next Ctrl-C is a first one again."""
+        self._asked = False
 
     @contextmanager
     def cancelling(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """Inside, the first signal calls `cancel` in the event loop."""
+        """Inside, a signal pauses, calls `cancel` in the event loop, or quits."""
         loop = asyncio.get_running_loop()
 
-        def handle(_signal: int, _frame: FrameType | None) -> None:
+        def handle(number: int, _frame: FrameType | None) -> None:
             if self.pressed:
                 os.write(2, b"\nstockade: quit at once\n")
                 os._exit(INTERRUPTED)
+            if number == signal.SIGINT and self.pause is not None and not self._asked:
+                self._asked = True
+                loop.call_soon_threadsafe(self.pause)
+                return
             self.pressed = True
             loop.call_soon_threadsafe(cancel)
 

@@ -18,6 +18,7 @@ from stockade.cli.console import can_ask, moves_cursor, progress
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.failures import INTERRUPTED, expected, say, sole
 from stockade.cli.interrupt import Interrupt
+from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
 from stockade.cli.safe import one_line, safe_text
 from stockade.cli.task import read_task
@@ -59,6 +60,15 @@ class _Watch:
     reader_gone: bool = False
     in_sandbox: bool = False
     prepared: assemble.Prepared | None = None
+    asker: Asker | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self.facts.started.run_id if self.facts.started else ""
+
+    def heard(self, event: RunEvent) -> None:
+        """At once, or when the person who is being asked something has answered."""
+        (self.asker.event if self.asker else self.event)(event)
 
     def event(self, event: RunEvent) -> None:
         match event:
@@ -126,7 +136,7 @@ def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) 
     if watch.reader_gone:
         raise BrokenPipeError
     if interrupt.pressed:
-        say("interrupted: the run is closed and on record")
+        say("interrupted: the run is closed and on record", f"to go on: stockade runs resume {watch.run_id}")
         return INTERRUPTED
     return status_of(finished)
 
@@ -157,7 +167,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
             with interrupt.cancelling(group.cancel_scope.cancel):
                 group.start_soon(_tick, renderer)
                 prepared: assemble.Prepared = await prepare(
-                    on_event=watch.event,
+                    on_event=watch.heard,
                     on_text=None if silent else renderer.text,
                     on_progress=None if silent else renderer.progress,
                 )
@@ -166,11 +176,18 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                 watch.prepared = prepared
                 renderer.catch_up(prepared.history)
                 watch.facts.layers = prepared.parts.sandbox.layers
+                if not silent and can_ask(no_input=watch.front.no_input):
+                    pause, stop, quiet = prepared.parts.pause, group.cancel_scope.cancel, renderer.status.end
+                    watch.asker = Asker(pause, group, watch.event, stop, interrupt.answered, quiet)
+                    interrupt.pause = watch.asker.begin
                 with held(prepared.started.run_id):
                     await _to_the_end(prepared, watch, store)
                 group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
         raise sole(group_error) from None
+    finally:
+        if watch.asker is not None:
+            watch.asker.end()
 
 
 def _forget_unstarted(watch: _Watch) -> None:

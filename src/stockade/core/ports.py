@@ -159,6 +159,10 @@ class RunStore(Protocol):
         """In order. StoreFailed when the record is damaged; UsageError when there is no such run."""
         ...
 
+    async def length(self, run_id: str) -> int:
+        """How many events it has, without reading them; 0 when there is no such run."""
+        ...
+
     async def find(self, reference: str) -> str:
         """The run id for an id, a unique prefix, or `last`. UsageError otherwise."""
         ...

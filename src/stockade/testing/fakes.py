@@ -128,6 +128,9 @@ class MemoryStore:
             raise UsageError(f"there is no run {run_id!r}", "stockade runs list")
         return [from_json(line) for line in self._lines[run_id]]
 
+    async def length(self, run_id: str) -> int:
+        return len(self._lines.get(run_id, ()))
+
     async def find(self, reference: str) -> str:
         names = list(self._lines)
         if reference == "last" and names:

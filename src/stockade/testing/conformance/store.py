@@ -42,6 +42,8 @@ class StoreConformance:
         await store.append("run-a", events[1:4])
         await store.append("run-a", events[4:])
         assert await store.events("run-a") == events
+        assert await store.length("run-a") == len(events)
+        assert await store.length("run-b") == 0
 
     async def test_bytes_are_exact(self, store: RunStore) -> None:
         await store.append("run-a", [first("run-a"), *some(1)])

@@ -1,0 +1,136 @@
+"""CPU from `stockade runs resume` of a long run to the model's first question: reading, folding, restoring, starting.
+
+    .venv/bin/python bench/resume.py [--turns 1000] [--rounds 5]
+
+The run is made here by the real loop on fakes and stands in a real record, with a real layer and its snapshots. What is
+measured is a process of its own, by its resource usage, once to the question and once only to the end of its imports.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import anyio
+
+from stockade.core.events import RunEvent, RunStarted, SandboxStarted
+from stockade.core.policy import FolderRule, Policy
+from stockade.sandboxes.bubblewrap import prepare_layers
+from stockade.sandboxes.keeping import LayerKeeper
+from stockade.store.sqlite import SQLiteStore
+from stockade.testing import say
+
+FILES = 20
+_ASKED = """
+import json, resource, sys, time
+started = resource.getrusage(resource.RUSAGE_SELF)
+{imports}
+imported = resource.getrusage(resource.RUSAGE_SELF)
+from stockade.models import scripted
+def used(one): return one.ru_utime + one.ru_stime
+async def ask(self, request, on_text=None):
+    now, below = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(json.dumps([used(imported), used(now), used(below)]), flush=True)
+    import os
+    os._exit(0)
+scripted.ScriptedModel.ask = ask
+from stockade.cli import call
+sys.exit(call(["runs", "resume", "last", "--no-input", "--max-turns", "100000", "--timeout", "0"]))
+"""
+_IMPORTS = "import stockade.cli.resume, stockade.cli.run, stockade.continuing, stockade.store.sqlite, stockade.sandboxes.bubblewrap"
+
+
+async def make(home: Path, turns: int) -> None:
+    """A record of `turns` turns and the layer that they left."""
+    state, folder = home / "stockade", home / "folder"
+    folder.mkdir()
+    policy = Policy(folders=(FolderRule(host=str(folder)),))
+    layers = prepare_layers(policy, state / "runs" / "long")
+    script = home / "script.jsonl"
+    script.write_text((json.dumps({"content": say("finish", answer="x")}) + "\n") * (turns + 1))
+    events = _events(turns, f"scripted/{script}", policy)
+    keeper = LayerKeeper(layers)
+    store = SQLiteStore(state / "runs.db")
+    made: list[RunEvent] = []
+    upper = Path(str(layers[0].layer)) / "upper"
+    for number, event in enumerate(events):
+        if isinstance(event, SandboxStarted):
+            event = event.model_copy(update={"layers": layers})
+        if event.type == "checkpoint":
+            (upper / f"file{number % FILES}").write_text(f"{number}\n" * 20)
+            os.chown(upper / f"file{number % FILES}", upper.stat().st_uid, upper.stat().st_gid)
+            event = event.model_copy(update={"files": await keeper.keep()})
+        made.append(event)
+    async with store.driving("long"):
+        await store.append("long", made)
+    await store.close()
+
+
+def _events(turns: int, model: str, policy: Policy) -> list[RunEvent]:
+    from stockade.core import events as of
+    from stockade.core.actions import Chunk, CommandOutput, Shell, Step
+    from stockade.core.actions import Answer as Understood
+    from stockade.core.budget import Budget
+    from stockade.core.messages import ModelAnswer, ModelInfo, Usage
+
+    now = time.time()
+    made: list[RunEvent] = [
+        RunStarted(
+            at=now, version="0", run_id="long", task="A long task", bot="writing", model=model, answers="json",
+            sandbox="bubblewrap", policy=policy, budget=Budget(max_turns=0, timeout_s=0), system_prompt="p" * 1500,
+        ),
+        SandboxStarted(at=now, backend="bubblewrap"),
+        of.ModelStarted(at=now, info=ModelInfo(name="x", provider="scripted")),
+    ]  # fmt: skip
+    for turn in range(1, turns + 1):
+        step = Step(action=Shell(command=f"command number {turn} --with some words"))
+        output = CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", b"a line of output\n" * 12),), cwd="/workspace")
+        content = say("shell", thought="Some thought of the bot.", command=f"command number {turn} --with some words")
+        answer = ModelAnswer(content=content, usage=Usage(prompt_tokens=100 * turn, completion_tokens=30))
+        made += [
+            of.ModelAnswered(at=now, turn=turn, answer=answer),
+            of.AnswerUnderstood(at=now, turn=turn, answer=Understood(thought="Some thought.", steps=(step,))),
+            of.ActionStarted(at=now, turn=turn, step=0, action=step),
+            *([of.Checkpoint(at=now, turn=turn)] if turn % 2 else []),
+            of.ActionFinished(at=now, turn=turn, step=0, observation=output),
+        ]
+    return made
+
+
+def measure(home: Path) -> tuple[float, float, float]:
+    """CPU seconds: of the imports, from there to the question, and of what was started meanwhile."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(home)}
+    program = _ASKED.format(imports=_IMPORTS)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    if not done.stdout:
+        raise SystemExit(done.stderr)
+    imported, asked, below = json.loads(done.stdout.splitlines()[-1])
+    return imported, asked - imported, below
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--turns", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    chosen = parser.parse_args()
+    rows = []
+    for number in range(chosen.rounds):
+        with tempfile.TemporaryDirectory(prefix="stockade-bench-") as folder:
+            anyio.run(make, Path(folder), chosen.turns)
+            rows.append(measure(Path(folder)))
+            size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+            words = ", ".join(f"{1000 * one:.0f}" for one in rows[-1])
+            print(f"round {number + 1}: imports, to the question, children: {words} ms; {size >> 10} KiB on disk")
+    middle = [sorted(column)[len(rows) // 2] for column in zip(*rows, strict=True)]
+    print(f"median of {chosen.rounds}: imports {1000 * middle[0]:.0f} ms, resume of {chosen.turns} turns "
+          f"{1000 * middle[1]:.0f} ms CPU before the model is asked")  # fmt: skip
+    print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Runs that go on, go back and are shown again: the real command, the real sandbox, a scripted model."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stockade.testing import say
+from tests.cli.conftest import DONE, PATIENCE_S, Stage, descendants, gone, until_event, watched
+
+ONE = say("shell", command="export NAME=kept; mkdir sub; cd sub; echo one >> ../log")
+TWO = say("shell", command="echo two >> ../log; sleep 300")
+THREE = say("shell", command='echo "three $NAME" >> ../log; pwd; cat ../log')
+SCRIPT = (ONE, TWO, THREE, DONE, DONE)
+
+
+def cut(stage: Stage, *answers: str) -> None:
+    """A run that is killed while its second command is under way."""
+    model = stage.script(*answers)
+    process = stage.start("run", "append", "--folder", str(stage.demo), "--model", model, "--json")
+    until_event(process, "action_finished")
+    until_event(process, "action_started")
+    below = watched(descendants(process.pid))
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    assert gone(below)
+
+
+def events(stage: Stage, run: str = "last") -> list[dict[str, Any]]:
+    return stage.call("runs", "show", run, "--json").events
+
+
+def outputs(stage: Stage) -> list[str]:
+    found = [event["observation"] for event in events(stage) if event["type"] == "action_finished"]
+    return ["".join(chunk["text"] for chunk in one.get("chunks", ())) for one in found]
+
+
+def test_a_killed_run_goes_on_with_folder_shell_and_conversation(stage: Stage) -> None:
+    cut(stage, *SCRIPT)
+    ended = stage.call("runs", "resume", "--apply")
+    assert ended.status == 0, ended.err
+    assert outputs(stage)[-1] == "/workspace/sub\none\nthree kept\n"
+    assert (stage.demo / "log").read_text() == "one\nthree kept\n"
+    assert stage.left_behind() == []
+    again = stage.call("runs", "resume")
+    assert again.status == 2
+    assert "is done" in again.err
+
+
+def test_a_new_task_after_the_end_and_after_applying(stage: Stage) -> None:
+    more = say("shell", command="cat log; echo more >> log")
+    ended = stage.run(ONE, DONE, DONE, more, DONE, DONE, flags=("--apply",))
+    assert ended.status == 0, ended.err
+    ended = stage.call("runs", "resume", "last", "and more", "--apply")
+    assert ended.status == 0, ended.err
+    assert (stage.demo / "log").read_text() == "one\nmore\n"
+    said = [event["text"] for event in events(stage) if event["type"] == "nudged" and event["why"] == "resumed"]
+    assert "Your changes were accepted" in said[0]
+    assert stage.left_behind() == []
+
+
+def test_rewind_is_another_run_with_the_files_of_that_turn(stage: Stage) -> None:
+    two, three = say("shell", command="echo two >> ../log"), say("shell", command="echo three >> ../log; rm -r ../sub")
+    assert stage.run(ONE, two, three, DONE, DONE, flags=("--no-input",)).status == 0
+    first = events(stage)[0]["run_id"]
+    stage.script(ONE, two, say("shell", command="echo other >> ../log"), DONE, DONE)
+    ended = stage.call("runs", "rewind", "last", "--to", "2", "--apply")
+    assert ended.status == 0, ended.err
+    assert (stage.demo / "log").read_text() == "one\ntwo\nother\n"
+    assert (stage.demo / "sub").is_dir()
+    branch = events(stage)[0]
+    assert (branch["parent"], branch["parent_turn"]) == (first, 2)
+    diff = stage.call("runs", "diff", first)
+    assert "+three" in diff.out, "the run itself is as it was"
+    for wrong in ("-1", "9"):
+        assert stage.call("runs", "rewind", first, "--to", wrong).status == 2
+    assert stage.call("runs", "discard", first).status == 0
+    gone_by_now = stage.call("runs", "rewind", first, "--to", "1")
+    assert gone_by_now.status == 2
+    assert "not kept any more" in gone_by_now.err
+    assert stage.left_behind() == []
+
+
+def test_replay_is_the_picture_of_the_run(stage: Stage) -> None:
+    ended = stage.run(ONE, say("read_file", path="data.csv"), DONE, DONE, flags=("--no-input",))
+    shown = stage.call("runs", "replay", "--speed", "0")
+    assert shown.status == 0
+    assert shown.out == ended.out
+    assert ended.err.startswith(shown.err)
+    assert ended.err.removeprefix(shown.err).startswith("changes kept")
+
+
+def test_verify_does_it_again_and_names_the_first_difference(stage: Stage) -> None:
+    look = say("shell", command="cat data.csv; cat ../log 2>/dev/null")
+    assert stage.run(look, ONE, THREE, DONE, DONE, flags=("--discard",)).status == 0
+    before = stage.tree()
+    same = stage.call("runs", "replay", "--verify")
+    assert same.status == 0, same.err
+    assert "3 actions done again: all the same" in same.err
+    assert stage.tree() == before
+    (stage.demo / "data.csv").write_text("a\nchanged\nc\n")
+    other = stage.call("runs", "replay", "--verify")
+    assert other.status == 1
+    assert "turn 1: shell cat data.csv; cat ../log 2>/dev/null: stdout differs" in other.err
+    assert "recorded: 'b'" in other.err
+    assert "now:      'changed'" in other.err
+    assert stage.left_behind() == []
+
+
+def test_bounds_of_a_run_that_goes_on(stage: Stage) -> None:
+    ended = stage.run(
+        ONE, say("shell", command="echo two >> log"), DONE, DONE, flags=("--max-turns", "1", "--no-input")
+    )
+    assert ended.status == 3
+    refused = stage.call("runs", "resume")
+    assert refused.status == 2
+    assert "--max-turns" in refused.err
+    assert stage.call("runs", "resume", "--max-turns", "9", "--apply").status == 0
+
+
+def test_nobody_goes_on_with_a_run_that_is_under_way(stage: Stage) -> None:
+    model = stage.script(say("shell", command="sleep 300"), DONE)
+    process = stage.start("run", "wait", "--folder", str(stage.demo), "--model", model, "--json")
+    until_event(process, "action_started")
+    for words in (("resume",), ("rewind", "--to", "0")):
+        refused = stage.call("runs", *words)
+        assert refused.status == 2
+        assert "still under way" in refused.err
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("form", ["atif", "jsonl", "markdown", "asciicast"])
+def test_export_writes_each_form_and_no_escape(stage: Stage, form: str, tmp_path: Path) -> None:
+    hostile = say("shell", command=r"printf '\033]0;owned\007red\n'; echo x > new")
+    assert stage.run(hostile, DONE, DONE, flags=("--no-input",)).status == 0
+    target = tmp_path / "out"
+    assert stage.call("runs", "export", "--format", form, "-o", str(target)).status == 0
+    data = target.read_bytes()
+    assert b"\x1b" not in data
+    assert b"red" in data
+    assert stage.call("runs", "export", "--format", form).out.encode() == data
+    if form == "markdown":
+        assert b"+x" in data
+    refused = stage.call("runs", "export", "--format", form, "-o", str(target))
+    assert refused.status == 2
+    assert "is there already" in refused.err
+    if form == "atif":
+        assert json.loads(data)["schema_version"] == "ATIF-v1.7"
+
+
+def test_a_damaged_snapshot_is_one_clear_line(stage: Stage) -> None:
+    cut(stage, *SCRIPT)
+    (segment,) = stage.state.glob("runs/*/0/kept/1")
+    os.truncate(segment, 20)
+    ended = stage.call("runs", "resume")
+    assert ended.status == 4
+    assert "snapshot" in ended.err
+    assert "Traceback" not in ended.err
