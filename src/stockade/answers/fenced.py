@@ -39,7 +39,7 @@ class FencedAnswers:
             raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
         text = spoken(answer.content)
         if not text.strip():
-            raise UnreadableAnswer("the answer is empty: write one block, such as ```bash")
+            raise UnreadableAnswer("the answer is empty: write one block, such as a bash block")
         blocks = find_blocks(text)
         chosen = next((block for block in blocks if is_action(block, tools) or _as_json(block, tools)), None)
         if chosen is None:
@@ -72,7 +72,7 @@ def _blockless(text: str, blocks: Sequence[Block], tools: Sequence[str]) -> Answ
     if not blocks and (found := salvaged(text, tools)) is not None:
         return Answer(thought=short_thought(found[0]), steps=(Step(action=found[1]),))
     seen = f"its blocks are in: {languages(blocks)}" if blocks else "it has no block"
-    raise UnreadableAnswer(f"the answer holds no action ({seen}): write one ```bash block with the command")
+    raise UnreadableAnswer(f"the answer holds no action ({seen}): write the command in one bash block")
 
 
 def spelled(action: Action) -> str:
