@@ -7,12 +7,17 @@ def test_the_doctor_finds_the_default_sandbox_safe_here(stage: Stage) -> None:
     ended = stage.call("doctor", "--json")
     assert ended.status == 0, ended.out
     assert all(finding["held"] for finding in ended.events if finding["required"])
-    assert any(finding["name"].startswith("escape") for finding in ended.events)
+    tried = [found for found in ended.events if found["name"].startswith("escape: ") and found["held"]]
+    assert len([found for found in tried if found["backend"] == "bubblewrap"]) >= 20
+    assert {found["backend"] for found in ended.events} == {None, "bubblewrap", "docker", "podman", "gvisor"}
 
 
 def test_the_doctor_for_people(stage: Stage) -> None:
     ended = stage.call("doctor")
     assert ended.out.splitlines()[-1] == "the default sandbox holds here"
+    header = next(line.split() for line in ended.out.splitlines() if line.startswith("tried in each sandbox"))
+    assert header[4:] == ["bubblewrap", "docker", "podman", "gvisor"]
+    assert all(len(line) <= 80 for line in ended.out.splitlines() if line.startswith(("tried", "escape", "limit")))
     assert "\x1b" not in ended.out
 
 

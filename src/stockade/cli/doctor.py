@@ -84,7 +84,7 @@ def _show(console: Console, findings: "Sequence[Finding]") -> None:
     console.print(table)
     console.print()
     for finding in cells.values():
-        if not finding.held:
+        if finding.cause and not finding.held:
             console.print(Text(f"{finding.backend}: {one_line(finding.name)}: {_mark(finding)[0]}"), soft_wrap=True)
             _why(console, finding)
 

@@ -142,7 +142,7 @@ async def try_escapes(sandbox: Sandbox, *, required: bool) -> list[Finding]:
     architecture = ARCHITECTURES[os.uname().machine]
     with _bait() as bait:
         for escape in escapes(architecture):
-            output = await sandbox.run(script_of(escape, bait), timeout_s=20)
+            output = await sandbox.run(script_of(escape, bait), timeout_s=60)
             lines = output.stdout.decode(errors="replace").split()
             cause = None
             if FIRED in lines:
@@ -167,7 +167,7 @@ async def _canary(base: Path) -> list[Finding]:
     memory = any("memory" in place.controllers for place in places())
     try:
         async with BubblewrapSandbox(Policy(limits=Limits(processes=64)), (), base) as sandbox:
-            output = await sandbox.run("echo alive", timeout_s=20)
+            output = await sandbox.run("echo alive", timeout_s=60)
             if output.stdout != b"alive\n":
                 return [finding("started", "its shell does not answer")]
             started = finding("started, and its shell answered")
@@ -185,7 +185,6 @@ def differences(backend: str, memory: bool) -> tuple[Finding, Finding]:
         ),
         Finding(
             backend=backend, name="a kernel of its own", tried="known of it", held=backend == "gvisor", required=False,
-            cause=None if backend == "gvisor" else "it shares the host's: a bug in that is a way out",
         ),
     )  # fmt: skip
 
