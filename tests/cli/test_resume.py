@@ -51,7 +51,7 @@ def test_a_killed_run_goes_on_with_folder_shell_and_conversation(stage: Stage) -
 
 
 def test_a_new_task_after_the_end_and_after_applying(stage: Stage) -> None:
-    more = say("shell", command="cat log; echo more >> log")
+    more = say("shell", command="cat ../log; echo more >> ../log")
     ended = stage.run(ONE, DONE, DONE, more, DONE, DONE, flags=("--apply",))
     assert ended.status == 0, ended.err
     ended = stage.call("runs", "resume", "last", "and more", "--apply")
