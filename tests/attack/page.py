@@ -4,8 +4,10 @@ Ends with 1 when something got through that known.py does not list, or an attemp
 """
 
 import argparse
+import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -77,26 +79,42 @@ def shown(attempt: Attempt, backend: str, outcome: str) -> str:
     return outcome if outcome.startswith("**") else BROKE
 
 
-def _sandboxed(backends: Sequence[Backend], folder: Path) -> Iterator[Row]:
+def _rows(tried: Backend, folder: Path) -> Iterator[Row]:
+    """Of one backend. The controls are made beside the default one."""
     probe = folder / "probe"
     probe.write_bytes(launcher_bytes())
     probe.chmod(0o755)
     with scene(str(probe)) as stage:
         os.environ.update(stage.loose)
-        together = {tried.name: _shared(tried, stage, folder / tried.name / "shared") for tried in backends}
+        together = _shared(tried, stage, folder / "shared")
         for area, attempts in AREAS.items():
             for number, attempt in enumerate(attempts):
                 stage.reset()
-                proved = control(attempt, stage)
-                results = []
-                for tried in backends:
-                    base = folder / tried.name / f"{area}-{number}"
-                    outcome = together[tried.name].get(attempt.name) or _result(attempt, stage, base, tried)
-                    results.append(shown(attempt, tried.name, outcome))
-                sys.stderr.write(
-                    f"{area}: {attempt.name}: {'fired' if proved else 'NOT FIRED'}, {', '.join(results)}\n"
-                )
-                yield Row(area, attempt.name, proved, tuple(results))
+                proved = tried.name != ALL[0] or control(attempt, stage)
+                outcome = together.get(attempt.name) or _result(attempt, stage, folder / f"{area}-{number}", tried)
+                result = shown(attempt, tried.name, outcome)
+                sys.stderr.write(f"{tried.name}: {attempt.name}: {'' if proved else 'NOT FIRED, '}{result}\n")
+                yield Row(area, attempt.name, proved, (result,))
+
+
+def _alone(name: str) -> None:
+    """The rows of one backend as JSON on stdout; in a process of its own, as the scene is in the environment."""
+    if name in ("docker", "podman"):
+        os.environ.update(engine_environment(name))
+    with tempfile.TemporaryDirectory(prefix="stockade-page-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        json.dump(
+            [(row.area, row.name, row.proved, row.results) for row in _rows(backend(name), Path(folder))], sys.stdout
+        )
+
+
+def _all(names: Sequence[str]) -> list[Row]:
+    """The backends side by side, each in a process and a scene of its own."""
+    command = [sys.executable, "-m", "tests.attack.page", "--rows"]
+    processes = [subprocess.Popen([*command, name], stdout=subprocess.PIPE) for name in names]
+    tables = [json.loads(process.communicate()[0]) for process in processes]
+    return [Row(rows[0][0], rows[0][1], rows[0][2], tuple(row[3][0] for row in rows))
+            for rows in zip(*tables, strict=True)]  # fmt: skip
 
 
 def _on_a_terminal(count: int, folder: Path) -> Iterator[Row]:
@@ -150,17 +168,15 @@ def _known(backends: Sequence[str]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("backends", nargs="*", default=ALL, metavar="BACKEND", help=f"those of {', '.join(ALL)}")
-    names: list[str] = parser.parse_args().backends
-    for name in names:
-        if name in ("docker", "podman"):
-            os.environ.update(engine_environment(name))
-    before = dict(os.environ)
+    parser.add_argument("backends", nargs="*", default=ALL[1:], metavar="BACKEND", help=f"beside {ALL[0]}: {ALL[1:]}")
+    parser.add_argument("--rows", metavar="BACKEND", help="only one's rows, as JSON")
+    given = parser.parse_args()
+    if given.rows:
+        _alone(given.rows)
+        return 0
+    names = [ALL[0], *given.backends]
+    rows = _all(names)
     with tempfile.TemporaryDirectory(prefix="stockade-page-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)
-        rows = list(_sandboxed([backend(name) for name in names], Path(folder)))
-        os.environ.clear()
-        os.environ.update(before)
         rows += _on_a_terminal(len(names), Path(folder))
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page(rows, names))
