@@ -12,13 +12,14 @@ import pytest
 
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Limits, Network, Policy
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox
+from stockade.core.ports import Sandbox
 from stockade.sandboxes.egress import http, proxy
 from stockade.sandboxes.egress.inside import OnRequest
 from stockade.sandboxes.egress.proxy import Bounds, Egress
 from stockade.sandboxes.egress.relay import End
 from stockade.sandboxes.egress.resolve import Address
 from stockade.sandboxes.egress.rules import Rules, Target
+from tests.support.backends import sandbox_of
 
 SECRET = "s3cret-of-the-host"
 _CHUNKED = re.compile(rb"transfer-encoding:\s*chunked", re.IGNORECASE)
@@ -229,7 +230,7 @@ def weaken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Policy, OnRequest], Egr
 
 @dataclass
 class Box:
-    sandbox: BubblewrapSandbox
+    sandbox: Sandbox
     servers: Servers
     events: list[NetworkRequested] = field(default_factory=list)
 
@@ -240,7 +241,9 @@ class Box:
 
 
 @asynccontextmanager
-async def box(found: Servers, base: Path, make: Callable[[Policy, OnRequest], Egress]) -> AsyncIterator[Box]:
+async def box(
+    found: Servers, base: Path, make: Callable[[Policy, OnRequest], Egress], backend: str = "bubblewrap"
+) -> AsyncIterator[Box]:
     listed = [f"{name}:{found.evil}" for name in ("rebind.test", *ADDRESSES) if name not in ("good.test", "evil.test")]
     hosts = (f"good.test:{found.good}", "good.test", *listed)
     policy = Policy(
@@ -248,7 +251,7 @@ async def box(found: Servers, base: Path, make: Callable[[Policy, OnRequest], Eg
         limits=Limits(open_files=2048),
         environment={"GOOD": str(found.good), "EVIL": str(found.evil)},
     )
-    sandbox = BubblewrapSandbox(policy, (), base, make)
+    sandbox = sandbox_of(backend, policy, base, make)
     made = Box(sandbox, found)
     sandbox.on_network = made.events.append
     async with sandbox:

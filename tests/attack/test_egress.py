@@ -14,6 +14,7 @@ import pytest
 
 from stockade.sandboxes.egress.proxy import Bounds
 from tests.attack.egress_scene import SECRET, Servers, box, make_egress, servers, weaken
+from tests.support.backends import BACKENDS, ready
 
 pytestmark = pytest.mark.anyio
 QUICK = Bounds(head_s=1.0, connect_s=2.0, idle_s=5.0, linger_s=0.2)
@@ -106,8 +107,14 @@ def through(attempt: Attempt, said: str, found: Servers) -> bool:
     return attempt.mark in found.marks if attempt.mark else SECRET in said
 
 
-async def test_the_proxy_holds_every_attempt(scene: Servers, tmp_path: Path) -> None:
-    async with box(scene, tmp_path, make_egress(QUICK)) as made:
+@pytest.fixture(params=BACKENDS[:4])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    ready(request.param, monkeypatch)
+    return str(request.param)
+
+
+async def test_the_proxy_holds_every_attempt(scene: Servers, tmp_path: Path, backend: str) -> None:
+    async with box(scene, tmp_path, make_egress(QUICK), backend) as made:
         for attempt in ATTEMPTS:
             scene.marks.clear()
             said = await made.python(attempt.code)
@@ -188,9 +195,9 @@ def host_port() -> Iterator[int]:
         one.close()
 
 
-async def test_there_is_no_other_way_out(scene: Servers, host_port: int, tmp_path: Path) -> None:
+async def test_there_is_no_other_way_out(scene: Servers, host_port: int, tmp_path: Path, backend: str) -> None:
     assert os.geteuid() == 0, "the controls need root"
-    async with box(scene, tmp_path, make_egress(QUICK)) as made:
+    async with box(scene, tmp_path, make_egress(QUICK), backend) as made:
         for name, body in DIRECT.items():
             code = f"import socket\nADDRESS, PORT = {_address()!r}, {host_port}\n{body}".replace("SECRET", SECRET)
             free = await anyio.run_process([sys.executable, "-c", code], check=False)

@@ -11,11 +11,7 @@ from stockade.core.actions import CommandOutput
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import CopyRule, Network, Policy
 from stockade.core.ports import Sandbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox
-from stockade.sandboxes.container import ContainerSandbox
-from stockade.sandboxes.engines import EngineName
-from stockade.sandboxes.gvisor import GVisorSandbox
-from tests.support.engines import engine_environment, engine_runsc, need
+from tests.support.backends import BACKENDS, ready, sandbox_of
 from tests.support.site import certificates, content, site, to_loopback
 
 pytestmark = pytest.mark.anyio
@@ -38,19 +34,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 Make = Callable[[Policy], Sandbox]
 
 
-@pytest.fixture(params=["bubblewrap", "docker", "podman", "gvisor", "docker with runsc", "podman with runsc"])
+@pytest.fixture(params=BACKENDS)
 def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    base = tmp_path / "run"
-    if request.param == "bubblewrap":
-        return lambda policy: BubblewrapSandbox(policy, (), base, to_loopback)
-    if request.param == "gvisor":
-        need("runsc")
-        return lambda policy: GVisorSandbox(policy, (), base, to_loopback)
-    engine: EngineName = "docker" if request.param.startswith("docker") else "podman"
-    for name, value in engine_environment(engine).items():
-        monkeypatch.setenv(name, value)
-    runtime = engine_runsc(engine) if "runsc" in request.param else None
-    return lambda policy: ContainerSandbox(policy, (), base, engine, runtime, to_loopback)
+    ready(request.param, monkeypatch)
+    return lambda policy: sandbox_of(request.param, policy, tmp_path / "run", to_loopback)
 
 
 @dataclass

@@ -1,0 +1,35 @@
+"""Every backend that has a network, by name, with a proxy of the test's choice."""
+
+from pathlib import Path
+
+import pytest
+
+from stockade.core.policy import Policy
+from stockade.core.ports import Sandbox
+from stockade.sandboxes.bubblewrap import BubblewrapSandbox
+from stockade.sandboxes.container import ContainerSandbox
+from stockade.sandboxes.egress.inside import MakeServer
+from stockade.sandboxes.engines import EngineName
+from stockade.sandboxes.gvisor import GVisorSandbox
+from tests.support.engines import engine_environment, engine_runsc, need
+
+BACKENDS = ("bubblewrap", "docker", "podman", "gvisor", "docker with runsc", "podman with runsc")
+
+
+def ready(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its engine is the test's own."""
+    if backend == "gvisor":
+        need("runsc")
+    elif backend != "bubblewrap":
+        for name, value in engine_environment(backend.partition(" ")[0]).items():
+            monkeypatch.setenv(name, value)
+
+
+def sandbox_of(backend: str, policy: Policy, base: Path, egress: MakeServer) -> Sandbox:
+    """Without folders."""
+    if backend == "bubblewrap":
+        return BubblewrapSandbox(policy, (), base, egress)
+    if backend == "gvisor":
+        return GVisorSandbox(policy, (), base, egress)
+    engine: EngineName = "docker" if backend.startswith("docker") else "podman"
+    return ContainerSandbox(policy, (), base, engine, engine_runsc(engine) if "runsc" in backend else None, egress)
