@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARED_MODELS ?= $(HOME)/.cache/stockade-dev
 
-.PHONY: run test test-model check attack attack-page bench docs agent picture lock clean
+.PHONY: run test test-model check attack attack-page faults bench docs agent picture lock clean
 
 $(BIN)/stockade: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,9 @@ attack: $(VENV)/.dev  ## the attacks on the real sandbox
 
 attack-page: $(VENV)/.dev  ## docs/security/attacks.md from a real run (as root, some minutes)
 	$(BIN)/python -m tests.attack.page
+
+faults: $(VENV)/.dev  ## hundreds of real kills: sandboxes, runs, resumes, applies (an hour)
+	STOCKADE_KILLS=100 STOCKADE_RESUME_KILLS=300 $(BIN)/python -m pytest tests/faults
 
 test-model: $(VENV)/.dev  ## five small tasks that the default model must solve (fetches 1.1 GB once)
 	$(BIN)/python -m pytest -m model tests/model

@@ -12,7 +12,7 @@ from stockade.cli import failures
 
 COMMANDS = {
     "run": ("run", "Run a bot on a task."),
-    "runs": ("runs", "Runs on record: list, show, diff, apply, discard."),
+    "runs": ("runs", "Runs on record: show, go on, go back, export, apply."),
     "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),
     "model": ("model", "Models: what is here, pulling and serving them."),

@@ -32,7 +32,7 @@ _TASK_SHOWN = 60
 _STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
 
-@click.group("runs", short_help="Runs on record: list, show, diff, apply, discard.")
+@click.group("runs", short_help="Runs on record: show, go on, go back, export, apply.")
 def command() -> None:
     """Runs on record. RUN is an id, the beginning of one, or `last`."""
 
