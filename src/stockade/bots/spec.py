@@ -39,24 +39,19 @@ WRITING = BotSpec(
         " no editor and nobody to ask. When the task is done, finish with one sentence for the user."
     ),
     example=Example(
-        task="Write the price of the lamp in goods.txt into price.txt and all other lines into rest.txt.",
+        task="Write the price of the lamp in goods.txt into price.txt.",
         turns=(
             (
-                "I split the file.",
-                Shell(command="grep lamp goods.txt > price.txt; grep -v lamp goods.txt > rest.txt"),
-                "The command has succeeded; it printed nothing.\nprice.txt now holds:\nlamp: 12 EUR\n"
-                "rest.txt now holds:\nchair: 30 EUR",
+                "I take the line of the lamp.",
+                Shell(command="grep lamp goods.txt > price.txt"),
+                "The command has succeeded; it printed nothing.\nprice.txt now holds:\nlamp: 12 EUR",
             ),
             (
-                "rest.txt is right. The task asks for the price alone: price.txt must hold 12.",
+                "The task asks for the price alone: price.txt must hold 12.",
                 WriteFile(path="price.txt", content="12\n"),
                 "The file price.txt has been written.",
             ),
-            (
-                "Both files hold what the task asks for.",
-                Finish(answer="The lamp costs 12 EUR; price.txt holds the price, rest.txt the other lines."),
-                "",
-            ),
+            ("price.txt holds what the task asks for.", Finish(answer="The lamp costs 12 EUR."), ""),
         ),
     ),
 )

@@ -8,7 +8,7 @@ lines it would copy wrongly, so that is only shown (docs/small-models.md).
 import re
 from collections.abc import Sequence
 
-from stockade.core.actions import CommandOutput, WriteFile
+from stockade.core.actions import CommandOutput, Shell, WriteFile
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.core.events import RunStarted
@@ -20,6 +20,7 @@ MAX_FILES = 8
 MAX_CONTENT_BYTES = 300
 MAX_TASK_CHARS = 600
 SEEN_ACTIONS = 3
+_PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")
 _FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
 _NOTHING = (
     "Before the end: nothing in the folder has changed so far. If the task asks for a change or for a file, do that"
@@ -38,6 +39,7 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
     shown: list[str] = []
     contents: list[str] = []
     deleted: list[str] = []
+    programs: list[str] = []
     untouched = bool(state.layers)
     for layer in state.layers:
         try:
@@ -51,6 +53,8 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
             contents += [] if content is None else [content]
             if change.kind == "deleted":
                 deleted.append(change.path)
+            elif change.entry == "file" and change.path.endswith(_PROGRAMS):
+                programs.append(change.path)
             shown.append(_in_words(change) if content is None else f"Content of {change.path}: {_quoted(content)}")
         if len(changes) > MAX_FILES:
             shown.append(f"and {len(changes) - MAX_FILES} more changes")
@@ -59,8 +63,11 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
     missing = await _missing(started.task, deleted, sandbox) if state.layers else []
     if untouched:
         return _NOTHING
-    if not missing and not wrong and all(_seen(content, state) for content in contents):
+    failed, unrun = _failed(state), _unrun(programs, state)
+    if not (missing or wrong or failed or unrun) and all(_seen(content, state) for content in contents):
         return None
+    shown += [f"Your command `{command}` has failed, and you have not done it again." for command in failed]
+    shown += [f"You have not run {name} since you changed it: run it, and compare what it prints." for name in unrun]
     shown += [f"The task speaks of {name}, and there is no such file." for name in missing]
     ask = (
         "What exactly must the file hold by the task? Say it first. If that is not what it holds, letter by letter,"
@@ -85,6 +92,36 @@ def _seen(content: str, state: RunState) -> bool:
         if "\n" in content and content in told:
             return True
     return False
+
+
+def _failed(state: RunState) -> list[str]:
+    """The last command that failed, as a list, unless one of the same name has succeeded afterwards."""
+    last: list[str] = []
+    for entry in state.done:
+        action, seen = entry.step.action, entry.observation
+        if isinstance(action, Shell) and isinstance(seen, CommandOutput):
+            if seen.exit_code:
+                last = [action.command]
+            elif last and action.command.split()[:1] == last[0].split()[:1]:
+                last = []
+    return [command[:200] for command in last]
+
+
+def _unrun(programs: Sequence[str], state: RunState) -> list[str]:
+    """Which of these changed programs no command has run since the bot last named them in another action."""
+    found: list[str] = []
+    for path in programs:
+        name = re.escape(path.rpartition("/")[2])
+        run = re.compile(rf"(?:\b(?:python3?|bash|sh|perl|node|ruby|pytest)\s[^;|&\n]*|\./[^;|&\s]*){name}\b")
+        touched = False
+        for entry in state.done:
+            action = entry.step.action
+            if isinstance(action, Shell) and run.search(action.command):
+                touched = False
+            elif name.replace("\\", "") in action.model_dump_json():
+                touched = True
+        found += [path] if touched else []
+    return found
 
 
 async def _missing(task: str, deleted: Sequence[str], sandbox: Sandbox) -> list[str]:

@@ -1,6 +1,6 @@
 """The look at the changes before a run is accepted as done."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -60,17 +60,17 @@ def bench(
     *changes: Change,
     files: dict[str, bytes] | None = None,
     error: bool = False,
-    first: ModelAnswer | None = None,
-    printed: dict[str, str] | None = None,
+    first: Sequence[ModelAnswer] = (),
+    printed: dict[str, str | int] | None = None,
     mode: FolderMode = "overlay",
     missing: bool = False,
     wrong: bytes = b"",
 ) -> Bench:
-    sandbox = FileSandbox(commands=dict(printed or {}), layers=(LAYER.model_copy(update={"mode": mode}),))
+    sandbox = FileSandbox(commands={**(printed or {})}, layers=(LAYER.model_copy(update={"mode": mode}),))
     sandbox.missing, sandbox.wrong = missing, wrong
     sandbox.files = files or {}
     answers = [say("finish", answer="a"), say("finish", answer="b"), say("finish", answer="c")]
-    made = Bench([*([first] if first else []), *answers], sandbox)
+    made = Bench([*first, *answers], sandbox)
     object.__setattr__(made.parts, "reviewer", FixedReview(*changes, error=error))
     return made
 
@@ -115,7 +115,7 @@ async def test_lines_that_the_bot_has_printed_itself_are_not_shown_again(printed
     made = bench(
         Change(path="n.txt", kind="added", size=8),
         files={"/workspace/n.txt": b"one\ntwo\n"},
-        first=say("shell", command="cat n.txt"),
+        first=[say("shell", command="cat n.txt")],
         printed={"cat n.txt": printed},
     )
     assert (await made.run()).answer == answer
@@ -125,7 +125,7 @@ async def test_one_line_is_shown_though_the_bot_has_printed_it() -> None:
     made = bench(
         Change(path="n.txt", kind="added", size=2),
         files={"/workspace/n.txt": b"4\n"},
-        first=say("shell", command="cat n.txt"),
+        first=[say("shell", command="cat n.txt")],
         printed={"cat n.txt": "4\n"},
     )
     assert (await made.run()).answer == "b"
@@ -162,9 +162,35 @@ async def test_a_line_that_the_bot_has_written_word_for_word_is_not_shown_again(
     made = bench(
         Change(path="n.txt", kind="added", size=2),
         files={"/workspace/n.txt": b"4\n"},
-        first=say("write_file", path="n.txt", content="4\n"),
+        first=[say("write_file", path="n.txt", content="4\n")],
     )
     assert (await made.run()).answer == "a"
+
+
+async def test_a_command_that_failed_and_was_given_up_is_spoken_of() -> None:
+    unpack = "tar -xf a.tar -C restored"
+    made = bench(
+        Change(path="restored", kind="added", entry="directory"),
+        first=[say("shell", command=unpack), say("shell", command="mkdir restored")],
+        printed={unpack: 2},
+    )
+    assert (await made.run(started("Unpack it"))).answer == "b"
+    shown = made.script.requests[3].messages[-1].content
+    assert "Your command `tar -xf a.tar -C restored` has failed, and you have not done it again." in shown
+    assert "Task: Unpack it" in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [("python3 -u sub/a.py 1 2", "a"), ("cd sub && ./a.py", "a"), ("cat sub/a.py", "b"), ("python3 b.py", "b")],
+)
+async def test_a_program_that_was_changed_is_to_be_run(command: str, answer: str) -> None:
+    made = bench(
+        Change(path="sub/a.py", kind="added", size=900),
+        first=[say("write_file", path="sub/a.py", content="print(1)\n"), say("shell", command=command)],
+        printed={command: "1\n"},
+    )
+    assert (await made.run()).answer == answer
 
 
 async def test_changes_that_cannot_be_read_do_not_hide_the_ending() -> None:
