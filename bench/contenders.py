@@ -14,8 +14,8 @@ STDLIB = Contender("floor (http.client)", [PYTHON, f"{BENCH}/floor.py", "stdlib"
 LOOP = Contender("stockade loop", [PYTHON, f"{BENCH}/ours_loop.py", "{home}/runs.db"], {})
 RUN = Contender(
     "stockade run",
-    [str(STOCKADE), "run", "Do what you want.", "--json", "--model", "openai/fake", "--max-turns", "0",
-     "--timeout", "0", "--no-input"],
+    [str(STOCKADE), "run", "Do what you want.", "--json", "--model", "openai/fake", "--answers", "json",
+     "--max-turns", "0", "--timeout", "0", "--no-input"],
     {},
 )  # fmt: skip
 OURS = (FLOOR, STDLIB, LOOP, RUN)

@@ -51,6 +51,7 @@ class OpenAIModel:
         self._dialect = dialect or Dialect()
         self._slot, self._on_progress = slot, on_progress
         self._payload = PayloadCache()
+        self._begun = False
         self._asked = httpx2.URL(f"{self._url}/chat/completions{query}")
         local = is_loopback(self._url)
         self._price = price or (FREE if local else None)
@@ -67,6 +68,7 @@ class OpenAIModel:
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
         try:
+            self._begun = False
             self._take(await learn(self._transport, self._dialect, self._model, self._query))
         except BaseException:
             await self._transport.__aexit__(None, None, None)
@@ -91,10 +93,15 @@ class OpenAIModel:
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """See core.ports.Model. What the server does not take is left out from then on."""
+        # A prompt that is partly in the cache gives other last bits than one that is read whole: with a seed, the first
+        # question of a conversation owes nothing to the one before it.
+        afresh = request.sampling.seed is not None and not self._begun
         while True:
-            body = self._payload.body(request, self._model, self._dialect, self._slot)
+            body = self._payload.body(request, self._model, self._dialect, self._slot, afresh=afresh)
             try:
-                return await self._transport.ask(self._asked, body, self._builder, on_text)
+                answer = await self._transport.ask(self._asked, body, self._builder, on_text)
+                self._begun = True
+                return answer
             except NotSupported as error:
                 changed = self._dialect.without(error.feature)
                 if changed is None:

@@ -73,16 +73,18 @@ class PayloadCache:
         self._json.extend(map(message_json, messages[same:]))
         return f"[{','.join(self._json)}]"
 
-    def body(self, request: ModelRequest, model: str, dialect: Dialect, slot: int | None = None) -> bytes:
-        """The whole request, streaming asked for."""
-        rest = _options(request, dialect, slot)
+    def body(
+        self, request: ModelRequest, model: str, dialect: Dialect, slot: int | None = None, *, afresh: bool = False
+    ) -> bytes:
+        """The whole request, streaming asked for. `afresh`: what the server has in its cache must not count."""
+        rest = _options(request, dialect, slot, afresh)
         messages = self._adapted.messages(request.messages, dialect.roles, request.tools)
         text = f'{{"model":{_dumps(model)},"messages":{self.messages(messages)},{_dumps(rest)[1:]}'
         # A lone surrogate cannot be sent as UTF-8; "?" instead of a crash deep in the HTTP client.
         return text.encode(errors="replace")
 
 
-def _options(request: ModelRequest, dialect: Dialect, slot: int | None) -> Mapping[str, Any]:
+def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: bool) -> Mapping[str, Any]:
     sampling = request.sampling
     fields: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
     plain = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed,
@@ -103,7 +105,7 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None) -> Mappi
         # tool_choice stays at its default: "required" makes llama.cpp write newlines until the limit.
         fields["tools"] = request.tools
     if dialect.llama_cpp:
-        fields["cache_prompt"] = True
+        fields["cache_prompt"] = not afresh
         if slot is not None:
             fields["id_slot"] = slot
     return {name: value for name, value in fields.items() if name not in dialect.refused}
