@@ -208,7 +208,8 @@ class ContainerSandbox(CarriedSandbox):
             return UsageError(f"the image {self._policy.rootfs!r} has no /bin/bash", "choose one that has bash")
         if self._runtime and "runtime" in reason.lower():
             return PolicyNotEnforceable("sandbox", f"{self._wanted} has no runtime {self._runtime!r}: {reason}")
-        return SandboxFailed(f"{self._wanted} could not start the sandbox: {reason}", "`stockade doctor` tries it")
+        hint = "give yourself ids in /etc/subuid and /etc/subgid, see subuid(5)" if "/etc/subuid" in reason else None
+        return SandboxFailed(f"{self._wanted} could not start the sandbox: {reason}", hint)
 
     def _reason(self, stderr: str) -> str:
         return engine_complaint(stderr)

@@ -104,9 +104,22 @@ class HostFacts:
         return self.uid == 0
 
 
-def fresh_sandbox_uid() -> int | None:
-    """An id for one run started by root, unlikely to be another run's; None for an ordinary user, who keeps theirs."""
-    return FIRST_SANDBOX_UID + secrets.randbelow(SANDBOX_UIDS) if os.geteuid() == 0 else None
+def fresh_sandbox_uid(uid_map: Path = Path("/proc/self/uid_map")) -> int | None:
+    """An id for one run started by root, unlikely to be another run's; None for an ordinary user, who keeps theirs.
+
+    PolicyNotEnforceable for the root of a user namespace (a rootless container) that does not have such ids.
+    """
+    if os.geteuid() != 0:
+        return None
+    last = FIRST_SANDBOX_UID + SANDBOX_UIDS
+    spans = [[int(word) for word in line.split()] for line in uid_map.read_text().splitlines()]
+    if not any(first <= FIRST_SANDBOX_UID and last <= first + length for first, _, length in spans):
+        raise PolicyNotEnforceable(
+            "sandbox",
+            "you are root of a user namespace only, with too few user ids to run a bot under one of its own",
+            "run stockade there as an ordinary user, or outside as root",
+        )
+    return FIRST_SANDBOX_UID + secrets.randbelow(SANDBOX_UIDS)
 
 
 def is_sandbox_uid(uid: int) -> bool:

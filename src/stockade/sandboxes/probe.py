@@ -17,7 +17,7 @@ from stockade.core.ports import Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox
 from stockade.sandboxes.escapes import FIRED, TRIED, Bait, Escape, escapes
 from stockade.sandboxes.explain import Causes, namespace_hint
-from stockade.sandboxes.facts import choose_bwrap, system_bwrap
+from stockade.sandboxes.facts import choose_bwrap, fresh_sandbox_uid, system_bwrap
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.launcher.launch import launcher_bytes
 from stockade.sandboxes.leftovers import DOCTOR, private_folder
@@ -71,6 +71,10 @@ def _bubblewrap() -> Finding:
 
 
 def _namespaces() -> Finding:
+    try:
+        fresh_sandbox_uid()
+    except StockadeError as error:
+        return Finding(name="namespaces", tried="looked for", held=False, cause=error.message, way_out=error.hint)
     operations = ["mountns"] if os.geteuid() == 0 else ["userns", "mountns"]
     refused = run_operations(operations)
     hint = namespace_hint(Causes.of_this_machine()) if refused else None

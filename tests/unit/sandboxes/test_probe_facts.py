@@ -128,3 +128,11 @@ def test_start_failures_name_cause_and_way_out(stderr: str, kind: type[Exception
 def test_last_line_is_short_and_printable() -> None:
     assert last_line("a\n\x1b[31mred\n \n") == "?[31mred"
     assert len(last_line("x" * 10_000)) == 300
+
+
+def test_root_of_a_user_namespace_without_ids_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "map").write_text("         0       1000          1\n         1     100000      65536\n")
+    with pytest.raises(PolicyNotEnforceable, match="too few user ids"):
+        facts.fresh_sandbox_uid(tmp_path / "map")
+    (tmp_path / "map").write_text("         0          0 4294967295\n")
+    assert facts.is_sandbox_uid(facts.fresh_sandbox_uid(tmp_path / "map") or 0)
