@@ -5,8 +5,9 @@
 Every figure is a ratio of two things done in turn in one run, so that load meets both alike.
 
 - *through us*: `llama.cpp's own server` is xllamacpp.Server, the same build, in a process of its own with the same
-  threads, slots and GOMP_SPINCOUNT, asked by a bare socket; *embedded* is EmbeddedModel, keeper and adapter included.
-  Both get the same greedy question; tokens a second from the question to the last token, as the one who asks sees them.
+  threads, slots, speculation and GOMP_SPINCOUNT, asked by a bare socket; *embedded* is EmbeddedModel, keeper and
+  adapter included. Both get the same greedy question; tokens a second from the question to the last token, as the one
+  who asks sees them.
 - *at once*: four users of one embedded server, each with a question of its own, over one user alone.
 - *cached*: the usage on record of a run of ten turns by the real command: what share of the prompt tokens of turns 2 to
   10 came from the cache, and of those that were there to be cached (all but what came new at the end).
@@ -38,6 +39,7 @@ import sys, threading, xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.n_ctx, params.n_parallel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[4])
+params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
 params.port, params.ui = 0, False
 server = xllamacpp.Server(params)
 print(server.listening_address.rpartition(":")[2], flush=True)
@@ -147,14 +149,14 @@ async def at_once(path: Path, settings: ModelSettings, rounds: int, tokens: int)
 
 def cached(path: Path, llama_server: str | None) -> dict[str, Any]:
     """A run of ten turns by the real command. The model may end earlier: then it is told so."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as state:
         for number in range(12):
             (Path(folder) / f"notes{number}.txt").write_text(f"note {number}\n")
         done = subprocess.run(
             [sys.executable, "-m", "stockade.cli", "run", TASK, "--folder", f"{folder}:ro", "--model", f"gguf/{path}",
              "--max-turns", str(SCRIPT_TURNS), "--json", "--keep-warm-s", "0", "--timeout", "0", "--seed", "1",
              "--temperature", "0.8", *(["--llama-server", llama_server] if llama_server else [])],
-            stdout=subprocess.PIPE, check=False, env={**os.environ, "XDG_STATE_HOME": folder},
+            stdout=subprocess.PIPE, check=False, env={**os.environ, "XDG_STATE_HOME": state},
         )  # fmt: skip
     events = [json.loads(line) for line in done.stdout.splitlines()]
     usage = [event["answer"]["usage"] for event in events if event["type"] == "model_answered"]

@@ -82,6 +82,7 @@ def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
     order["environment"] |= {
         "LLAMA_API_KEY": load.api_key, "LLAMA_ARG_CACHE_RAM": str(_CACHE_RAM_MIB), "LLAMA_ARG_UI": "0",
         "LLAMA_ARG_JINJA": "1", "LLAMA_ARG_ENDPOINT_SLOTS": "1", "LLAMA_ARG_OFFLINE": "1",
+        "LLAMA_ARG_SPEC_TYPE": "ngram-simple",
     }  # fmt: skip
     order["argv"] = [
         str(binary), "--model", load.path, "--alias", load.alias, "--ctx-size", str(load.window * load.slots),

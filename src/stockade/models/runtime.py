@@ -22,26 +22,33 @@ _LOCK_POLL_S = 0.01
 
 
 def runtime_folder() -> Path:
-    """`$XDG_RUNTIME_DIR/stockade`, else `/tmp/stockade-UID`; made when it is missing.
+    """`$XDG_RUNTIME_DIR/stockade` where that is a folder of ours, else `/tmp/stockade-UID`; made when it is missing.
 
     ModelUnavailable when it is somebody else's, or open to others: whoever can write there could pose as our server.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(base) / "stockade" if base else Path(tempfile.gettempdir()) / f"stockade-{os.geteuid()}"
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    folder = base / "stockade" if _is_ours(base) else Path(tempfile.gettempdir()) / f"stockade-{os.geteuid()}"
     hint = "set XDG_RUNTIME_DIR to a folder of yours"
     try:
         with suppress(FileExistsError):
-            folder.mkdir(mode=0o700, parents=base is None)
+            folder.mkdir(mode=0o700)
         found = folder.lstat()
     except OSError as error:
-        raise ModelUnavailable(
-            f"the folder for running servers, {folder}, cannot be made: {error.strerror}", hint
-        ) from None
+        words = f"the folder for running servers, {folder}, cannot be made: {error.strerror}"
+        raise ModelUnavailable(words, hint) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise ModelUnavailable(f"{folder} is not a folder of yours alone: servers in it cannot be trusted", hint)
     if len(os.fsencode(folder)) > _MAX_FOLDER_BYTES:
         raise ModelUnavailable(f"the path {folder} is too long for a socket", hint)
     return folder
+
+
+def _is_ours(folder: Path) -> bool:
+    """After `su` or `sudo` the variable may name a folder that is gone, or another user's."""
+    try:
+        return folder.is_dir() and folder.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 @contextmanager

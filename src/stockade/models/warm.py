@@ -19,6 +19,7 @@ from stockade.models.runtime import connect, listen, locked, runtime_folder, soc
 
 STOP_PATIENCE_S = 10.0
 _ANSWER_TIMEOUT_S = 10.0
+_SILENCE_S = 60.0
 
 
 class Running(Data):
@@ -51,7 +52,8 @@ class Lease:
     async def ready(self) -> bool:
         """Wait until the model is loaded; False when the server is about to go, and another should be asked for.
 
-        ModelUnavailable says why it cannot be loaded. From then on `facts` has port, api_key, slot, pid.
+        ModelUnavailable says why it cannot be loaded, TimeoutError that its keeper is silent. From then on `facts` has
+        port, api_key, slot, pid.
         """
         while True:
             for message in self._messages():
@@ -64,7 +66,8 @@ class Lease:
                     raise ModelUnavailable(str(message["reason"]))
             if self._end is not None:
                 return False
-            await anyio.wait_readable(self._socket)
+            with anyio.fail_after(None if self.facts else _SILENCE_S):
+                await anyio.wait_readable(self._socket)
 
     def died(self) -> str | None:
         """A sentence when the server is gone; None while it lives."""
@@ -119,7 +122,10 @@ def take(name: str, key: str, keep_s: float, order: Callable[[Path], dict[str, A
         connection = connect(path)
         if connection is None:
             asked["order"] = order(folder)
-            keeper = _start(path, name)
+            try:
+                keeper = _start(path, name)
+            except OSError as error:
+                raise ModelUnavailable(f"the embedded server's keeper cannot be started: {error.strerror}") from None
             connection = connect(path)
             if connection is None:
                 raise ModelUnavailable(f"the embedded server's keeper ended with status {keeper.wait()}")
