@@ -7,7 +7,7 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.catalogue import CATALOGUE, CatalogueModel
 from stockade.models.gguf import GgufInfo, read_gguf
 from stockade.models.names import parse_name
-from stockade.models.shelf import is_verified, models_folder
+from stockade.models.shelf import is_verified, known_sha256, models_folder, origin
 
 
 class ModelEntry(Data):
@@ -80,8 +80,10 @@ def _stranger(path: Path) -> ModelEntry:
 
 
 def _entry(name: str, info: GgufInfo) -> ModelEntry:
+    source, licence = origin(Path(info.path))
+    sha256 = known_sha256(Path(info.path)) or ""
     return ModelEntry(
         name=name, here=True, size_bytes=info.size_bytes, window=info.context_length, quantisation=info.quantisation,
-        licence=info.licence, path=info.path, about=info.name, architecture=info.architecture,
-        size_label=info.size_label,
+        licence=info.licence or licence, path=info.path, about=info.name, architecture=info.architecture,
+        size_label=info.size_label, source=source, sha256=sha256, verified=bool(source and sha256),
     )  # fmt: skip

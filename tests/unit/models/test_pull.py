@@ -7,6 +7,7 @@ import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.hub import HubName
+from stockade.models.listing import list_models
 from stockade.models.pull import pull
 from stockade.models.shelf import known_sha256, origin
 
@@ -62,6 +63,8 @@ async def test_from_the_hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert path.read_bytes() == DATA
     assert known_sha256(path) == SHA256
     assert origin(path) == (f"hf:me/Tiny-GGUF@{COMMIT}/tiny-Q4_K_M.gguf", "apache-2.0")
+    row = next(row for row in list_models(models) if row.name == name)
+    assert (row.verified, row.sha256, row.source) == (True, SHA256, f"hf:me/Tiny-GGUF@{COMMIT}/tiny-Q4_K_M.gguf")
     assert "fetching tiny-Q4_K_M (3 MB, apache-2.0) from 127.0.0.1/me/Tiny-GGUF" in heard
 
 
