@@ -253,13 +253,13 @@ def test_kill_9_of_the_server_amid_a_turn_of_a_real_run(smollm2: Path, stage: St
     """The run goes on and ends by name, with every turn on record."""
     process = stage.start(
         "run", "List the files, then count them.", "--folder", str(stage.demo), "--model", f"gguf/{smollm2}",
-        "--max-turns", "3", "--ctx-size", "2048", "--json",
+        "--max-turns", "2", "--ctx-size", "2048", "--json",
     )  # fmt: skip
     until_event(process, "model_started")
     (server,) = running()
     assert server.pid
     os.kill(server.pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=550)
     result = json.loads(out.splitlines()[-1])
     assert result["status"] == "done" or (result["status"], result["reason"]) == ("stopped", "turns"), err
     assert running() == []
