@@ -3,13 +3,14 @@
     .venv/bin/python bench/resume.py [--turns 1000] [--rounds 5]
 
 The run is made here by the real loop on fakes and stands in a real record, with a real layer and its snapshots. What is
-measured is a process of its own, by its resource usage, once to the question and once only to the end of its imports.
+measured is a process of its own, by its resource usage: to the end of its imports, and from there to the question.
+A run of one turn is measured beside it: what is left is what the turns cost. The least of the rounds is shown, since
+others may use the machine.
 """
 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,11 @@ from pathlib import Path
 
 import anyio
 
+from stockade.core import events as of
+from stockade.core.actions import Answer, Chunk, CommandOutput, Shell, Step
+from stockade.core.budget import Budget
 from stockade.core.events import RunEvent, RunStarted, SandboxStarted
+from stockade.core.messages import ModelAnswer, ModelInfo, Usage
 from stockade.core.policy import FolderRule, Policy
 from stockade.sandboxes.bubblewrap import prepare_layers
 from stockade.sandboxes.keeping import LayerKeeper
@@ -42,7 +47,7 @@ scripted.ScriptedModel.ask = ask
 from stockade.cli import call
 sys.exit(call(["runs", "resume", "last", "--no-input", "--max-turns", "100000", "--timeout", "0"]))
 """
-_IMPORTS = "import stockade.cli.resume, stockade.cli.run, stockade.continuing, stockade.store.sqlite, stockade.sandboxes.bubblewrap"
+_IMPORTS = "import stockade.cli.resume, stockade.cli.run, stockade.store.sqlite, stockade.sandboxes.bubblewrap"
 
 
 async def make(home: Path, turns: int) -> None:
@@ -72,12 +77,6 @@ async def make(home: Path, turns: int) -> None:
 
 
 def _events(turns: int, model: str, policy: Policy) -> list[RunEvent]:
-    from stockade.core import events as of
-    from stockade.core.actions import Chunk, CommandOutput, Shell, Step
-    from stockade.core.actions import Answer as Understood
-    from stockade.core.budget import Budget
-    from stockade.core.messages import ModelAnswer, ModelInfo, Usage
-
     now = time.time()
     made: list[RunEvent] = [
         RunStarted(
@@ -94,7 +93,7 @@ def _events(turns: int, model: str, policy: Policy) -> list[RunEvent]:
         answer = ModelAnswer(content=content, usage=Usage(prompt_tokens=100 * turn, completion_tokens=30))
         made += [
             of.ModelAnswered(at=now, turn=turn, answer=answer),
-            of.AnswerUnderstood(at=now, turn=turn, answer=Understood(thought="Some thought.", steps=(step,))),
+            of.AnswerUnderstood(at=now, turn=turn, answer=Answer(thought="Some thought.", steps=(step,))),
             of.ActionStarted(at=now, turn=turn, step=0, action=step),
             *([of.Checkpoint(at=now, turn=turn)] if turn % 2 else []),
             of.ActionFinished(at=now, turn=turn, step=0, observation=output),
@@ -118,18 +117,21 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     chosen = parser.parse_args()
-    rows = []
-    for number in range(chosen.rounds):
-        with tempfile.TemporaryDirectory(prefix="stockade-bench-") as folder:
-            anyio.run(make, Path(folder), chosen.turns)
-            rows.append(measure(Path(folder)))
-            size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-            words = ", ".join(f"{1000 * one:.0f}" for one in rows[-1])
-            print(f"round {number + 1}: imports, to the question, children: {words} ms; {size >> 10} KiB on disk")
-    middle = [sorted(column)[len(rows) // 2] for column in zip(*rows, strict=True)]
-    print(f"median of {chosen.rounds}: imports {1000 * middle[0]:.0f} ms, resume of {chosen.turns} turns "
-          f"{1000 * middle[1]:.0f} ms CPU before the model is asked")  # fmt: skip
-    print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
+    found: dict[int, list[tuple[float, float, float]]] = {1: [], chosen.turns: []}
+    size = 0
+    for _ in range(chosen.rounds):
+        for turns, rows in found.items():
+            with tempfile.TemporaryDirectory(prefix="stockade-bench-") as folder:
+                anyio.run(make, Path(folder), turns)
+                rows.append(measure(Path(folder)))
+                size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+    print("| turns | imports | from there to the question | of that, for the turns |")
+    print("|---|---|---|---|")
+    least = {turns: min(row[1] for row in rows) for turns, rows in found.items()}
+    for turns, rows in found.items():
+        imports, asked = min(row[0] for row in rows), least[turns]
+        print(f"| {turns} | {1000 * imports:.0f} ms | {1000 * asked:.0f} ms | {1000 * (asked - least[1]):.0f} ms |")
+    print(f"CPU, the least of {chosen.rounds} rounds; {chosen.turns} turns with their snapshots: {size >> 10} KiB")
 
 
 if __name__ == "__main__":
