@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from stockade.core.actions import Chunk, CommandOutput
+from stockade.core.actions import Chunk, CommandOutput, Failed
 from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
@@ -80,11 +80,15 @@ class Redactor:
 
     def event(self, event: RunEvent) -> RunEvent:
         """The event as it goes on record; the same object when there is nothing to hide."""
+        rest = event
         if isinstance(event, ActionFinished | CheckFinished) and isinstance(event.observation, CommandOutput):
-            event = event.model_copy(update={"observation": self.output(event.observation)})
-        text = to_json(event)
+            output = self.output(event.observation)
+            event = event.model_copy(update={"observation": output})
+            rest = event.model_copy(update={"observation": Failed(message=output.cwd)})
+        text = to_json(rest)
         if not any(value in text for value in self._in_json) and not any(_possible(text)):
             return event
+        text = to_json(event)
         value = json.loads(text)
         cleaned = self._walk(value)
         if isinstance(event, NetworkRequested):
