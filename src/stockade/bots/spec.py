@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from stockade.core.actions import Action, Finish, Shell, WriteFile
+from stockade.core.actions import Action, Finish, Shell
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.policy import FolderMode
@@ -42,16 +42,15 @@ WRITING = BotSpec(
         task="Write the price of the lamp in goods.txt into price.txt.",
         turns=(
             (
-                "I take the line of the lamp.",
-                Shell(command="grep lamp goods.txt > price.txt"),
-                "The command has succeeded; it printed nothing.\nprice.txt now holds:\nlamp: 12 EUR",
+                "I take the second word of the line of the lamp.",
+                Shell(command="awk '/lamp/ {print $2}' goods.txt > price.txt"),
+                "The command has succeeded; it printed nothing.\nprice.txt now holds:\n12",
             ),
             (
-                "The task asks for the price alone: price.txt must hold 12.",
-                WriteFile(path="price.txt", content="12\n"),
-                "The file price.txt has been written.",
+                "The task asks for the price alone: price.txt must hold 12, and it does.",
+                Finish(answer="The lamp costs 12 EUR; the price is in price.txt."),
+                "",
             ),
-            ("price.txt holds what the task asks for.", Finish(answer="The lamp costs 12 EUR."), ""),
         ),
     ),
 )
