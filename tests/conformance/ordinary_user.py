@@ -11,7 +11,10 @@ UID = 43210
 
 _SCRIPT = """
 set -e
-closed=$1 prefix=$2 home=$3 uid=$4; shift 4
+closed=$1 prefix=$2 home=$3 uid=$4 etc=$5; shift 5
+if [ -n "$etc" ]; then
+    for name in $(ls "$etc"); do [ -e /etc/$name ] && mount --bind "$etc/$name" "/etc/$name"; done
+fi
 if [ -n "$closed" ]; then
     mount -t tmpfs none /media && mkdir /media/python && mount --rbind "$prefix" /media/python
     mount -t tmpfs -o mode=755 none "$closed" && mkdir -p "$prefix" && mount --rbind /media/python "$prefix"
@@ -28,13 +31,16 @@ def closed_parent(path: Path) -> str:
 
 
 def run_as_ordinary_user(
-    command: Sequence[str | Path], home: Path, timeout_s: float = 300
+    command: Sequence[str | Path], home: Path, timeout_s: float = 300, etc: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """With `home`, which is given to them, as HOME. Needs root, and makes its mounts in a namespace of its own."""
+    """With `home`, which is given to them, as HOME. Needs root, and makes its mounts in a namespace of its own.
+
+    The files in `etc` take the place of the machine's.
+    """
     assert os.geteuid() == 0
     os.chown(home, UID, UID)
     prefix = Path(sys.base_prefix).resolve()
-    arguments = [closed_parent(prefix), prefix, home, str(UID), *command]
+    arguments = [closed_parent(prefix), prefix, home, str(UID), str(etc or ""), *command]
     return subprocess.run(
         ["unshare", "-m", "sh", "-c", _SCRIPT, "sh", *arguments],
         capture_output=True,

@@ -20,7 +20,8 @@ GIVEN_DOCKER = "TEST_DOCKER_HOST"
 def need(*programs: str) -> None:
     """Fails, rather than skips: .ci/run installs them."""
     missing = [program for program in programs if shutil.which(program) is None]
-    assert not missing, f"{', '.join(missing)} missing: apt-get install docker.io podman runc; tests/support/install_runsc.sh"
+    way_out = "apt-get install docker.io podman runc uidmap; sh tests/support/install_runsc.sh"
+    assert not missing, f"{', '.join(missing)} missing: {way_out}"
 
 
 def _unmount_below(folder: Path) -> None:
@@ -107,7 +108,12 @@ def podman_storage() -> str:
     config = folder / "storage.conf"
     config.write_text(f'[storage]\ndriver = "overlay"\nrunroot = "{folder}/run"\ngraphroot = "{folder}/graph"\n')
 
+    (folder / "session").mkdir(mode=0o700)
+
     def stop() -> None:
+        keeper = folder / "session/libpod/tmp/pause.pid"  # without root, it keeps the user namespace
+        if keeper.exists():
+            os.kill(int(keeper.read_text()), signal.SIGKILL)
         _unmount_below(folder)
         shutil.rmtree(folder)
 
@@ -126,7 +132,10 @@ def share_docker(uid: int) -> str:
 
 def engine_environment(engine: str) -> dict[str, str]:
     """Variables under which the engine's client is the test's own."""
-    return {"DOCKER_HOST": docker_host()} if engine == "docker" else {"CONTAINERS_STORAGE_CONF": podman_storage()}
+    if engine == "docker":
+        return {"DOCKER_HOST": docker_host()}
+    config = podman_storage()
+    return {"CONTAINERS_STORAGE_CONF": config, "XDG_RUNTIME_DIR": str(Path(config).parent / "session")}
 
 
 _PROGRAMS = ("bash", "sh", "env", "cat", "ls", "head", "tail", "id", "sleep", "touch", "mkdir", "rm", "stat")

@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+import resource
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import anyio
 import pytest
@@ -27,13 +29,14 @@ CLIENT = (
     "import socket, struct, time, hashlib, threading\nopened = lambda: socket.create_connection(('127.0.0.1', 3128))\n"
 )
 LARGE = os.urandom(1 << 16) * 64
+PATIENT = AgentConfig(cwd="/tmp", grace_s=0.2, timeout_s=120)
 Handler = Callable[[ByteStream], Awaitable[None]]
 
 
 @asynccontextmanager
 async def carried(handler: Handler) -> AsyncIterator[AgentSession]:
     """An agent on a loopback of its own, whose connections are given to `handler`."""
-    async with agent(prefix=OWN_NETWORK) as (session, _):
+    async with agent(PATIENT, OWN_NETWORK) as (session, _):
         if os.geteuid() == 0 or "-Ur" in OWN_NETWORK:
             await session.run("PATH=$PATH:/usr/sbin; ip link set lo up")
         async with session.listening(PORT) as connections, anyio.create_task_group() as group:
@@ -48,7 +51,7 @@ async def carried(handler: Handler) -> AsyncIterator[AgentSession]:
                         await handler(stream)
 
             group.start_soon(serve)
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 yield session
             group.cancel_scope.cancel()
 
@@ -73,7 +76,7 @@ async def echo(stream: ByteStream) -> None:
 
 
 ECHO = (
-    "s = opened(); data = bytes(range(256)) * 40000\n"
+    "s = opened(); data = bytes(range(256)) * 8000\n"
     "threading.Thread(target=lambda: (s.sendall(data), s.shutdown(1))).start()\n"
     "got = b''\nwhile piece := s.recv(65536): got += piece\nprint(got == data)"
 )
@@ -166,8 +169,47 @@ async def test_what_is_sent_last_arrives_although_the_host_lets_go() -> None:
         assert await python(session, code) == hashlib.sha256(LARGE).hexdigest()
 
 
+def _child_of(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+async def test_without_descriptors_they_wait_until_there_are_some(tmp_path: Path) -> None:
+    """The limit comes once the clients run, since they would have it too."""
+    served, all_served = 0, anyio.Event()
+
+    async def handler(stream: ByteStream) -> None:
+        nonlocal served
+        await everything(stream)
+        served += 1
+        if served == 50:
+            all_served.set()
+
+    code = (
+        f"{CLIENT}import os\nwhile not os.path.exists('{tmp_path}/go'): time.sleep(0.05)\n"
+        "held = [opened() for _ in range(50)]\nfor s in held: s.shutdown(1)\ntime.sleep(60)"
+    )
+    async with agent(PATIENT, OWN_NETWORK) as (session, process):
+        await session.run("PATH=$PATH:/usr/sbin; ip link set lo up")
+        await session.run(f'/usr/bin/python3 -c "{code}" & jobs')
+        resource.prlimit(_child_of(process.pid), resource.RLIMIT_NOFILE, (40, 40))
+        async with session.listening(PORT) as connections, anyio.create_task_group() as group:
+
+            async def serve() -> None:
+                while True:
+                    stream = await connections.accept()
+                    async with stream:
+                        await handler(stream)
+
+            group.start_soon(serve)
+            await session.run(f": > {tmp_path}/go")
+            with anyio.fail_after(60):
+                await all_served.wait()
+            group.cancel_scope.cancel()
+
+
 async def test_a_port_that_is_taken() -> None:
-    async with agent(prefix=OWN_NETWORK) as (session, _):
+    async with agent(PATIENT, OWN_NETWORK) as (session, _):
         code = "import socket; s = socket.create_server(('127.0.0.1', 3128)); print('listens', flush=True); input()"
         await session.run("PATH=$PATH:/usr/sbin; ip link set lo up")
         await session.run(f'coproc /usr/bin/python3 -c "{code}"; read -u "${{COPROC[0]}}"')
@@ -194,7 +236,7 @@ async def test_the_end_of_the_sandbox_is_the_connections_end() -> None:
             await everything(stream)
         broken.set()
 
-    async with agent(prefix=OWN_NETWORK) as (session, process):
+    async with agent(PATIENT, OWN_NETWORK) as (session, process):
         await session.run("PATH=$PATH:/usr/sbin; ip link set lo up")
         async with session.listening(PORT) as connections, anyio.create_task_group() as group:
             await session.run("exec 7<>/dev/tcp/127.0.0.1/3128")

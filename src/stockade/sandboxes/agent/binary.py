@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "de7718e2595a1f74953ad53f77fdcf7ee665abfb5b9a371bba78d4a537322ec9"}
+SHA256 = {"x86_64": "67e7094a2ffe622914401a8511b665128aba526fd20b2b319dce89a0769d8e73"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

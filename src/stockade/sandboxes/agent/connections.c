@@ -180,14 +180,16 @@ size_t connections_poll(struct pollfd polled[1 + MAX_CONNECTIONS]) {
     if (listener < 0) return 0;
     polled[0] = (struct pollfd){!resting && free_one() ? listener : -1, POLLIN, 0};
     resting = false;
+    size_t count = 1;            /* no more than that: poll refuses more entries than there may be descriptors */
     for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
         const struct connection *one = &connections[i];
+        if (one->used) count = 2 + i;
         bool reads = one->used && one->opened && one->credit && !one->client_ended && !one->let_go && stream_room();
         bool writes = one->used && one->end > one->start;
         short events = (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
         polled[1 + i] = (struct pollfd){events ? one->fd : -1, events, 0};
     }
-    return 1 + MAX_CONNECTIONS;
+    return count;
 }
 
 /* How long `poll` may wait: for who has to try again, not as long as `otherwise`. */
