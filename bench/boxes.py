@@ -17,9 +17,10 @@ import anyio
 
 from bench import crowd
 from bench.command import machine
+from bench.cpu_group import counted
 from bench.figures import tenth
 from bench.table import draw
-from bench.ways import BWRAP, Ours, Way, field, note
+from bench.ways import BARE, Ours, Way, field, note
 from stockade.core.policy import FolderRule, Policy
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.folders import Review
@@ -47,11 +48,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Start:
-    """From nothing until it is ready; wall ms: tenth and median."""
+    """From nothing until it is ready; wall ms: tenth and median; CPU ms of all processes, 0 where it is not known."""
 
     what: str
     p10_ms: float
     median_ms: float
+    cpu_p10_ms: float
+    cpu_median_ms: float
 
 
 async def costs(ways: Sequence[Way], repeats: int, pause_s: float) -> list[Cost]:
@@ -83,34 +86,41 @@ def _cost(way: str, command: str, walls: Sequence[float], least: Sequence[float]
 
 
 async def starts(backends: Sequence[str], base: Path, repeats: int) -> list[Start]:
-    """Bare `bwrap --unshare-all true` beside ours, in turn."""
+    """Two kinds of bare bubblewrap beside ours, in turn: the whole life of theirs, of ours until it is ready."""
     folder = base / "folder"
     folder.mkdir()
     (folder / "file").write_text("text\n")
-    walls: dict[str, list[float]] = {}
-    for number in range(repeats):
-        begun = time.perf_counter()
-        subprocess.run([*BWRAP, "true"], check=True)  # noqa: ASYNC221 - timed alone
-        walls.setdefault("bwrap --unshare-all true", []).append(time.perf_counter() - begun)
-        for backend in backends:
-            ours = Ours(backend, base / f"{backend}-{number}")
-            begun = time.perf_counter()
-            await ours.open()
-            walls.setdefault(ours.name, []).append(time.perf_counter() - begun)
-            await ours.close()
-        walls.setdefault("stockade bubblewrap, overlay", []).append(await _with_folder(folder, base / f"o-{number}"))
-    return [Start(name, 1000 * tenth(times), 1000 * statistics.median(times)) for name, times in walls.items()]
+    spent: dict[str, list[tuple[float, float]]] = {}
+    with counted() as cpu_s:
+
+        def note_spent(what: str, begun: float, before: float) -> None:
+            spent.setdefault(what, []).append((time.perf_counter() - begun, cpu_s() - before))
+
+        for number in range(repeats):
+            for what, argv in BARE.items():
+                begun, before = time.perf_counter(), cpu_s()
+                subprocess.run([*argv, "true"], check=True)  # noqa: ASYNC221 - timed alone
+                note_spent(what, begun, before)
+            for backend in backends:
+                ours = Ours(backend, base / f"{backend}-{number}")
+                begun, before = time.perf_counter(), cpu_s()
+                await ours.open()
+                note_spent(ours.name, begun, before)
+                await ours.close()
+            for mode in ("ro", "overlay"):
+                policy = Policy(folders=(FolderRule(host=str(folder), mode=mode),))
+                begun, before = time.perf_counter(), cpu_s()
+                layers = prepare_layers(policy, base / f"{mode}-{number}")
+                async with BubblewrapSandbox(policy, layers, base / f"{mode}-{number}"):
+                    note_spent(f"stockade bubblewrap, a folder ({mode})", begun, before)
+                for layer in layers:
+                    Review().discard(layer)
+    return [_start(what, *zip(*pairs, strict=True)) for what, pairs in spent.items()]
 
 
-async def _with_folder(folder: Path, base: Path) -> float:
-    policy = Policy(folders=(FolderRule(host=str(folder)),))
-    begun = time.perf_counter()
-    layers = prepare_layers(policy, base)
-    async with BubblewrapSandbox(policy, layers, base):
-        spent = time.perf_counter() - begun
-    for layer in layers:
-        Review().discard(layer)
-    return spent
+def _start(what: str, walls: Sequence[float], cpus: Sequence[float]) -> Start:
+    figures = (tenth(walls), statistics.median(walls), tenth(cpus), statistics.median(cpus))
+    return Start(what, *(1000 * figure for figure in figures))
 
 
 def drawn_costs(found: Sequence[Cost], title: str) -> str:
@@ -124,11 +134,18 @@ def drawn_costs(found: Sequence[Cost], title: str) -> str:
 
 def drawn_starts(found: Sequence[Start]) -> str:
     least = found[0]
-    return draw(["start", "p10 ms", "median ms", "times bare, p10", "median"], [
-        [one.what, f"{one.p10_ms:.1f}", f"{one.median_ms:.1f}", f"{one.p10_ms / least.p10_ms:.1f}x",
-         f"{one.median_ms / least.median_ms:.1f}x"]
+    head = ["start", "CPU p10 ms", "CPU median ms", "times bare, p10", "median", "wall p10 ms", "wall median ms",
+            "times bare, p10", "median"]  # fmt: skip
+    return draw(head, [
+        [one.what, f"{one.cpu_p10_ms:.1f}", f"{one.cpu_median_ms:.1f}", _times(one.cpu_p10_ms, least.cpu_p10_ms),
+         _times(one.cpu_median_ms, least.cpu_median_ms), f"{one.p10_ms:.1f}", f"{one.median_ms:.1f}",
+         _times(one.p10_ms, least.p10_ms), _times(one.median_ms, least.median_ms)]
         for one in found
     ])  # fmt: skip
+
+
+def _times(one: float, least: float) -> str:
+    return f"{one / least:.1f}x" if least else "-"
 
 
 def drawn_crowd(one: crowd.Crowd) -> str:
@@ -140,6 +157,21 @@ def drawn_crowd(one: crowd.Crowd) -> str:
     return draw(head, [body])
 
 
+async def _commands(backends: Sequence[str], base: Path, chosen: argparse.Namespace) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    async with AsyncExitStack() as stack:
+        ways = field(backends, base, peers=chosen.peers)
+        for way in ways:
+            note(f"opening {way.name}")
+            await way.open()
+            stack.push_async_callback(way.close)
+        for title, pause_s in (("one after the other", 0.0), (f"{PAUSE_S * 1000:g} ms apart", PAUSE_S)):
+            found = await costs(ways, chosen.repeats, pause_s)
+            print(f"{drawn_costs(found, title)}\n", flush=True)
+            figures[title] = [asdict(one) for one in found]
+    return figures
+
+
 async def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Prints the tables as they come."""
     backends = chosen.backends.split(",")
@@ -147,17 +179,9 @@ async def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="stockade-bench-") as root:
         os.chmod(root, 0o755)
         base = Path(root)
-        async with AsyncExitStack() as stack:
-            ways = field(backends, base, peers=chosen.peers)
-            for way in ways:
-                note(f"opening {way.name}")
-                await way.open()
-                stack.push_async_callback(way.close)
-            for title, pause_s in (("one after the other", 0.0), (f"{PAUSE_S * 1000:g} ms apart", PAUSE_S)):
-                found = await costs(ways, chosen.repeats, pause_s)
-                print(f"{drawn_costs(found, title)}\n", flush=True)
-                figures[title] = [asdict(one) for one in found]
-        begun = await starts(backends, base, max(2, chosen.repeats // 20))
+        if chosen.repeats:
+            figures |= await _commands(backends, base, chosen)
+        begun = await starts(backends, base, chosen.starts)
         print(f"{drawn_starts(begun)}\n", flush=True)
         figures["start"] = [asdict(one) for one in begun]
         if chosen.count:
@@ -170,7 +194,8 @@ async def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/sandbox.py", description="What a sandbox costs, beside others.")
-    parser.add_argument("--repeats", type=int, default=200, help="commands each way (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=200, help="commands each way, 0: none (default: %(default)s)")
+    parser.add_argument("--starts", type=int, default=20, help="starts each way (default: %(default)s)")
     parser.add_argument("--count", type=int, default=200, help="sandboxes at once, 0: none (default: %(default)s)")
     parser.add_argument("--backends", default="bubblewrap", help="docker, podman and gvisor too, with commas")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="other projects' shells")

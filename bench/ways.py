@@ -195,6 +195,8 @@ class OtherShell:
 
 
 BWRAP = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
+BARE = {"bwrap --unshare-all --ro-bind / / true": ["bwrap", "--unshare-all", "--ro-bind", "/", "/"],
+        "the same with /proc and /dev": BWRAP}  # fmt: skip
 
 
 def field(backends: Sequence[str], base: Path, *, peers: bool) -> list[Way]:

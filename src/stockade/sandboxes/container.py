@@ -36,12 +36,13 @@ from stockade.sandboxes.engines import Engine, EngineName, ask, engine_complaint
 from stockade.sandboxes.host_stage import is_stale, make_stage, new_name, remove_stage, stale_stages
 from stockade.sandboxes.images import Image, find_image
 from stockade.sandboxes.launcher.launch import launcher_bytes
-from stockade.sandboxes.layers import Progress, container_layers
+from stockade.sandboxes.layers import container_layers
 from stockade.sandboxes.limits import guarantees
 from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.seccomp_json import profile_bytes
 from stockade.sandboxes.session import AgentConfig, agent_memfd
+from stockade.sandboxes.stoppable import Progress, stoppable
 
 __all__ = ["ContainerSandbox", "fill_own", "sweep"]
 
@@ -150,9 +151,7 @@ class ContainerSandbox(CarriedSandbox):
         self._engine = engine = await anyio.to_thread.run_sync(find_engine, self._wanted)
         await anyio.to_thread.run_sync(sweep, engine)
         image = await anyio.to_thread.run_sync(find_image, engine, self._policy.rootfs)
-        # not to be abandoned half-way: what the thread made must be known to _let_go
-        with anyio.CancelScope(shield=True):
-            launched = await anyio.to_thread.run_sync(self._prepare, engine, image)
+        launched = await stoppable(lambda progress: self._prepare(engine, image, progress))
         argv = container_argv(self._policy, self._layers, engine, launched)
         config = AgentConfig.of(self._policy.limits, self._policy.workdir)
         try:
@@ -162,7 +161,7 @@ class ContainerSandbox(CarriedSandbox):
         self.host_pid = await anyio.to_thread.run_sync(self._process_one, engine)
         await self._watch_disk(launched.copies)
 
-    def _prepare(self, engine: Engine, image: Image) -> Launched:
+    def _prepare(self, engine: Engine, image: Image, progress: Progress) -> Launched:
         """Everything on the host that the container mounts."""
         policy = self._policy
         uid = sandbox_uid(self._layers) if engine.root else engine.uid
@@ -171,7 +170,8 @@ class ContainerSandbox(CarriedSandbox):
         copies: tuple[str, ...] = ()
         if policy.copies:
             (folder / "copies").mkdir()
-            copies = copy_in(policy.copies, folder / "copies", uid if engine.root else None, policy.limits.disk_bytes)
+            owner = uid if engine.root else None
+            copies = copy_in(policy.copies, folder / "copies", owner, policy.limits.disk_bytes, progress)
         if engine.root:
             no_root = policy.model_copy(update={"rootfs": None})
             self._stage = make_stage(self.name, no_root, self._layers, uid, copies)

@@ -38,11 +38,12 @@ from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.engines import ask
 from stockade.sandboxes.facts import host_facts
 from stockade.sandboxes.host_stage import BASE, is_stale, make_stage, new_name, remove_stage, stale_stages
-from stockade.sandboxes.layers import Progress, container_layers
+from stockade.sandboxes.layers import container_layers
 from stockade.sandboxes.limits import guarantees
 from stockade.sandboxes.oci import binds, bundle_config
 from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.session import AgentConfig
+from stockade.sandboxes.stoppable import Progress, stoppable
 from stockade.sandboxes.trials import run_operations
 
 __all__ = ["GVisorSandbox", "runsc_argv", "sweep"]
@@ -182,9 +183,7 @@ class GVisorSandbox(CarriedSandbox):
         self._runsc, self._version = find_runsc()
         runsc = self._runsc
         await anyio.to_thread.run_sync(sweep, runsc)
-        # not to be abandoned half-way: what the thread made must be known to _let_go
-        with anyio.CancelScope(shield=True):
-            copies = await anyio.to_thread.run_sync(self._prepare)
+        copies = await stoppable(self._prepare)
         argv = runsc_argv(runsc, ["run", f"--bundle={self._stage}", self.name])
         config = AgentConfig.of(self._policy.limits, self._policy.workdir)
         try:
@@ -198,14 +197,14 @@ class GVisorSandbox(CarriedSandbox):
         self.host_pid = await anyio.to_thread.run_sync(self._sentry, runsc)
         await self._watch_disk(copies)
 
-    def _prepare(self) -> tuple[str, ...]:
+    def _prepare(self, progress: Progress) -> tuple[str, ...]:
         """The stage with the bundle in it; returns the copies."""
         policy, uid = self._policy, sandbox_uid(self._layers)
         folder = self._private_folder()
         copies: tuple[str, ...] = ()
         if policy.copies:
             (folder / "copies").mkdir()
-            copies = copy_in(policy.copies, folder / "copies", uid, policy.limits.disk_bytes)
+            copies = copy_in(policy.copies, folder / "copies", uid, policy.limits.disk_bytes, progress)
         self._stage = stage = make_stage(self.name, policy, self._layers, uid, copies)
         own = fill_own(stage, variables(policy), uid, uid)
         STATE.mkdir(mode=0o700, exist_ok=True)

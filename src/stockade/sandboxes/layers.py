@@ -12,8 +12,6 @@ from stockade.sandboxes.folders.discard import discard_layer
 from stockade.sandboxes.stoppable import Progress
 from stockade.sandboxes.trials import overlay_check
 
-__all__ = ["Progress", "container_layers", "copied_layers", "make_layers"]
-
 
 def container_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
     """For Docker, Podman and gVisor: overlays where root can mount them on the host, else copies."""

@@ -9,6 +9,7 @@ already without rights, finds nothing else of the host, and a short mount table,
     /usr ...    the host's programs, bubblewrap among them, /dev, /proc, and /tmp, which bubblewrap wants
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -67,13 +68,17 @@ def written_place(layer: FolderLayer) -> str:
 
 def written_places(layers: Sequence[FolderLayer], copies: Sequence[str]) -> tuple[Path, ...]:
     """The directories of the host in which a sandbox's writing ends up, none inside another."""
-    found = {Path(path).resolve() for path in copies}
+    found = set(copies)
     for layer in layers:
         if layer.strategy == "overlay":
-            found |= {Path(f"{layer.layer}/upper").resolve(), Path(f"{layer.layer}/work").resolve()}
+            found |= {f"{layer.layer}/upper", f"{layer.layer}/work"}
         elif layer.mode != "ro":
-            found.add(Path(written_place(layer)).resolve())
-    return tuple(sorted(path for path in found if not found & set(path.parents)))
+            found.add(written_place(layer))
+    kept: list[str] = []
+    for path in sorted(map(os.path.realpath, found)):
+        if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in kept):
+            kept.append(path)
+    return tuple(map(Path, kept))
 
 
 def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
