@@ -235,9 +235,11 @@ class DiskWatch:
             self.reason = self._too_full(rooms)
             due = self._moved(counted, rooms) or now - counted_at >= _COUNT_EVERY_S
             if due and not self.reason and self._limit and now >= not_before:
+                spent = time.thread_time()
                 self.reason = self._over(rooms)
                 counted, counted_at = rooms, time.monotonic()
-                not_before = counted_at + (counted_at - now) / _SHARE_OF_A_CORE
+                # not by the clock alone: a machine kept busy must not be a way to be counted seldom
+                not_before = counted_at + max((time.thread_time() - spent) / _SHARE_OF_A_CORE, counted_at - now)
             if self.reason:
                 self._end()
                 return
