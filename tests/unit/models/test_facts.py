@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -158,4 +159,4 @@ async def test_what_was_sent_begins_what_is_sent_next_though_roles_were_joined()
                 messages += [Message(role="assistant", content=f"a{number}"), Message(role="user", content="more")]
         bodies = [asked.body["messages"] for asked in server.questions]
     assert [len(body) for body in bodies] == [1, 3, 5]
-    assert all(new[: len(old)] == old for old, new in zip(bodies, bodies[1:], strict=False))
+    assert all(new[: len(old)] == old for old, new in pairwise(bodies))
