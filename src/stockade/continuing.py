@@ -36,7 +36,7 @@ from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.policy import Policy
 from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import given_again, known, watched
-from stockade.loop.branch import branch, layers_of, snapshots, up_to
+from stockade.loop.branch import branch, up_to
 from stockade.loop.run import Parts
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
@@ -157,10 +157,18 @@ def _last_resumed(history: Sequence[RunEvent]) -> RunResumed | None:
 class _Restore:
     """Brings the layers of a run back, each to the snapshot on record, once nothing writes to them any more."""
 
-    def __init__(self, run_id: str, backend: str, work: Sequence[tuple[FolderLayer, str | None, Path | None]]) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        backend: str,
+        work: Sequence[tuple[FolderLayer, str | None, Path | None]],
+        known: Sequence[FolderLayer],
+    ) -> None:
         self._run_id, self._backend, self._work = run_id, backend, work
+        self._known = {layer.layer for layer in known}
 
     def __call__(self) -> None:
+        from stockade.sandboxes.folders.discard import remove_tree
         from stockade.sandboxes.folders.restore import restore
         from stockade.sandboxes.keeping import await_gone
         from stockade.sandboxes.others import sweep_others
@@ -170,6 +178,10 @@ class _Restore:
             sweep_others()
         for layer, name, source in self._work:
             restore(layer, name, source)
+        base = run_dir(self._run_id)
+        for place in base.iterdir() if base.is_dir() else ():
+            if place.name.isdecimal() and str(place.resolve()) not in self._known:
+                remove_tree(place)  # made by a process that died before anything was done in it
 
 
 def _still_there(layers: Sequence[FolderLayer]) -> list[bool]:
@@ -187,14 +199,14 @@ async def _sandbox(
     there = _still_there(layers)
     if layers and all(there):
         work = [(layer, name, None) for layer, name in zip(layers, names, strict=True)]
-        return sandbox_on(policy, backend, base, layers), names, _Restore(started.run_id, backend, work)
+        return sandbox_on(policy, backend, base, layers), names, _Restore(started.run_id, backend, work, layers)
     fresh = await prepare_sandbox(policy, backend, base, on_progress)
     sources = [
         Path(layer.layer) if present and layer.layer is not None else None
         for layer, present in zip(layers, there, strict=True)
     ] or [None] * len(fresh.layers)
     moved = [(layer, name, source) for layer, name, source in zip(fresh.layers, names, sources, strict=True) if source]
-    return fresh, (None,) * len(names), _Restore(started.run_id, backend, moved)
+    return fresh, (None,) * len(names), _Restore(started.run_id, backend, moved, (*layers, *fresh.layers))
 
 
 def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:
@@ -235,8 +247,8 @@ async def make_branch(store: RunStore, history: Sequence[RunEvent], turn: int) -
 
 def _branch_layers(parent: RunStarted, events: Sequence[RunEvent], run_id: str) -> tuple[FolderLayer, ...]:
     """New layers beside the parent's, with its snapshots, which going on brings the folders to."""
-    names = snapshots(events)
-    old = layers_of(events)
+    state = fold(events)
+    names, old = state.checkpoint.files if state.checkpoint else (), state.layers
     lost = [
         layer.host
         for layer, name in zip(old, names, strict=False)

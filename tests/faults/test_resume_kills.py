@@ -12,9 +12,7 @@ import random
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -43,20 +41,6 @@ def command(number: int) -> str:
 def script() -> list[str]:
     turns = [say("shell", command=command(number)) for number in range(1, TURNS + 1)]
     return [*turns, *[say("finish", answer="done")] * (TURNS + 3)]
-
-
-@pytest.fixture
-def stage(tmp_path: Path, _own_home: Path) -> Iterator[Stage]:
-    demo = tmp_path / "demo"
-    demo.mkdir()
-    (demo / "data.csv").write_text("a\n")
-    stage = Stage(tmp_path, demo, _own_home)
-    yield stage
-    for process in stage.running:
-        if process.poll() is None:
-            process.kill()
-        process.communicate(timeout=PATIENCE_S)
-    assert not [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(tmp_path) in line]
 
 
 def killed(stage: Stage, chance: random.Random, *arguments: str) -> list[dict[str, Any]]:

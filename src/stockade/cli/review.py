@@ -10,7 +10,15 @@ from rich.text import Text
 from stockade.cli.clipped import MAX_LINE_CHARS
 from stockade.cli.safe import one_line, safe_text
 from stockade.core.changes import Change, FolderLayer
-from stockade.core.events import ChangesApplied, ChangesDiscarded, RunEvent, RunFinished, RunStarted, SandboxStarted
+from stockade.core.events import (
+    ChangesApplied,
+    ChangesDiscarded,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    SandboxStarted,
+)
 from stockade.core.ports import Reviewer
 
 MAX_DIFF_LINES = 120
@@ -59,6 +67,8 @@ def facts(events: Sequence[RunEvent]) -> RunFacts:
                 found.started = event
             case SandboxStarted():
                 found.layers = event.layers
+            case RunResumed():
+                found.finished = found.applied = found.discarded = None
             case RunFinished():
                 found.finished = event
             case ChangesApplied():

@@ -7,7 +7,6 @@ from stockade.core.errors import UsageError
 from stockade.core.events import (
     ChangesApplied,
     ChangesDiscarded,
-    Checkpoint,
     ModelAnswered,
     ModelStarted,
     RunEvent,
@@ -29,15 +28,6 @@ def up_to(history: Sequence[RunEvent], turn: int) -> list[RunEvent]:
     while end > 1 and isinstance(history[end - 1], _BETWEEN):
         end -= 1
     return list(history[:end])
-
-
-def snapshots(events: Sequence[RunEvent]) -> tuple[str | None, ...]:
-    """What the files of the layers were after `events`; empty when nothing had been written."""
-    return next((event.files for event in reversed(events) if isinstance(event, Checkpoint)), ())
-
-
-def layers_of(events: Sequence[RunEvent]) -> tuple[FolderLayer, ...]:
-    return next((event.layers for event in reversed(events) if isinstance(event, SandboxStarted)), ())
 
 
 def branch(

@@ -16,6 +16,7 @@ from stockade.core.events import (
     ChangesApplied,
     ChangesDiscarded,
     CheckFinished,
+    Checkpoint,
     Nudged,
     RunEvent,
     RunFinished,
@@ -111,8 +112,18 @@ class _Again:
         lines += [await self._shell(state), self._files(state)]
         turn = state.turns + 1
         text = " ".join(line for line in lines if line)
+        await self._keep(state)
         await self.record.add(Nudged(at=self.parts.clock.now(), turn=turn, why="resumed", text=text))
         return self.pending
+
+    async def _keep(self, state: RunState) -> None:
+        """What the folders are now, where they are new ones."""
+        files = await self.parts.keeper.keep() if self.parts.keeper is not None else ()
+        last = state.checkpoint
+        if any(files) and files != (last.files if last else ()):
+            exports = last.exports if last else None
+            kept = Checkpoint(at=self.parts.clock.now(), turn=state.turns, files=files, exports=exports)
+            await self.record.add(kept)
 
     async def _shell(self, state: RunState) -> str:
         exports = state.checkpoint.exports if state.checkpoint else None

@@ -75,6 +75,8 @@ class RunState:
             case Checkpoint():
                 self.checkpoint = event
             case SandboxStarted():
+                if event.layers != self.layers and self.checkpoint is not None:  # snapshots are those of a layer
+                    self.checkpoint = self.checkpoint.model_copy(update={"files": ()})
                 self.layers = event.layers
             case ModelAnswered():
                 self.turns = event.turn

@@ -7,6 +7,8 @@ import pytest
 
 from stockade.core.actions import CommandOutput, Finish, Shell, Unknown
 from stockade.core.budget import Budget
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -15,10 +17,14 @@ from stockade.core.events import (
     RunEvent,
     RunFinished,
     RunResumed,
+    RunStarted,
+    SandboxStarted,
 )
 from stockade.core.messages import Message
+from stockade.loop.branch import branch, up_to
 from stockade.loop.resume import pending_finish, resume
 from stockade.loop.state import fold
+from stockade.loop.verify import Compared, verify
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, say
 from tests.unit.loop.helpers import Bench, started
 
@@ -186,3 +192,46 @@ async def test_a_word_of_done_that_nobody_heard_is_heard_now() -> None:
     assert (last.status, last.verified) == ("done", True)
     assert not bench.script.requests
     assert pending_finish(events) is None
+
+
+def test_snapshots_are_those_of_the_layers_they_were_taken_of() -> None:
+    one, other = (FolderLayer(host="/h", inside="/workspace", mode="overlay", strategy="overlay", layer=name)
+                  for name in ("/l/0", "/l/1"))  # fmt: skip
+    begun = SandboxStarted(at=1.0, backend="memory", layers=(one,))
+    kept = Checkpoint(at=2.0, turn=1, files=("1-x",), exports="declare -x A=1\n")
+    same = fold([started(), begun, kept, resumed(), begun])
+    assert same.checkpoint == kept
+    anew = fold([started(), begun, kept, resumed(), begun.model_copy(update={"layers": (other,)})])
+    assert anew.checkpoint is not None
+    assert (anew.checkpoint.files, anew.checkpoint.exports) == ((), "declare -x A=1\n")
+
+
+@pytest.mark.anyio
+async def test_a_branch_has_the_events_of_its_parent_and_a_name_of_its_own() -> None:
+    _, events = await whole_run()
+    for turn in range(6):
+        made = branch(up_to(events, turn), "r2", turn, (), 5.0)
+        assert isinstance(made[0], RunStarted)
+        assert (made[0].run_id, made[0].parent, made[0].parent_turn, made[0].at) == ("r2", "r1", turn, 5.0)
+        assert max((event.turn for event in made if isinstance(event, ModelAnswered)), default=0) == turn
+        assert not isinstance(made[-1], RunFinished)
+    for wrong in (-1, 6):
+        with pytest.raises(UsageError, match="no turn"):
+            up_to(events, wrong)
+
+
+@pytest.mark.anyio
+async def test_verify_names_the_first_difference_and_stops_there() -> None:
+    bench, events = await whole_run()
+    seen: list[Compared] = []
+
+    def keep(compared: Compared) -> bool:
+        seen.append(compared)
+        return compared.field is None
+
+    await verify(events, lambda: MemorySandbox(), keep)
+    assert [(one.turn, one.field) for one in seen] == [(1, None), (2, None), (4, None)]
+    seen.clear()
+    await verify(events, lambda: MemorySandbox({"one": 1}), keep)
+    assert [(one.turn, one.field, one.recorded, one.now) for one in seen[1:]] == [(2, "exit_code", "0", "1")]
+    assert bench.sandbox.ran
