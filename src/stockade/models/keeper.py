@@ -64,7 +64,6 @@ class Keeper:
     server: "subprocess.Popen[bytes] | None" = None
     log: IO[bytes] | None = None
     port: int = 0
-    reason: str = ""
     users: list[_User] = field(default_factory=list)
     leaving: list[_User] = field(default_factory=list)
     free_slots: list[int] = field(default_factory=list)
@@ -73,7 +72,7 @@ class Keeper:
     reported: bytes = b""
 
     def serve(self) -> None:
-        """Until there is nothing to keep any more. The caller then removes the socket's path, under the lock."""
+        """Until there is nothing to keep any more; then everything of it is gone."""
         read, write = socket.socketpair()
         read.setblocking(False)
         write.setblocking(False)
