@@ -29,7 +29,7 @@ def _spelled(example: Example, protocol: AnswerProtocol) -> str:
         lines.append(_as_text(answer.content, answer.tool_calls))
         if seen:
             lines.append(seen)
-    return "\n".join([*lines, "End of the example."])
+    return "\n".join([*lines, "End of the example. From here on everything is real."])
 
 
 def _as_text(content: str, calls: Sequence[object] | None) -> str:

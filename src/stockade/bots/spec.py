@@ -39,16 +39,21 @@ WRITING = BotSpec(
         " no editor and nobody to ask. When the task is done, finish with one sentence for the user."
     ),
     example=Example(
-        task="Write the price of the lamp in goods.txt into price.txt.",
+        task="Write the size of photo.png in bytes into size.txt.",
         turns=(
             (
-                "I take the second word of the line of the lamp.",
-                Shell(command="awk '/lamp/ {print $2}' goods.txt > price.txt"),
-                "The command has succeeded; it printed nothing.\nprice.txt now holds:\n12",
+                "I write the size and look at it.",
+                Shell(command="wc -c photo.png > size.txt; cat size.txt"),
+                "The command has succeeded. Output:\n2048 photo.png",
             ),
             (
-                "The task asks for the price alone: price.txt must hold 12, and it does.",
-                Finish(answer="The lamp costs 12 EUR; the price is in price.txt."),
+                "Only the number is asked for, the name must go.",
+                Shell(command="wc -c < photo.png > size.txt; cat size.txt"),
+                "The command has succeeded. Output:\n2048",
+            ),
+            (
+                "size.txt is right now.",
+                Finish(answer="photo.png has 2048 bytes; the number is in size.txt."),
                 "",
             ),
         ),

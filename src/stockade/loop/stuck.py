@@ -17,6 +17,7 @@ STOP_AFTER = 6
 LONGEST_CYCLE = 3
 _LOOKED_AT = STOP_AFTER + 2 * LONGEST_CYCLE
 _SAME_OUTCOME_SLACK = 2
+_SPREAD_SLACK = 2
 _ECHOED_CHARS = 12
 _ECHO = re.compile(r"""\s*(?:echo\s+(?:-[neE]+\s+)?|#)(?P<text>[^|>;&]*)""")
 
@@ -52,8 +53,16 @@ def _cycle(done: Sequence[Done]) -> Sign:
                 else f"the same {period} actions go round and round with the same results"
             )
             best = Sign(
-                count, what, "That gave the same result again. Do something different, or finish if the task is done."
+                count,
+                what,
+                "That gave the same result again. If the task is done, finish; else do something different.",
             )
+    again = keys.count(keys[-1]) - _SPREAD_SLACK if keys else 0
+    seen = done[-1].observation if done else None
+    # A check that fails again after each edit is work; looking again and again at what is well is not.
+    if again > best.count and isinstance(seen, CommandOutput) and seen.chunks and not seen.exit_code:
+        what = f"the same action gave the same result {again + _SPREAD_SLACK} times, with others in between"
+        best = Sign(again, what, "You know this result. If the task is done, finish; else do something different.")
     return best
 
 

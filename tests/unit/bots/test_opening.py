@@ -23,8 +23,8 @@ def test_an_opening_is_short_and_the_same_each_time(name: str, bot: str) -> None
 
 def test_the_example_is_in_the_words_of_the_protocol() -> None:
     text = opening(WRITING, make_protocol("json"), Policy())
-    assert '{"tool": "shell", "command": "awk \'/lamp/ {print $2}\' goods.txt > price.txt"}' in text
-    assert "```bash\nawk '/lamp/" in opening(WRITING, make_protocol("fenced"), Policy())
+    assert '{"tool": "shell", "command": "wc -c < photo.png > size.txt; cat size.txt"}' in text
+    assert "```bash\nwc -c < photo.png" in opening(WRITING, make_protocol("fenced"), Policy())
 
 
 def test_what_is_in_the_folder_is_told_with_first_lines(tmp_path: Path) -> None:

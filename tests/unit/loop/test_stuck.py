@@ -86,6 +86,14 @@ def test_work_is_no_loop(done: list[Done]) -> None:
     assert stuck.offered(state_of(done), ("shell", "finish")) == ("shell", "finish")
 
 
+def test_looking_again_and_again_with_something_in_between_is_noticed() -> None:
+    """What Qwen did with a finished archive: ls twice, unpack it, ls twice, remove it, make it, ls twice."""
+    look, news = shell("ls a.tar", "a.tar"), iter(range(9))
+    done = [step for _ in range(3) for step in (look, look, shell(f"touch {next(news)}"))]
+    assert stuck.worst(done[:8]).count >= stuck.WITHHOLD_AFTER
+    assert stuck.offered(state_of(done[:8]), ("shell", "finish")) == ("finish",)
+
+
 def test_only_finish_is_left_for_those_who_repeat_themselves_but_not_for_those_who_try() -> None:
     same = state_of([shell("ls", "a")] * 3)
     trying = state_of([shell(f"vim{n}", "not found", 127) for n in range(6)])
