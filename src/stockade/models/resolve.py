@@ -71,6 +71,8 @@ async def open_model(
 
 def _served(name: ModelName, address: Address, settings: ModelSettings, on_progress: OnProgress) -> Model:
     """A model on a server that runs already."""
+    if settings.ctx_size is not None:
+        on_progress(f"--ctx-size is for models that we load: the window of {name} is its server's", 0, 0)
     price = FREE if name.provider in FREE_PROVIDERS else price_of(str(name))
     times = HttpTimes(idle_s=settings.idle_timeout_s)
     if address.api == "anthropic":

@@ -34,6 +34,12 @@ async def test_servers_are_not_asked_before_they_are_entered() -> None:
     assert (name, model.info.name, model.info.provider, model.info.local) == ("openai/a/b", "a/b", "openai", True)
 
 
+async def test_a_window_that_is_not_ours_to_set_is_said() -> None:
+    said: list[str] = []
+    await open_model("ollama/m", ModelSettings(ctx_size=16384), lambda text, *_: said.append(text), {})
+    assert said == ["--ctx-size is for models that we load: the window of ollama/m is its server's"]
+
+
 async def test_unknown_embedded() -> None:
     with pytest.raises(UsageError, match=r"no embedded model 'x'.*smollm2"):
         await open_model("embedded/x")
