@@ -33,7 +33,7 @@ LIMITS = Limits(
 )
 HELD, ENDED, THROUGH = "held", "held, by its end", "**got through**"
 PAUSE_S = 45
-"""Longer than the disk's watch takes between two counts, on a busy machine too: it ends the sandbox, and the pause with it."""
+"""Longer than the disk's watch takes between two counts on a busy machine. What ends the sandbox ends the pause."""
 _PUT_PROBE = "cat > /tmp/probe && chmod 755 /tmp/probe"
 
 
