@@ -70,8 +70,7 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
     shown += [f"You have not run {name} since you changed it: run it, and compare what it prints." for name in unrun]
     shown += [f"The task speaks of {name}, and there is no such file." for name in missing]
     ask = (
-        "What exactly must the file hold by the task? Say it first. If that is not what it holds, letter by letter,"
-        " write the file again; else finish."
+        "Say in thought what the exact content of the file should be, then fix it, or finish if it is exactly that."
         if len(contents) == len(shown) == 1 and not any("\n" in content for content in contents)
         else "If that is all the task asks for, finish. If something is missing, do it."
     )

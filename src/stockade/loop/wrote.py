@@ -9,6 +9,8 @@ from stockade.core.ports import Sandbox
 
 MAX_FILES = 3
 MAX_FILE_BYTES = 400
+FIRST_LINES = 3
+MAX_LINE_CHARS = 120
 CLOCK_SLACK_S = 0.012
 """The kernel stamps files by a clock that ticks a few milliseconds apart."""
 _PARSE = 'import ast, sys; ast.parse(open(sys.argv[1], "rb").read(), sys.argv[1])'
@@ -25,6 +27,9 @@ while IFS= read -r f; do
     [ "$2" != all ] || printf '%s is empty.\\n' "${{f#./}}"
   elif [ "$2" = all ] && [ "$(wc -c < "$f")" -le {MAX_FILE_BYTES} ]; then
     printf '%s now holds:\\n' "${{f#./}}"; cat -- "$f"; echo
+  elif [ "$2" = all ] && grep -Iq . -- "$f"; then
+    printf '%s now has %d lines and begins with:\\n' "${{f#./}}" "$(wc -l < "$f")"
+    head -n {FIRST_LINES} -- "$f" | cut -c -{MAX_LINE_CHARS}
   fi
 done
 """
@@ -32,7 +37,7 @@ done
 
 async def wrote_since(sandbox: Sandbox, since: float, *, contents: bool) -> str:
     """Of the files below the shell's folder that changed after `since` (UNIX seconds) what is wrong in their syntax,
-    and with `contents` their text where it is short. "" for nothing to tell.
+    and with `contents` their text, or how it begins where it is long. "" for nothing to tell.
     """
     stamp = f"{since - CLOCK_SLACK_S:.3f}"
     argv = ["sh", "-c", _FIND, "sh", stamp, "all" if contents else "wrong"]

@@ -51,7 +51,7 @@ async def test_small_new_files_are_shown_and_old_ones_are_not(tmp_path: Path) ->
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a b.txt").write_text("12\n")
     (tmp_path / "empty").touch()
-    (tmp_path / "large").write_text("x" * (MAX_FILE_BYTES + 1))
+    (tmp_path / "large").write_bytes(b"\0" * (MAX_FILE_BYTES + 1))
     told = await wrote_since(HereSandbox(tmp_path), LONG_AGO + 1, contents=True)
     assert told == "empty is empty.\nsub/a b.txt now holds:\n12"
     assert await wrote_since(HereSandbox(tmp_path), time.time() + 60, contents=True) == ""
@@ -117,3 +117,11 @@ async def test_a_file_that_held_exactly_that_is_said_to_be_as_it_should(tmp_path
         said.append("before" in describe(done, 2000))
         assert (tmp_path / "n.txt").read_text() == content
     assert said == [False, True, False, False]
+
+
+async def test_of_a_long_file_the_beginning_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "part.txt").write_text("".join(f"line {number} {'x' * 200}\n" for number in range(1, 41)))
+    told = (await wrote_since(HereSandbox(tmp_path), LONG_AGO, contents=True)).splitlines()
+    assert told[0] == "part.txt now has 40 lines and begins with:"
+    assert [line[:6] for line in told[1:]] == ["line 1", "line 2", "line 3"]
+    assert max(map(len, told)) <= 120
