@@ -1,11 +1,9 @@
 """Long work in a thread that ends early when nobody waits for it any more, and says how far it is when it is long."""
 
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import anyio
 import anyio.from_thread
 import anyio.to_thread
 
@@ -15,10 +13,6 @@ Progress = Callable[[str, int, int], None]
 
 _LONG_S = 0.5
 _EVERY_S = 0.1
-
-
-class _Stopped(Exception):
-    """Ends the work; never seen outside."""
 
 
 def quietly(_what: str, _done: int, _total: int) -> None:
@@ -31,27 +25,13 @@ async def stoppable(work: Callable[[Progress], T], on_progress: Progress | None 
 
     Cancelled, this returns when the work has ended. `on_progress` is called in the event loop, when it takes long.
     """
-    stop, ended = threading.Event(), anyio.Event()
     told = time.monotonic() + _LONG_S
 
     def report(what: str, done: int, total: int) -> None:
         nonlocal told
-        if stop.is_set():
-            raise _Stopped
+        anyio.from_thread.check_cancelled()
         if on_progress and time.monotonic() >= told:
             told = time.monotonic() + _EVERY_S
             anyio.from_thread.run_sync(on_progress, what, done, total)
 
-    def all_of_it() -> T:
-        try:
-            return work(report)
-        finally:
-            anyio.from_thread.run_sync(ended.set)
-
-    try:
-        return await anyio.to_thread.run_sync(all_of_it, abandon_on_cancel=True)
-    except anyio.get_cancelled_exc_class():
-        stop.set()
-        with anyio.CancelScope(shield=True):
-            await ended.wait()
-        raise
+    return await anyio.to_thread.run_sync(work, report)

@@ -95,6 +95,17 @@ def test_what_it_gives_and_raises_comes_through() -> None:
     anyio.run(both)
 
 
+def test_what_is_cancelled_before_it_began_does_not_begin() -> None:
+    began = []
+
+    async def main() -> None:
+        with anyio.move_on_after(0):
+            await stoppable(lambda _: began.append(1))
+
+    anyio.run(main)
+    assert not began
+
+
 def test_progress_is_told_in_the_event_loop_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stockade.sandboxes.stoppable._LONG_S", 0.0)
     seen: list[tuple[str, int, int, bool]] = []
