@@ -47,9 +47,9 @@ def _on_record(values: dict[str, Any], work: Callable[[RunStore, Settings], int]
         anyio.run(store.close)
 
 
-def _state(run_id: str, status: str) -> str:
-    """`running` of a process that is gone is `interrupted`."""
-    return "interrupted" if status == "running" and not is_alive(run_id) else status
+def _state(run_id: str, status: str, driver: str | None = None) -> str:
+    """`running` of a process that is gone is `interrupted`. `driver`: who holds the lease, here or elsewhere."""
+    return "interrupted" if status == "running" and driver is None and not is_alive(run_id) else status
 
 
 def _ascii(line: str) -> str:
@@ -65,14 +65,14 @@ def list_runs(**values: Any) -> int:
         summaries = anyio.run(store.runs)
         if settings.front.json_lines:
             for summary in summaries:
-                state = _state(summary.run_id, summary.status)
+                state = _state(summary.run_id, summary.status, summary.driver)
                 print(json.dumps({**summary.model_dump(), "status": state}))
             return 0
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for name in ("run", "when", "bot", "model", "status", "turns", "task"):
             table.add_column(name, no_wrap=True, justify="right" if name == "turns" else "left", overflow="ellipsis")
         for summary in summaries:
-            state = _state(summary.run_id, summary.status)
+            state = _state(summary.run_id, summary.status, summary.driver)
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
             cells = (summary.run_id, when, summary.bot, one_line(summary.model, 60))
             table.add_row(
@@ -109,7 +109,7 @@ def show(run: str, full: bool, **values: Any) -> int:
             renderer.event(event)
         found = review.facts(events)
         if found.finished is None:
-            state = _state(run_id, "running")
+            state = _state(run_id, "running", anyio.run(store.driver, run_id))
             console.print(Text(f"[{state}: the record ends here]", _STYLES[state]), soft_wrap=True)
         return 0
 

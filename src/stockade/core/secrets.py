@@ -35,6 +35,7 @@ _AS_IT_IS = frozenset({"type", "tool", "kind", "stream", "run_id", "parent", "ho
                        "base64", "workdir", "finish_reason", "shell_event", "entry"})  # fmt: skip
 """Fields with words of ours, names of folders, and bytes (which are looked through as bytes)."""
 _HELD_CHARS = 16_384
+_ANY_FORMAT = re.compile("|".join(re.escape(literal) for one in FORMATS for literal in one.literals))
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]*-----")
 _AUTHORIZATION = re.compile(r"(?i)authorization\S{0,8}\s*\S{0,10}\s*\S*\Z", re.ASCII)
 
@@ -205,6 +206,8 @@ def _latin(text: str) -> str:
 
 def _possible(text: str) -> Iterator[int]:
     """The formats that may be in `text`."""
+    if _ANY_FORMAT.search(text) is None:
+        return iter(())
     return (number for number, one in enumerate(FORMATS) if any(literal in text for literal in one.literals))
 
 

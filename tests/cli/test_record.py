@@ -1,0 +1,86 @@
+"""The record through the real command: PostgreSQL, secrets, a damaged file."""
+
+import json
+import os
+from pathlib import Path
+
+from stockade.testing import say
+from tests.cli.conftest import COUNT, DONE, Stage
+from tests.support.postgres import Server
+
+SECRET = "sesame-open-4711"
+
+
+def test_a_run_on_record_in_postgresql(stage: Stage, postgres: Server) -> None:
+    where = postgres.new_database()
+    ended = stage.run(COUNT, DONE, DONE, flags=("--store", where, "--discard"))
+    assert (ended.status, ended.out) == (0, "3 lines\n"), ended.err
+    listed = json.loads(stage.call("runs", "list", "--json", "--store", where).out)
+    assert (listed["status"], listed["driver"]) == ("done", None)
+    assert "wc -l < data.csv" in stage.call("runs", "show", "--store", where).out
+    assert stage.call("runs", "show").status == 2
+    assert not (stage.state / "runs.db.large").exists()
+
+
+def test_a_server_that_is_not_there_is_one_line_without_the_password(stage: Stage) -> None:
+    ended = stage.call("runs", "list", "--store", f"postgresql://me:{SECRET}@127.0.0.1:1/db")
+    assert ended.status == 4
+    assert len(ended.err.splitlines()) == 2
+    assert SECRET not in ended.err + ended.out
+
+
+def test_a_secret_is_used_and_stands_nowhere(stage: Stage) -> None:
+    token = "ghp_" + "aB3" * 12
+    uses = f'test "$MY_TOKEN" = {SECRET} && echo "it is $MY_TOKEN" && echo {token}'
+    last = say("finish", answer=f"the token is {SECRET}")
+    answers = (
+        say("shell", thought=f"I use {SECRET}.", command=uses),
+        say("shell", command='printf "%s" "$MY_TOKEN" | base64; printf "\\033[2J"'),
+        last,
+        last,
+    )
+    flags = ("--env", f"MY_TOKEN={SECRET}", "--no-input")
+    ended = stage.run(*answers, flags=flags, task=f"log in with {SECRET}")
+    assert ended.status == 0, ended.err
+    assert ended.out == "the token is [redacted: MY_TOKEN]\n"
+    assert "it is [redacted: MY_TOKEN]" in ended.err
+    assert "the task holds a secret (MY_TOKEN)" in ended.err
+    streamed = stage.run(*answers, flags=(*flags, "--json"))
+    seen = [ended.err, streamed.out, streamed.err]
+    views = ("show --full", "show --json", "list --json", "export last --format jsonl", "export last --format markdown",
+             "replay --speed 1000")  # fmt: skip
+    for arguments in (view.split() for view in views):
+        shown = stage.call("runs", *arguments)
+        assert shown.status == 0, shown.err
+        seen += [shown.out, shown.err]
+    seen += [path.read_bytes().decode("latin-1") for path in stage.state.rglob("*") if path.is_file()]
+    for text in seen:
+        assert SECRET not in text
+        assert token not in text
+        assert "c2VzYW1l" not in text
+        assert "\x1b[2J" not in text
+
+
+def test_a_named_secret_must_be_there(stage: Stage) -> None:
+    ended = stage.run(DONE, flags=("--secret", "NOT_SET_ANYWHERE"))
+    assert ended.status == 2
+    assert "--secret NOT_SET_ANYWHERE: the variable is not set here" in ended.err
+
+
+def test_a_damaged_record_is_named_and_recovered(stage: Stage) -> None:
+    assert stage.run(COUNT, DONE, DONE, flags=("--discard",)).status == 0
+    record: Path = stage.state / "runs.db"
+    data = bytearray(record.read_bytes())
+    data[:1000] = os.urandom(1000)
+    record.write_bytes(data)
+    listed = stage.call("runs", "list")
+    assert listed.status == 4
+    assert "is damaged" in listed.err
+    assert "stockade runs recover" in listed.err
+    recovered = stage.call("runs", "recover", "--json")
+    assert recovered.status == 0, recovered.err
+    new = json.loads(recovered.out)["new"]
+    assert "wc -l < data.csv" in stage.call("runs", "show", "--store", new).out
+    again = stage.call("runs", "recover")
+    assert again.status == 2
+    assert "exists already" in again.err
