@@ -37,7 +37,7 @@ class Done:
     @cached_property
     def key(self) -> tuple[str, str]:
         """The action and its outcome but for how long it took: equal when it was done again in vain."""
-        return self.step.action.model_dump_json(), self.observation.model_dump_json(exclude={"duration_s"})
+        return self.step.action.model_dump_json(), self.observation.model_dump_json(exclude={"duration_s", "same"})
 
 
 @dataclass(slots=True)
