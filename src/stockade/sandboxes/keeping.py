@@ -40,10 +40,9 @@ class LayerKeeper:
         """What takes a moment only, and needs no sync, is done here: a thread costs more."""
         if not layer.many and layer.unchanged():
             return layer.name
-        name = layer.name
         with anyio.CancelScope(shield=True):  # a thread is not to be left behind with the layer
-            name = await anyio.to_thread.run_sync(layer.take)
-        return name
+            await anyio.to_thread.run_sync(layer.take)
+        return layer.name
 
 
 def note_holder(run_dir: Path, pid: int | None) -> None:
@@ -66,7 +65,7 @@ def await_gone(run_dir: Path) -> None:
         pid, start = int(noted["pid"]), int(noted["start"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, OverflowError):
         fd = os.pidfd_open(pid)
         try:
             if start_time(pid) == start and not _ended(fd, 0.2):
