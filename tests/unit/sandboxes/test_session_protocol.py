@@ -17,7 +17,19 @@ from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxDied, SandboxFailed
 from stockade.sandboxes.agent import binary, frames
-from stockade.sandboxes.agent.frames import Done, Hello, Listening, Malformed, Out, Reader, Reply
+from stockade.sandboxes.agent.frames import (
+    Closed,
+    Data,
+    Done,
+    Hello,
+    Listening,
+    Malformed,
+    Opened,
+    Out,
+    Reader,
+    Reply,
+    Taken,
+)
 from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
 from tests.unit.sandboxes.session_support import agent, start_agent
 
@@ -29,6 +41,12 @@ def _wire(reply: Reply) -> bytes:
         kind, payload = 2, struct.pack("<IB", reply.id, reply.stream) + reply.data
     elif isinstance(reply, Listening):
         kind, payload = 4, reply.error.encode() + b"\0"
+    elif isinstance(reply, Data):
+        kind, payload = 6, struct.pack("<I", reply.number) + reply.data
+    elif isinstance(reply, Taken):
+        kind, payload = 7, struct.pack("<2I", reply.number, reply.count)
+    elif isinstance(reply, Opened | Closed):
+        kind, payload = 5 if isinstance(reply, Opened) else 8, struct.pack("<I", reply.number)
     else:
         strings = reply.cwd.encode() + b"\0" + reply.error.encode()
         kind, payload = 3, struct.pack("<3I", reply.id, reply.status, reply.flags) + strings
@@ -41,6 +59,10 @@ REPLIES: st.SearchStrategy[Reply] = st.one_of(
     st.builds(Hello, WORDS, WORDS),
     st.builds(Out, WORDS, st.sampled_from([1, 2]), st.binary(max_size=50)),
     st.builds(Listening, TEXT),
+    st.builds(Opened, WORDS),
+    st.builds(Data, WORDS, st.binary(max_size=50)),
+    st.builds(Taken, WORDS, WORDS),
+    st.builds(Closed, WORDS),
     st.builds(Done, WORDS, st.integers(0, 255), WORDS, TEXT, TEXT),
 )
 
