@@ -129,7 +129,7 @@ def test_hang_up_while_a_command_runs(stage: Stage) -> None:
     assert stage.left_behind() == []
 
 
-LONG = {"content": say("shell", command="sleep 2; echo ended > ended")}
+LONG = {"content": say("shell", command="sleep 8; echo ended > ended")}
 PAUSED = b"[s]top and save: "
 
 
