@@ -73,9 +73,9 @@ class Actor:
         """In the shell; the bot is told what a command wrote that says nothing, and what is wrong with it."""
         begun = time.time()
         result = await self.sandbox.run(command, timeout_s)
-        if result.exit_code or result.timed_out or result.shell_event:
+        if result.exit_code or result.chunks or result.timed_out or result.shell_event:
             return result
-        wrote = await wrote_since(self.sandbox, begun, contents=not result.chunks)
+        wrote = await wrote_since(self.sandbox, begun, contents=True)
         return result.model_copy(update={"wrote": wrote}) if wrote else result
 
     def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:
