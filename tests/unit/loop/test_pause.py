@@ -1,0 +1,56 @@
+"""A run held by the person: what is under way ends, nothing new begins, the time is nobody's, a word arrives."""
+
+import anyio
+import pytest
+
+from stockade.core.actions import CommandOutput
+from stockade.core.events import ActionFinished, ActionStarted, Nudged, Paused
+from stockade.loop.state import fold
+from stockade.testing import MemorySandbox, say
+from tests.unit.loop.helpers import Bench
+
+
+@pytest.mark.anyio
+async def test_a_held_run_begins_nothing_and_goes_on_with_the_word() -> None:
+    bench: Bench
+
+    def command(_command: str) -> CommandOutput:
+        bench.parts.pause.hold()
+        return CommandOutput(exit_code=0)
+
+    bench = Bench([say("shell", command="one"), say("finish", answer="x")], MemorySandbox(on_command=command))
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.run)
+        await anyio.wait_all_tasks_blocked()
+        assert isinstance(bench.shown[-1], ActionFinished)
+        assert len(bench.script.requests) == 1
+        bench.parts.pause.go_on("do it otherwise")
+    events = await bench.store.events("r1")
+    assert [event.text for event in events if isinstance(event, Nudged) and event.why == "person"] == [
+        "The person watching says: do it otherwise"
+    ]
+    assert sum(isinstance(event, Paused) for event in events) == 1
+    assert "do it otherwise" in bench.script.requests[1].messages[-1].content
+
+
+@pytest.mark.anyio
+async def test_held_between_the_answer_and_its_action_the_action_waits() -> None:
+    bench = Bench([say("shell", command="one"), say("finish", answer="x")])
+    bench.parts.pause.hold()
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.run)
+        await anyio.wait_all_tasks_blocked()
+        assert not bench.sandbox.ran
+        bench.parts.pause.go_on()
+    assert bench.sandbox.ran == ["one"]
+    assert any(isinstance(event, ActionStarted) for event in bench.shown)
+
+
+@pytest.mark.anyio
+async def test_the_time_that_a_run_was_held_is_not_its_own() -> None:
+    bench = Bench([say("finish", answer="x")])
+    await bench.run()
+    events = await bench.store.events("r1")
+    begun = events[0].at
+    state = fold([*events[:-1], Paused(at=begun + 50, duration_s=40.0)])
+    assert state.spent(begun + 60).elapsed_s == pytest.approx(20.0)
