@@ -75,5 +75,6 @@ class BubblewrapBench:
     def traces(self) -> set[str]:
         groups = {f"group {folder}" for place in places() for folder in place.path.glob(f"stockade-{os.getpid()}-*")}
         files = {f"file {path}" for path in self._base.rglob("*") if "trial" not in path.name}
-        mounts = {f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines() if "stockade" in line}
+        lines, ours = Path("/proc/self/mounts").read_text().splitlines(), (str(self._base), f"stockade-{os.getpid()}-")
+        mounts = {f"mount {line}" for line in lines if any(name in line for name in ours)}
         return {*self._inside(), *groups, *files, *mounts, f"{len(os.listdir('/proc/self/fd'))} descriptors"}
