@@ -6,7 +6,6 @@ import pytest
 
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
-from stockade.core.messages import ModelAnswer
 from stockade.core.policy import FolderMode
 from stockade.core.ports import ExecResult
 from stockade.testing import MemorySandbox, say
@@ -60,7 +59,7 @@ def bench(
     *changes: Change,
     files: dict[str, bytes] | None = None,
     error: bool = False,
-    first: Sequence[ModelAnswer] = (),
+    first: Sequence[str] = (),
     printed: dict[str, str | int] | None = None,
     mode: FolderMode = "overlay",
     missing: bool = False,
