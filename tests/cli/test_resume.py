@@ -123,7 +123,8 @@ def test_bounds_of_a_run_that_goes_on(stage: Stage) -> None:
 
 def test_nobody_goes_on_with_a_run_that_is_under_way(stage: Stage) -> None:
     model = stage.script(say("shell", command="sleep 300"), DONE)
-    process = stage.start("run", "wait", "--folder", str(stage.demo), "--model", model, "--json")
+    flags = ("--folder", str(stage.demo), "--model", model, "--json", "--command-timeout", "0", "--timeout", "0")
+    process = stage.start("run", "wait", *flags)
     until_event(process, "action_started")
     for words in (("resume",), ("rewind", "--to", "0")):
         refused = stage.call("runs", *words)

@@ -20,14 +20,19 @@ class Pause:
     _left_s: float = 0.0
 
     def watch(self, deadline: anyio.CancelScope) -> None:
-        """The time limit that stands still while the run is held."""
+        """The time limit that stands still while the run is held, which it may be already."""
         self._deadline = deadline
+        if self.held:
+            self._stop_clock()
 
     def hold(self) -> None:
         """From the event loop."""
         if self.held:
             return
         self.held, self._go = True, anyio.Event()
+        self._stop_clock()
+
+    def _stop_clock(self) -> None:
         if self._deadline is not None:
             self._left_s = self._deadline.deadline - anyio.current_time()
             self._deadline.deadline = float("inf")
