@@ -31,9 +31,9 @@ from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 
 if TYPE_CHECKING:
+    from stockade.core.findings import Finding
     from stockade.models.listing import ModelEntry
     from stockade.models.settings import ModelSettings
-    from stockade.sandboxes.probe import Finding
     from stockade.store.recover import Recovered
 
 MAX_TASK_BYTES = 1_000_000

@@ -18,7 +18,7 @@ from stockade.cli.safe import one_line
 from stockade.settings import load
 
 if TYPE_CHECKING:
-    from stockade.sandboxes.probe import Finding
+    from stockade.core.findings import Finding
 
 NOT_SAFE = 4
 ESCAPE = "escape: "

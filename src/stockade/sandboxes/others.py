@@ -9,13 +9,14 @@ import anyio
 import anyio.to_thread
 
 from stockade.core.errors import StockadeError
+from stockade.core.findings import Finding
 from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox
 from stockade.sandboxes import container, gvisor
 from stockade.sandboxes.container import ContainerSandbox
 from stockade.sandboxes.engines import EngineName, find_engine
 from stockade.sandboxes.gvisor import GVisorSandbox, find_runsc
-from stockade.sandboxes.probe import Finding, differences, private_place, try_escapes
+from stockade.sandboxes.probe import differences, private_place, try_escapes
 
 _START_S = 60.0
 _TRIED = "started one and ran a command in it"

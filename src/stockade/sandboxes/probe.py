@@ -10,8 +10,8 @@ from pathlib import Path
 
 import anyio
 
-from stockade.core.data import Data
 from stockade.core.errors import StockadeError
+from stockade.core.findings import Finding
 from stockade.core.policy import Limits, Policy
 from stockade.core.ports import Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox
@@ -37,22 +37,6 @@ def private_place() -> Iterator[str]:
         yield str(folder)
     finally:
         remove_tree(folder)
-
-
-class Finding(Data):
-    """One cell of the doctor. `required`: without it no sandbox is started here. `tried`: what was done to know.
-
-    `backend` is None for what is the machine's. Names of one kind are alike for all backends: `sandbox`, `limit: ...`,
-    `escape: ...`.
-    """
-
-    backend: str | None = None
-    name: str
-    tried: str
-    held: bool
-    required: bool = True
-    cause: str | None = None
-    way_out: str | None = None
 
 
 def _bubblewrap() -> Finding:

@@ -96,7 +96,7 @@ def test_nothing_is_left_that_a_capability_could_be_had_by(tmp_path: Path) -> No
 def test_the_environment_is_kept_when_that_is_said(tmp_path: Path, words: list[str], seen: str) -> None:
     (tmp_path / "launch").write_bytes(launch.launcher_bytes())
     (tmp_path / "launch").chmod(0o755)
-    command = [tmp_path / "launch", *words, "exec", "/usr/bin/env"]
+    command = [str(tmp_path / "launch"), *words, "exec", "/usr/bin/env"]
     assert subprocess.run(command, capture_output=True, text=True, env={"x": "y"}, check=True).stdout == seen
 
 
