@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from stockade.assemble import run_dir
 from stockade.core.errors import StoreFailed
 
-_LOCK = "lock"
+_LOCK, _HOLDER = "lock", "sandbox"
 
 
 @contextlib.contextmanager
@@ -45,9 +45,10 @@ def is_alive(run_id: str) -> bool:
 
 
 def tidy(run_id: str) -> None:
-    """Remove the run's folder when nothing but a dead lock is in it."""
+    """Remove the run's folder when nothing but a dead lock, and a note of whose sandbox it was, is in it."""
     folder = run_dir(run_id)
     with contextlib.suppress(OSError):
-        if not is_alive(run_id) and os.listdir(folder) == [_LOCK]:
-            (folder / _LOCK).unlink()
+        if not is_alive(run_id) and set(os.listdir(folder)) <= {_LOCK, _HOLDER}:
+            for name in (_LOCK, _HOLDER):
+                (folder / name).unlink(missing_ok=True)
         folder.rmdir()
