@@ -70,7 +70,7 @@ class Stage:
             budget=Budget(max_turns=5), system_prompt="", check=check,
         )  # fmt: skip
         parts = Parts(
-            model=ScriptedModel(answers), protocol=JsonAnswers(),
+            model=ScriptedModel([*answers, *answers[-1:]]), protocol=JsonAnswers(),
             sandbox=sandbox or Beside(on_command=on_command or self.work, layers=(self.layer,)),
             store=self.store,
             clock=FixedClock(assemble.SystemClock().now()), tools=("shell", "finish"), reviewer=assemble.reviewer(),
