@@ -91,6 +91,10 @@ def test_run_ids_differ_and_sort_by_time() -> None:
 
 
 def test_names_that_do_not_exist() -> None:
-    for call in (lambda: find_bot("nobody"), lambda: pick_protocol("morse"), lambda: open_store("postgresql://x?nonsense=1")):
+    for call in (
+        lambda: find_bot("nobody"),
+        lambda: pick_protocol("morse"),
+        lambda: open_store("postgresql://x?nonsense=1"),
+    ):
         with pytest.raises(UsageError):
             call()
