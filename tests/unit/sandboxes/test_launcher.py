@@ -4,8 +4,11 @@ import hashlib
 import itertools
 import os
 import platform
+import random
 import shutil
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -184,3 +187,31 @@ def test_identity_but_one(on_disk: int, shown: int) -> None:
         assert image(other) == other
     images = sorted((start, start + length) for _, start, length in spans)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(images))
+
+
+def processes_naming(text: str) -> list[int]:
+    """Of this machine, but us."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if text.encode() in path.read_bytes() and int(path.parent.name) != os.getpid():
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_killed_at_any_moment_it_leaves_no_process(tmp_path: Path) -> None:
+    """Each map of ids is held by a child for a moment; one not yet bound to its parent once stayed for ever."""
+    (tmp_path / "launch").write_bytes(launch.launcher_bytes())
+    (tmp_path / "launch").chmod(0o755)
+    words = ["mountns"]
+    for slot in map(str, range(8)):
+        words += ["one", slot, str(tmp_path), "idmap", slot, "0 70000 1", "0 70000 1"]
+    moments = random.Random(1)
+    for _ in range(150):
+        with subprocess.Popen([tmp_path / "launch", *words, "exec", "/bin/true"], stderr=subprocess.DEVNULL) as running:
+            time.sleep(moments.random() * 0.012)
+            running.kill()
+    deadline = time.monotonic() + 30
+    while (left := processes_naming(str(tmp_path))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from stockade.core.errors import SandboxFailed
 
-LAUNCHER_SHA256 = {"x86_64": "7614902e11082c60ce2eb60ae809f6fa0e25aea6b77946724ec10139f74aa1f7"}
+LAUNCHER_SHA256 = {"x86_64": "3a3d067dfe5ccb57ec725f648b976546e6d9a1921112fd40545a291349fcd4dc"}
 """Of `launch-MACHINE`."""
 
 FIRST_FD = 3

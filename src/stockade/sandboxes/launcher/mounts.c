@@ -75,11 +75,12 @@ static pid_t idle_in_new_userns(void) {
     int ready[2];
     char byte;
     check(pipe2(ready, O_CLOEXEC), "idmap", "pipe");
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     check(child < 0, "idmap", "fork");
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         check(unshare(CLONE_NEWUSER), "idmap", "unshare");
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(1); /* it was killed before it could take us along */
         check(write(ready[1], "x", 1) != 1, "idmap", "pipe");
         for (;;) pause();
     }
