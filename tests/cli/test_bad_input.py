@@ -105,7 +105,6 @@ def test_a_script_with_a_bad_line_names_it(stage: Stage) -> None:
     [
         ("--net", "allow=http://pypi.org/"),
         ("--net", "allow=10.0.0.1"),
-        ("--sandbox", "gvisor"),
         ("--store", "/proc/nothing/runs.db"),
     ],
 )

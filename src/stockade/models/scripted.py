@@ -1,7 +1,8 @@
 """A model whose answers are read from a file: for tests and demos.
 
 One OpenAI assistant message a line: `{"content": "..."}` or `{"tool_calls": [{"function": {"name", "arguments"}}]}`,
-with `"delay_s": 0.1` where the answer shall take its time. Empty lines are skipped.
+with `"delay_s": 0.1` where the answer shall take its time. Empty lines are skipped. A script whose last line is a
+finish says it again when it is asked again: a look at the changes, or a check that failed, needs no line of its own.
 """
 
 import json
@@ -22,6 +23,7 @@ from stockade.models.collect import AnswerBuilder
 _KNOWN = {"role", "content", "tool_calls", "delay_s"}
 _PIECE = re.compile(r"\s*\S+|\s+")
 _CHARS_PER_TOKEN = 4
+_FINISH = re.compile(r'"tool"\s*:\s*"finish"|```finish\b')
 _FORM = 'write {"content": "..."} or {"tool_calls": [...]}'
 
 
@@ -62,6 +64,8 @@ class ScriptedModel:
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """The next line, streamed in words over its `delay_s`."""
+        if self._next >= len(self._lines) > 0 and _is_finish(self._lines[-1][0]):
+            self._next = len(self._lines) - 1
         if self._next >= len(self._lines):
             raise ModelUnavailable(
                 f"the script {self._path} has no answer left after {len(self._lines)}", "add a line, or end with finish"
@@ -140,3 +144,10 @@ def _answer_of(message: dict[str, Any]) -> ModelAnswer:
         }
     )
     return builder.answer(0.0)
+
+
+def _is_finish(message: dict[str, Any]) -> bool:
+    """Whether a message ends the run, in the spellings that scripts are written in."""
+    answer = _answer_of(message)
+    called = any(call.get("function", {}).get("name") == "finish" for call in answer.tool_calls)
+    return called or _FINISH.search(answer.content) is not None

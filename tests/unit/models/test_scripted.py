@@ -67,3 +67,18 @@ async def test_no_such_script(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not UTF-8"):
         async with ScriptedModel(tmp_path / "binary"):
             pass
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        '{"content": "{\\"action\\": {\\"tool\\": \\"finish\\", \\"answer\\": \\"42\\"}}"}',
+        '{"content": "Done.\\n```finish\\n42\\n```"}',
+        '{"tool_calls": [{"function": {"name": "finish", "arguments": "{\\"answer\\": \\"42\\"}"}}]}',
+    ],
+)
+async def test_a_finish_at_the_end_is_said_again(tmp_path: Path, last: str) -> None:
+    async with script(tmp_path, '{"content": "first"}', last) as model:
+        answers = [await model.ask(question()) for _ in range(4)]
+    assert answers[0].content == "first"
+    assert all((a.content, a.tool_calls) == (answers[1].content, answers[1].tool_calls) for a in answers[1:])
