@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from stockade.core.errors import ContextExceeded
+from stockade.core.errors import ContextExceeded, ModelFailed
 from stockade.core.events import HistoryFolded
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import Model, OnText
@@ -28,6 +28,16 @@ def too_small(context: Context) -> str | None:
     return f"the window of {window} tokens is too small: the instructions and the task alone take about {needed}"
 
 
+async def _counted(model: Model, request: ModelRequest) -> int | None:
+    """A server that is gone just now is none that cannot be asked: the question itself has the retries for that."""
+    if not isinstance(model, CountsTokens):
+        return None
+    try:
+        return await model.count(request)
+    except ModelFailed:
+        return None
+
+
 async def ask(
     model: Model, record: Record, request: Callable[[], ModelRequest], turn: int, now: Callable[[], float],
     on_text: OnText | None,
@@ -35,7 +45,7 @@ async def ask(
     """The answer to `request`, which is made anew after each folding. Raises ContextExceeded when nothing is left."""
     context = record.context
     while context.is_full() or context.in_doubt():
-        if context.in_doubt() and isinstance(model, CountsTokens) and (exact := await model.count(request())):
+        if context.in_doubt() and (exact := await _counted(model, request())):
             context.counted(exact)
         if not context.is_full() or (before := context.foldable_before(turn)) is None:
             break

@@ -11,7 +11,7 @@ from stockade.answers.json_schema import JsonAnswers
 from stockade.answers.native_tools import NativeAnswers
 from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
-from stockade.core.errors import ContextExceeded
+from stockade.core.errors import ContextExceeded, ModelUnavailable
 from stockade.core.events import HistoryFolded, ModelAnswered
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import AnswerProtocol, OnText
@@ -68,6 +68,14 @@ class CountingModel(WindowedModel):
     async def count(self, request: ModelRequest) -> int | None:
         self.counted += 1
         return self.tokens(request.messages)
+
+
+class GoneWhileCounting(CountingModel):
+    """Its server is started again just when it is asked to count."""
+
+    async def count(self, request: ModelRequest) -> int | None:
+        self.counted += 1
+        raise ModelUnavailable("no model server at 127.0.0.1:1")
 
 
 def native(tool: str, **arguments: object) -> ModelAnswer:
@@ -167,3 +175,11 @@ async def test_a_huge_task_is_cut_and_the_run_goes_on() -> None:
     finished = await bench_of(model, JsonAnswers()).run(started(task=TASK + "x " * 100_000))
     assert finished.status == "done"
     assert "characters left out" in model.requests[0].messages[1].content
+
+
+async def test_a_server_that_is_gone_while_it_should_count_ends_nothing() -> None:
+    answers: list[str | ModelAnswer] = [say("shell", command=f"cat log{n}.txt") for n in range(20)]
+    model = GoneWhileCounting([*answers, say("finish", answer="log7")], 2.0)
+    finished = await bench_of(model, JsonAnswers()).run(started(task=TASK, budget=Budget(max_turns=0, timeout_s=0)))
+    assert (finished.status, finished.answer) == ("done", "log7"), finished.detail
+    assert model.counted
