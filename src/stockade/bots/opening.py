@@ -15,7 +15,7 @@ def opening(spec: BotSpec, protocol: AnswerProtocol, policy: Policy) -> str:
     parts = [spec.prompt.format(workdir=policy.workdir), protocol.instructions(spec.tools)]
     if spec.example is not None:
         parts.append(_spelled(spec.example, protocol))
-    if policy.folders and (found := surroundings(Path(policy.folders[0].host))):
+    if spec.shows_folder and policy.folders and (found := surroundings(Path(policy.folders[0].host))):
         parts.append(f"What is in {policy.workdir} now:\n{found}")
     return "\n".join(parts)
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from stockade.core.actions import Action, Finish, Shell
+from stockade.core.actions import Action
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.policy import FolderMode
@@ -16,12 +16,17 @@ class Example(Data):
 
 
 class BotSpec(Data):
-    """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`."""
+    """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`.
+
+    `shows_folder`: the prompt holds what is in the first folder. The built-in bots have neither: with them the 1.5B
+    model solved fewer of the tasks of `make test-model` (docs/small-models.md).
+    """
 
     name: str
     summary: str
     prompt: str
     example: Example | None = None
+    shows_folder: bool = False
     tools: tuple[str, ...] = ("shell", "write_file", "finish")
     folder_mode: FolderMode = "overlay"
     needs_folder: bool = False
@@ -32,31 +37,10 @@ WRITING = BotSpec(
     name="writing",
     summary="changes files in a folder; you review before anything is kept",
     prompt=(
-        "You are a careful engineer at a bash shell on Linux. Your current folder {workdir} holds the user's files."
-        " Do exactly what the task asks, one action at a time. Compare what you have written with the task; when it is"
-        " wrong, correct it. Change a part of a file with sed: write_file"
-        " replaces all of it. Run a program before you change it, and again afterwards. There is no network, no sudo,"
-        " no editor and nobody to ask. When the task is done, finish with one sentence for the user."
-    ),
-    example=Example(
-        task="Write the size of photo.png in bytes into size.txt.",
-        turns=(
-            (
-                "I write the size and look at it.",
-                Shell(command="wc -c photo.png > size.txt; cat size.txt"),
-                "The command has succeeded. Output:\n2048 photo.png",
-            ),
-            (
-                "Only the number is asked for, the name must go.",
-                Shell(command="wc -c < photo.png > size.txt; cat size.txt"),
-                "The command has succeeded. Output:\n2048",
-            ),
-            (
-                "size.txt is right now.",
-                Finish(answer="photo.png has 2048 bytes; the number is in size.txt."),
-                "",
-            ),
-        ),
+        "You are a careful engineer working in a bash shell on Linux. The folder {workdir} holds the user's files and"
+        " is your current folder. Do the task with the fewest actions, one at a time, and look at each result before"
+        " the next. There is no network, no sudo, no editor and nobody to ask: never use interactive programs."
+        " When the task is done and you have checked it, finish with a short answer."
     ),
 )
 READING = BotSpec(

@@ -74,7 +74,7 @@ async def of_changes(started: RunStarted, state: RunState, reviewer: Reviewer | 
         if len(contents) == len(shown) == 1 and not any("\n" in content for content in contents)
         else "If that is all the task asks for, finish. If something is missing, do it."
     )
-    opening = "Before the end, look at what you have changed."
+    opening = "Not accepted yet."
     return "\n".join([opening, *shown, f"Task: {started.task[:MAX_TASK_CHARS]}", ask])
 
 

@@ -7,9 +7,23 @@ import pytest
 
 from stockade.answers.choice import PROTOCOLS, make_protocol
 from stockade.bots.opening import opening
-from stockade.bots.spec import BUILT_IN, WRITING
+from stockade.bots.spec import BUILT_IN, WRITING, Example
 from stockade.bots.surroundings import MAX_ENTRIES, MAX_SHOWN, surroundings
+from stockade.core.actions import Finish, Shell
 from stockade.core.policy import FolderRule, Policy
+
+SHOWN = WRITING.model_copy(
+    update={
+        "shows_folder": True,
+        "example": Example(
+            task="Write the size of photo.png into size.txt.",
+            turns=(
+                ("Write.", Shell(command="wc -c < photo.png > size.txt; cat size.txt"), "2048"),
+                ("Done.", Finish(answer="It has 2048 bytes."), ""),
+            ),
+        ),
+    }
+)
 
 
 @pytest.mark.parametrize("bot", BUILT_IN)
@@ -17,14 +31,14 @@ from stockade.core.policy import FolderRule, Policy
 def test_an_opening_is_short_and_the_same_each_time(name: str, bot: str) -> None:
     text = opening(BUILT_IN[bot], make_protocol(name), Policy())
     assert text == opening(BUILT_IN[bot], make_protocol(name), Policy())
-    assert len(text) < 1800
+    assert len(text) < 1500
     assert "/workspace" in text
 
 
 def test_the_example_is_in_the_words_of_the_protocol() -> None:
-    text = opening(WRITING, make_protocol("json"), Policy())
+    text = opening(SHOWN, make_protocol("json"), Policy())
     assert '{"tool": "shell", "command": "wc -c < photo.png > size.txt; cat size.txt"}' in text
-    assert "```bash\nwc -c < photo.png" in opening(WRITING, make_protocol("fenced"), Policy())
+    assert "```bash\nwc -c < photo.png" in opening(SHOWN, make_protocol("fenced"), Policy())
 
 
 def test_what_is_in_the_folder_is_told_with_first_lines(tmp_path: Path) -> None:
@@ -32,7 +46,7 @@ def test_what_is_in_the_folder_is_told_with_first_lines(tmp_path: Path) -> None:
     (tmp_path / "data" / "sales.csv").write_text("date,amount\n2026-01-04,120\n2026-01-05,80\n2026-01-06,1\n")
     (tmp_path / "empty").touch()
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
-    text = opening(WRITING, make_protocol("json"), Policy(folders=(FolderRule(host=str(tmp_path)),)))
+    text = opening(SHOWN, make_protocol("json"), Policy(folders=(FolderRule(host=str(tmp_path)),)))
     told = text.partition("What is in /workspace now:\n")[2]
     assert told == (
         "data/\n"
