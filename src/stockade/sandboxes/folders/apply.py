@@ -6,7 +6,9 @@ leaves each file old or new; applying again completes it.
 """
 
 import errno
+import fcntl
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -26,6 +28,7 @@ from stockade.sandboxes.folders.record import (
 from stockade.sandboxes.folders.writing import Chosen, Writer, removes
 
 _SHOWN = 5
+PATIENCE_S = 60.0
 
 
 def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool = False) -> tuple[str, ...]:
@@ -39,6 +42,7 @@ def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool 
     if layer.strategy == "direct" or not asked:
         return ()
     with _explained(layer), open_layer(layer, writing=True) as opened:
+        _wait_alone(layer, opened)
         comparison = Comparison(opened)
         actual = compare_all(comparison)
         chosen = _chosen(asked, actual)
@@ -53,6 +57,18 @@ def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool 
             _remember(chosen, opened)
         (opened.base / JOURNAL_FILE).unlink(missing_ok=True)
         return tuple(change.path for change in chosen.values())
+
+
+def _wait_alone(layer: FolderLayer, opened: OpenLayer) -> None:
+    """Until no other run is being applied to this folder: each would sweep away what the other has staged in it."""
+    patience = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(opened.host.root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > patience:
+                raise UsageError(f"another run is being applied to {layer.host}", "apply again after it") from error
+            time.sleep(0.02)  # two commands of the same person at once; there is nothing else to wake for
 
 
 @contextmanager

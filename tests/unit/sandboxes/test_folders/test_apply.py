@@ -1,5 +1,7 @@
+import fcntl
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -277,3 +279,22 @@ def test_the_whole_way_of_an_ordinary_user(make_bench: MakeBench) -> None:
     assert bench.shown() == merged
     in_child(lambda: bench.review.discard(bench.layer), lambda: become(ORDINARY))
     assert not bench.place.exists()
+
+
+def test_another_apply_to_the_same_folder_is_waited_for(bench: Bench) -> None:
+    """One that is under way has staged its content in the folder: it must not be swept away as a leftover."""
+    bench.begin()
+    bench.bash("echo new > n")
+    staged = bench.host / f"{STAGING}0123"
+    other = os.open(bench.host, os.O_RDONLY | os.O_DIRECTORY)
+    with ThreadPoolExecutor(1) as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = pool.submit(bench.apply)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.3)
+        staged.mkdir()
+        assert not (bench.host / "n").exists()
+        staged.rmdir()
+        os.close(other)
+        assert waiting.result(timeout=30) == ("n",)
+    assert (bench.host / "n").read_text() == "new\n"
