@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +26,7 @@ from stockade.core.messages import ModelInfo
 from stockade.core.model_options import LoadOptions, SamplingOptions
 from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
-from stockade.core.secrets import known, watched
+from stockade.core.secrets import Redactor, known, watched
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 
@@ -385,14 +385,13 @@ async def prepare(
         check=options.check,
         options=options.model_dump(include=LOADING, exclude_none=True),
     )
-    parts = Parts(
+    parts = make_parts(
+        run_id,
+        spec,
         model=model,
         protocol=protocol,
         sandbox=sandbox,
         store=store,
-        clock=SystemClock(),
-        tools=spec.tools,
-        reviewer=reviewer(),
         on_event=on_event,
         on_text=on_text,
         redactor=redactor,
@@ -400,7 +399,7 @@ async def prepare(
     if hidden := redactor.names(task):
         told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
         note = f"{told}. {note}" if note else told
-    return Prepared(started, keeping(parts, run_id), note)
+    return Prepared(started, parts, note)
 
 
 def _forget(run_id: str) -> None:
@@ -429,18 +428,41 @@ async def start(prepared: Prepared) -> RunFinished:
             forget_holder(run_dir(run_id))
 
 
-def keeping(parts: Parts, run_id: str, names: Sequence[str | None] = ()) -> Parts:
-    """The parts of a run whose files are kept turn by turn, from the snapshots `names` on."""
+def make_parts(
+    run_id: str,
+    spec: BotSpec,
+    *,
+    model: Model,
+    protocol: AnswerProtocol,
+    sandbox: Sandbox,
+    store: RunStore,
+    on_event: OnEvent | None,
+    on_text: OnText | None,
+    redactor: Redactor,
+    names: Sequence[str | None] = (),
+) -> Parts:
+    """The adapters of a run that begins or goes on; its files are kept turn by turn, from the snapshots `names` on."""
     from stockade.sandboxes.keeping import LayerKeeper, note_holder
 
-    def on_event(event: RunEvent) -> None:
+    def heard(event: RunEvent) -> None:
         if isinstance(event, SandboxStarted):
             note_holder(run_dir(run_id), getattr(sandbox, "host_pid", None))
-        if shown is not None:
-            shown(event)
+        if on_event is not None:
+            on_event(event)
 
-    sandbox, shown = parts.sandbox, parts.on_event
-    return replace(parts, keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES), on_event=on_event)
+    return Parts(
+        model=model,
+        protocol=protocol,
+        sandbox=sandbox,
+        store=store,
+        clock=SystemClock(),
+        tools=spec.tools,
+        reviewer=reviewer(),
+        on_event=heard,
+        on_text=on_text,
+        redactor=redactor,
+        keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES),
+    )
 
 
 def list_models() -> "Sequence[ModelEntry]":

@@ -16,17 +16,15 @@ from stockade.assemble import (
     OnProgress,
     Options,
     Prepared,
-    SystemClock,
     check_task,
     find_bot,
-    keeping,
     make_budget,
+    make_parts,
     new_run_id,
     open_model,
     open_sandbox,
     pick_protocol,
     prepare_sandbox,
-    reviewer,
     run_dir,
 )
 from stockade.core.budget import exhausted
@@ -37,7 +35,6 @@ from stockade.core.policy import Policy
 from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import given_again, known, watched
 from stockade.loop.branch import branch, up_to
-from stockade.loop.run import Parts
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
 
@@ -86,21 +83,21 @@ async def prepare_again(
     model, name, note = await open_model(options.model_copy(update=settings), on_progress)
     if (skip := getattr(model, "skip", None)) is not None:
         skip(state.turns)  # a script goes on where it was
-    parts = Parts(
+    parts = make_parts(
+        going.run_id,
+        spec,
         model=model,
         protocol=pick_protocol(started.answers),
         sandbox=sandbox,
         store=store,
-        clock=SystemClock(),
-        tools=spec.tools,
-        reviewer=reviewer(),
         on_event=on_event,
         on_text=on_text,
         redactor=redactor,
+        names=names,
     )
     return Prepared(
         started=started,
-        parts=keeping(parts, going.run_id, names),
+        parts=parts,
         note=note,
         history=going.history,
         resumed=resumed.model_copy(update={"model": name}),

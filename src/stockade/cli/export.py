@@ -57,7 +57,7 @@ def _lines(events: Sequence[RunEvent], form: str) -> Iterable[str]:
         case "atif":
             return [json.dumps(trajectory(events), indent=2)]
         case "jsonl":
-            return [json.dumps(json.loads(to_json(event))) for event in events]
+            return [to_json(event, ascii_only=True) for event in events]
         case "asciicast":
             return cast(events)
         case _:

@@ -52,10 +52,6 @@ def _state(run_id: str, status: str, driver: str | None = None) -> str:
     return "interrupted" if status == "running" and driver is None and not is_alive(run_id) else status
 
 
-def _ascii(line: str) -> str:
-    return json.dumps(json.loads(line))
-
-
 @command.command("list")
 @flags.offered(flags.JSON, flags.STORE)
 def list_runs(**values: Any) -> int:
@@ -101,7 +97,7 @@ def show(run: str, full: bool, **values: Any) -> int:
         run_id, events = _read(store, run)
         if settings.front.json_lines:
             for event in events:
-                print(_ascii(to_json(event)))
+                print(to_json(event, ascii_only=True))
             return 0
         console = results(plain=settings.front.plain)
         renderer = Renderer(console, whole=full, show_answer=True)
