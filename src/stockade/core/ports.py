@@ -3,16 +3,17 @@
 Conformance suites for each are in stockade.testing.conformance.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
-from stockade.core.actions import Action, Answer, CommandOutput, Observation, Step
+from stockade.core.actions import Action, Answer, CommandOutput, Observation, Step, ToolResult
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
 from stockade.core.events import NetworkRequested, RunEvent
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
+from stockade.core.tools import ToolSpec
 
 OnText = Callable[[str | None], None]
 """Called with each piece of a streaming answer; with None when the answer begins again: its pieces so far are void."""
@@ -115,6 +116,27 @@ class Sandbox(_Resource, Protocol):
 
 
 @runtime_checkable
+class Toolbox(_Resource, Protocol):
+    """One or several tools that a bot may call beside its built-in actions.
+
+    Entered when the run's sandbox is up, left before it ends. Entering raises UsageError (the person can mend it:
+    what, and how) or SandboxFailed.
+    """
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Known after entering; the same as long as the run lasts."""
+        ...
+
+    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
+        """What the tool returned. Whatever the tool, its peer or the arguments do wrong is a result of status `error`,
+        within `timeout_s` where that is given, written for the model. Raises only SandboxFailed, and KeyError for a
+        name that is none of `specs`.
+        """
+        ...
+
+
+@runtime_checkable
 class Approver(Protocol):
     """Says yes (None) or why not, before an action runs."""
 
@@ -212,4 +234,5 @@ OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
 __all__ = ["AnswerProtocol", "Approver", "Clock", "ExecResult", "Keeper", "Model", "Observation", "OnEvent",
-           "OnNetwork", "OnText", "Reviewer", "RunStore", "RunSummary", "Sandbox"]  # fmt: skip
+           "OnNetwork", "OnText", "Reviewer", "RunStore", "RunSummary", "Sandbox",
+           "Toolbox"]  # fmt: skip
