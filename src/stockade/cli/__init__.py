@@ -11,7 +11,7 @@ from stockade import __version__
 from stockade.cli import failures
 
 COMMANDS = {
-    "run": ("run", "Run a bot on a task."),
+    "run": ("begin", "Run a bot on a task."),
     "runs": ("runs", "Runs on record: show, go on, go back, export, apply."),
     "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),

@@ -3,16 +3,15 @@
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import anyio
-import click
 
 from stockade import assemble
-from stockade.cli import flags, review
+from stockade.cli import review
 from stockade.cli.alive import held, tidy
 from stockade.cli.console import can_ask, moves_cursor, progress
 from stockade.cli.decide import Decider, ask_person
@@ -31,17 +30,9 @@ _REASONS = {"gave_up": 1, "check_failed": 1, "sandbox": 4, "store": 4, "bug": 4,
 _STOPPED = 3
 
 
-@click.command("run", short_help="Run a bot on a task.")
-@click.argument("task")
-@flags.offered(flags.BOT, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
-def command(task: str, **values: Any) -> int:
-    """Run a bot on TASK, which may also be - (standard input) or @FILE.
-
-    The answer goes to stdout, everything else to stderr. At the end the changes are shown, and applied only when you
-    say so. Exit status: 0 done, 1 gave up or check failed, 2 usage, 3 stopped, 4 sandbox or machine, 5 model,
-    130 Ctrl-C.
-    """
-    settings = load({**flags.given(values), "task": read_task(task)})
+def begin(task: str, given: Mapping[str, Any]) -> int:
+    """A new run of what was typed; the exit status."""
+    settings = load({**given, "task": read_task(task)})
     store = assemble.open_store(settings.options.store)
     try:
         return carry_out(settings, store, partial(assemble.prepare, settings.options, store))

@@ -15,9 +15,10 @@ from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.assemble", "sqlite3", "asyncio")
 
 
-def test_help_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize("asked", [["--help"], ["run", "--help"]])
+def test_help_imports_nothing_heavy(asked: list[str]) -> None:
     code = (
-        "import sys\nfrom stockade import cli\nstatus = cli.call(['--help'])\n"
+        f"import sys\nfrom stockade import cli\nstatus = cli.call({asked!r})\n"
         f"print(status, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
