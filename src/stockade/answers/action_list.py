@@ -11,9 +11,11 @@ from typing import Any
 from stockade.answers.calls import action_in, native_steps
 from stockade.answers.lenient import first_value, spoken
 from stockade.answers.spelling import make_action
+from stockade.answers.tool_specs import call_schema, names, sample, spelled
 from stockade.core.actions import Action, Answer, AskUser, EditFile, Finish, ReadFile, Shell, Step, SubTask, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered, ToolSpec, name_of
 
 MAX_ACTIONS = 16
 MAX_COMMENT_CHARS = 240
@@ -35,16 +37,16 @@ class ListAnswers:
 
     name: str = "list"
 
-    def instructions(self, tools: Sequence[str]) -> str:
-        listed = "\n".join(
-            f"- {tool}: " + json.dumps(dict.fromkeys(_FORMS[tool], "...") | {"comment": "..."}) for tool in tools
-        )
-        return f"Answer with a JSON list of one or more actions and nothing else. Actions:\n{listed}"
+    def instructions(self, tools: Sequence[Offered]) -> str:
+        return f"Answer with a JSON list of one or more actions and nothing else. Actions:\n{self.listing(tools)}"
 
-    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return "\n".join(f"- {name_of(tool)}: " + json.dumps(_form(tool) | {"comment": "..."}) for tool in tools)
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"schema_": schema(tools)})
 
-    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         if answer.finish_reason == "length":
             raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
         text = spoken(answer.content)
@@ -65,10 +67,13 @@ class ListAnswers:
         return Message(role="user", content=text)
 
 
-def schema(tools: Sequence[str]) -> dict[str, Any]:
+def schema(tools: Sequence[Offered]) -> dict[str, Any]:
     """The schema of one answer for the named tools: a list of 1 to 16 actions."""
     forms = []
     for tool in tools:
+        if isinstance(tool, ToolSpec):
+            forms.append(call_schema(tool))
+            continue
         properties: dict[str, Any] = {key: {"type": "string"} for key in _FORMS[tool]}
         properties["comment"] = {"type": "string", "maxLength": MAX_COMMENT_CHARS}
         forms.append(
@@ -82,7 +87,13 @@ def schema(tools: Sequence[str]) -> dict[str, Any]:
     return {"type": "array", "items": {"anyOf": forms}, "minItems": 1, "maxItems": MAX_ACTIONS}
 
 
-def _steps(items: Sequence[object], tools: Sequence[str]) -> tuple[Step, ...]:
+def _form(tool: Offered) -> dict[str, Any]:
+    if isinstance(tool, ToolSpec):
+        return {"tool": tool.name, "arguments": sample(tool)}
+    return dict.fromkeys(_FORMS[tool], "...")
+
+
+def _steps(items: Sequence[object], tools: Sequence[Offered]) -> tuple[Step, ...]:
     """All of them, or as many as come before the first that is none; an error when that is the first."""
     steps: list[Step] = []
     for number, item in enumerate(items[:MAX_ACTIONS], 1):
@@ -95,20 +106,20 @@ def _steps(items: Sequence[object], tools: Sequence[str]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _step(item: object, tools: Sequence[str]) -> Step:
+def _step(item: object, tools: Sequence[Offered]) -> Step:
     if not isinstance(item, dict):
         raise UnreadableAnswer('it is not an object: write {"command": "..."}')
     comment = item.get("comment")
     return Step(action=_action(item, tools), comment=comment.strip() or None if isinstance(comment, str) else None)
 
 
-def _action(item: dict[str, Any], tools: Sequence[str]) -> Action:
+def _action(item: dict[str, Any], tools: Sequence[Offered]) -> Action:
     given = {"file" if key in ("path", "filename") else key: value for key, value in item.items() if value is not None}
     if given.keys() & {"tool", "name", "action", "function"}:
         return action_in(item, tools)
     fitting = [tool for tool, keys in _FORMS.items() if given.keys() >= set(keys)]
     if not fitting:
-        raise UnreadableAnswer('it has neither "command" nor "file": ' + ", ".join(tools) + " are possible")
+        raise UnreadableAnswer('it has neither "command" nor "file": ' + ", ".join(names(tools)) + " are possible")
     return make_action(max(fitting, key=lambda tool: len(_FORMS[tool])), given, tools)
 
 
@@ -119,5 +130,5 @@ def _item(step: Step) -> dict[str, Any]:
         case ReadFile() | WriteFile() | EditFile() as action:
             fields = {"file": action.path} | action.model_dump(exclude_none=True, exclude={"tool", "path"})
         case action:
-            fields = action.model_dump(exclude_none=True)
+            fields = spelled(action)
     return fields | ({"comment": step.comment} if step.comment else {})

@@ -1,13 +1,16 @@
 """One action as the body of a block: shared by fenced answers and code sections."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from stockade.answers.blocks import Block, cut_in_here_document, here_document, without_prompts
 from stockade.answers.spelling import make_action, tool_named
-from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, WriteFile
+from stockade.answers.tool_specs import described, from_text, sample, spec_named
+from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, ToolCall, WriteFile
 from stockade.core.errors import UnreadableAnswer
+from stockade.core.tools import Offered, ToolSpec
 
 SHELLS = ("bash", "sh", "shell", "zsh", "console", "shell-session", "terminal", "cmd")
 PYTHONS = ("python", "python3", "py")
@@ -27,7 +30,7 @@ USAGE = {
 }
 
 
-def is_action(block: Block, tools: Sequence[str]) -> bool:
+def is_action(block: Block, tools: Sequence[Offered]) -> bool:
     """True when the language of a block names an action, offered or not; prose and data are none."""
     if block.language in (*SHELLS, *PYTHONS, *USAGE):
         return True
@@ -40,7 +43,7 @@ def is_action(block: Block, tools: Sequence[str]) -> bool:
     return True
 
 
-def action_of(block: Block, tools: Sequence[str]) -> Action:
+def action_of(block: Block, tools: Sequence[Offered]) -> Action:
     """The action of a block whose language names one. UnreadableAnswer when it does not fit."""
     if block.language in PYTHONS:
         return make_action("shell", {"command": _command(here_document("python3 -", block.body), block)}, tools)
@@ -50,7 +53,17 @@ def action_of(block: Block, tools: Sequence[str]) -> Action:
         if "finish" in tools and (found := _FINISH.match(command)):
             return Finish(answer=found[2] or "")
         return make_action("shell", {"command": command}, tools)
+    if (spec := spec_named(tool, tools)) is not None:
+        return make_action(tool, from_text(spec, f"{block.info}\n{block.body}"), tools)
     return make_action(tool, _arguments(tool, block), tools)
+
+
+def usage_of(tool: Offered) -> str:
+    """The block of a tool as an example."""
+    if not isinstance(tool, ToolSpec):
+        return USAGE[tool]
+    body = json.dumps(sample(tool), ensure_ascii=False)
+    return f"{described(tool) or 'A tool'} ({tool.name}):\n```{tool.name}\n{body}\n```"
 
 
 def _command(body: str, block: Block) -> str:
@@ -130,5 +143,7 @@ def block_of(action: Action) -> tuple[str, str, str] | None:
             return "sub_task", "", task
         case Finish(answer=answer):
             return "finish", "", answer
+        case ToolCall(name=name, arguments=arguments):
+            return name, "", json.dumps(arguments, ensure_ascii=False)
         case _:
             return None

@@ -6,9 +6,11 @@ from typing import Any
 
 from stockade.answers.lenient import first_value, objects
 from stockade.answers.spelling import make_action
+from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Action, Finish, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
+from stockade.core.tools import Offered
 
 MAX_CALLS = 16
 _MARK = "<tool_call>"
@@ -37,12 +39,12 @@ def _arguments(inner: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def action_in(found: dict[str, Any], tools: Sequence[str]) -> Action:
+def action_in(found: dict[str, Any], tools: Sequence[Offered]) -> Action:
     """The action of a JSON object. UnreadableAnswer when it holds none."""
     return make_action(*tool_and_arguments(found), tools)
 
 
-def native_steps(answer: ModelAnswer, tools: Sequence[str]) -> tuple[Step, ...]:
+def native_steps(answer: ModelAnswer, tools: Sequence[Offered]) -> tuple[Step, ...]:
     """The steps of real tool calls, as far as they can be read; the first one must be.
 
     A call that is the very same as an earlier one counts once. A `finish` behind other calls is left out: the model
@@ -65,14 +67,14 @@ def native_steps(answer: ModelAnswer, tools: Sequence[str]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _of_call(call: dict[str, Any], tools: Sequence[str]) -> Action:
+def _of_call(call: dict[str, Any], tools: Sequence[Offered]) -> Action:
     function = call.get("function")
     if not isinstance(function, dict):
         raise UnreadableAnswer("the tool call names no function")
     return action_in({"name": function.get("name"), "arguments": function.get("arguments") or {}}, tools)
 
 
-def salvaged(text: str, tools: Sequence[str]) -> tuple[str, Action] | None:
+def salvaged(text: str, tools: Sequence[Offered]) -> tuple[str, Action] | None:
     """A call written as text: the words around it, and its action. None when there is nothing like a call.
 
     UnreadableAnswer when what looks like a call is none that can be done.
@@ -111,4 +113,4 @@ def _before(text: str) -> str:
 
 def as_json(action: Action) -> str:
     """An action as the object that `action_in` reads."""
-    return json.dumps(action.model_dump(exclude_none=True), ensure_ascii=False)
+    return json.dumps(spelled(action), ensure_ascii=False)

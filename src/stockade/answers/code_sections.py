@@ -4,6 +4,7 @@ A program becomes two steps: the file main.py, and a command that installs what 
 action is a section of its name with its text in it, and `### Answer` ends the run.
 """
 
+import json
 import re
 import shlex
 import sys
@@ -16,9 +17,11 @@ from stockade.answers.calls import as_json, native_steps, salvaged
 from stockade.answers.lenient import spoken
 from stockade.answers.sections import Section, find_sections, section
 from stockade.answers.spelling import short_thought
-from stockade.core.actions import Action, Answer, Shell, Step, WriteFile
+from stockade.answers.tool_specs import described, names, sample
+from stockade.core.actions import Action, Answer, Shell, Step, ToolCall, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered, ToolSpec
 
 PROGRAM = "main.py"
 _BOUNDARY = "\n\n\n# Example\n"
@@ -74,18 +77,21 @@ class SectionAnswers:
 
     name: str = "sections"
 
-    def instructions(self, tools: Sequence[str]) -> str:
-        listed = "\n".join(_USAGE[tool] for tool in tools)
+    def instructions(self, tools: Sequence[Offered]) -> str:
         program = (
             "A Python program, which is run at once, has three sections:\n### Requirements\nlibraries, one a line, or"
             " none\n### Code\nthe program\n### Example\ncode that uses it and prints the result\n"
         )
-        return f"Answer in sections. {program if 'shell' in tools else ''}Other actions, one an answer:\n{listed}"
+        first = program if "shell" in tools else ""
+        return f"Answer in sections. {first}Other actions, one an answer:\n{self.listing(tools)}"
 
-    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return "\n".join(_usage(tool) for tool in tools)
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request
 
-    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         if answer.finish_reason == "length":
             raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
         text = spoken(answer.content)
@@ -108,6 +114,13 @@ class SectionAnswers:
         return Message(role="user", content=text)
 
 
+def _usage(tool: Offered) -> str:
+    if not isinstance(tool, ToolSpec):
+        return _USAGE[tool]
+    call = json.dumps({"tool": tool.name, "arguments": sample(tool)}, ensure_ascii=False)
+    return f"### Action\n{call}   ({described(tool)})"
+
+
 def libraries(text: str) -> list[str]:
     """The libraries of a requirements section, in order; words of prose and Python's own modules are none."""
     result: list[str] = []
@@ -125,7 +138,7 @@ def libraries(text: str) -> list[str]:
     return result
 
 
-def _program(found: Sequence[Section], tools: Sequence[str]) -> tuple[Step, ...]:
+def _program(found: Sequence[Section], tools: Sequence[Offered]) -> tuple[Step, ...]:
     commands = next((part for part in found if part.name == "code" and part.language in SHELLS), None)
     if commands is not None:
         return (Step(action=action_of(Block("shell", "", commands.body, commands.start), tools)),)
@@ -138,7 +151,7 @@ def _program(found: Sequence[Section], tools: Sequence[str]) -> tuple[Step, ...]
     if not code.strip():
         raise UnreadableAnswer("### Code is missing or empty: write the program under it")
     if "shell" not in tools:
-        raise UnreadableAnswer("a program cannot be run here: the tools are " + ", ".join(tools))
+        raise UnreadableAnswer("a program cannot be run here: the tools are " + ", ".join(names(tools)))
     example = _without_own_import(texts.get("example", ""), code)
     program = f"{code}{_BOUNDARY}{example}\n" if example.strip() else f"{code}\n"
     required = libraries(texts.get("requirements", ""))
@@ -162,7 +175,7 @@ def _without_own_import(example: str, code: str) -> str:
     return "\n".join(line for line in example.split("\n") if not own(line)).strip("\n")
 
 
-def _single(part: Section, tools: Sequence[str]) -> Action:
+def _single(part: Section, tools: Sequence[Offered]) -> Action:
     if part.name == "action":
         if (found := salvaged(part.body, tools)) is None:
             raise UnreadableAnswer("### Action holds no JSON object with a tool")
@@ -173,7 +186,7 @@ def _single(part: Section, tools: Sequence[str]) -> Action:
 
 def _written(action: Action) -> str:
     """A section that reads back as it was, as JSON where only that keeps every character."""
-    form = block_of(action)
+    form = None if isinstance(action, ToolCall) else block_of(action)
     if form is not None:
         text = section(*form)
         try:

@@ -8,14 +8,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stockade.answers.block_actions import USAGE, action_of, block_of, is_action
+from stockade.answers.block_actions import action_of, block_of, is_action, usage_of
 from stockade.answers.blocks import Block, fenced, find_blocks, is_output, languages
 from stockade.answers.calls import as_json, salvaged
 from stockade.answers.lenient import spoken
 from stockade.answers.spelling import short_thought
-from stockade.core.actions import Action, Answer, Step
+from stockade.core.actions import Action, Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered
 
 STOP = ("```\n\n```bash",)
 """A second command right behind the first one would be cut anyway."""
@@ -27,14 +28,16 @@ class FencedAnswers:
 
     name: str = "fenced"
 
-    def instructions(self, tools: Sequence[str]) -> str:
-        listed = "\n".join(USAGE[tool] for tool in tools)
-        return f"Answer with one short sentence and then exactly one block of these:\n{listed}"
+    def instructions(self, tools: Sequence[Offered]) -> str:
+        return f"Answer with one short sentence and then exactly one block of these:\n{self.listing(tools)}"
 
-    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return "\n".join(usage_of(tool) for tool in tools)
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"stop": STOP})
 
-    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         if answer.finish_reason == "length":
             raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
         text = spoken(answer.content)
@@ -59,7 +62,7 @@ class FencedAnswers:
         return Message(role="user", content=text)
 
 
-def _as_json(block: Block, tools: Sequence[str]) -> Action | None:
+def _as_json(block: Block, tools: Sequence[Offered]) -> Action | None:
     """The action of a block that holds JSON; None where it holds none."""
     if block.language not in ("json", "") or not block.body.lstrip().startswith("{"):
         return None
@@ -67,7 +70,7 @@ def _as_json(block: Block, tools: Sequence[str]) -> Action | None:
     return found[1] if found else None
 
 
-def _blockless(text: str, blocks: Sequence[Block], tools: Sequence[str]) -> Answer:
+def _blockless(text: str, blocks: Sequence[Block], tools: Sequence[Offered]) -> Answer:
     """JSON without a fence is taken; anything else is an error that says what was there instead."""
     if not blocks and (found := salvaged(text, tools)) is not None:
         return Answer(thought=short_thought(found[0]), steps=(Step(action=found[1]),))
@@ -80,6 +83,8 @@ def spelled(action: Action) -> str:
     form = block_of(action)
     if form is not None:
         text = fenced(*form)
+        if isinstance(action, ToolCall):
+            return text
         try:
             found = find_blocks(text)
             if len(found) == 1 and action_of(found[0], (action.tool, "finish")) == action:

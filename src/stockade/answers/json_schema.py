@@ -11,10 +11,12 @@ from typing import Any
 
 from stockade.answers.calls import action_in, native_steps
 from stockade.answers.lenient import first_value, spoken
-from stockade.answers.spelling import USAGE, action_schema
+from stockade.answers.spelling import action_schema, usage_of
+from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Answer, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered
 
 MAX_THOUGHT_CHARS = 240
 
@@ -25,17 +27,19 @@ class JsonAnswers:
 
     name: str = "json"
 
-    def instructions(self, tools: Sequence[str]) -> str:
-        listed = "\n".join(f"- {USAGE[tool]}" for tool in tools)
+    def instructions(self, tools: Sequence[Offered]) -> str:
         return (
             'Answer with one JSON object and nothing else: {"thought": "one short sentence", "action": {...}}\n'
-            f"Actions:\n{listed}"
+            f"Actions:\n{self.listing(tools)}"
         )
 
-    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return "\n".join(f"- {usage_of(tool)}" for tool in tools)
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"schema_": schema(tools)})
 
-    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         if not answer.content.strip() and not answer.tool_calls:
             raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
         if answer.finish_reason == "length":
@@ -52,14 +56,14 @@ class JsonAnswers:
 
     def write(self, answer: Answer) -> Message:
         fields: dict[str, Any] = {"thought": answer.thought} if answer.thought else {}
-        fields["action"] = answer.steps[0].action.model_dump(exclude_none=True)
+        fields["action"] = spelled(answer.steps[0].action)
         return Message(role="assistant", content=json.dumps(fields, ensure_ascii=False))
 
     def observed(self, step: Step, text: str) -> Message:
         return Message(role="user", content=text)
 
 
-def schema(tools: Sequence[str]) -> dict[str, Any]:
+def schema(tools: Sequence[Offered]) -> dict[str, Any]:
     """The schema of one answer for the named tools."""
     return {
         "type": "object",

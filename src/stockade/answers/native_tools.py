@@ -14,10 +14,12 @@ from typing import Any
 
 from stockade.answers.calls import native_steps, salvaged
 from stockade.answers.lenient import spoken
-from stockade.answers.spelling import DESCRIPTIONS, parameters, short_thought
-from stockade.core.actions import Answer, Step
+from stockade.answers.spelling import description_of, parameters, short_thought
+from stockade.answers.tool_specs import names, spelled
+from stockade.core.actions import Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +28,31 @@ class NativeAnswers:
 
     name: str = "native"
 
-    def instructions(self, tools: Sequence[str]) -> str:
+    def instructions(self, tools: Sequence[Offered]) -> str:
         return (
-            f"Act by calling a tool in every answer; say why in one short sentence. The tools: {', '.join(tools)}."
+            "Act by calling a tool in every answer; say why in one short sentence."
+            f" The tools: {', '.join(names(tools))}."
             + (" When the task is done, call finish." if "finish" in tools else "")
         )
 
-    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return f"More tools: {', '.join(names(tools))}."
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(
             update={"tools": tuple(definition(tool) for tool in tools), "messages": answered(request.messages)}
         )
 
-    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         if answer.finish_reason == "length":
             raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
         text = spoken(answer.content)
         if answer.tool_calls:
             return Answer(thought=short_thought(text), steps=native_steps(answer, tools))
         if not text.strip():
-            raise UnreadableAnswer("the answer is empty: call one of the tools " + ", ".join(tools))
+            raise UnreadableAnswer("the answer is empty: call one of the tools " + ", ".join(names(tools)))
         if (found := salvaged(text, tools)) is None:
-            raise UnreadableAnswer("the answer calls no tool: call one of " + ", ".join(tools))
+            raise UnreadableAnswer("the answer calls no tool: call one of " + ", ".join(names(tools)))
         before, action = found
         return Answer(thought=short_thought(before), steps=(Step(action=action),))
 
@@ -59,9 +65,9 @@ class NativeAnswers:
         return Message(role="tool", content=text, tool_call_id=call_id(step))
 
 
-def definition(tool: str) -> dict[str, Any]:
+def definition(tool: Offered) -> dict[str, Any]:
     """One tool as OpenAI's API wants it declared."""
-    function = {"name": tool, "description": DESCRIPTIONS[tool], "parameters": parameters(tool)}
+    function = {"name": name_of(tool), "description": description_of(tool), "parameters": parameters(tool)}
     return {"type": "function", "function": function}
 
 
@@ -97,9 +103,8 @@ def _not_done(call: str) -> Message:
 
 
 def _call(step: Step) -> dict[str, Any]:
-    arguments = json.dumps(step.action.model_dump(exclude_none=True, exclude={"tool"}), ensure_ascii=False)
-    return {
-        "id": call_id(step),
-        "type": "function",
-        "function": {"name": step.action.tool, "arguments": arguments},
-    }
+    fields = spelled(step.action)
+    name = fields.pop("tool")
+    arguments = fields["arguments"] if isinstance(step.action, ToolCall) else fields
+    function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+    return {"id": call_id(step), "type": "function", "function": function}

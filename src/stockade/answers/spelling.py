@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from stockade.answers.tool_specs import call_schema, described, make_call, names, spec_named, usage
 from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, WriteFile
 from stockade.core.errors import UnreadableAnswer
+from stockade.core.tools import Offered, ToolSpec
 
 BUILT_IN: dict[str, type[BaseModel]] = {
     "shell": Shell,
@@ -73,25 +75,40 @@ _ARGUMENT_ALIASES = {
 }
 
 
-def action_schema(tool: str) -> dict[str, Any]:
-    """A small JSON schema of one built-in tool's action, `tool` included; small enough for a grammar."""
+def action_schema(tool: Offered) -> dict[str, Any]:
+    """A small JSON schema of one tool's action, `tool` included; small enough for a grammar."""
+    if isinstance(tool, ToolSpec):
+        return call_schema(tool)
     names = _SHOWN[tool]
     properties: dict[str, Any] = {"tool": {"const": tool}}
     properties |= {name: {"type": "string"} for name in names}
     return {"type": "object", "properties": properties, "required": ["tool", *names], "additionalProperties": False}
 
 
-def parameters(tool: str) -> dict[str, Any]:
-    """The JSON schema of one built-in tool's arguments, the optional ones included."""
+def parameters(tool: Offered) -> dict[str, Any]:
+    """The JSON schema of one tool's arguments, the optional ones included."""
+    if isinstance(tool, ToolSpec):
+        return tool.parameters
     names = _SHOWN[tool]
     properties = {name: {"type": "string"} for name in names}
     properties |= {name: {"type": kind} for name, kind in _OPTIONAL.get(tool, {}).items()}
     return {"type": "object", "properties": properties, "required": list(names), "additionalProperties": False}
 
 
-def parameter_names(tool: str) -> tuple[str, ...]:
+def parameter_names(tool: str, tools: Sequence[Offered]) -> tuple[str, ...]:
     """What a tool takes, as it is spelled and as small models spell it."""
+    if (spec := spec_named(tool, tools)) is not None:
+        return tuple(spec.properties)
     return (*_SHOWN.get(tool, ()), *_OPTIONAL.get(tool, {}), *_ARGUMENT_ALIASES.get(tool, {}))
+
+
+def usage_of(tool: Offered) -> str:
+    """One line of a prompt: what the tool is for, and how its action is written as JSON."""
+    return usage(tool) if isinstance(tool, ToolSpec) else USAGE[tool]
+
+
+def description_of(tool: Offered) -> str:
+    return described(tool) if isinstance(tool, ToolSpec) else DESCRIPTIONS[tool]
 
 
 def short_thought(text: str) -> str | None:
@@ -99,23 +116,28 @@ def short_thought(text: str) -> str | None:
     return text.strip()[:MAX_THOUGHT].rstrip() or None
 
 
-def tool_named(name: str, tools: Sequence[str]) -> str:
+def tool_named(name: str, tools: Sequence[Offered]) -> str:
     """The offered tool of that name or of a usual alias. UnreadableAnswer with the nearest one when there is none."""
-    if name in tools:
+    offered = names(tools)
+    if name in offered:
         return name
     name = _ALIASES.get(name.lower(), name)
-    if name in tools:
+    if name in offered:
         return name
-    near = difflib.get_close_matches(name.lower(), tools, n=1)
-    hint = f"did you mean {near[0]}?" if near else "the tools are " + ", ".join(tools)
+    if same := [other for other in offered if other.lower() == name.lower()]:
+        return same[0]
+    near = difflib.get_close_matches(name.lower(), offered, n=1)
+    hint = f"did you mean {near[0]}?" if near else "the tools are " + ", ".join(offered)
     raise UnreadableAnswer(f"there is no tool {name[:60]!r}: {hint}")
 
 
-def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[str]) -> Action:
+def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[Offered]) -> Action:
     """The action of a tool's name and its arguments. UnreadableAnswer, naming the field, when they do not fit."""
     if not isinstance(tool, str) or not tool.strip():
-        raise UnreadableAnswer("the action has no tool: name one of " + ", ".join(tools))
+        raise UnreadableAnswer("the action has no tool: name one of " + ", ".join(names(tools)))
     name = tool_named(tool.strip(), tools)
+    if (spec := spec_named(name, tools)) is not None:
+        return make_call(spec, arguments)
     kind = BUILT_IN[name]
     renamed = _ARGUMENT_ALIASES.get(name, {})
     fields = {renamed.get(key, key): value for key, value in arguments.items() if value is not None and key != "tool"}

@@ -13,9 +13,11 @@ from typing import Any
 from stockade.answers.calls import native_steps
 from stockade.answers.lenient import spoken
 from stockade.answers.spelling import make_action, parameter_names, short_thought, tool_named
-from stockade.core.actions import Answer, Step
+from stockade.answers.tool_specs import described, names, sample, spelled
+from stockade.core.actions import Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered, ToolSpec
 
 _LINE = re.compile(r"^[ \t]*(?:[-*>] +)?[`*]*USE_TOOL[`*]*[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE)
 _NAME = re.compile(r"[\"'`*]*([\w.-]+)[\"'`*]*[ \t]*(?:,|$|(?=\n)|(?=[ \t(]))[ \t]*\(?", re.MULTILINE)
@@ -38,17 +40,19 @@ class UseToolAnswers:
 
     name: str = "use-tool"
 
-    def instructions(self, tools: Sequence[str]) -> str:
-        listed = "\n".join(USAGE[tool] for tool in tools)
+    def instructions(self, tools: Sequence[Offered]) -> str:
         return (
             'Answer with one short sentence and then one line of these. Inside quotes write \\" for a quote, \\n for a'
-            f" new line, \\\\ for a backslash:\n{listed}"
+            f" new line, \\\\ for a backslash:\n{self.listing(tools)}"
         )
 
-    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return "\n".join(usage_line(tool) for tool in tools)
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request
 
-    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         if answer.finish_reason == "length":
             raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
         text = spoken(answer.content)
@@ -59,20 +63,29 @@ class UseToolAnswers:
             raise UnreadableAnswer('the answer holds no line such as USE_TOOL: shell, command="ls"')
         name = _NAME.match(text, line.start(1))
         if name is None:
-            raise UnreadableAnswer("USE_TOOL: names no tool: write one of " + ", ".join(tools))
+            raise UnreadableAnswer("USE_TOOL: names no tool: write one of " + ", ".join(names(tools)))
         tool = tool_named(name[1], tools)
-        action = make_action(tool, _values(text, name.end(), tool), tools)
+        action = make_action(tool, _values(text, name.end(), tool, tools), tools)
         return Answer(thought=short_thought(text[: line.start()]), steps=(Step(action=action),))
 
     def write(self, answer: Answer) -> Message:
-        fields = answer.steps[0].action.model_dump(exclude_none=True)
+        fields = spelled(answer.steps[0].action)
         tool = fields.pop("tool")
+        fields = fields["arguments"] if isinstance(answer.steps[0].action, ToolCall) else fields
         line = ", ".join([f"USE_TOOL: {tool}", *(f"{name}={_written(value)}" for name, value in fields.items())])
         thought = (answer.thought or "").replace("USE_TOOL", "USE TOOL")
         return Message(role="assistant", content=f"{thought}\n{line}" if thought else line)
 
     def observed(self, step: Step, text: str) -> Message:
         return Message(role="user", content=text)
+
+
+def usage_line(tool: Offered) -> str:
+    """How a call of the tool is written."""
+    if not isinstance(tool, ToolSpec):
+        return USAGE[tool]
+    line = ", ".join([f"USE_TOOL: {tool.name}", *(f"{name}={_written(value)}" for name, value in sample(tool).items())])
+    return f"{line}   ({described(tool)})" if tool.description else line
 
 
 def _written(value: object) -> str:
@@ -83,10 +96,10 @@ def _written(value: object) -> str:
     return f'"{value}"'
 
 
-def _values(text: str, at: int, tool: str) -> dict[str, Any]:
+def _values(text: str, at: int, tool: str, tools: Sequence[Offered]) -> dict[str, Any]:
     """The parameters from `at` on. UnreadableAnswer for a quote without end and for words that are no parameter."""
     values: dict[str, Any] = {}
-    known = parameter_names(tool)
+    known = parameter_names(tool, tools)
     while (found := _PARAMETER.match(text, at)) and ("\n" not in text[at : found.start(1)] or values):
         name, start = found[1], found.end()
         if name not in known:

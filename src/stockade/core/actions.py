@@ -78,6 +78,9 @@ Action = Annotated[
     Shell | ReadFile | WriteFile | EditFile | ToolCall | AskUser | SubTask | Finish, Field(discriminator="tool")
 ]
 
+BUILT_IN_TOOLS = ("shell", "read_file", "write_file", "edit_file", "tool_call", "ask_user", "sub_task", "finish")
+"""Names that no other tool may have."""
+
 
 class Step(Data):
     """One action of an answer, with the bot's comment on it."""
@@ -86,10 +89,21 @@ class Step(Data):
     comment: str | None = None
 
 
+class Thoughts(Data):
+    """What a planner thinks beside its action, for the person who authorises it. Any part may be empty."""
+
+    text: str = ""
+    reasoning: str = ""
+    plan: tuple[str, ...] = ()
+    criticism: str = ""
+    speak: str = ""
+
+
 class Answer(Data):
-    """A model's answer as it was understood: at least one step."""
+    """A model's answer as it was understood: at least one step. `thoughts` where the protocol asks for them."""
 
     thought: str | None = None
+    thoughts: Thoughts | None = None
     steps: tuple[Step, ...] = Field(min_length=1)
 
 

@@ -9,6 +9,7 @@
     |   |-- ModelUnavailable      no server, no such model, wrong key, broken file
     |   |-- ModelOverloaded       worth trying again: 429, 5xx, cut or stalled stream
     |   `-- ContextExceeded       the request is larger than the window
+    |-- ToolsUnavailable        a tool of the bot cannot be used                   exit status 2
     |-- StoreFailed             the record cannot be written or read               exit status 4
     |   `-- RunTaken              another process drives this run
     |-- UnreadableAnswer        goes back to the model: the answer has no action in it
@@ -87,6 +88,12 @@ class ContextExceeded(ModelFailed):
         super().__init__(message)
         self.prompt_tokens = prompt_tokens
         self.window = window
+
+
+class ToolsUnavailable(StockadeError):
+    """A tool that the run was to have cannot be used: it cannot be installed, started or told from another."""
+
+    exit_status = 2
 
 
 class StoreFailed(StockadeError):

@@ -14,12 +14,13 @@ from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
 from stockade.core.messages import ModelAnswer, ModelInfo, Sampling, Usage
 from stockade.core.policy import Policy
+from stockade.core.tools import ToolSpec
 
 SCHEMA_VERSION = 1
 
 Status = Literal["done", "stopped", "failed"]
 StopReason = Literal["finish", "gave_up", "check_failed", "turns", "time", "tokens", "cost", "loop", "unreadable",
-                     "user", "sandbox", "model", "store", "bug"]  # fmt: skip
+                     "user", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
 
 
 class Event(Data):
@@ -74,6 +75,13 @@ class SandboxStarted(Event):
     backend: str
     layers: tuple[FolderLayer, ...] = ()
     guarantees: tuple[str, ...] = ()
+
+
+class ToolsReady(Event):
+    """The tools that the bot may call beside its built-in actions, as they were described to it."""
+
+    type: Literal["tools_ready"] = "tools_ready"
+    tools: tuple[ToolSpec, ...]
 
 
 class ModelStarted(Event):
@@ -226,6 +234,7 @@ RunEvent = Annotated[
     RunStarted
     | RunResumed
     | SandboxStarted
+    | ToolsReady
     | ModelStarted
     | ModelAnswered
     | AnswerUnderstood

@@ -8,12 +8,13 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from stockade.core.actions import Action, Answer, CommandOutput, Observation, Step, ToolResult
+from stockade.core.actions import Action, Answer, CommandOutput, Observation, Step, SubTask, ToolResult
+from stockade.core.budget import Account
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
 from stockade.core.events import NetworkRequested, RunEvent
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
-from stockade.core.tools import ToolSpec
+from stockade.core.tools import Offered, ToolSpec
 
 OnText = Callable[[str | None], None]
 """Called with each piece of a streaming answer; with None when the answer begins again: its pieces so far are void."""
@@ -54,15 +55,19 @@ class AnswerProtocol(Protocol):
     @property
     def name(self) -> str: ...
 
-    def instructions(self, tools: Sequence[str]) -> str:
+    def instructions(self, tools: Sequence[Offered]) -> str:
         """The part of the system prompt that says how to answer, for the named tools."""
         ...
 
-    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+    def listing(self, tools: Sequence[Offered]) -> str:
+        """Tools that come on top of those of the instructions, in the same form."""
+        ...
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         """The request with what the server must enforce (a schema, tool definitions, a stop string)."""
         ...
 
-    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         """Lenient. Raises UnreadableAnswer with a message for the model; never an empty success."""
         ...
 
@@ -133,6 +138,22 @@ class Toolbox(_Resource, Protocol):
         within `timeout_s` where that is given, written for the model. Raises only SandboxFailed, and KeyError for a
         name that is none of `specs`.
         """
+        ...
+
+
+class Asker(Protocol):
+    """Puts a bot's question to the person."""
+
+    async def ask(self, question: str) -> str | None:
+        """The answer; None when nobody is there to give one."""
+        ...
+
+
+class Helper(Protocol):
+    """Does a task that a bot hands on."""
+
+    async def do(self, task: SubTask, account: Account) -> Observation:
+        """What came of it, whatever that is; what it used is on `account`, which bounds it. Raises SandboxFailed."""
         ...
 
 
@@ -233,6 +254,6 @@ class Keeper(Protocol):
 OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
-__all__ = ["AnswerProtocol", "Approver", "Clock", "ExecResult", "Keeper", "Model", "Observation", "OnEvent",
-           "OnNetwork", "OnText", "Reviewer", "RunStore", "RunSummary", "Sandbox",
+__all__ = ["AnswerProtocol", "Approver", "Asker", "Clock", "ExecResult", "Helper", "Keeper", "Model", "Observation",
+           "OnEvent", "OnNetwork", "OnText", "Reviewer", "RunStore", "RunSummary", "Sandbox",
            "Toolbox"]  # fmt: skip

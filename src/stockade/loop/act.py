@@ -1,10 +1,13 @@
 """One action: approve, execute, observe. What an action could not do is for the bot; what broke is for the host."""
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from stockade.core.actions import (
     Action,
+    Answered,
+    AskUser,
     CommandOutput,
     EditFile,
     Failed,
@@ -14,12 +17,16 @@ from stockade.core.actions import (
     ReadFile,
     Refused,
     Shell,
+    SubTask,
+    ToolCall,
     WriteFile,
 )
 from stockade.core.errors import ActionFailed
-from stockade.core.ports import Approver, Sandbox
+from stockade.core.ports import Approver, Asker, Sandbox
+from stockade.loop.tools import NO_TOOLS, Tools
 from stockade.loop.wrote import wrote_since
 
+Help = Callable[[SubTask], Awaitable[Observation]]
 MAX_READ_BYTES = 4 << 20
 _NOT_FOUND, _IS_FOLDER, _NO_ACCESS, _NOT_REGULAR = 44, 45, 46, 47
 _PROBLEMS = {
@@ -41,11 +48,17 @@ mkdir -p -- "$(dirname -- "$1")" && cat > "$1"
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Does actions in one sandbox, each judged first."""
+    """Does actions in one sandbox, each judged first. Without `tools`, `asker`, `help` only those of the sandbox.
+
+    `help` does a task that the bot hands on.
+    """
 
     sandbox: Sandbox
     approver: Approver | None = None
     command_timeout_s: float | None = None
+    tools: Tools = NO_TOOLS
+    asker: Asker | None = None
+    help: Help | None = None
 
     async def do(self, action: Action, seconds_left: float | None) -> Observation:
         """What came of it. Raises only what ends the run: SandboxDied and other SandboxFailed."""
@@ -64,10 +77,22 @@ class Actor:
                     return written.model_copy(update={"wrong": wrong}) if wrong else written
                 case EditFile():
                     return await self._edit(action)
+                case ToolCall():
+                    return await self.tools.call(action, self._timeout(None, seconds_left))
+                case AskUser():
+                    return await self._ask(action)
+                case SubTask() if self.help is not None:
+                    return await self.help(action)
                 case _:
                     return Failed(message=f"this bot cannot do {action.tool}")
         except ActionFailed as error:
             return Failed(message=error.message)
+
+    async def _ask(self, action: AskUser) -> Observation:
+        answer = await self.asker.ask(action.question) if self.asker is not None else None
+        if answer is None:
+            raise ActionFailed("nobody is there to answer: decide yourself, or finish and say what you need to know")
+        return Answered(text=answer)
 
     async def _run(self, command: str, timeout_s: float | None) -> CommandOutput:
         """In the shell; the bot is told what a command wrote that says nothing, and what is wrong with it."""

@@ -6,6 +6,7 @@ an event (HistoryFolded) of its own, rare, and costs one re-read of the prompt.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stockade.core.actions import Step
@@ -22,9 +23,11 @@ from stockade.core.events import (
     RunEvent,
     RunResumed,
     RunStarted,
+    ToolsReady,
 )
 from stockade.core.messages import Message, ModelAnswer, Role
 from stockade.core.ports import AnswerProtocol
+from stockade.core.tools import ToolSpec
 from stockade.loop.observe import describe
 
 CHARS_PER_TOKEN = 3
@@ -59,6 +62,7 @@ class Context:
     answer_tokens: int = 1024
     entries: list[_Entry] = field(default_factory=list)
     correction: str | None = None
+    _opening: str = ""
     _step: Step | None = None
     _chars: int = 0
     _known_tokens: int = 0
@@ -80,10 +84,13 @@ class Context:
         match event:
             case RunStarted():
                 self.answer_tokens = event.sampling.max_tokens or self.answer_tokens
+                self._opening = event.system_prompt
                 self._add("system", event.system_prompt)
                 self._add("user", event.task)
             case RunResumed() if event.task is not None:
                 self._add("user", f"New task: {event.task}")
+            case ToolsReady():
+                self._list_tools(event.tools)
             case ModelStarted():
                 self._know_window(event.info.context_window)
             case ModelAnswered():
@@ -201,6 +208,12 @@ class Context:
         self._window_known = True
         if not same:
             self._clip_task()
+
+    def _list_tools(self, tools: Sequence[ToolSpec]) -> None:
+        """They stand in the opening. Other ones than before, in a run that goes on, cost a re-read of the prompt."""
+        listed = f"{self._opening}\n{self.protocol.listing(tools)}" if tools else self._opening
+        self.entries[0].message = Message(role="system", content=listed)
+        self._rewritten()
 
     def _clip_task(self) -> None:
         """A task that would fill the window is cut to a third of it."""

@@ -6,7 +6,9 @@ from stockade.core.budget import Account
 from stockade.core.ports import (
     AnswerProtocol,
     Approver,
+    Asker,
     Clock,
+    Helper,
     Keeper,
     Model,
     OnEvent,
@@ -14,6 +16,7 @@ from stockade.core.ports import (
     Reviewer,
     RunStore,
     Sandbox,
+    Toolbox,
 )
 from stockade.core.secrets import Redactor
 from stockade.loop.pause import Pause
@@ -29,7 +32,10 @@ class Parts:
     store: RunStore
     clock: Clock
     tools: tuple[str, ...]
+    toolboxes: tuple[Toolbox, ...] = ()
     approver: Approver | None = None
+    asker: Asker | None = None
+    helper: Helper | None = None
     reviewer: Reviewer | None = None
     keeper: Keeper | None = None
     pause: Pause = field(default_factory=Pause)

@@ -20,6 +20,7 @@ from stockade.core.errors import (
     PolicyNotEnforceable,
     SandboxFailed,
     StoreFailed,
+    ToolsUnavailable,
     UnreadableAnswer,
 )
 from stockade.core.events import (
@@ -45,6 +46,7 @@ from stockade.loop.kept import Checkpoints
 from stockade.loop.network import recorded
 from stockade.loop.parts import Parts
 from stockade.loop.record import Record
+from stockade.loop.tools import Tools, ready
 
 __all__ = ["Parts", "run", "to_the_end"]
 
@@ -65,6 +67,8 @@ async def to_the_end(started: RunStarted, parts: Parts, record: Record, again: A
         ending = await _in_sandbox(started, parts, record, again)
     except (SandboxFailed, PolicyNotEnforceable) as error:
         ending = Ending("failed", "sandbox", str(error))
+    except ToolsUnavailable as error:
+        ending = Ending("failed", "tools", str(error))
     except ModelFailed as error:
         ending = Ending("failed", "model", str(error))
     except StoreFailed:
@@ -87,7 +91,7 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: 
         await record.add(
             SandboxStarted(at=now, backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees)
         )
-        async with parts.model as model:
+        async with ready(parts, record) as tools, parts.model as model:
             await record.add(ModelStarted(at=parts.clock.now(), info=model.info))
             if (problem := window.too_small(record.context)) is not None:
                 return Ending("failed", "model", problem)
@@ -96,7 +100,7 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: 
             with anyio.move_on_after(left) as deadline:
                 parts.pause.watch(deadline)
                 pending = await again() if again is not None else None
-                return await _Loop(started, parts, record, account).until_end(pending)
+                return await _Loop(started, parts, record, account, tools).until_end(pending)
             assert deadline.cancelled_caught
             return Ending("stopped", "time", f"time: {started.budget.timeout_s:g} s are over")
 
@@ -109,12 +113,13 @@ class _Loop:
     parts: Parts
     record: Record
     account: Account
+    tools: Tools
 
     async def until_end(self, pending: Finish | None = None) -> Ending:
         """`pending`: what the bot said last, and nobody answered yet."""
         if pending is not None and (ending := await self._finish(pending)) is not None:
             return ending
-        actor = Actor(self.parts.sandbox, self.parts.approver, self.started.policy.limits.command_timeout_s)
+        actor = self._actor()
         while True:
             if (ending := over(self.started, self.record.state, self.account, self._now())) is not None:
                 return ending
@@ -127,6 +132,17 @@ class _Loop:
                         return ending
                     break
                 await self._act(actor, number, step)
+
+    def _actor(self) -> Actor:
+        parts, helper = self.parts, self.parts.helper
+        return Actor(
+            parts.sandbox,
+            parts.approver,
+            self.started.policy.limits.command_timeout_s,
+            self.tools,
+            parts.asker,
+            None if helper is None else lambda task: helper.do(task, self.account),
+        )
 
     async def _act(self, actor: Actor, number: int, step: Step) -> None:
         """One step; what came of it and the files it left are on record together."""
@@ -155,7 +171,7 @@ class _Loop:
         answer = await window.ask(self.parts.model, self.record, self._request, turn, self._now, self.parts.on_text)
         answered = ModelAnswered(at=self._now(), turn=turn, answer=answer)
         try:
-            understood = self.parts.protocol.read(answer, self.parts.tools)
+            understood = self.parts.protocol.read(answer, self.tools.offered)
         except UnreadableAnswer as error:
             bad = AnswerUnreadable(at=self._now(), turn=turn, attempt=state.unreadable + 1, message=error.message)
             await self.record.add(answered, bad)
@@ -173,7 +189,7 @@ class _Loop:
         if warmer:
             sampling = sampling.model_copy(update={"temperature": min(1.2, (sampling.temperature or 0.0) + warmer)})
         request = ModelRequest(messages=self.record.context.messages(), sampling=sampling)
-        return self.parts.protocol.constrain(request, stuck.offered(state, self.parts.tools))
+        return self.parts.protocol.constrain(request, stuck.offered(state, self.tools.offered))
 
     async def _finish(self, finish: Finish) -> Ending | None:
         return await accept(finish, self.started, self.record, self._checkpoints(), self.parts.reviewer)

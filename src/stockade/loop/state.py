@@ -22,8 +22,10 @@ from stockade.core.events import (
     RunResumed,
     RunStarted,
     SandboxStarted,
+    ToolsReady,
 )
 from stockade.core.messages import Usage
+from stockade.core.tools import ToolSpec
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class RunState:
     finished: RunFinished | None = None
     checkpoint: Checkpoint | None = None
     cwd: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
     _begun_at: float | None = None
     _earlier_s: float = 0.0
     _earlier_turns: int = 0
@@ -92,6 +95,8 @@ class RunState:
                 self.in_flight = None
                 if isinstance(event.observation, CommandOutput) and event.observation.cwd:
                     self.cwd = event.observation.cwd
+            case ToolsReady():
+                self.tools = event.tools
             case Nudged():
                 self.nudges.append(event)
             case CheckFinished():

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stockade.core.actions import CommandOutput, Failed, Shell
+from stockade.core.tools import Offered
 from stockade.loop.state import Done, RunState
 
 NUDGE_AFTER = 2
@@ -126,7 +127,7 @@ def nudge_text(state: RunState) -> str | None:
     return sign.way_out
 
 
-def offered(state: RunState, tools: tuple[str, ...]) -> tuple[str, ...]:
+def offered(state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
     """The tools for the next turn: a bot that goes on repeating itself may only finish.
 
     Constrained models copy their last answer at any temperature. Finishing does no harm: the bot is then shown what it

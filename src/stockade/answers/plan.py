@@ -1,0 +1,133 @@
+"""The Planner's answers: thoughts that a person can judge, then the one action that they lead to, as one JSON object.
+
+    {"thoughts": {"text", "reasoning", "plan", "criticism", "speak"}, "action": {"tool": "shell", "command": "..."}}
+
+AutoGPT's own spellings are read as well: `self_criticism`, a plan as a text of bullets, and the action as `use_tool`
+or `command` with `name` and `arguments` or `args`.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stockade.answers import json_schema
+from stockade.answers.calls import action_in, native_steps
+from stockade.answers.lenient import first_value, spoken
+from stockade.answers.tool_specs import spelled
+from stockade.core.actions import Answer, Step, Thoughts
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered
+
+MAX_PART_CHARS = 200
+MAX_PLAN_STEPS = 5
+MAX_STEP_CHARS = 100
+_KEPT_CHARS = 2000
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s*")
+_PARTS = ("text", "reasoning", "criticism", "speak")
+_THEIRS = {"self_criticism": "criticism", "thought": "text"}
+_FORM = (
+    '{"thoughts": {"text": "what you think now", "reasoning": "why", "plan": ["next step", "the step after it"],'
+    ' "criticism": "what could be wrong", "speak": "one line for the user"}, "action": {...}}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswers:
+    """Implements core.ports.AnswerProtocol. One action an answer."""
+
+    name: str = "plan"
+
+    def instructions(self, tools: Sequence[Offered]) -> str:
+        listed = json_schema.JsonAnswers().listing(tools)
+        return f"Answer with one JSON object and nothing else: {_FORM}\nEach part is short.\nActions:\n{listed}"
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
+        return request.model_copy(update={"schema_": schema(tools)})
+
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
+        if not answer.content.strip() and not answer.tool_calls:
+            raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
+        if answer.finish_reason == "length":
+            raise UnreadableAnswer("the answer was cut off because it is too long: think shorter, do smaller steps")
+        if not answer.content.strip():
+            return Answer(steps=native_steps(answer, tools)[:1])
+        found = first_value(spoken(answer.content), "{")
+        if not isinstance(found, dict):
+            raise UnreadableAnswer("the answer is no JSON object")
+        thoughts = _thoughts(found)
+        if answer.tool_calls and "action" not in found:
+            step = native_steps(answer, tools)[0]
+        else:
+            step = Step(action=action_in(_as_ours(found), tools))
+        return Answer(thought=thoughts.text or None if thoughts else None, thoughts=thoughts, steps=(step,))
+
+    def write(self, answer: Answer) -> Message:
+        thoughts = answer.thoughts or Thoughts(text=answer.thought or "")
+        fields = {key: value for key, value in thoughts.model_dump(mode="json").items() if value}
+        content = {"thoughts": fields, "action": spelled(answer.steps[0].action)}
+        return Message(role="assistant", content=json.dumps(content, ensure_ascii=False))
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)
+
+
+def schema(tools: Sequence[Offered]) -> dict[str, Any]:
+    """The schema of one answer for the named tools."""
+    part = {"type": "string", "maxLength": MAX_PART_CHARS}
+    plan = {
+        "type": "array",
+        "items": {"type": "string", "maxLength": MAX_STEP_CHARS},
+        "minItems": 1,
+        "maxItems": MAX_PLAN_STEPS,
+    }
+    thoughts = {"text": part, "reasoning": part, "plan": plan, "criticism": part, "speak": part}
+    whole = json_schema.schema(tools)
+    return {
+        **whole,
+        "properties": {
+            "thoughts": {
+                "type": "object",
+                "properties": thoughts,
+                "required": list(thoughts),
+                "additionalProperties": False,
+            },
+            "action": whole["properties"]["action"],
+        },
+        "required": ["thoughts", "action"],
+    }
+
+
+def _thoughts(found: dict[str, Any]) -> Thoughts | None:
+    """Whatever of them is there; None when nothing is."""
+    given = found.get("thoughts", found.get("thought"))
+    if isinstance(given, str):
+        given = {"text": given}
+    if not isinstance(given, dict):
+        return None
+    named = {_THEIRS.get(key, key): value for key, value in given.items()}
+    fields: dict[str, Any] = {key: _text(named.get(key)) for key in _PARTS}
+    thoughts = Thoughts(**fields, plan=_plan(named.get("plan")))
+    return thoughts if thoughts != Thoughts() else None
+
+
+def _text(value: object) -> str:
+    return value.strip()[:_KEPT_CHARS] if isinstance(value, str) else ""
+
+
+def _plan(value: object) -> tuple[str, ...]:
+    lines = value.splitlines() if isinstance(value, str) else value if isinstance(value, list) else []
+    steps = (_BULLET.sub("", line).strip()[:_KEPT_CHARS] for line in lines if isinstance(line, str))
+    return tuple(step for step in steps if step)[: 2 * MAX_PLAN_STEPS]
+
+
+def _as_ours(found: dict[str, Any]) -> dict[str, Any]:
+    """AutoGPT's `use_tool` and `command` as an action."""
+    if "action" in found:
+        return found
+    theirs = next((found[key] for key in ("use_tool", "command") if isinstance(found.get(key), dict)), None)
+    if theirs is None:
+        return {key: value for key, value in found.items() if key not in ("thoughts", "thought")}
+    return {"action": {"name": theirs.get("name"), "arguments": theirs.get("arguments", theirs.get("args")) or {}}}

@@ -1,0 +1,119 @@
+"""Guides a bot that lives until somebody stops it: its own rules each turn, and out of every loop it runs into.
+
+Small models copy what stands in their prompt; a loop that stands there grows. So a loop is answered in steps: a word
+and warmer sampling; the repeated action is not done any more; the repetition is taken out of the prompt, each time more
+of what led to it, with a suggestion of something else; the repeated tool is withheld for a turn. The run never ends
+for it (docs/shell.md has the figures).
+"""
+
+from dataclasses import dataclass
+
+from stockade.core.actions import Action, Step
+from stockade.core.events import Autonomy, Nudged, OwnRules, StopReason, TurnsForgotten
+from stockade.core.messages import Sampling
+from stockade.core.ports import Clock, Sandbox
+from stockade.core.tools import Offered, name_of
+from stockade.loop import circles, own_files, stuck
+from stockade.loop.record import Record
+from stockade.loop.state import RunState
+from stockade.loop.steering import WARMER_UNREADABLE, Steering, warmed
+
+SAY_AFTER, REFUSE_AFTER, FORGET_AFTER, WITHHOLD_AFTER = 2, 3, 4, 8
+FORGET_AGAIN = 3
+"""Actions since the turns were last forgotten."""
+DEEPER_TURNS = 6
+MAX_UNREADABLE = 20
+_WARMER_STEP, _LEAST_WARM, _MOST_WARM = 0.15, 0.7, 1.3
+_LOOP_PENALTY = 1.15
+SUGGESTIONS = (
+    "List your folder, choose one file in it and improve it.",
+    "Write a small program of a few lines that you have not written yet, and run it.",
+    "Write a smaller goal for the next hour into {goal}.",
+    "Look at something on this machine that you have not looked at: a command's --help, a file below /usr/share.",
+    "Write into {prompt} in two lines what you have learned and what you will not try again.",
+    "Read one of your own programs, and add one test to it.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Autonomous(Steering):
+    """`folder` is where the bot's own files are, inside. `breaking` False leaves it in its loops, for comparison."""
+
+    may: Autonomy
+    folder: str
+    intro: tuple[Step, ...] = ()
+    breaking: bool = True
+
+    def opening(self, state: RunState) -> tuple[Step, ...]:
+        under_way = state.turns or state.done or state.in_flight is not None
+        return () if under_way or not self.may.intro else self.intro
+
+    async def before(self, record: Record, sandbox: Sandbox, clock: Clock, turn: int) -> None:
+        await self._read(record, sandbox, clock, turn)
+        if not self.breaking:
+            return
+        state = record.state
+        count = circles.stretch(state.done)
+        since = len(state.done) - state.forgot_at
+        if count >= FORGET_AFTER and since >= FORGET_AGAIN:
+            await record.add(self._forgotten(state, count, clock, turn))
+        elif count >= SAY_AFTER or stuck.worst(state.done).count > SAY_AFTER:
+            if not state.nudges or state.nudges[-1].why != "loop" or state.nudges[-1].turn + 1 < turn:
+                words = "That gave the same again. Nothing new comes of it: do something else now."
+                await record.add(Nudged(at=clock.now(), turn=turn, why="loop", text=words))
+
+    async def _read(self, record: Record, sandbox: Sandbox, clock: Clock, turn: int) -> None:
+        """What is in force goes on record when it is not what was in force before."""
+        state = record.state
+        files = own_files.OwnFiles(sandbox, self.folder, self.may, record.context.window)
+        found = await files.read(turn, clock.now(), state.own)
+        if not _same(found, state.own):
+            await record.add(found)
+
+    def _forgotten(self, state: RunState, count: int, clock: Clock, turn: int) -> TurnsForgotten:
+        """The turns of the loop but for its first round; more of what was before it each time that did not help."""
+        first = state.done[-count].turn
+        if state.forgotten and state.forgotten[-1].turn >= first:
+            again = sum(one.turn >= first for one in state.forgotten)
+            first = max(1, first - DEEPER_TURNS * again)
+        went_round = ", ".join(circles.what_went_round(state.done, count))
+        place = {"goal": f"{self.folder}/{own_files.GOAL}", "prompt": f"{self.folder}/{own_files.PROMPT}"}
+        suggestion = SUGGESTIONS[len(state.forgotten) % len(SUGGESTIONS)].format(**place)
+        text = f"You then went round in circles: {went_round}. That is over. Do something new now. {suggestion}"
+        return TurnsForgotten(at=clock.now(), turn=turn, first_turn=min(first, turn), text=text)
+
+    def sampling(self, base: Sampling, state: RunState) -> Sampling:
+        """What the bot has set itself, unless it cannot be understood with it; warmer in a loop."""
+        if state.unreadable:
+            return warmed(base, WARMER_UNREADABLE * (state.unreadable % 3))
+        sampling = own_files.over(base, state.own.sampling) if state.own is not None else base
+        count = circles.stretch(state.done) if self.breaking else 0
+        if count < SAY_AFTER:
+            return sampling
+        warm = max(sampling.temperature or 0.0, min(_MOST_WARM, _LEAST_WARM + _WARMER_STEP * count))
+        penalty = max(sampling.repeat_penalty or 1.0, _LOOP_PENALTY)
+        return sampling.model_copy(update={"temperature": warm, "repeat_penalty": penalty, "seed": None})
+
+    def offered(self, state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
+        """Every other turn of a long loop without the tool that it is made of."""
+        count = circles.stretch(state.done) if self.breaking else 0
+        if count < WITHHOLD_AFTER or state.turns % 2:
+            return tools
+        used = state.done[-1].step.action.tool
+        return tuple(tool for tool in tools if name_of(tool) != used) or tools
+
+    def refuses(self, action: Action, state: RunState) -> str | None:
+        if not self.breaking or circles.stretch(state.done) < REFUSE_AFTER:
+            return None
+        count = circles.times(action, state.done)
+        return f"you did this {count} times lately and know what comes of it: do something else" if count > 1 else None
+
+    def over(self, state: RunState) -> tuple[StopReason, str] | None:
+        if state.unreadable >= MAX_UNREADABLE:
+            return "unreadable", f"{state.unreadable} answers in a row held no action"
+        return None
+
+
+def _same(now: OwnRules, before: OwnRules | None) -> bool:
+    last = before or OwnRules(at=now.at, turn=now.turn)
+    return now == last.model_copy(update={"at": now.at, "turn": now.turn})

@@ -1,0 +1,58 @@
+"""What guides a bot from outside: what is said to it, how it is sampled, what it may use, and when it must stop.
+
+One object a run (Parts.steering). This one is for a bot with a task, which may always finish; autonomous.py has the one
+for a bot that goes on until somebody stops it.
+"""
+
+from stockade.core.actions import Action, Step
+from stockade.core.events import Nudged, StopReason
+from stockade.core.messages import Sampling
+from stockade.core.ports import Clock, Sandbox
+from stockade.core.tools import Offered
+from stockade.loop import stuck
+from stockade.loop.record import Record
+from stockade.loop.state import RunState
+
+MAX_UNREADABLE = 3
+WARMEST = 1.2
+WARMER_UNREADABLE = 0.4
+
+
+class Steering:
+    """Decides by the run's state alone, so that a run that goes on is guided as if it had never stopped."""
+
+    def opening(self, state: RunState) -> tuple[Step, ...]:
+        """Scripted actions before the first turn; none for most bots, none when the run is under way."""
+        return ()
+
+    async def before(self, record: Record, sandbox: Sandbox, clock: Clock, turn: int) -> None:
+        """Puts on record what the bot is told before `turn`. Raises SandboxDied."""
+        if (nudge := stuck.nudge_text(record.state)) is not None:
+            await record.add(Nudged(at=clock.now(), turn=turn, why="loop", text=nudge))
+
+    def sampling(self, base: Sampling, state: RunState) -> Sampling:
+        """Warmer when the bot repeats itself or could not be understood."""
+        return warmed(base, stuck.extra_temperature(state) + WARMER_UNREADABLE * state.unreadable)
+
+    def offered(self, state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
+        """The tools for the next turn."""
+        return stuck.offered(state, tools)
+
+    def refuses(self, action: Action, state: RunState) -> str | None:
+        """Why `action` is not done, in words for the bot; None when it is."""
+        return None
+
+    def over(self, state: RunState) -> tuple[StopReason, str] | None:
+        """Why the run must stop, beside its budget."""
+        if state.unreadable >= MAX_UNREADABLE:
+            return "unreadable", f"{state.unreadable} answers in a row held no action"
+        loop = stuck.is_loop(state)
+        return ("loop", loop) if loop is not None else None
+
+
+def warmed(base: Sampling, extra: float) -> Sampling:
+    """`base` with a higher temperature, but never above the warmest that still makes sense."""
+    if extra <= 0:
+        return base
+    before = base.temperature or 0.0
+    return base.model_copy(update={"temperature": max(before, min(WARMEST, before + extra))})
