@@ -19,7 +19,8 @@ class BotSpec(Data):
     """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`.
 
     `shows_folder`: the prompt holds what is in the first folder. The built-in bots have neither: with them the 1.5B
-    model solved fewer of the tasks of `make test-model` (docs/small-models.md).
+    model solved fewer of the tasks of `make test-model` (docs/small-models.md). `answers`: how it answers where the
+    person leaves that open. `autonomous`: it has no end, and rules itself by files in its folder (loop/autonomous.py).
     """
 
     name: str
@@ -30,7 +31,10 @@ class BotSpec(Data):
     tools: tuple[str, ...] = ("shell", "write_file", "finish")
     folder_mode: FolderMode = "overlay"
     needs_folder: bool = False
+    authorised: bool = False
     budget: Budget = Field(default_factory=Budget)
+    answers: str = "auto"
+    autonomous: bool = False
 
 
 WRITING = BotSpec(

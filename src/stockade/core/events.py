@@ -18,6 +18,15 @@ from stockade.core.tools import ToolSpec
 
 SCHEMA_VERSION = 1
 
+class Autonomy(Data):
+    """Of a bot that lives until it is stopped: what it may set itself by files in its folder, and a scripted intro."""
+
+    goal: bool = True
+    prompt: bool = True
+    sampling: bool = True
+    intro: bool = True
+
+
 Status = Literal["done", "stopped", "failed"]
 StopReason = Literal["finish", "gave_up", "check_failed", "turns", "time", "tokens", "cost", "loop", "unreadable",
                      "user", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
@@ -47,6 +56,7 @@ class RunStarted(Event):
     system_prompt: str
     check: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    autonomy: Autonomy | None = None
     parent: str | None = None
     parent_turn: int | None = None
     """A branch has what its parent did up to the end of this turn as its own first events."""
@@ -92,11 +102,12 @@ class ModelStarted(Event):
 
 
 class ModelAnswered(Event):
-    """The model's words, unread and whole."""
+    """The model's words, unread and whole. `sampling` where it was asked with another than the run began with."""
 
     type: Literal["model_answered"] = "model_answered"
     turn: int
     answer: ModelAnswer
+    sampling: Sampling | None = None
 
 
 class AnswerUnderstood(Event):
@@ -172,6 +183,29 @@ class HistoryFolded(Event):
     window: int | None = None
 
 
+class OwnRules(Event):
+    """What an autonomous bot has set itself, in force from `turn` on; on record when it is not what was before.
+
+    `goal` None: the task holds. `prompt`: its own part. `refused`: what was not taken and why, in words for the bot.
+    """
+
+    type: Literal["own_rules"] = "own_rules"
+    turn: int
+    goal: str | None = None
+    prompt: str | None = None
+    sampling: Sampling = Sampling()
+    refused: tuple[str, ...] = ()
+
+
+class TurnsForgotten(Event):
+    """The model is not shown any more what was from `first_turn` up to `turn`; `text` stands in its place."""
+
+    type: Literal["turns_forgotten"] = "turns_forgotten"
+    turn: int
+    first_turn: int
+    text: str
+
+
 class NetworkRequested(Event):
     """The sandbox asked for something outside, and that is over. `at` is its end.
 
@@ -245,6 +279,8 @@ RunEvent = Annotated[
     | Paused
     | Nudged
     | HistoryFolded
+    | OwnRules
+    | TurnsForgotten
     | NetworkRequested
     | CheckFinished
     | RunFinished

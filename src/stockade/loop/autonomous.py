@@ -57,10 +57,9 @@ class Autonomous(Steering):
         since = len(state.done) - state.forgot_at
         if count >= FORGET_AFTER and since >= FORGET_AGAIN:
             await record.add(self._forgotten(state, count, clock, turn))
-        elif count >= SAY_AFTER or stuck.worst(state.done).count > SAY_AFTER:
-            if not state.nudges or state.nudges[-1].why != "loop" or state.nudges[-1].turn + 1 < turn:
-                words = "That gave the same again. Nothing new comes of it: do something else now."
-                await record.add(Nudged(at=clock.now(), turn=turn, why="loop", text=words))
+        elif (count >= SAY_AFTER or stuck.worst(state.done).count > SAY_AFTER) and not _just_told(state, turn):
+            words = "That gave the same again. Nothing new comes of it: do something else now."
+            await record.add(Nudged(at=clock.now(), turn=turn, why="loop", text=words))
 
     async def _read(self, record: Record, sandbox: Sandbox, clock: Clock, turn: int) -> None:
         """What is in force goes on record when it is not what was in force before."""
@@ -112,6 +111,10 @@ class Autonomous(Steering):
         if state.unreadable >= MAX_UNREADABLE:
             return "unreadable", f"{state.unreadable} answers in a row held no action"
         return None
+
+
+def _just_told(state: RunState, turn: int) -> bool:
+    return any(nudge.why == "loop" and nudge.turn + 1 >= turn for nudge in state.nudges[-2:])
 
 
 def _same(now: OwnRules, before: OwnRules | None) -> bool:

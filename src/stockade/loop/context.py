@@ -20,14 +20,17 @@ from stockade.core.events import (
     ModelAnswered,
     ModelStarted,
     Nudged,
+    OwnRules,
     RunEvent,
     RunResumed,
     RunStarted,
     ToolsReady,
+    TurnsForgotten,
 )
 from stockade.core.messages import Message, ModelAnswer, Role
 from stockade.core.ports import AnswerProtocol
 from stockade.core.tools import ToolSpec
+from stockade.loop import own_words
 from stockade.loop.observe import describe
 
 CHARS_PER_TOKEN = 3
@@ -42,11 +45,14 @@ _WINDOW_EDGE = 16
 
 @dataclass(slots=True)
 class _Entry:
-    """A message. `turn` is None for what always stays; `foldable` for an observation still shown whole."""
+    """A message. `turn` is None for what always stays; `foldable` for an observation still shown whole; `own` for what
+    the bot was told of its own rules, which folding says again as they are then.
+    """
 
     message: Message
     turn: int | None = None
     foldable: bool = False
+    own: bool = False
 
 
 @dataclass(slots=True)
@@ -62,6 +68,8 @@ class Context:
     answer_tokens: int = 1024
     entries: list[_Entry] = field(default_factory=list)
     correction: str | None = None
+    _task: str = ""
+    _own: OwnRules | None = None
     _opening: str = ""
     _step: Step | None = None
     _chars: int = 0
@@ -87,6 +95,7 @@ class Context:
                 self._opening = event.system_prompt
                 self._add("system", event.system_prompt)
                 self._add("user", event.task)
+                self._task = event.task
             case RunResumed() if event.task is not None:
                 self._add("user", f"New task: {event.task}")
             case ToolsReady():
@@ -110,6 +119,12 @@ class Context:
                 self._add("user", f"The check `{event.command}` does not pass yet:\n{text}", event.turn)
             case Nudged():
                 self._add("user", event.text, event.turn)
+            case OwnRules():
+                if words := own_words.changed(event, self._own, self._task):
+                    self._append(_Entry(Message(role="user", content=words), event.turn, own=True))
+                self._own = event
+            case TurnsForgotten():
+                self._forget(event)
             case HistoryFolded():
                 self.window = event.window or self.window
                 self._fold(event.before_turn)
@@ -234,6 +249,25 @@ class Context:
         if chars / self._ratio > (self.window or ASSUMED_WINDOW) * _FOLDED_SHARE:
             self._collapse(before_turn)
         self._cut_by_window = False
+        self._say_own_again(before_turn)
+        self._rewritten()
+
+    def _say_own_again(self, before_turn: int) -> None:
+        """The whole prompt is read again anyway: the goal comes first, and the bot's own part right after it."""
+        if self._own is None:
+            return
+        self.entries = [entry for entry in self.entries if not entry.own]
+        self.entries[1].message = Message(role="user", content=self._own.goal or self._task)
+        if words := own_words.whole_prompt(self._own):
+            again = _Entry(Message(role="user", content=words), before_turn - 1, own=True)
+            self.entries.insert(2, again)
+
+    def _forget(self, event: TurnsForgotten) -> None:
+        """Turns leave without a trace but for `text`; what was before them stays as it was, and so in the cache."""
+        self.entries = [
+            entry for entry in self.entries if entry.own or entry.turn is None or entry.turn < event.first_turn
+        ]
+        self.entries.append(_Entry(Message(role="user", content=event.text), event.turn - 1))
         self._rewritten()
 
     def _rewritten(self) -> None:

@@ -7,11 +7,10 @@ from stockade.core.changes import Change
 from stockade.core.errors import StockadeError
 from stockade.core.events import RunFinished, RunStarted, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
-from stockade.loop import stuck
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
+from stockade.loop.steering import Steering
 
-MAX_UNREADABLE = 3
 _BOUNDS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
 
 
@@ -26,16 +25,13 @@ class Ending:
     verified: bool | None = None
 
 
-def over(started: RunStarted, state: RunState, account: Account, now: float) -> Ending | None:
+def over(started: RunStarted, state: RunState, account: Account, steering: Steering, now: float) -> Ending | None:
     """Why the run must stop before its next turn, or None: a budget, a loop, unreadable answers."""
     verified = None if started.check is None else False
     if (bound := account.exhausted(now)) is not None:
         return Ending("stopped", _BOUNDS[bound.split(":")[0]], bound, verified=verified)
-    if state.unreadable >= MAX_UNREADABLE:
-        words = f"{state.unreadable} answers in a row held no action"
-        return Ending("stopped", "unreadable", words, verified=verified)
-    if (loop := stuck.is_loop(state)) is not None:
-        return Ending("stopped", "loop", loop, verified=verified)
+    if (why := steering.over(state)) is not None:
+        return Ending("stopped", why[0], why[1], verified=verified)
     return None
 
 

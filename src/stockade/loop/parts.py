@@ -20,6 +20,7 @@ from stockade.core.ports import (
 )
 from stockade.core.secrets import Redactor
 from stockade.loop.pause import Pause
+from stockade.loop.steering import Steering
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Parts:
     reviewer: Reviewer | None = None
     keeper: Keeper | None = None
     pause: Pause = field(default_factory=Pause)
+    steering: Steering = field(default_factory=Steering)
     on_event: OnEvent | None = None
     on_text: OnText | None = None
     redactor: Redactor = field(default_factory=Redactor)

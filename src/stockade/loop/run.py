@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from stockade.core.actions import Answer, Finish, Step
+from stockade.core.actions import Answer, Finish, Refused, Step
 from stockade.core.budget import Account
 from stockade.core.errors import (
     ModelFailed,
@@ -37,7 +37,7 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.messages import ModelRequest
-from stockade.loop import stuck, window
+from stockade.loop import window
 from stockade.loop.accept import accept
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
@@ -120,8 +120,12 @@ class _Loop:
         if pending is not None and (ending := await self._finish(pending)) is not None:
             return ending
         actor = self._actor()
+        for number, step in enumerate(self.parts.steering.opening(self.record.state)):
+            await self.record.add(AnswerUnderstood(at=self._now(), turn=0, answer=Answer(steps=(step,))))
+            await self._act(actor, number, step, begun=False)
         while True:
-            if (ending := over(self.started, self.record.state, self.account, self._now())) is not None:
+            now, steering = self._now(), self.parts.steering
+            if (ending := over(self.started, self.record.state, self.account, steering, now)) is not None:
                 return ending
             await self.parts.pause.passed(self.record, self.parts.clock)
             answer = await self._ask()
@@ -131,7 +135,7 @@ class _Loop:
                     if (ending := await self._finish(step.action)) is not None:
                         return ending
                     break
-                await self._act(actor, number, step)
+                await self._act(actor, number, step, begun=not number)
 
     def _actor(self) -> Actor:
         parts, helper = self.parts, self.parts.helper
@@ -144,13 +148,14 @@ class _Loop:
             None if helper is None else lambda task: helper.do(task, self.account),
         )
 
-    async def _act(self, actor: Actor, number: int, step: Step) -> None:
-        """One step; what came of it and the files it left are on record together."""
+    async def _act(self, actor: Actor, number: int, step: Step, *, begun: bool) -> None:
+        """One step; what came of it and the files it left are on record together. `begun`: its start is on record."""
         turn = self.record.state.turns
-        if number:  # the first is on record with its answer
+        if not begun:
             await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
         left = self.account.seconds_left(self._now())
-        observation = await actor.do(step.action, left)
+        refused = self.parts.steering.refuses(step.action, self.record.state)
+        observation = Refused(reason=refused) if refused else await actor.do(step.action, left)
         kept = await self._checkpoints().after(step.action, observation, self.record.state)
         await self.record.add(*kept, ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
 
@@ -166,10 +171,10 @@ class _Loop:
         await self.parts.pause.said(self.record, self.parts.clock, turn)
         if (warning := self.account.warning(self._now(), state.warnings)) is not None:
             await self.record.add(Nudged(at=self._now(), turn=turn, why="budget", text=warning))
-        if (nudge := stuck.nudge_text(state)) is not None:
-            await self.record.add(Nudged(at=self._now(), turn=turn, why="loop", text=nudge))
+        await self.parts.steering.before(self.record, self.parts.sandbox, self.parts.clock, turn)
         answer = await window.ask(self.parts.model, self.record, self._request, turn, self._now, self.parts.on_text)
-        answered = ModelAnswered(at=self._now(), turn=turn, answer=answer)
+        sampling = self.parts.steering.other_sampling(self.started.sampling, state)
+        answered = ModelAnswered(at=self._now(), turn=turn, answer=answer, sampling=sampling)
         try:
             understood = self.parts.protocol.read(answer, self.tools.offered)
         except UnreadableAnswer as error:
@@ -183,13 +188,11 @@ class _Loop:
         return understood
 
     def _request(self) -> ModelRequest:
-        """What is asked next; warmer when the bot repeats itself or could not be understood."""
-        sampling, state = self.started.sampling, self.record.state
-        warmer = stuck.extra_temperature(state) + 0.4 * state.unreadable
-        if warmer:
-            sampling = sampling.model_copy(update={"temperature": min(1.2, (sampling.temperature or 0.0) + warmer)})
+        """What is asked next."""
+        state, steering = self.record.state, self.parts.steering
+        sampling = steering.sampling(self.started.sampling, state)
         request = ModelRequest(messages=self.record.context.messages(), sampling=sampling)
-        return self.parts.protocol.constrain(request, stuck.offered(state, self.tools.offered))
+        return self.parts.protocol.constrain(request, steering.offered(state, self.tools.offered))
 
     async def _finish(self, finish: Finish) -> Ending | None:
         return await accept(finish, self.started, self.record, self._checkpoints(), self.parts.reviewer)

@@ -16,6 +16,7 @@ from stockade.core.events import (
     Checkpoint,
     ModelAnswered,
     Nudged,
+    OwnRules,
     Paused,
     RunEvent,
     RunFinished,
@@ -23,6 +24,7 @@ from stockade.core.events import (
     RunStarted,
     SandboxStarted,
     ToolsReady,
+    TurnsForgotten,
 )
 from stockade.core.messages import Usage
 from stockade.core.tools import ToolSpec
@@ -59,6 +61,10 @@ class RunState:
     finished: RunFinished | None = None
     checkpoint: Checkpoint | None = None
     cwd: str | None = None
+    own: OwnRules | None = None
+    forgotten: list[TurnsForgotten] = field(default_factory=list)
+    forgot_at: int = 0
+    """How many actions were `done` when turns were last forgotten."""
     tools: tuple[ToolSpec, ...] = ()
     _begun_at: float | None = None
     _earlier_s: float = 0.0
@@ -99,6 +105,11 @@ class RunState:
                 self.tools = event.tools
             case Nudged():
                 self.nudges.append(event)
+            case OwnRules():
+                self.own = event
+            case TurnsForgotten():
+                self.forgotten.append(event)
+                self.forgot_at = len(self.done)
             case CheckFinished():
                 self.failed_checks += not event.passed
             case RunFinished():
@@ -113,6 +124,7 @@ class RunState:
             self._earlier_s += max(0.0, ended - self._begun_at)
         self._begun_at, self.finished, self.unreadable = event.at, None, 0
         self.done.clear()
+        self.forgot_at = 0
         if event.task is not None:
             self._earlier_s, self._earlier_turns, self._earlier_usage = 0.0, self.turns, self.usage
             self.failed_checks = 0

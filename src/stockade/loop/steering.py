@@ -34,6 +34,11 @@ class Steering:
         """Warmer when the bot repeats itself or could not be understood."""
         return warmed(base, stuck.extra_temperature(state) + WARMER_UNREADABLE * state.unreadable)
 
+    def other_sampling(self, base: Sampling, state: RunState) -> Sampling | None:
+        """The same for the record, where it is not what the run began with."""
+        sampling = self.sampling(base, state)
+        return sampling if sampling != base else None
+
     def offered(self, state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
         """The tools for the next turn."""
         return stuck.offered(state, tools)

@@ -88,7 +88,7 @@ def _telling(entry: Done) -> bool:
 
 def _echoing(done: Sequence[Done]) -> Sign:
     count = 0
-    while count < len(done) and _says_nothing_new(done, len(done) - 1 - count):
+    while count < len(done) and says_nothing_new(done, len(done) - 1 - count):
         count += 1
     return Sign(
         count,
@@ -97,7 +97,7 @@ def _echoing(done: Sequence[Done]) -> Sign:
     )
 
 
-def _says_nothing_new(done: Sequence[Done], at: int) -> bool:
+def says_nothing_new(done: Sequence[Done], at: int) -> bool:
     """A comment alone, or what the action before printed, given back."""
     action = done[at].step.action
     if not isinstance(action, Shell):
