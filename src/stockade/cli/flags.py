@@ -21,8 +21,7 @@ LOADING = (
     _flag("--llama-server", metavar="PATH|off", help="A stock llama-server to use where it is measured to be faster."),
     *LOADING_MORE,
 )
-BOT = (
-    _flag("--bot", metavar="NAME", help="Which bot: writing or reading (see stockade bots)."),
+LIVING = (
     _flag("--model", metavar="PROVIDER/NAME", help="Which model; auto picks one and says why."),
     _flag(
         "--answers", metavar="auto|native|json|fenced|use-tool|sections|list", help="How the model spells its answers."
@@ -31,10 +30,14 @@ BOT = (
     _flag("--timeout", type=float, metavar="S", help="Seconds for the whole run; 0 is unlimited."),
     _flag("--max-tokens", type=int, metavar="N", help="Tokens of prompts and answers together."),
     _flag("--max-cost", type=float, metavar="USD", help="What the run may cost."),
-    _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
     *SAMPLING,
     *LOADING,
     _flag("--keep-warm-s", type=float, metavar="S", help="Seconds an embedded model stays loaded after its last user."),
+)
+BOT = (
+    _flag("--bot", metavar="NAME", help="Which bot: writing or reading (see stockade bots)."),
+    *LIVING,
+    _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
 )
 SECRET = (
     _flag(
