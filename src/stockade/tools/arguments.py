@@ -1,0 +1,34 @@
+"""Arguments of a tool as its own code wants them, or a line for the model on what is wrong with them."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from stockade.core.errors import ActionFailed
+
+MAX_WRONG = 3
+
+
+class Arguments(BaseModel):
+    """Base of a tool's arguments. What is not asked for is passed over: small models add things."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+T = TypeVar("T", bound=Arguments)
+
+
+def read(kind: type[T], arguments: Mapping[str, Any]) -> T:
+    """ActionFailed naming each argument that is missing or wrong. One that is null counts as not given."""
+    try:
+        return kind.model_validate({name: value for name, value in arguments.items() if value is not None})
+    except ValidationError as error:
+        wrong = [f"{'.'.join(str(word) for word in one['loc'])}: {one['msg']}" for one in error.errors()]
+        more = f" (and {len(wrong) - MAX_WRONG} more)" if len(wrong) > MAX_WRONG else ""
+        raise ActionFailed("; ".join(dict.fromkeys(wrong[:MAX_WRONG])) + more) from None
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8 and holds no NUL."""
+    return "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
