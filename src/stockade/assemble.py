@@ -3,34 +3,42 @@
 Adapters are imported inside the functions that need them, so that `stockade --help` and `runs list` stay quick.
 """
 
+import difflib
 import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import platformdirs
 from anyio import to_thread
-from pydantic import Field
+from pydantic import ValidationError
 
 from stockade import __version__
+from stockade.approval.authorise import Authoriser
+from stockade.assemble_tools import OnProgress, Place, Plan, chosen, plan_tools
+from stockade.bots.built_in import BUILT_IN
+from stockade.bots.file import read_bot
 from stockade.bots.opening import opening
-from stockade.bots.spec import BUILT_IN, BotSpec
-from stockade.core.budget import Budget
+from stockade.bots.spec import BotSpec
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
 from stockade.core.messages import ModelInfo
-from stockade.core.model_options import LoadOptions, SamplingOptions
-from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
-from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
+from stockade.core.policy import Policy
+from stockade.core.ports import AnswerProtocol, Approver, Asker, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
 from stockade.core.secrets import Redactor, known, watched
+from stockade.loop.pause import Pause
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
+from stockade.options import LOADING, Options
+from stockade.policies import make_budget, make_policy
 
 if TYPE_CHECKING:
+    from stockade.approval.approver import AskPerson
     from stockade.core.findings import Finding
     from stockade.models.listing import ModelEntry
     from stockade.models.settings import ModelSettings
@@ -39,39 +47,6 @@ if TYPE_CHECKING:
 MAX_TASK_BYTES = 1_000_000
 KEPT_BYTES = 2 << 30
 """Of what a bot wrote in earlier turns, a folder, for going back to them."""
-_MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
-LOADING = set(LoadOptions.model_fields)
-"""Options of a model that a run goes on with."""
-OnProgress = Callable[[str, int, int], None]
-"""What is being done, and how far it is: (words, done, total); total 0 when unknown."""
-
-
-class Options(SamplingOptions, LoadOptions):
-    """What a person may set, by flag, `STOCKADE_*` variable or TOML key of the same name."""
-
-    task: str = ""
-    bot: str = "writing"
-    model: str = "auto"
-    answers: str = "auto"
-    folder: tuple[str, ...] = ()
-    copy_in: tuple[str, ...] = Field(default=(), alias="copy")
-    sandbox: str = "auto"
-    image: str | None = None
-    net: str = "none"
-    max_turns: int | None = Field(default=None, ge=0)
-    timeout: float | None = Field(default=None, ge=0)
-    command_timeout: float | None = Field(default=None, ge=0)
-    max_tokens: int | None = Field(default=None, ge=0)
-    max_cost: float | None = Field(default=None, ge=0)
-    memory: str | None = None
-    processes: int | None = Field(default=None, ge=0)
-    disk: str | None = None
-    env: tuple[str, ...] = ()
-    secret: tuple[str, ...] = ()
-    check: str | None = None
-    keep_warm_s: float = Field(default=300.0, ge=0)
-    llama_server: str | None = None
-    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +60,14 @@ class Prepared:
     resumed: RunResumed | None = None
     restore: Callable[[], None] | None = None
     """Of a run that goes on: what is on record, how it goes on, and what brings its folders back. Blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who can be asked while a run goes on."""
+
+    asker: Asker
+    approve: "AskPerson"
 
 
 class SystemClock:
@@ -134,92 +117,28 @@ async def recover_store(damaged: str | None, new: str | None) -> "Recovered":
 
 
 def find_bot(name: str) -> BotSpec:
-    """A built-in bot by its name."""
+    """A built-in bot by its name, or one of a TOML file by its path. UsageError when there is none."""
+    if name.endswith(".toml"):
+        return read_bot(Path(name).expanduser().absolute())
     if name not in BUILT_IN:
-        raise UsageError(f"there is no bot {name!r}", "the bots are " + ", ".join(BUILT_IN))
+        near = difflib.get_close_matches(name, BUILT_IN, n=1)
+        way_out = f"did you mean {near[0]}?" if near else f"the bots are {', '.join(BUILT_IN)}; or FILE.toml"
+        raise UsageError(f"there is no bot {name!r}", way_out)
     return BUILT_IN[name]
+
+
+def with_defaults(options: Options, spec: BotSpec) -> Options:
+    """What nobody set is as the bot wants it. UsageError when a value of its file is none."""
+    unset = {key: value for key, value in spec.settings.items() if key not in options.model_fields_set}
+    try:
+        return Options.model_validate({**options.model_dump(by_alias=True, exclude_unset=True), **unset})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise UsageError(f"bot {spec.name}: {first['loc'][0]}: {first['msg']}") from None
 
 
 def list_bots() -> tuple[BotSpec, ...]:
     return tuple(BUILT_IN.values())
-
-
-def parse_folder(text: str, default: FolderMode, inside: str) -> FolderRule:
-    """`PATH` or `PATH:MODE`. A path that itself ends in `:ro` is written with its mode after it."""
-    path, _, mode = text.rpartition(":")
-    chosen = _MODES.get(mode, default)
-    if mode not in _MODES:
-        path = text
-    if not path or "\0" in path:
-        raise UsageError(f"--folder {text!r} names no folder", "write --folder PATH or --folder PATH:ro")
-    return FolderRule(host=str(Path(path).expanduser().absolute()), mode=chosen, inside=inside)
-
-
-def make_policy(options: Options, default_mode: FolderMode) -> Policy:
-    """The policy of the flags. The first folder is /workspace, others are /folders/NAME."""
-    folders: list[FolderRule] = []
-    for number, text in enumerate(options.folder):
-        rule = parse_folder(text, default_mode, WORKSPACE)
-        folders.append(rule if not number else rule.model_copy(update={"inside": f"/folders/{Path(rule.host).name}"}))
-    if len({rule.inside for rule in folders}) != len(folders):
-        raise UsageError("two folders have the same name", "rename one of them, or mount their parent")
-    return Policy(
-        folders=tuple(folders),
-        copies=tuple(_copy_rule(text) for text in options.copy_in),
-        network=_network(options.net),
-        limits=_limits(options),
-        environment=dict(_variable(text) for text in options.env),
-        rootfs=options.image,
-    )
-
-
-def _copy_rule(text: str) -> CopyRule:
-    host, _, inside = text.partition(":")
-    path = Path(host).expanduser().absolute()
-    if not path.exists():
-        raise UsageError(f"--copy {host}: there is no such file or folder")
-    return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")
-
-
-def _network(text: str) -> Network:
-    if text in ("none", "open"):
-        return Network(mode="open" if text == "open" else "none")
-    kind, _, hosts = text.partition("=")
-    names = tuple(name.strip() for name in hosts.split(",") if name.strip())
-    if kind != "allow" or not names:
-        raise UsageError(f"--net {text!r} is not understood", "write none, open, or allow=HOST[:PORT],...")
-    return Network(mode="allow", hosts=names)
-
-
-def _limits(options: Options) -> Limits:
-    given: dict[str, Any] = {"processes": options.processes, "command_timeout_s": options.command_timeout}
-    for name, text in (("memory_bytes", options.memory), ("disk_bytes", options.disk)):
-        try:
-            given[name] = None if text is None else parse_size(text)
-        except ValueError as error:
-            raise UsageError(f"--{name.split('_')[0]}: {error}") from None
-    return Limits(**{name: value for name, value in given.items() if value is not None})
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, given, value = text.partition("=")
-    if not name.replace("_", "a").isalnum() or name[0].isdigit():
-        raise UsageError(f"--env {name!r} is not the name of a variable")
-    if not given:
-        if name not in os.environ:
-            raise UsageError(f"--env {name}: the variable is not set here", f"write --env {name}=VALUE")
-        value = os.environ[name]
-    return name, value
-
-
-def make_budget(options: Options, default: Budget) -> Budget:
-    given = {
-        "max_turns": options.max_turns,
-        "timeout_s": options.timeout,
-        "max_tokens": options.max_tokens,
-        "max_cost": options.max_cost,
-    }
-    return default.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
@@ -347,15 +266,22 @@ async def prepare(
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
     on_progress: OnProgress | None = None,
+    person: Person | None = None,
 ) -> Prepared:
     """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed."""
     spec = find_bot(options.bot)
+    options = with_defaults(options, spec)
     task = check_task(options.task)
     policy = make_policy(options, spec.folder_mode)
     redactor = known(os.environ, policy.environment, options.secret)
     on_event, on_text = watched(redactor, on_event, on_text)
     pick_protocol(options.answers)
     run_id = new_run_id()
+    tools = chosen(spec.tools, options.tool, options.no_tool)
+    plan = await to_thread.run_sync(
+        partial(plan_tools, tools, policy, allowed_external=options.allow_external, on_progress=on_progress)
+    )
+    policy = plan.policy
     try:
         sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
         model, name, note = await open_model(options, on_progress)
@@ -367,27 +293,32 @@ async def prepare(
             )
         protocol = await suited_protocol(options.answers, model, name, on_progress)
     except BaseException:
-        _forget(run_id)
+        forget(run_id)
         raise
     started = RunStarted(
         at=time.time(),
         version=__version__,
         run_id=run_id,
         task=task,
-        bot=spec.name,
+        bot=spec.file or spec.name,
         model=name,
         answers=protocol.name,
         sandbox=sandbox.backend,
         policy=policy,
         budget=budget,
         sampling=options.sampling(local=model.info.local),
-        system_prompt=opening(spec, protocol, policy),
+        system_prompt=opening(spec, protocol, policy, plan.actions, plan.usage),
         check=options.check,
         options=options.model_dump(include=LOADING, exclude_none=True),
+        tools=plan.asked,
+        actions=plan.actions,
+        approve=options.approve,
+        authorised=spec.authorised,
     )
     parts = make_parts(
-        run_id,
-        spec,
+        started,
+        plan,
+        person=person,
         model=model,
         protocol=protocol,
         sandbox=sandbox,
@@ -402,7 +333,7 @@ async def prepare(
     return Prepared(started, parts, note)
 
 
-def _forget(run_id: str) -> None:
+def forget(run_id: str) -> None:
     """Remove what was prepared for a run that will not begin."""
     from stockade.sandboxes.folders.discard import remove_tree
 
@@ -428,10 +359,29 @@ async def start(prepared: Prepared) -> RunFinished:
             forget_holder(run_dir(run_id))
 
 
+def _approver(started: RunStarted, person: Person | None, pause: Pause) -> Approver | None:
+    """`ask`: every action but the end is asked about. `rules`: what the careful rules do not allow by themselves."""
+    rules: Approver | None = None
+    if started.approve != "never":
+        from stockade.approval.approver import RulesApprover
+        from stockade.approval.remembered import Remembered
+        from stockade.approval.rules import RuleSet, rule_set
+
+        given = rule_set("careful") if started.approve == "rules" else RuleSet()
+        rules = RulesApprover(given, person.approve if person else None, Remembered(state_dir() / "allowed"))
+    return Authoriser(pause, rules) if started.authorised else rules
+
+
+def authorises(parts: Parts) -> Authoriser | None:
+    """What asks the person about each action of a run; None where nobody is asked."""
+    return parts.approver if isinstance(parts.approver, Authoriser) else None
+
+
 def make_parts(
-    run_id: str,
-    spec: BotSpec,
+    started: RunStarted,
+    plan: Plan,
     *,
+    person: Person | None,
     model: Model,
     protocol: AnswerProtocol,
     sandbox: Sandbox,
@@ -444,24 +394,31 @@ def make_parts(
     """The adapters of a run that begins or goes on; its files are kept turn by turn, from the snapshots `names` on."""
     from stockade.sandboxes.keeping import LayerKeeper, note_holder
 
+    run_id = started.run_id
+
     def heard(event: RunEvent) -> None:
         if isinstance(event, SandboxStarted):
             note_holder(run_dir(run_id), getattr(sandbox, "host_pid", None))
         if on_event is not None:
             on_event(event)
 
+    pause = Pause()
     return Parts(
         model=model,
         protocol=protocol,
         sandbox=sandbox,
         store=store,
         clock=SystemClock(),
-        tools=spec.tools,
+        tools=plan.actions,
+        toolboxes=plan.toolboxes(Place(sandbox, started.policy, started.bot, state_dir())),
+        approver=_approver(started, person, pause),
+        asker=person.asker if person is not None else None,
         reviewer=reviewer(),
         on_event=heard,
         on_text=on_text,
         redactor=redactor,
         keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES),
+        pause=pause,
     )
 
 
@@ -481,4 +438,5 @@ def model_info(name: str) -> "ModelEntry":
 
 Decision = Literal["apply", "discard", "keep"]
 
-__all__ = ["Decision", "FolderLayer", "Options", "Prepared", "open_store", "prepare", "run_dir", "state_dir"]
+__all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "authorises", "open_store",
+           "prepare", "run_dir", "state_dir"]  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from stockade.assemble import OnProgress, Options, list_models, model_info, model_settings
+from stockade.assemble import OnProgress, list_models, model_info, model_settings
 from stockade.models.catalogue import DEFAULT, RECOMMENDED, Recommended
 from stockade.models.listing import ModelEntry
 from stockade.models.llama_cpp import EmbeddedServer
@@ -11,6 +11,7 @@ from stockade.models.pull import pull
 from stockade.models.removal import remove
 from stockade.models.serve import served, until_it_dies
 from stockade.models.warm import Running, running
+from stockade.options import Options
 
 DEFAULT_MODEL = f"embedded/{DEFAULT}"
 

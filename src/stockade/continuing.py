@@ -12,13 +12,11 @@ from anyio import to_thread
 
 from stockade import __version__
 from stockade.assemble import (
-    LOADING,
     OnProgress,
-    Options,
+    Person,
     Prepared,
     check_task,
     find_bot,
-    make_budget,
     make_parts,
     new_run_id,
     open_model,
@@ -27,6 +25,7 @@ from stockade.assemble import (
     prepare_sandbox,
     run_dir,
 )
+from stockade.assemble_tools import plan_tools
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
@@ -37,6 +36,8 @@ from stockade.core.secrets import given_again, known, watched
 from stockade.loop.branch import branch, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
+from stockade.options import LOADING, Options
+from stockade.policies import make_budget
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 CHANGEABLE = (*BUDGET, "model", "check")
@@ -71,6 +72,7 @@ async def prepare_again(
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
     on_progress: OnProgress | None = None,
+    person: Person | None = None,
 ) -> Prepared:
     """Everything but going on. UsageError when there is nothing to go on with; else what `assemble.prepare` raises."""
     started, state = with_secrets(going.started), fold(going.history)
@@ -78,14 +80,16 @@ async def prepare_again(
     redactor = known(os.environ, started.policy.environment, options.secret)
     on_event, on_text = watched(redactor, on_event, on_text)
     sandbox, names, restore = await _sandbox(started, state, on_progress)
-    spec = find_bot(started.bot)
+    actions = started.actions if started.actions is not None else find_bot(started.bot).tools
+    plan = plan_tools((*actions, *started.tools), started.policy, again=True, on_progress=on_progress)
     settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": resumed.model}
     model, name, note = await open_model(options.model_copy(update=settings), on_progress)
     if (skip := getattr(model, "skip", None)) is not None:
         skip(state.turns)  # a script goes on where it was
     parts = make_parts(
-        going.run_id,
-        spec,
+        started,
+        plan,
+        person=person,
         model=model,
         protocol=pick_protocol(started.answers),
         sandbox=sandbox,

@@ -18,10 +18,11 @@ from typing import Any
 import platformdirs
 from pydantic import BaseModel, Field, ValidationError
 
-from stockade.assemble import Options, state_dir
+from stockade.assemble import state_dir
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.model_options import LLAMA_SPLITS, LLAMA_TYPES, LLAMA_UNUSED, LLAMA_VARIABLES
+from stockade.options import Options
 
 PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"

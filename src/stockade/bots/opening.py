@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from stockade.bots.guidance import guidance
 from stockade.bots.spec import BotSpec, Example
 from stockade.bots.surroundings import surroundings
 from stockade.core.actions import Answer, Step
@@ -10,9 +11,16 @@ from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol
 
 
-def opening(spec: BotSpec, protocol: AnswerProtocol, policy: Policy) -> str:
-    """What never changes in a run. Reads the first folder on the host, whatever its mode."""
-    parts = [spec.prompt.format(workdir=policy.workdir), protocol.instructions(spec.tools)]
+def opening(
+    spec: BotSpec, protocol: AnswerProtocol, policy: Policy, actions: Sequence[str], usage: Sequence[str] = ()
+) -> str:
+    """What never changes in a run: for these built-in actions, and with words on programs that the shell can call.
+
+    Reads the first folder on the host, whatever its mode.
+    """
+    parts = [spec.prompt.replace("{workdir}", policy.workdir), *usage, protocol.instructions(actions)]
+    if policy.folders and (words := guidance(Path(policy.folders[0].host), policy.workdir)):
+        parts.append(words)
     if spec.example is not None:
         parts.append(_spelled(spec.example, protocol))
     if spec.shows_folder and policy.folders and (found := surroundings(Path(policy.folders[0].host))):

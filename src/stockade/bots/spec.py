@@ -1,5 +1,7 @@
 """What makes a bot: its role, the tools it may use, what it may do to a folder. A new bot is one of these."""
 
+from typing import Any
+
 from pydantic import Field
 
 from stockade.core.actions import Action
@@ -34,6 +36,10 @@ class BotSpec(Data):
     authorised: bool = False
     budget: Budget = Field(default_factory=Budget)
     answers: str = "auto"
+    file: str | None = None
+    """Where it was read from; None for a built-in one."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Options, by key, as they are where the person sets nothing."""
     autonomous: bool = False
 
 
@@ -58,4 +64,3 @@ READING = BotSpec(
     tools=("shell", "finish"),
     folder_mode="ro",
 )
-BUILT_IN: dict[str, BotSpec] = {spec.name: spec for spec in (WRITING, READING)}

@@ -22,6 +22,7 @@ from stockade.core.actions import MAX_COMMAND_BYTES, CommandOutput
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox
+from stockade.policies import make_policy
 from stockade.settings import load
 
 SANDBOX_FAILED = 125
@@ -61,7 +62,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
         raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
 
     async def work(sandbox: Sandbox) -> ExecResult:
-        seconds = assemble.make_policy(options, "overlay").limits.command_timeout_s if limit is None else limit
+        seconds = make_policy(options, "overlay").limits.command_timeout_s if limit is None else limit
         return await sandbox.exec(argv, stdin, seconds or None, MAX_EXEC_OUTPUT)
 
     try:
@@ -175,7 +176,7 @@ def _in_sandbox(options: assemble.Options, work: Callable[[Sandbox], Awaitable[T
 @asynccontextmanager
 async def _fresh(options: assemble.Options) -> AsyncIterator[Sandbox]:
     """A sandbox whose layers are thrown away at the end."""
-    policy = assemble.make_policy(options, "overlay")
+    policy = make_policy(options, "overlay")
     run_id = assemble.new_run_id()
     with held(run_id):
         sandbox = await assemble.prepare_sandbox(policy, options.sandbox, assemble.run_dir(run_id))

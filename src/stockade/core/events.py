@@ -18,6 +18,7 @@ from stockade.core.tools import ToolSpec
 
 SCHEMA_VERSION = 1
 
+
 class Autonomy(Data):
     """Of a bot that lives until it is stopped: what it may set itself by files in its folder, and a scripted intro."""
 
@@ -56,6 +57,15 @@ class RunStarted(Event):
     system_prompt: str
     check: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+    """Beside the bot's built-in actions: names and files."""
+    actions: tuple[str, ...] | None = None
+    """The built-in ones, None for those of the bot."""
+    approve: Literal["never", "ask", "rules"] = "never"
+    authorised: bool = False
+    """The person authorises each action."""
+    boss: str | None = None
+    """The run that this one was started by, for a part of its task."""
     autonomy: Autonomy | None = None
     parent: str | None = None
     parent_turn: int | None = None
@@ -159,10 +169,14 @@ class Checkpoint(Event):
 
 
 class Paused(Event):
-    """The person held the run for `duration_s`, which is not counted as its time. `at` is the end of that."""
+    """The person held the run for `duration_s`, which is not counted as its time. `at` is the end of that.
+
+    `said` is what they typed where they were asked to authorise the action before; None where they held it themselves.
+    """
 
     type: Literal["paused"] = "paused"
     duration_s: float
+    said: str | None = None
 
 
 class Nudged(Event):

@@ -1,0 +1,137 @@
+"""The tools of a run: from the names and files that a person or a bot gave to what the loop calls.
+
+Two steps, because some tools change the sandbox they are for: `plan_tools` before there is one, `Plan.toolboxes`
+with it.
+A tool is a built-in action (`shell`), one of NAMED (`memory`), or a file: what its suffix says (FILES).
+"""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stockade.core.actions import BUILT_IN_TOOLS
+from stockade.core.errors import UsageError
+from stockade.core.policy import Policy
+from stockade.core.ports import OnNetwork, Sandbox, Toolbox
+
+OnProgress = Callable[[str, int, int], None]
+"""What is being done, and how far it is: (words, done, total); total 0 when unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a toolbox works: the run's sandbox, and what it may say to the record."""
+
+    sandbox: Sandbox
+    policy: Policy
+    bot: str
+    state: Path
+    """The state folder of Stockade, for what lasts longer than a run."""
+
+    @property
+    def on_network(self) -> OnNetwork | None:
+        """The hearer of network requests, set by the loop before the sandbox is entered."""
+        return self.sandbox.on_network
+
+
+MakeToolbox = Callable[[Place], Toolbox]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`actions`: the built-in ones that are offered. `asked`: names and files, for a run that goes on. `usage`: what
+    the bot is told of tools that it calls by the shell. `policy`: with what the tools need in the sandbox."""
+
+    policy: Policy
+    actions: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    makers: tuple[MakeToolbox, ...] = ()
+    usage: tuple[str, ...] = ()
+
+    def toolboxes(self, place: Place) -> tuple[Toolbox, ...]:
+        return tuple(make(place) for make in self.makers)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A file that was given as a tool, and how the run is set up so far."""
+
+    path: Path
+    plan: Plan
+    allowed_external: Sequence[str] = ()
+    no_input: bool = True
+    on_progress: OnProgress | None = None
+    again: bool = False
+    """The run goes on: what the tool needs in the sandbox is in its policy already."""
+
+
+FileTool = Callable[[Request], Plan]
+"""The plan with the tools of one file in it. Blocks. Raises UsageError, naming the file, when it cannot be used."""
+
+
+def named() -> Mapping[str, MakeToolbox]:
+    """Tools of ours by name. Each imports its adapter when it is made."""
+    return {}
+
+
+def files() -> Mapping[str, FileTool]:
+    """What reads a tool file, by suffix."""
+    return {}
+
+
+def plan_tools(
+    wanted: Sequence[str],
+    policy: Policy,
+    *,
+    allowed_external: Sequence[str] = (),
+    on_progress: OnProgress | None = None,
+    again: bool = False,
+) -> Plan:
+    """The tools of a bot and of the person, in order. UsageError names what there is instead of an unknown one.
+
+    `again`: for a run on record, whose policy holds already what its tools need. Blocks while tools are installed.
+    """
+    plan = Plan(policy=policy)
+    for name in dict.fromkeys(wanted):
+        if name in BUILT_IN_TOOLS and name != "tool_call":
+            plan = replace(plan, actions=(*plan.actions, name))
+        elif (make := named().get(name)) is not None:
+            plan = replace(plan, makers=(*plan.makers, make), asked=(*plan.asked, name))
+        else:
+            path = _file(name)
+            request = Request(path, plan, allowed_external, on_progress=on_progress, again=again)
+            planned = files()[path.suffix.lower()](request)
+            plan = replace(planned, asked=(*plan.asked, str(path)))
+    return plan
+
+
+def _file(name: str) -> Path:
+    """The tool file of that name. UsageError when there is none, or of a kind that nothing reads."""
+    path = Path(name).expanduser().absolute()
+    readable = files()
+    if path.suffix.lower() not in readable or "\0" in name:
+        known = [*BUILT_IN_TOOLS, *named()]
+        near = difflib.get_close_matches(name, known, n=1)
+        kinds = ", ".join(sorted(readable))
+        way_out = f"did you mean {near[0]}?" if near else f"tools are: {', '.join(known)}; or a file ({kinds})"
+        raise UsageError(f"--tool {name!r}: there is no such tool", way_out)
+    if not path.is_file():
+        raise UsageError(f"--tool {name}: there is no such file")
+    return path
+
+
+def chosen(of_bot: Sequence[str], more: Sequence[str], without: Sequence[str]) -> tuple[str, ...]:
+    """What the bot has, and what the person adds and takes away. UsageError for a `--no-tool` that is not there."""
+    tools = [*of_bot, *(name for name in more if name not in of_bot)]
+    for name in without:
+        if name not in tools:
+            raise UsageError(f"--no-tool {name}: the bot does not have it", f"it has {', '.join(tools)}")
+        if name == "finish":
+            raise UsageError("--no-tool finish: without it no run comes to its end")
+        tools.remove(name)
+    # `finish` stays the last that is named: small models take what they read last.
+    return tuple(sorted(tools, key=lambda name: name == "finish"))
+
+
+__all__ = ["FileTool", "MakeToolbox", "Place", "Plan", "Request", "chosen", "plan_tools"]

@@ -1,0 +1,6 @@
+"""The bots that come with the program."""
+
+from stockade.bots.planner import PLANNER
+from stockade.bots.spec import READING, WRITING, BotSpec
+
+BUILT_IN: dict[str, BotSpec] = {spec.name: spec for spec in (WRITING, READING, PLANNER)}

@@ -1,0 +1,64 @@
+"""What a folder tells its bots: `AGENTS.md`, and the skills that it has, by name. Bounded: it is read on every turn.
+
+The words are the folder's, not the person's: they can mislead a bot, and do no more than the sandbox allows.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from stockade.bots.front_matter import front_matter
+
+AGENTS = "AGENTS.md"
+SKILLS = (".agents", "skills")
+SKILL = "SKILL.md"
+MAX_AGENTS_CHARS = 2000
+MAX_SKILLS = 12
+MAX_LINE_CHARS = 200
+_READ_BYTES = 16_384
+_LOOKED_AT = 200
+
+
+def guidance(folder: Path, workdir: str) -> str:
+    """Lines for the opening; "" when the folder says nothing. Follows no link, raises nothing."""
+    parts = []
+    if words := _text(folder / AGENTS).strip():
+        shown = words if len(words) <= MAX_AGENTS_CHARS else f"{words[:MAX_AGENTS_CHARS]}\n[more in {workdir}/{AGENTS}]"
+        parts.append(f"{AGENTS} of this folder says:\n{shown}")
+    if skills := _skills(folder.joinpath(*SKILLS)):
+        where = f"{workdir}/{'/'.join(SKILLS)}/NAME/{SKILL}"
+        parts.append(f"Skills of this folder (read {where} before a task that one is for):\n" + "\n".join(skills))
+    return "\n".join(parts)
+
+
+def _skills(folder: Path) -> list[str]:
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return []
+    try:
+        with os.scandir(folder) as found:
+            names = sorted(entry.name for entry, _ in zip(found, range(_LOOKED_AT), strict=False))
+    except OSError:
+        return []
+    lines = []
+    for name in names:
+        about = front_matter(_text(folder / name / SKILL)) if not (folder / name).is_symlink() else None
+        if about is not None and name.isprintable():
+            line = f"- {name}: {' '.join(about.get('description', '').split())}"
+            lines.append(line[:MAX_LINE_CHARS])
+    return lines[:MAX_SKILLS]
+
+
+def _text(path: Path) -> str:
+    """The beginning of a plain file of text; "" for anything else."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        data = os.read(file, _READ_BYTES) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
+    text = data.decode(errors="replace")
+    return "".join(char for char in text if char in "\n\t" or char.isprintable())

@@ -1,0 +1,43 @@
+"""What a person may set of a run: each is a flag, a `STOCKADE_*` variable and a TOML key of one name."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from stockade.core.model_options import LoadOptions, SamplingOptions
+
+LOADING = set(LoadOptions.model_fields)
+"""Options of a model that a run goes on with."""
+
+
+class Options(SamplingOptions, LoadOptions):
+    """What a person may set, by flag, `STOCKADE_*` variable or TOML key of the same name."""
+
+    task: str = ""
+    bot: str = "writing"
+    model: str = "auto"
+    fast_model: str | None = None
+    answers: str = "auto"
+    folder: tuple[str, ...] = ()
+    copy_in: tuple[str, ...] = Field(default=(), alias="copy")
+    sandbox: str = "auto"
+    image: str | None = None
+    net: str = "none"
+    max_turns: int | None = Field(default=None, ge=0)
+    timeout: float | None = Field(default=None, ge=0)
+    command_timeout: float | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=0)
+    max_cost: float | None = Field(default=None, ge=0)
+    memory: str | None = None
+    processes: int | None = Field(default=None, ge=0)
+    disk: str | None = None
+    env: tuple[str, ...] = ()
+    secret: tuple[str, ...] = ()
+    check: str | None = None
+    tool: tuple[str, ...] = ()
+    allow_external: tuple[str, ...] = ()
+    no_tool: tuple[str, ...] = ()
+    approve: Literal["never", "ask", "rules"] = "never"
+    keep_warm_s: float = Field(default=300.0, ge=0)
+    llama_server: str | None = None
+    store: str | None = None

@@ -1,0 +1,90 @@
+"""From what a person set to the policy and the budget of a run: plain data."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from stockade.core.budget import Budget
+from stockade.core.errors import UsageError
+from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
+from stockade.options import Options
+
+_MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
+
+
+def parse_folder(text: str, default: FolderMode, inside: str) -> FolderRule:
+    """`PATH` or `PATH:MODE`. A path that itself ends in `:ro` is written with its mode after it."""
+    path, _, mode = text.rpartition(":")
+    chosen = _MODES.get(mode, default)
+    if mode not in _MODES:
+        path = text
+    if not path or "\0" in path:
+        raise UsageError(f"--folder {text!r} names no folder", "write --folder PATH or --folder PATH:ro")
+    return FolderRule(host=str(Path(path).expanduser().absolute()), mode=chosen, inside=inside)
+
+
+def make_policy(options: Options, default_mode: FolderMode) -> Policy:
+    """The policy of the flags. The first folder is /workspace, others are /folders/NAME."""
+    folders: list[FolderRule] = []
+    for number, text in enumerate(options.folder):
+        rule = parse_folder(text, default_mode, WORKSPACE)
+        folders.append(rule if not number else rule.model_copy(update={"inside": f"/folders/{Path(rule.host).name}"}))
+    if len({rule.inside for rule in folders}) != len(folders):
+        raise UsageError("two folders have the same name", "rename one of them, or mount their parent")
+    return Policy(
+        folders=tuple(folders),
+        copies=tuple(_copy_rule(text) for text in options.copy_in),
+        network=_network(options.net),
+        limits=_limits(options),
+        environment=dict(_variable(text) for text in options.env),
+        rootfs=options.image,
+    )
+
+
+def _copy_rule(text: str) -> CopyRule:
+    host, _, inside = text.partition(":")
+    path = Path(host).expanduser().absolute()
+    if not path.exists():
+        raise UsageError(f"--copy {host}: there is no such file or folder")
+    return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")
+
+
+def _network(text: str) -> Network:
+    if text in ("none", "open"):
+        return Network(mode="open" if text == "open" else "none")
+    kind, _, hosts = text.partition("=")
+    names = tuple(name.strip() for name in hosts.split(",") if name.strip())
+    if kind != "allow" or not names:
+        raise UsageError(f"--net {text!r} is not understood", "write none, open, or allow=HOST[:PORT],...")
+    return Network(mode="allow", hosts=names)
+
+
+def _limits(options: Options) -> Limits:
+    given: dict[str, Any] = {"processes": options.processes, "command_timeout_s": options.command_timeout}
+    for name, text in (("memory_bytes", options.memory), ("disk_bytes", options.disk)):
+        try:
+            given[name] = None if text is None else parse_size(text)
+        except ValueError as error:
+            raise UsageError(f"--{name.split('_')[0]}: {error}") from None
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, given, value = text.partition("=")
+    if not name.replace("_", "a").isalnum() or name[0].isdigit():
+        raise UsageError(f"--env {name!r} is not the name of a variable")
+    if not given:
+        if name not in os.environ:
+            raise UsageError(f"--env {name}: the variable is not set here", f"write --env {name}=VALUE")
+        value = os.environ[name]
+    return name, value
+
+
+def make_budget(options: Options, default: Budget) -> Budget:
+    given = {
+        "max_turns": options.max_turns,
+        "timeout_s": options.timeout,
+        "max_tokens": options.max_tokens,
+        "max_cost": options.max_cost,
+    }
+    return default.model_copy(update={name: value for name, value in given.items() if value is not None})
