@@ -18,7 +18,7 @@ from anyio import to_thread
 from pydantic import ValidationError
 
 from stockade import __version__
-from stockade.approval.authorise import Authoriser
+from stockade.approval.authorise import Authoriser, authorises
 from stockade.assemble_tools import OnProgress, Place, Plan, chosen, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
@@ -370,11 +370,6 @@ def _approver(started: RunStarted, person: Person | None, pause: Pause) -> Appro
         given = rule_set("careful") if started.approve == "rules" else RuleSet()
         rules = RulesApprover(given, person.approve if person else None, Remembered(state_dir() / "allowed"))
     return Authoriser(pause, rules) if started.authorised else rules
-
-
-def authorises(parts: Parts) -> Authoriser | None:
-    """What asks the person about each action of a run; None where nobody is asked."""
-    return parts.approver if isinstance(parts.approver, Authoriser) else None
 
 
 def make_parts(
