@@ -82,6 +82,8 @@ class Policy(Data):
     limits: Limits = Limits()
     environment: dict[str, str] = Field(default_factory=dict)
     rootfs: str | None = None
+    system: tuple[str, ...] = ()
+    """Folders of the host with what installed tools added to the system, the lowest first; only read."""
 
     @property
     def workdir(self) -> str:

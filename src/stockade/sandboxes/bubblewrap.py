@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
+from stockade.core.errors import PolicyNotEnforceable, SandboxDied, SandboxFailed, StockadeError
 from stockade.core.policy import Policy
 from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.egress.inside import MakeServer, guarantee
@@ -38,6 +38,7 @@ from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
 from stockade.sandboxes.speaking import SpeakingSandbox
 from stockade.sandboxes.staging import (
+    Build,
     Launch,
     Owner,
     bubblewrap_argv,
@@ -60,6 +61,8 @@ def prepare_layers(policy: Policy, base: Path, on_progress: Progress | None = No
     `on_progress` may raise to end that. Raises SandboxFailed and UsageError, also for a bad network rule.
     """
     Rules.of(policy.network)
+    if policy.system and policy.rootfs:
+        raise PolicyNotEnforceable("tools", "tools are installed on this machine's own system", "leave out --image")
     return make_layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
 
 
@@ -109,6 +112,7 @@ class BubblewrapSandbox(SpeakingSandbox):
     """
 
     backend = "bubblewrap"
+    _build: Build | None = None
 
     def __init__(
         self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
@@ -163,11 +167,12 @@ class BubblewrapSandbox(SpeakingSandbox):
 
     async def _start(self) -> None:
         self._host = host = host_facts(self._policy.rootfs)
-        uid = sandbox_uid(self._layers)
+        uid = self._build.uid if self._build else sandbox_uid(self._layers)
         owners = layer_owners(self._layers, host, uid)
         self._unmapped = unmapped(self._layers, owners, uid) if host.root else ()
         copies = await self._copy(uid if host.root else None)
-        if written := written_places(self._layers, copies):
+        build = (self._build.folder,) if self._build else ()
+        if written := written_places(self._layers, (*copies, *build)):
             self._watch = await anyio.to_thread.run_sync(self._disk_watch, written)
         where = places()
         sweep(where)
@@ -176,7 +181,9 @@ class BubblewrapSandbox(SpeakingSandbox):
         with ExitStack() as stack:
             stack.callback(theirs.close)
             try:
-                self._launch(stack, host, theirs, Launch(os.getpid(), uid, owners=owners, copies=copies))
+                self._launch(
+                    stack, host, theirs, Launch(os.getpid(), uid, owners=owners, copies=copies, build=self._build)
+                )
             except BaseException:
                 ours.close()
                 raise
@@ -203,11 +210,12 @@ class BubblewrapSandbox(SpeakingSandbox):
         return await stoppable(lambda progress: copy_in(rules, into, uid, limit, progress))
 
     def _launch(self, stack: ExitStack, host: HostFacts, theirs: socket.socket, launch: Launch) -> None:
-        options = bubblewrap_argv(self._policy, self._layers, host)
+        building = self._build is not None
+        options = bubblewrap_argv(self._policy, self._layers, host, building=building)
         args = b"".join(os.fsencode(option) + b"\0" for option in options)
         agent = keep(stack, agent_memfd())
         args_fd = keep(stack, sealed_memfd("bwrap-args", args))
-        seccomp_fd = keep(stack, sealed_memfd("seccomp", filter_bytes()))
+        seccomp_fd = keep(stack, sealed_memfd("seccomp", filter_bytes(installing=building)))
         package = pinned_files(host.bwrap.package) if host.bwrap.package else {}
         package_fds = tuple(keep(stack, sealed_memfd("package", data)) for data in package.values())
         pid_fd = os.memfd_create("bwrap-pid")

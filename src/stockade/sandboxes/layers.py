@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from stockade.core.changes import FolderLayer
+from stockade.core.errors import PolicyNotEnforceable
 from stockade.core.policy import Policy
 from stockade.sandboxes.facts import fresh_sandbox_uid
 from stockade.sandboxes.folders import prepare_layer
@@ -15,6 +16,7 @@ from stockade.sandboxes.trials import overlay_check
 
 def container_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
     """For Docker, Podman and gVisor: overlays where root can mount them on the host, else copies."""
+    _without_tools(policy)
     if fresh_sandbox_uid() is None:
         return copied_layers(policy, base, on_progress)
     return make_layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
@@ -22,7 +24,15 @@ def container_layers(policy: Policy, base: Path, on_progress: Progress | None = 
 
 def copied_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
     """Copies, owned by whoever runs us."""
+    _without_tools(policy)
     return make_layers(policy, base, None, lambda _: "nothing is mounted on the host without root", on_progress)
+
+
+def _without_tools(policy: Policy) -> None:
+    if policy.system:
+        raise PolicyNotEnforceable(
+            "tools", "installed tools are layers over this machine's /usr", "use --sandbox bubblewrap", ("bubblewrap",)
+        )
 
 
 def make_layers(

@@ -38,6 +38,9 @@ SCRATCH = {
 }
 """Directories of the scratch tmpfs and where they are seen; the last only when no folder is mounted there."""
 
+LAYERED_USR = "layered-usr"
+"""Of the stage: the host's /usr with what installed tools added."""
+
 _RESERVED = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/boot")
 
 STANDARD_ENVIRONMENT = {
@@ -74,14 +77,23 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     return {**STANDARD_ENVIRONMENT, **given}
 
 
-def _system(policy: Policy, host: HostFacts) -> list[str]:
+def _system(policy: Policy, host: HostFacts, *, building: bool) -> list[str]:
+    """With installed tools /usr is the host's under their layers; /opt and /var are those of the last layer."""
     source = "/root" if policy.rootfs else ""
+    layered = bool(policy.system) or building
     args: list[str] = []
     for entry in host.top:
         if entry.target is not None:
             args += ["--symlink", entry.target, f"/{entry.name}"]
+        elif layered and entry.name == "usr":
+            args += ["--bind" if building else "--ro-bind", f"/{LAYERED_USR}", "/usr"]
         else:
             args += ["--ro-bind", f"{source}/{entry.name}", f"/{entry.name}"]
+    if building:
+        return [*args, "--bind", "/build/opt", "/opt", "--bind", "/build/var", "/var"]
+    if layered:
+        for name in ("opt", "var/lib", "var/cache"):
+            args += ["--ro-bind", f"/system-{len(policy.system) - 1}/{name}", f"/{name}"]
     return args
 
 
@@ -101,10 +113,19 @@ def _scratch(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[
     return [*args, "--remount-ro", "/dev"]
 
 
-def view(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[str]:
+def _etc(policy: Policy, *, building: bool) -> list[str]:
+    if building:
+        return ["--bind", "/build/etc", "/etc"]
+    if policy.system:
+        return ["--ro-bind", f"/system-{len(policy.system) - 1}/etc", "/etc"]
+    return [] if policy.rootfs else ["--ro-bind", "/etc", "/etc"]
+
+
+def view(policy: Policy, host: HostFacts, folders: tuple[str, ...], *, building: bool = False) -> list[str]:
     """The arguments for all of it; `folders` are the paths that folders will be mounted at.
 
+    `building`: the system can be written to, in a layer that is being made (building.py).
     /etc comes late, as bubblewrap reads all mounts anew for each one it makes, and that folder has many.
     """
-    etc = [] if policy.rootfs else ["--ro-bind", "/etc", "/etc"]
-    return [*_system(policy, host), *_kernel(host), *_scratch(policy, host, folders), *etc]
+    etc = _etc(policy, building=building)
+    return [*_system(policy, host, building=building), *_kernel(host), *_scratch(policy, host, folders), *etc]

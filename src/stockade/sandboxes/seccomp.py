@@ -77,6 +77,13 @@ _CHECKED: _Table = {
     "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_open": (434, 434),
 }  # fmt: skip
 
+FAKED: _Table = {
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "setuid": (105, 146),
+    "setgid": (106, 144), "setreuid": (113, 145), "setregid": (114, 143), "setresuid": (117, 147),
+    "setresgid": (119, 149), "setgroups": (116, 159),
+}  # fmt: skip
+"""Said to be done, and not done, where tools are installed: package managers want to be root, and are so in name."""
+
 SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open")
 _NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 _NEW_TIME = 0x80  # only unshare: in clone these bits are the exit signal
@@ -110,8 +117,8 @@ def _if_equal(value: int, then: Instruction) -> list[Instruction]:
 _PERMIT: Instruction = (RET, 0, 0, ALLOW)
 
 
-def _no_set_id(mode: int) -> list[Instruction]:
-    return [_argument(mode), *_if_any_bit(_SET_ID, _refuse())]
+def _no_set_id(mode: int, code: int = errno.EPERM) -> list[Instruction]:
+    return [_argument(mode), *_if_any_bit(_SET_ID, _refuse(code))]
 
 
 def _no_set_id_when_creating(flags: int) -> list[Instruction]:
@@ -149,15 +156,16 @@ def _plain_sockets() -> list[Instruction]:
     ]
 
 
-def _checks() -> dict[str, list[Instruction]]:
+def _checks(*, installing: bool) -> dict[str, list[Instruction]]:
+    code = 0 if installing else errno.EPERM
     return {
         "clone": [_argument(0), *_if_any_bit(_NAMESPACES, _refuse())],
         "unshare": [_argument(0), *_if_any_bit(_NAMESPACES | _NEW_TIME, _refuse())],
         "ioctl": [_argument(1), *_if_equal(_TIOCSTI, _refuse()), *_if_equal(_TIOCLINUX, _refuse())],
         "socket": _plain_sockets(),
-        "chmod": _no_set_id(1),
-        "fchmod": _no_set_id(1),
-        "fchmodat": _no_set_id(2),
+        "chmod": _no_set_id(1, code),
+        "fchmod": _no_set_id(1, code),
+        "fchmodat": _no_set_id(2, code),
         "creat": _no_set_id(1),
         "mknod": _no_device(1),
         "mknodat": _no_device(2),
@@ -168,7 +176,7 @@ def _checks() -> dict[str, list[Instruction]]:
     }
 
 
-def assemble(architecture: Architecture) -> list[Instruction]:
+def assemble(architecture: Architecture, *, installing: bool = False) -> list[Instruction]:
     """The program. Each refused call is a comparison and a return, so that no jump is long."""
     program: list[Instruction] = [
         (LD_WORD, 0, 0, _ARCH_OFFSET),
@@ -178,12 +186,13 @@ def assemble(architecture: Architecture) -> list[Instruction]:
     ]
     if architecture.has_x32:
         program += [(JMP_GREATER_EQUAL, 0, 1, _X32_BIT), (RET, 0, 0, KILL_PROCESS)]
-    for table, answer in ((REFUSED, _refuse()), (MISSING, _refuse(errno.ENOSYS))):
+    faked = FAKED if installing else {}
+    for table, answer in ((REFUSED, _refuse()), (MISSING, _refuse(errno.ENOSYS)), (faked, _refuse(0))):
         for numbers in table.values():
             number = numbers[architecture.column]
             if number is not None:
                 program += _if_equal(number, answer)
-    for name, body in _checks().items():
+    for name, body in _checks(installing=installing).items():
         number = _CHECKED[name][architecture.column]
         if number is not None:
             program += [(JMP_EQUAL, 0, len(body) + 1, number), *body, _PERMIT]
@@ -196,8 +205,11 @@ def encode(program: list[Instruction]) -> bytes:
 
 
 @functools.cache
-def filter_bytes(machine: str | None = None) -> bytes:
-    """The filter for `machine` (default: this one). PolicyNotEnforceable for an architecture without a table."""
+def filter_bytes(machine: str | None = None, *, installing: bool = False) -> bytes:
+    """The filter for `machine` (default: this one). PolicyNotEnforceable for an architecture without a table.
+
+    `installing`: the one under which tools are installed, with FAKED; it permits no more than the other.
+    """
     name = machine or platform.machine()
     found = ARCHITECTURES.get(name)
     if found is None:
@@ -207,4 +219,4 @@ def filter_bytes(machine: str | None = None) -> bytes:
             f"bubblewrap sandboxes are made for {' and '.join(ARCHITECTURES)}",
             ("docker", "podman"),
         )
-    return encode(assemble(found))
+    return encode(assemble(found, installing=installing))

