@@ -18,7 +18,9 @@ from stockade.core.ports import Model
 from stockade.models.catalogue import CATALOGUE
 from stockade.models.embedded import EmbeddedModel
 from stockade.models.fetch import fetch
-from stockade.models.openai_http import OpenAIModel, new_client
+from stockade.models.http import Client
+from stockade.models.net import bearer
+from stockade.models.openai_http import OpenAIModel
 from stockade.models.scripted import ScriptedModel
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given, question
@@ -291,8 +293,10 @@ async def test_cancelling_frees_the_slot(smollm2: Path) -> None:
 
             group.start_soon(ask)
         server = model.server
-        async with new_client(server.base_url, server.api_key) as client:
+        async with Client(server.base_url, bearer(server.api_key)) as client:
             with anyio.fail_after(5):
                 # The server tells nobody when it has noticed: it can only be asked.
-                while (await client.get(server.base_url.replace("/v1", "/slots"))).json()[0]["is_processing"]:
-                    pass
+                while True:
+                    async with client.asked("GET", server.base_url.replace("/v1", "/slots")) as response:
+                        if not json.loads(await response.whole(1 << 20))[0]["is_processing"]:
+                            break

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import httpx2
 import pytest
 
 from stockade.answers.native_tools import NativeAnswers
@@ -24,11 +23,13 @@ from stockade.models.anthropic import AnthropicModel
 from stockade.models.capabilities import tried
 from stockade.models.catalogue import CATALOGUE
 from stockade.models.fetch import fetch
-from stockade.models.openai_http import OpenAIModel, new_client
+from stockade.models.http import Client
+from stockade.models.openai_http import OpenAIModel
 from stockade.models.orders import free_port
 from stockade.models.payload import Dialect
 from stockade.models.settings import ModelSettings
 from stockade.models.started import StartedModel
+from stockade.models.streams import HttpError
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given, question
 
 pytestmark = pytest.mark.model
@@ -97,12 +98,13 @@ def by_hand(program: Path, model: Path, *flags: str) -> Iterator[str]:
 
 async def _ready(url: str, process: "subprocess.Popen[bytes]") -> None:
     """It tells nobody when it has loaded: it can only be asked."""
-    async with new_client(url) as client:
+    async with Client(url, {}) as client:
         with anyio.fail_after(PATIENCE_S):
             while process.poll() is None:
-                with contextlib.suppress(httpx2.HTTPError):
-                    if (await client.get(f"{url}/health")).status_code == 200:
-                        return
+                with contextlib.suppress(HttpError):
+                    async with client.asked("GET", f"{url}/health") as response:
+                        if response.status == 200:
+                            return
                 await anyio.sleep(0.1)
     raise AssertionError("the server has ended")
 

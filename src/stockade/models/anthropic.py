@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-import httpx2
-
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.anthropic_collect import AnthropicBuilder
 from stockade.models.anthropic_payload import body
 from stockade.models.http_errors import NotSupported
+from stockade.models.net import is_loopback
 from stockade.models.prices import Price
-from stockade.models.transport import HttpTimes, Transport, is_loopback
+from stockade.models.transport import HttpTimes, Transport
 
 VERSION = "2023-06-01"
 DEFAULT_WINDOW = 200_000
@@ -40,7 +39,7 @@ class AnthropicModel:
             base_url, model, sent, key_hint="set ANTHROPIC_API_KEY to a valid key", times=times, **rest
         )
         self._model, self._price = model, price
-        self._asked = httpx2.URL(f"{self._transport.url}/v1/messages")
+        self._asked = f"{self._transport.url}/v1/messages"
         self._refused: frozenset[str] = frozenset()
         self._counts = True
         local = is_loopback(self._transport.url)

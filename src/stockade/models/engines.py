@@ -13,18 +13,19 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-import httpx2
 from platformdirs import user_cache_path
 from pydantic import Field
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.gguf import GgufInfo
+from stockade.models.http import Client
 from stockade.models.memory import short_of
-from stockade.models.openai_http import new_client
+from stockade.models.net import bearer
 from stockade.models.orders import Load, binary_build, embedded_build, order_for, usable_cores
 from stockade.models.progress import OnProgress
 from stockade.models.settings import ModelSettings
+from stockade.models.streams import HttpError
 from stockade.models.warm import take
 
 OFF = "off"
@@ -32,6 +33,7 @@ _PROMPT_TOKENS, _ANSWER_TOKENS = 150, 60
 """What a turn of a run takes, where its prefix is cached."""
 _MARGIN = 0.95
 _TRIAL_S = 120.0
+_MAX_ANSWER_BYTES = 1 << 20
 _WINDOW = 1024
 _PROMPT = "The quick brown fox jumps over the lazy dog while 7 ducks count to 42 in file_%d.txt. " * 6
 
@@ -129,22 +131,24 @@ async def measured(load: Load, binary: Path | None) -> Speed:
             if not await lease.ready():
                 raise ModelUnavailable(lease.died() or "it ended")
             url = f"http://127.0.0.1:{lease.facts['port']}"
-            async with new_client(url, load.api_key, httpx2.Timeout(_TRIAL_S)) as client:
+            headers = {**bearer(load.api_key), "Content-Type": "application/json"}
+            async with Client(url, headers, answer_s=_TRIAL_S) as client:
                 # The first one pages the weights in.
                 speeds = [await _trial(client, url, number) for number in range(3)][1:]
     except TimeoutError:
         raise ModelUnavailable(f"it took more than {_TRIAL_S:g} s") from None
-    except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
+    except (HttpError, ValueError, KeyError, TypeError) as error:
         raise ModelUnavailable(f"it does not answer as llama-server does: {type(error).__name__} {error}") from None
     finally:
         await lease.leave()
     return min(speeds, key=lambda speed: speed.turn_s)
 
 
-async def _trial(client: httpx2.AsyncClient, url: str, number: int) -> Speed:
+async def _trial(client: Client, url: str, number: int) -> Speed:
     prompt = {"prompt": _PROMPT % ((number,) * 6), "n_predict": 24, "cache_prompt": False, "temperature": 0,
               "ignore_eos": True}  # fmt: skip
-    answer = (await client.post(f"{url}/completion", json=prompt)).json()
+    async with client.asked("POST", f"{url}/completion", json.dumps(prompt).encode()) as response:
+        answer = json.loads(await response.whole(_MAX_ANSWER_BYTES))
     timings = answer["timings"]
     return Speed(prompt=timings["prompt_per_second"], answer=timings["predicted_per_second"])
 

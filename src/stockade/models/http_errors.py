@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import httpx2
-
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.models.streams import HttpError, NotReached
 
 _TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded", "request_too_large"}
 # llama.cpp, vLLM, OpenAI, Anthropic (two), TGI, LM Studio, Ollama. Numbers: what was asked for, what there is.
@@ -79,13 +78,11 @@ def from_stream(error: object, server: str) -> ModelFailed:
     return _too_long(fields, said) or ModelOverloaded(f"{server} broke off: {said}")
 
 
-def from_transport(error: Exception, server: str, answered_before: bool) -> ModelFailed:
+def from_transport(error: HttpError, server: str, answered_before: bool) -> ModelFailed:
     """The error for a connection that was not made or was lost. A server that answered before may be restarting."""
     cause = _line(str(error)) or type(error).__name__
-    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError) and not answered_before:
+    if isinstance(error, NotReached) and not answered_before:
         return ModelUnavailable(f"no model server at {server}: {cause}", "start it, or choose another --model")
-    if isinstance(error, httpx2.UnsupportedProtocol | httpx2.InvalidURL):
-        return ModelUnavailable(f"not an address of a model server: {server}: {cause}")
     return ModelOverloaded(f"the connection to {server} was lost: {cause}")
 
 

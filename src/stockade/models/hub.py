@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.openai_http import is_loopback
+from stockade.models.net import is_loopback
 from stockade.models.sources import HttpSource, NotReached, listing_at
 
 _PREFERRED = ("q4_k_m", "q4_k_s", "q5_k_m", "q4_0", "q8_0")

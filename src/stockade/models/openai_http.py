@@ -4,20 +4,19 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-import httpx2
-
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.collect import AnswerBuilder
 from stockade.models.facts import Facts, learn
 from stockade.models.http_errors import NotSupported
+from stockade.models.net import bearer, is_loopback
 from stockade.models.payload import Dialect, PayloadCache
 from stockade.models.prices import FREE, Price
 from stockade.models.progress import OnProgress, silent
 from stockade.models.tokens import TokenCounter
-from stockade.models.transport import HttpTimes, Transport, bearer, is_loopback, new_client
+from stockade.models.transport import HttpTimes, Transport
 
-__all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_loopback", "new_client"]
+__all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_loopback"]
 
 
 class OpenAIModel:
@@ -52,7 +51,7 @@ class OpenAIModel:
         self._slot, self._on_progress = slot, on_progress
         self._payload = PayloadCache()
         self._begun = False
-        self._asked = httpx2.URL(f"{self._url}/chat/completions{query}")
+        self._asked = f"{self._url}/chat/completions{query}"
         local = is_loopback(self._url)
         self._price = price or (FREE if local else None)
         self._counter = TokenCounter(self._transport, self._dialect)

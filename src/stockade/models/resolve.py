@@ -1,11 +1,11 @@
 """From what the person typed to a model that can be entered."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
-import httpx2
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
@@ -16,8 +16,10 @@ from stockade.models.embedded import EmbeddedModel
 from stockade.models.engines import find_binary
 from stockade.models.fetch import fetch
 from stockade.models.gguf import read_gguf
+from stockade.models.http import Client
 from stockade.models.listing import catalogued, list_models
 from stockade.models.names import AUTO, ModelName, parse_name
+from stockade.models.net import bearer
 from stockade.models.openai_http import OpenAIModel
 from stockade.models.prices import FREE, price_of
 from stockade.models.progress import OnProgress, readable, silent
@@ -26,11 +28,13 @@ from stockade.models.servers import Address, address_of
 from stockade.models.settings import ModelSettings
 from stockade.models.shelf import is_verified, models_folder
 from stockade.models.started import StartedModel
-from stockade.models.transport import HttpTimes, new_client
+from stockade.models.streams import HttpError
+from stockade.models.transport import HttpTimes
 
 __all__ = ["ModelChoice", "ModelSettings", "choose_model", "open_model"]
 
 PROBE_TIMEOUT_S = 0.25
+_MAX_LIST_BYTES = 1 << 20
 FREE_PROVIDERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio")
 """Who runs them pays for electricity only."""
 _BETTER = "a better one: --model openai/NAME with OPENAI_BASE_URL, or any GGUF file as --model gguf/PATH"
@@ -149,10 +153,11 @@ async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
         try:
             address = address_of(provider, environment)
             with anyio.fail_after(PROBE_TIMEOUT_S):
-                async with new_client(address.base_url, address.api_key) as client:
-                    listed = (await client.get(f"{address.base_url}/models")).json()
+                async with Client(address.base_url, bearer(address.api_key)) as client:
+                    async with client.asked("GET", f"{address.base_url}/models") as response:
+                        listed = json.loads(await response.whole(_MAX_LIST_BYTES))
             names = [item["id"] for item in listed["data"] if isinstance(item["id"], str) and item["id"].isprintable()]
-        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError, TypeError, KeyError, UsageError):
+        except (HttpError, TimeoutError, ValueError, TypeError, KeyError, UsageError):
             return
         if names:
             found[provider] = (f"{provider}/{names[0]}", address.base_url.removesuffix("/v1"))

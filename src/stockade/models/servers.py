@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
+from stockade.models.net import is_loopback
 from stockade.models.payload import Dialect
-from stockade.models.transport import is_loopback
 
 OPENAI_HOST = "api.openai.com"
 OLLAMA_PORT = "11434"

@@ -1,6 +1,5 @@
 """One model server over HTTP, whatever API it speaks: a client, back-off, streams of events, small questions."""
 
-import ipaddress
 import json
 import random
 import time
@@ -11,15 +10,16 @@ from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 import anyio
-import httpx2
 
 from stockade.core.data import Data
-from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable, UsageError
+from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer
 from stockade.core.ports import OnText
+from stockade.models.http import Client, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
+from stockade.models.net import checked_url
 from stockade.models.sse import SseParser
-from stockade.models.tls import tls_context
+from stockade.models.streams import HttpError
 
 MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
@@ -91,9 +91,9 @@ class Transport:
         self._model, self._key_hint = model, key_hint
         self._times = times or HttpTimes()
         self._died, self._sleep, self._jitter = died, sleep, jitter
-        self._headers = httpx2.Headers({**_HEADERS, **headers})
-        self._extensions = {"timeout": _timeout(self._times).as_dict()}
-        self._client: httpx2.AsyncClient | None = None
+        self._client = Client(
+            self.url, {**_HEADERS, **headers}, connect_s=self._times.connect_s, answer_s=self._times.first_byte_s
+        )
         self._answered = False
 
     @property
@@ -102,20 +102,18 @@ class Transport:
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     async def __aenter__(self) -> Self:
-        self._client = new_client(self.url, headers=self._headers, timeout=_timeout(self._times))
+        try:
+            await self._client.__aenter__()
+        except HttpError as error:
+            raise from_transport(error, self.server, answered_before=False) from error
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._client is not None:
-            with anyio.CancelScope(shield=True):
-                await self._client.aclose()
-            self._client = None
+        await self._client.__aexit__()
 
-    async def ask(
-        self, url: httpx2.URL, body: bytes, builder: Callable[[], Builder], on_text: OnText | None
-    ) -> ModelAnswer:
+    async def ask(self, url: str, body: bytes, builder: Callable[[], Builder], on_text: OnText | None) -> ModelAnswer:
         """The streamed answer to a POST of `body`; passing faults are tried again, after a pause that grows."""
         for attempt in range(self._times.retries + 1):
             try:
@@ -133,20 +131,15 @@ class Transport:
         pause = min(self._times.backoff_s * 2.0**attempt * (1 + self._jitter() / 2), self._times.backoff_max_s)
         return max(pause, retry_after_s or 0.0)
 
-    async def _ask_once(self, url: httpx2.URL, body: bytes, builder: Builder, on_text: OnText | None) -> ModelAnswer:
-        assert self._client is not None, "enter the model first"
+    async def _ask_once(self, url: str, body: bytes, builder: Builder, on_text: OnText | None) -> ModelAnswer:
         started = time.monotonic()
-        # Made here and not by the client, which would parse and merge the same address and headers at each turn.
-        request = httpx2.Request("POST", url, headers=self._headers, content=body, extensions=self._extensions)
         try:
-            response = await self._client.send(request, stream=True)
-            async with aclosing(response):
+            async with self._client.asked("POST", url, body) as response:
                 self._answered = True
-                if response.status_code != 200:
-                    said = await _read_some(response, _MAX_ERROR_BYTES)
-                    raise self._refusal(response, said)
+                if response.status != 200:
+                    raise self._refusal(response, await response.whole(_MAX_ERROR_BYTES))
                 await self._read(response, builder, on_text)
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+        except HttpError as error:
             _void(builder, on_text)
             raise from_transport(error, self.server, self._answered) from error
         except ModelFailed:
@@ -154,10 +147,10 @@ class Transport:
             raise
         return builder.answer(time.monotonic() - started)
 
-    def _refusal(self, response: httpx2.Response, said: bytes) -> ModelFailed:
-        return from_status(response.status_code, response.headers, said, self.server, self._model, self._key_hint)
+    def _refusal(self, response: Response, said: bytes) -> ModelFailed:
+        return from_status(response.status, response.headers, said, self.server, self._model, self._key_hint)
 
-    async def _read(self, response: httpx2.Response, builder: Builder, on_text: OnText | None) -> None:
+    async def _read(self, response: Response, builder: Builder, on_text: OnText | None) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         done = False
         try:
@@ -169,7 +162,7 @@ class Transport:
                     text = self._add(builder, data)
                     if text and on_text:
                         on_text(text)
-        except (httpx2.TransportError, ModelOverloaded):
+        except (HttpError, ModelOverloaded):
             # Lost after its last word, the answer is whole all the same.
             if not builder.ended:
                 raise
@@ -188,24 +181,23 @@ class Transport:
             )
         return text
 
-    async def _events(self, response: httpx2.Response, kind: str) -> AsyncGenerator[str]:
+    async def _events(self, response: Response, kind: str) -> AsyncGenerator[str]:
         """The data of each event; [DONE] is the last."""
         if kind == "application/json":
             # The server ignores `stream`: the whole answer is one event.
-            yield (await _read_some(response, MAX_ANSWER_CHARS)).decode(errors="replace")
+            yield (await response.whole(MAX_ANSWER_CHARS)).decode(errors="replace")
             return
         if kind not in ("text/event-stream", ""):
             raise ModelUnavailable(
                 f"{self.server} answered with {kind[:60]}: this is no model API", "check the address"
             )
         parser = SseParser()
-        chunks = response.aiter_bytes()
         patience_s = self._times.first_byte_s
         while True:
             try:
                 with anyio.fail_after(patience_s):
-                    chunk = await anext(chunks, None)
-                events = parser.close() if chunk is None else parser.feed(chunk)
+                    chunk = await response.read()
+                events = parser.feed(chunk) if chunk else parser.close()
             except TimeoutError as error:
                 raise ModelOverloaded(f"{self.server} said nothing for {patience_s:g} s") from error
             except ValueError as error:
@@ -215,11 +207,11 @@ class Transport:
                     yield _DONE
                     # Read to the end, so that the connection serves the next question; a server may not close.
                     with anyio.move_on_after(_DRAIN_S):
-                        await anext(chunks, None)
+                        await response.read()
                     return
                 yield event
                 patience_s = self._times.idle_s
-            if chunk is None:
+            if not chunk:
                 return
 
     def _decoded(self, data: str) -> dict[str, Any]:
@@ -236,84 +228,27 @@ class Transport:
 
         Raises where asking a model would be in vain too: no server, a wrong key.
         """
-        assert self._client is not None
-        method = "GET" if body is None else "POST"
         try:
             with anyio.fail_after(self._times.probe_s):
-                async with self._client.stream(method, url, content=body) as response:
-                    said = await _read_some(response, _MAX_PROBE_BYTES)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                async with self._client.asked("GET" if body is None else "POST", url, body) as response:
+                    said = await response.whole(_MAX_PROBE_BYTES)
+        except HttpError as error:
             failed: ModelFailed = from_transport(error, self.server, answered_before=False)
             if isinstance(failed, ModelUnavailable):
                 raise failed from error
             return {}
         except TimeoutError:
             return {}
-        if response.status_code in (401, 403):
+        if response.status in (401, 403):
             raise self._refusal(response, said)
         try:
-            found = json.loads(said) if response.status_code == 200 else {}
+            found = json.loads(said) if response.status == 200 else {}
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
-
-
-def new_client(
-    url: str,
-    api_key: str | None = None,
-    timeout: httpx2.Timeout | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> httpx2.AsyncClient:
-    """A client for one server. Proxies are not asked for addresses of this machine."""
-    return httpx2.AsyncClient(
-        headers={**(headers or {}), **bearer(api_key)},
-        verify=tls_context() if url.startswith("https:") else False,
-        trust_env=not is_loopback(url),
-        timeout=timeout,
-    )
-
-
-def bearer(api_key: str | None) -> dict[str, str]:
-    """The header of a key as most servers want it."""
-    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
-
-
-def is_loopback(url: str) -> bool:
-    """True for addresses of this machine that no proxy and no key is needed for."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-
-
-def checked_url(url: str) -> str:
-    """Without a slash at its end. UsageError when it is no address of a server."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise UsageError(f"not an address of a model server: {url!r}", "write http://HOST:PORT/v1")
-    return url.rstrip("/")
-
-
-def _timeout(times: HttpTimes) -> httpx2.Timeout:
-    return httpx2.Timeout(times.first_byte_s, connect=times.connect_s, pool=None)
 
 
 def _void(builder: Builder, on_text: OnText | None) -> None:
     """What the listener has heard of this answer does not count."""
     if on_text is not None and not builder.empty:
         on_text(None)
-
-
-async def _read_some(response: httpx2.Response, limit: int) -> bytes:
-    """The body, or its first `limit` bytes and a little."""
-    body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > limit:
-            break
-    return bytes(body)
