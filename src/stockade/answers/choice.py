@@ -7,6 +7,7 @@ from stockade.answers.code_sections import SectionAnswers
 from stockade.answers.fenced import FencedAnswers
 from stockade.answers.json_schema import JsonAnswers
 from stockade.answers.native_tools import NativeAnswers
+from stockade.answers.plan import PlanAnswers
 from stockade.answers.use_tool_line import UseToolAnswers
 from stockade.core.errors import UsageError
 from stockade.core.messages import ModelInfo
@@ -20,6 +21,7 @@ PROTOCOLS: Mapping[str, type[AnswerProtocol]] = {
     "use-tool": UseToolAnswers,
     "sections": SectionAnswers,
     "list": ListAnswers,
+    "plan": PlanAnswers,
 }
 
 

@@ -1,6 +1,7 @@
 """The bots that come with the program."""
 
 from stockade.bots.planner import PLANNER
+from stockade.bots.shell import SHELL
 from stockade.bots.spec import READING, WRITING, BotSpec
 
-BUILT_IN: dict[str, BotSpec] = {spec.name: spec for spec in (WRITING, READING, PLANNER)}
+BUILT_IN: dict[str, BotSpec] = {spec.name: spec for spec in (WRITING, READING, PLANNER, SHELL)}

@@ -78,5 +78,6 @@ PLANNER = BotSpec(
     prompt=prompt_of(with_fixed(DEFAULT_PROFILE), "{workdir}"),
     tools=("shell", "read_file", "write_file", "finish"),
     authorised=True,
+    answers="plan",
     budget=Budget(max_turns=50, timeout_s=1800.0),
 )

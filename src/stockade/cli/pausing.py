@@ -1,19 +1,17 @@
 """A run held by a Ctrl-C: the person goes on, gives the bot a word, or stops it and saves."""
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import anyio
 from anyio.abc import TaskGroup
 
+from stockade.cli.typed import typed
 from stockade.core.events import RunEvent
 from stockade.loop.pause import Pause
 
 QUESTION = "paused: what is under way ends, nothing new begins. [c]ontinue / [w]ord to the bot / [s]top and save: "
 WORD = "to the bot: "
-_LINE_BYTES = 65_536
 
 
 @dataclass(slots=True)
@@ -54,7 +52,7 @@ class Asker:
         self.quiet()
         sys.stderr.write("\n")
         while True:
-            match await _typed(QUESTION):
+            match await typed(QUESTION):
                 case None | "s" | "stop":
                     self.end()
                     self.stop()
@@ -62,7 +60,7 @@ class Asker:
                 case "" | "c" | "continue":
                     break
                 case "w" | "word":
-                    word = await _typed(WORD)
+                    word = await typed(WORD)
                     self._go_on(word)
                     return
                 case text if text.startswith("w "):
@@ -76,12 +74,3 @@ class Asker:
         self.end()
         self.pause.go_on(word)
         self.answered()
-
-
-async def _typed(question: str) -> str | None:
-    """A line from the terminal, which hands over whole lines; None at the end of input."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    await anyio.wait_readable(sys.stdin)
-    line = os.read(sys.stdin.fileno(), _LINE_BYTES)
-    return line.decode(errors="replace").strip() if line else None

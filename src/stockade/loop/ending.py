@@ -7,9 +7,9 @@ from stockade.core.changes import Change
 from stockade.core.errors import StockadeError
 from stockade.core.events import RunFinished, RunStarted, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
+from stockade.loop.parts import Parts
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
-from stockade.loop.steering import Steering
 
 _BOUNDS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
 
@@ -25,12 +25,14 @@ class Ending:
     verified: bool | None = None
 
 
-def over(started: RunStarted, state: RunState, account: Account, steering: Steering, now: float) -> Ending | None:
-    """Why the run must stop before its next turn, or None: a budget, a loop, unreadable answers."""
+def over(started: RunStarted, state: RunState, account: Account, parts: Parts, now: float) -> Ending | None:
+    """Why the run must stop before its next turn, or None: the person, a budget, a loop, unreadable answers."""
     verified = None if started.check is None else False
+    if parts.pause.stopped is not None:
+        return Ending("stopped", "user", parts.pause.stopped, verified=verified)
     if (bound := account.exhausted(now)) is not None:
         return Ending("stopped", _BOUNDS[bound.split(":")[0]], bound, verified=verified)
-    if (why := steering.over(state)) is not None:
+    if (why := parts.steering.over(state)) is not None:
         return Ending("stopped", why[0], why[1], verified=verified)
     return None
 

@@ -1,5 +1,7 @@
 """A person may hold a run between two steps, say a word to the bot, and let it go on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -11,19 +13,25 @@ from stockade.loop.record import Record
 
 @dataclass(slots=True)
 class Pause:
-    """What is under way goes on to its end; nothing new begins while the run is held. That time is nobody's."""
+    """What is under way goes on to its end; nothing new begins while the run is held. That time is nobody's.
+
+    `stopped` says why nothing new begins at all any more.
+    """
 
     held: bool = False
+    stopped: str | None = None
     words: list[str] = field(default_factory=list)
     _go: anyio.Event = field(default_factory=anyio.Event)
     _deadline: anyio.CancelScope | None = None
     _left_s: float = 0.0
+    _standing: int = 0
+    _asked: list[tuple[float, str]] = field(default_factory=list)
 
     def watch(self, deadline: anyio.CancelScope) -> None:
         """The time limit that stands still while the run is held, which it may be already."""
         self._deadline = deadline
-        if self.held:
-            self._stop_clock()
+        if self._standing:
+            self._freeze(deadline)
 
     def hold(self) -> None:
         """From the event loop."""
@@ -32,10 +40,34 @@ class Pause:
         self.held, self._go = True, anyio.Event()
         self._stop_clock()
 
+    def stop(self, why: str) -> None:
+        """The run closes in order before its next step; `why` goes on record."""
+        self.stopped = self.stopped or why
+
+    @contextmanager
+    def away(self) -> Iterator[list[str]]:
+        """Around a question about a step: what the person says to it is appended, and recorded before the next one."""
+        since, said = anyio.current_time(), list[str]()
+        self._stop_clock()
+        try:
+            yield said
+        finally:
+            self._start_clock()
+            self._asked.append((anyio.current_time() - since, " / ".join(said)))
+
     def _stop_clock(self) -> None:
-        if self._deadline is not None:
-            self._left_s = self._deadline.deadline - anyio.current_time()
-            self._deadline.deadline = float("inf")
+        self._standing += 1
+        if self._deadline is not None and self._standing == 1:
+            self._freeze(self._deadline)
+
+    def _freeze(self, deadline: anyio.CancelScope) -> None:
+        self._left_s = deadline.deadline - anyio.current_time()
+        deadline.deadline = float("inf")
+
+    def _start_clock(self) -> None:
+        self._standing -= 1
+        if self._deadline is not None and not self._standing:
+            self._deadline.deadline = anyio.current_time() + self._left_s
 
     def go_on(self, word: str | None = None) -> None:
         """From the event loop. `word` is for the bot, before its next turn."""
@@ -43,16 +75,22 @@ class Pause:
             self.words.append(word)
         if self.held:
             self.held = False
-            if self._deadline is not None:
-                self._deadline.deadline = anyio.current_time() + self._left_s
+            self._start_clock()
             self._go.set()
 
-    async def passed(self, record: Record, clock: Clock) -> None:
-        """Returns when the run is not held, with the time that it was on record."""
+    async def passed(self, record: Record, clock: Clock) -> bool:
+        """Returns when the run is not held, with the time that it was on record, and what the person said.
+
+        False when nothing more shall begin.
+        """
+        while self._asked:
+            duration_s, said = self._asked.pop(0)
+            await record.add(Paused(at=clock.now(), duration_s=duration_s, said=said))
         while self.held:
             since = clock.monotonic()
             await self._go.wait()
             await record.add(Paused(at=clock.now(), duration_s=clock.monotonic() - since))
+        return self.stopped is None
 
     async def said(self, record: Record, clock: Clock, turn: int) -> None:
         """Puts on record what the person said meanwhile."""

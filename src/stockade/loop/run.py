@@ -124,13 +124,13 @@ class _Loop:
             await self.record.add(AnswerUnderstood(at=self._now(), turn=0, answer=Answer(steps=(step,))))
             await self._act(actor, number, step, begun=False)
         while True:
-            now, steering = self._now(), self.parts.steering
-            if (ending := over(self.started, self.record.state, self.account, steering, now)) is not None:
-                return ending
             await self.parts.pause.passed(self.record, self.parts.clock)
+            if (ending := over(self.started, self.record.state, self.account, self.parts, self._now())) is not None:
+                return ending
             answer = await self._ask()
             for number, step in enumerate(answer.steps if answer else ()):
-                await self.parts.pause.passed(self.record, self.parts.clock)
+                if not await self.parts.pause.passed(self.record, self.parts.clock):
+                    break
                 if isinstance(step.action, Finish):
                     if (ending := await self._finish(step.action)) is not None:
                         return ending

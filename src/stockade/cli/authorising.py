@@ -1,0 +1,99 @@
+"""The person at the terminal authorises what a bot wants to do, action by action."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+from rich.console import Console
+from rich.text import Text
+
+from stockade.assemble import Authoriser
+from stockade.cli.clipped import clip_lines
+from stockade.cli.interrupt import Interrupt
+from stockade.cli.safe import one_line, safe_text
+from stockade.cli.typed import typed
+from stockade.core.actions import Action, EditFile, Shell, ToolCall, WriteFile
+
+QUESTION = "[y] authorise / [y -N] N actions in a row / [n] stop and save / or feedback for {name}: "
+STOPPING = "the next action is asked about again; Ctrl-C once more stops and saves"
+AUTHORISED = "-=-=-=-=-=-=-= AUTHORISED BY USER -=-=-=-=-=-=-="
+CALL_CHARS = 1500
+"""Of a call of a tool, beyond which it may be shown shortened."""
+
+
+@dataclass(slots=True)
+class Person:
+    """Answers an `Authoriser`. A Ctrl-C takes a grant back, or stops the run where the person is being asked."""
+
+    authoriser: Authoriser
+    interrupt: Interrupt
+    console: Console
+    quiet: Callable[[], None]
+    stop: Callable[[], None]
+    name: str = ""
+    leave: anyio.Event = field(default_factory=anyio.Event)
+    asking: bool = False
+
+    def attach(self) -> None:
+        """From now on this person is asked."""
+        self.authoriser.ask, self.authoriser.told = self.ask, self.told
+        self.interrupt.pause = self.pressed
+
+    def pressed(self) -> None:
+        """At a first Ctrl-C, in the event loop."""
+        if self.authoriser.goes_on_alone:
+            self.authoriser.take_back()
+            self.quiet()
+            self._line(f"\n[{STOPPING}]", "yellow")
+            return
+        self.interrupt.pressed = True
+        if self.asking:
+            self.leave.set()
+        else:
+            self.stop()
+
+    async def ask(self, action: Action, problem: str | None) -> str | None:
+        self.quiet()
+        if problem is None:
+            self._show_rest(action)
+        else:
+            self._line(f"[{one_line(problem)}]", "yellow")
+        self.asking = True
+        try:
+            name = one_line(self.name, 60) or "the bot"
+            line = await typed(QUESTION.format(name=name), fresh=True, leave=self.leave)
+        finally:
+            self.asking = False
+        if line is not None and self.authoriser.lets(line):
+            self.interrupt.answered()
+            self._line(AUTHORISED, "bold green")
+        return line
+
+    def told(self, left: int | None) -> None:
+        """After an action that nobody was asked about."""
+        self._line(f"[authorised actions left: {'any number' if left is None else left}]", "dim")
+
+    def _show_rest(self, action: Action) -> None:
+        """An action is shown shortened as it begins; whoever shall authorise it sees every line."""
+        text = Text(safe_text(_whole(action)))
+        shortened = isinstance(action, ToolCall) and len(text) > CALL_CHARS
+        if shortened or clip_lines(text).plain != text.plain:
+            self._line("[all of it, since it is long:]", "yellow")
+            self.console.print(text, soft_wrap=True)
+
+    def _line(self, words: str, style: str) -> None:
+        self.console.print(Text(words, style), soft_wrap=True)
+
+
+def _whole(action: Action) -> str:
+    match action:
+        case Shell(command=command):
+            return command
+        case WriteFile(path=path, content=content):
+            return f"write_file {path}\n{content}"
+        case EditFile(path=path, old=old, new=new):
+            return f"edit_file {path}\n--- old\n{old}\n+++ new\n{new}"
+        case ToolCall(name=name, arguments=arguments):
+            return f"{name} {arguments}"
+        case _:
+            return action.model_dump_json()
