@@ -66,6 +66,11 @@ def understand(typed: str) -> Granted | Leave | Feedback | Misread:
     return Feedback(text)
 
 
+def authorises(typed: str) -> bool:
+    """Whether this line lets an action run."""
+    return isinstance(understand(typed), Granted)
+
+
 Ask = Callable[[Action, str | None], Awaitable[str | None]]
 """Shows the action whole, and what was wrong with the last line; the line that was typed, None at the end of input."""
 
@@ -104,11 +109,6 @@ class Authoriser:
     def take_back(self) -> None:
         """The next action is asked about again."""
         self.granted = 0
-
-    @staticmethod
-    def lets(typed: str) -> bool:
-        """Whether this line lets an action run."""
-        return isinstance(understand(typed), Granted)
 
     async def judge(self, action: Action) -> str | None:
         """None when it may be done, else the reason for the bot."""

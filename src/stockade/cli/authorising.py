@@ -7,7 +7,7 @@ import anyio
 from rich.console import Console
 from rich.text import Text
 
-from stockade.assemble import Authoriser
+from stockade.assemble import Authoriser, authorises
 from stockade.cli.clipped import clip_lines
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import one_line, safe_text
@@ -64,7 +64,7 @@ class Person:
             line = await typed(QUESTION.format(name=name), fresh=True, leave=self.leave)
         finally:
             self.asking = False
-        if line is not None and self.authoriser.lets(line):
+        if line is not None and authorises(line):
             self.interrupt.answered()
             self._line(AUTHORISED, "bold green")
         return line
