@@ -1,6 +1,8 @@
 """What a run is made of."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from stockade.core.budget import Account
 from stockade.core.ports import (
@@ -21,6 +23,11 @@ from stockade.core.ports import (
 from stockade.core.secrets import Redactor
 from stockade.loop.pause import Pause
 from stockade.loop.steering import Steering
+
+if TYPE_CHECKING:
+    from stockade.core.events import RunStarted
+    from stockade.loop.ending import Ending
+    from stockade.loop.record import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +53,5 @@ class Parts:
     redactor: Redactor = field(default_factory=Redactor)
     shared: Account | None = None
     """Of the bot that this one works for."""
+    drive: "Callable[[RunStarted, Parts, Record, Account], Awaitable[Ending]] | None" = None
+    """Done in place of the loop of run.py, when sandbox and model are there. Keeps to the account, ends by name."""

@@ -96,6 +96,8 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: 
             if (problem := window.too_small(record.context)) is not None:
                 return Ending("failed", "model", problem)
             account = Account(started.budget, record.state.spent, parts.shared)
+            if parts.drive is not None:
+                return await parts.drive(started, parts, record, account)
             left = account.seconds_left(parts.clock.now())
             with anyio.move_on_after(left) as deadline:
                 parts.pause.watch(deadline)
