@@ -18,27 +18,28 @@ from anyio import to_thread
 from pydantic import ValidationError
 
 from stockade import __version__
-from stockade.approval.authorise import Authoriser, authorises
+from stockade.approval.authorise import Authoriser
 from stockade.assemble_tools import OnProgress, Place, Plan, chosen, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
 from stockade.bots.opening import opening
+from stockade.bots.shell import own_part, steering_of
 from stockade.bots.spec import BotSpec
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
-from stockade.core.ports import AnswerProtocol, Approver, Asker, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
+from stockade.core.ports import AnswerProtocol, Approver, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
 from stockade.core.secrets import Redactor, known, watched
 from stockade.loop.pause import Pause
+from stockade.loop.person import Person
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
-from stockade.options import LOADING, Options
+from stockade.options import LOADING, Options, autonomy
 from stockade.policies import make_budget, make_policy
 
 if TYPE_CHECKING:
-    from stockade.approval.approver import AskPerson
     from stockade.core.findings import Finding
     from stockade.models.listing import ModelEntry
     from stockade.models.settings import ModelSettings
@@ -60,14 +61,6 @@ class Prepared:
     resumed: RunResumed | None = None
     restore: Callable[[], None] | None = None
     """Of a run that goes on: what is on record, how it goes on, and what brings its folders back. Blocks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Somebody who can be asked while a run goes on."""
-
-    asker: Asker
-    approve: "AskPerson"
 
 
 class SystemClock:
@@ -266,7 +259,6 @@ async def prepare(
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
     on_progress: OnProgress | None = None,
-    person: Person | None = None,
 ) -> Prepared:
     """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed."""
     spec = find_bot(options.bot)
@@ -295,6 +287,7 @@ async def prepare(
     except BaseException:
         forget(run_id)
         raise
+    may = autonomy(options) if spec.autonomous else None
     started = RunStarted(
         at=time.time(),
         version=__version__,
@@ -307,18 +300,18 @@ async def prepare(
         policy=policy,
         budget=budget,
         sampling=options.sampling(local=model.info.local),
-        system_prompt=opening(spec, protocol, policy, plan.actions, plan.usage),
+        system_prompt=opening(spec, protocol, policy, plan.actions, (*plan.usage, *own_part(may, policy.workdir))),
         check=options.check,
         options=options.model_dump(include=LOADING, exclude_none=True),
         tools=plan.asked,
         actions=plan.actions,
         approve=options.approve,
         authorised=spec.authorised,
+        autonomy=may,
     )
     parts = make_parts(
         started,
         plan,
-        person=person,
         model=model,
         protocol=protocol,
         sandbox=sandbox,
@@ -359,7 +352,7 @@ async def start(prepared: Prepared) -> RunFinished:
             forget_holder(run_dir(run_id))
 
 
-def _approver(started: RunStarted, person: Person | None, pause: Pause) -> Approver | None:
+def _approver(started: RunStarted, pause: Pause) -> Approver | None:
     """`ask`: every action but the end is asked about. `rules`: what the careful rules do not allow by themselves."""
     rules: Approver | None = None
     if started.approve != "never":
@@ -368,7 +361,7 @@ def _approver(started: RunStarted, person: Person | None, pause: Pause) -> Appro
         from stockade.approval.rules import RuleSet, rule_set
 
         given = rule_set("careful") if started.approve == "rules" else RuleSet()
-        rules = RulesApprover(given, person.approve if person else None, Remembered(state_dir() / "allowed"))
+        rules = RulesApprover(given, None, Remembered(state_dir() / "allowed"), pause.away)
     return Authoriser(pause, rules) if started.authorised else rules
 
 
@@ -376,7 +369,6 @@ def make_parts(
     started: RunStarted,
     plan: Plan,
     *,
-    person: Person | None,
     model: Model,
     protocol: AnswerProtocol,
     sandbox: Sandbox,
@@ -406,14 +398,15 @@ def make_parts(
         clock=SystemClock(),
         tools=plan.actions,
         toolboxes=plan.toolboxes(Place(sandbox, started.policy, started.bot, state_dir())),
-        approver=_approver(started, person, pause),
-        asker=person.asker if person is not None else None,
+        approver=_approver(started, pause),
+        asker=Person(pause),
         reviewer=reviewer(),
         on_event=heard,
         on_text=on_text,
         redactor=redactor,
         keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES),
         pause=pause,
+        steering=steering_of(started),
     )
 
 
@@ -433,5 +426,5 @@ def model_info(name: str) -> "ModelEntry":
 
 Decision = Literal["apply", "discard", "keep"]
 
-__all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "authorises", "open_store",
+__all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "open_store",
            "prepare", "run_dir", "state_dir"]  # fmt: skip

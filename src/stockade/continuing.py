@@ -13,7 +13,6 @@ from anyio import to_thread
 from stockade import __version__
 from stockade.assemble import (
     OnProgress,
-    Person,
     Prepared,
     check_task,
     find_bot,
@@ -72,7 +71,6 @@ async def prepare_again(
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
     on_progress: OnProgress | None = None,
-    person: Person | None = None,
 ) -> Prepared:
     """Everything but going on. UsageError when there is nothing to go on with; else what `assemble.prepare` raises."""
     started, state = with_secrets(going.started), fold(going.history)
@@ -89,7 +87,6 @@ async def prepare_again(
     parts = make_parts(
         started,
         plan,
-        person=person,
         model=model,
         protocol=pick_protocol(started.answers),
         sandbox=sandbox,

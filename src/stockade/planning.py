@@ -41,18 +41,19 @@ async def prepare_plan(
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
     on_progress: assemble.OnProgress | None = None,
-    person: assemble.Person | None = None,
 ) -> assemble.Prepared:
     """Everything of the run but its start; errors are those of `assemble.prepare`."""
     answers = PLANNER.answers if options.answers == "auto" else options.answers
     options = options.model_copy(update={"bot": PLANNER.name, "answers": answers})
     fast = await open_fast(options, on_progress)
-    prepared = await assemble.prepare(options, store, on_event, on_text, on_progress, person)
+    prepared = await assemble.prepare(options, store, on_event, on_text, on_progress)
     started = prepared.started
     try:
         redactor = known(os.environ, started.policy.environment, options.secret)
         model = fast or prepared.parts.model
-        profile, note = await _profile(model, redactor.text(started.task), wishes.overrides, on_progress)
+        own, note = await _profile(model, redactor.text(started.task), wishes.overrides, on_progress)
+        policy = started.policy
+        profile = with_fixed(own, policy.workdir, network=policy.network.mode != "none")
         profile = await revise(wishes.overrides.on(profile))
     except BaseException:
         assemble.forget(started.run_id)
@@ -110,12 +111,12 @@ async def _profile(
 ) -> tuple[Profile, str | None]:
     """A profile for the task, and a line where it is not the model's. Not asked for where the flags say who it is."""
     if overrides.name and overrides.role:
-        return with_fixed(DEFAULT_PROFILE), None
+        return DEFAULT_PROFILE, None
     if on_progress is not None:
         on_progress("making a profile for the task", 0, 0)
     async with model:
         answer = await model.ask(asking.question(task))
     try:
-        return with_fixed(asking.read(answer)), None
+        return asking.read(answer), None
     except UnreadableAnswer as error:
-        return with_fixed(DEFAULT_PROFILE), f"the default profile: {error.message}"
+        return DEFAULT_PROFILE, f"the default profile: {error.message}"

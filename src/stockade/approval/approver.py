@@ -5,6 +5,7 @@ What a person allows for the run or for always is remembered by the exact words 
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 from stockade.approval.parts import Parsed, Part, parse
@@ -35,11 +36,18 @@ AskPerson = Callable[[Question], Awaitable[Reply]]
 
 
 class RulesApprover:
-    """`ask` None: there is nobody to ask, so what would be asked is refused."""
+    """`ask` None: there is nobody to ask, so what would be asked is refused. `away` is entered around a question."""
 
-    def __init__(self, rules: RuleSet, ask: AskPerson | None, remembered: Remembered | None = None) -> None:
+    def __init__(
+        self,
+        rules: RuleSet,
+        ask: AskPerson | None,
+        remembered: Remembered | None = None,
+        away: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._rules = rules
-        self._ask = ask
+        self.ask = ask
+        self._away = away
         self._remembered = remembered or Remembered()
 
     async def judge(self, action: Action) -> str | None:
@@ -53,9 +61,10 @@ class RulesApprover:
             return _refusal(judgements)
         if decision == "allow" or self._remembered.allows(parsed):
             return None
-        if self._ask is None:
+        if self.ask is None:
             return f"{_refusal(judgements)} Nobody is there to allow it."
-        reply = await self._ask(Question(action=action, judgements=judgements))
+        with self._away():
+            reply = await self.ask(Question(action=action, judgements=judgements))
         if reply.allow is None:
             return reply.words or "the person did not allow it"
         self._remembered.add(parsed, reply.allow)

@@ -12,13 +12,21 @@ from stockade.core.ports import AnswerProtocol
 
 
 def opening(
-    spec: BotSpec, protocol: AnswerProtocol, policy: Policy, actions: Sequence[str], usage: Sequence[str] = ()
+    spec: BotSpec,
+    protocol: AnswerProtocol,
+    policy: Policy,
+    actions: Sequence[str] | None = None,
+    usage: Sequence[str] = (),
 ) -> str:
-    """What never changes in a run: for these built-in actions, and with words on programs that the shell can call.
+    """What never changes in a run: for these built-in actions (None: the bot's), and with words on programs that the shell can call.
 
     Reads the first folder on the host, whatever its mode.
     """
-    parts = [spec.prompt.replace("{workdir}", policy.workdir), *usage, protocol.instructions(actions)]
+    parts = [
+        spec.prompt.replace("{workdir}", policy.workdir),
+        *usage,
+        protocol.instructions(spec.tools if actions is None else actions),
+    ]
     if policy.folders and (words := guidance(Path(policy.folders[0].host), policy.workdir)):
         parts.append(words)
     if spec.example is not None:

@@ -7,7 +7,7 @@ import anyio
 from rich.console import Console
 from rich.text import Text
 
-from stockade.assemble import Authoriser, authorises
+from stockade.approval.authorise import Authoriser, authorises
 from stockade.cli.clipped import clip_lines
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import one_line, safe_text
@@ -75,7 +75,7 @@ class Person:
 
     def _show_rest(self, action: Action) -> None:
         """An action is shown shortened as it begins; whoever shall authorise it sees every line."""
-        text = Text(safe_text(_whole(action)))
+        text = Text(safe_text(whole(action)))
         shortened = isinstance(action, ToolCall) and len(text) > CALL_CHARS
         if shortened or clip_lines(text).plain != text.plain:
             self._line("[all of it, since it is long:]", "yellow")
@@ -85,7 +85,8 @@ class Person:
         self.console.print(Text(words, style), soft_wrap=True)
 
 
-def _whole(action: Action) -> str:
+def whole(action: Action) -> str:
+    """An action as it will be done, every line of it."""
     match action:
         case Shell(command=command):
             return command

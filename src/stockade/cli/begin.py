@@ -9,7 +9,7 @@ from stockade.cli import flags
 
 @click.command("run", short_help="Run a bot on a task.")
 @click.argument("task")
-@flags.offered(flags.BOT, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+@flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
 def command(task: str, **values: Any) -> int:
     """Run a bot on TASK, which may also be - (standard input) or @FILE.
 

@@ -39,6 +39,16 @@ BOT = (
     *LIVING,
     _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
 )
+TOOLS = (
+    _flag("--tool", multiple=True, metavar="NAME|FILE", help="One more tool: a name (stockade tool list) or its file."),
+    _flag("--no-tool", multiple=True, metavar="NAME", help="A tool of the bot that it shall not have."),
+    _flag("--allow-external", multiple=True, metavar="NAME", help="A tool that may run on this machine, unsealed."),
+    _flag(
+        "--approve",
+        type=click.Choice(["never", "ask", "rules"]),
+        help="Ask before each action, or before those that careful rules do not allow; without a terminal that is no.",
+    ),
+)
 SECRET = (
     _flag(
         "--secret",

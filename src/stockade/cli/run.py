@@ -13,6 +13,9 @@ import anyio
 from stockade import assemble
 from stockade.cli import review
 from stockade.cli.alive import held, tidy
+from stockade.cli.asciicast import Recorder
+from stockade.cli.asking import Terminal
+from stockade.cli.authorising import Person
 from stockade.cli.console import can_ask, moves_cursor, progress
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.failures import INTERRUPTED, expected, say, sole
@@ -21,6 +24,7 @@ from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
 from stockade.cli.safe import one_line, safe_text
 from stockade.cli.task import read_task
+from stockade.cli.thoughts import profile_name
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
 from stockade.core.ports import RunStore
 from stockade.settings import Front, Settings, load
@@ -52,6 +56,7 @@ class _Watch:
     in_sandbox: bool = False
     prepared: assemble.Prepared | None = None
     asker: Asker | None = None
+    tape: Recorder | None = None
 
     @property
     def run_id(self) -> str:
@@ -73,6 +78,8 @@ class _Watch:
                 self.facts.finished = event
             case _:
                 pass
+        if self.tape is not None:
+            self.tape.event(event)
         if self.front.json_lines:
             self.line(to_json(event, ascii_only=True))
         elif not self.front.quiet:
@@ -93,12 +100,19 @@ class _Watch:
             self.stop()
 
 
-def carry_out(settings: Settings, store: RunStore, prepare: Callable[..., Any]) -> int:
-    """The whole command but reading its line: run, answer, review. `prepare` takes the callbacks of a run."""
+def carry_out(
+    settings: Settings, store: RunStore, prepare: Callable[..., Any], *, show_intro: bool = False,
+    tape: Recorder | None = None,
+) -> int:  # fmt: skip
+    """The whole command but reading its line: run, answer, review. `prepare` takes the callbacks of a run.
+
+    `show_intro`: scripted actions before the first turn too. `tape` gets every event.
+    """
     front = settings.front
     console = progress(plain=front.plain)
-    renderer = Renderer(console, live=moves_cursor(console, plain=front.plain) and not _silent(front))
-    watch, interrupt = _Watch(front, renderer), Interrupt()
+    live = moves_cursor(console, plain=front.plain) and not _silent(front)
+    renderer = Renderer(console, live=live, show_intro=show_intro)
+    watch, interrupt = _Watch(front, renderer, tape=tape), Interrupt()
     for note in settings.notes:
         say(note)
     tracing = traced()
@@ -171,6 +185,10 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                     pause, stop, quiet = prepared.parts.pause, group.cancel_scope.cancel, renderer.status.end
                     watch.asker = Asker(pause, group, watch.event, stop, interrupt.answered, quiet)
                     interrupt.pause = watch.asker.begin
+                    Terminal(renderer.console, quiet).attach(prepared.parts)
+                    if isinstance(authoriser := prepared.parts.approver, assemble.Authoriser):
+                        name = profile_name(prepared.started)
+                        Person(authoriser, interrupt, renderer.console, quiet, stop, name).attach()
                 with held(prepared.started.run_id):
                     await _to_the_end(prepared, watch, store)
                 group.cancel_scope.cancel()
