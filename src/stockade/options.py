@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from stockade.core.events import Autonomy
 from stockade.core.model_options import LoadOptions, SamplingOptions
 
 LOADING = set(LoadOptions.model_fields)
@@ -38,6 +39,17 @@ class Options(SamplingOptions, LoadOptions):
     allow_external: tuple[str, ...] = ()
     no_tool: tuple[str, ...] = ()
     approve: Literal["never", "ask", "rules"] = "never"
+    own_goal: bool = True
+    own_prompt: bool = True
+    own_sampling: bool = True
+    intro: bool = True
     keep_warm_s: float = Field(default=300.0, ge=0)
     llama_server: str | None = None
     store: str | None = None
+
+
+def autonomy(options: Options) -> Autonomy:
+    """What a bot without an end may set itself."""
+    return Autonomy(
+        goal=options.own_goal, prompt=options.own_prompt, sampling=options.own_sampling, intro=options.intro
+    )

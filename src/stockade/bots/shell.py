@@ -3,7 +3,9 @@
 from stockade.bots.spec import BotSpec
 from stockade.core.actions import ReadFile, Shell, Step, WriteFile
 from stockade.core.budget import Budget
-from stockade.core.events import Autonomy
+from stockade.core.events import Autonomy, RunStarted
+from stockade.loop.autonomous import Autonomous
+from stockade.loop.steering import Steering
 
 DEFAULT_GOAL = "Become the best programmer in the world!"
 
@@ -22,7 +24,7 @@ SHELL = BotSpec(
     folder_mode="rw",
     needs_folder=True,
     budget=Budget(max_turns=0, timeout_s=0.0),
-    answers="list",
+    settings={"answers": "list"},
     autonomous=True,
 )
 
@@ -39,7 +41,7 @@ INTRO: tuple[Step, ...] = (
 _OWN = {
     "goal": "{workdir}/goal: your goal, in place of the first message",
     "prompt": "{workdir}/system.md: your own part of this prompt: what you want to be told and not forget",
-    "sampling": '{workdir}/config.json: how you are sampled, as {{"temperature": 0.8, "top_p": 0.95}}',
+    "sampling": '{workdir}/config.json: how you are sampled, as {"temperature": 0.8, "top_p": 0.95}',
 }
 
 TEMPLATE: dict[str, str] = {
@@ -53,9 +55,15 @@ TEMPLATE: dict[str, str] = {
 """A new workspace."""
 
 
-def own_part(may: Autonomy, workdir: str) -> str:
-    """What the bot is told of the files by which it rules itself; "" when it has none."""
-    lines = [f"- {words}".format(workdir=workdir) for name, words in _OWN.items() if getattr(may, name)]
-    if not lines:
-        return ""
-    return "\n".join(["You rule yourself by these files; what you write there holds from your next turn on:", *lines])
+def own_part(may: Autonomy | None, workdir: str) -> tuple[str, ...]:
+    """What the bot is told of the files by which it rules itself; nothing when it has none."""
+    lines = [f"- {words.replace('{workdir}', workdir)}" for name, words in _OWN.items() if getattr(may, name, False)]
+    first = "You rule yourself by these files; what you write there holds from your next turn on:"
+    return ("\n".join([first, *lines]),) if lines else ()
+
+
+def steering_of(started: RunStarted) -> Steering:
+    """What guides the bot of this run, when it begins and when it goes on."""
+    if started.autonomy is None:
+        return Steering()
+    return Autonomous(started.autonomy, started.policy.workdir, INTRO)

@@ -21,8 +21,8 @@ class BotSpec(Data):
     """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`.
 
     `shows_folder`: the prompt holds what is in the first folder. The built-in bots have neither: with them the 1.5B
-    model solved fewer of the tasks of `make test-model` (docs/small-models.md). `answers`: how it answers where the
-    person leaves that open. `autonomous`: it has no end, and rules itself by files in its folder (loop/autonomous.py).
+    model solved fewer of the tasks of `make test-model` (docs/small-models.md). `autonomous`: it has no
+    end, and rules itself by files in its folder (loop/autonomous.py).
     """
 
     name: str

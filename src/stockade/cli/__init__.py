@@ -12,6 +12,7 @@ from stockade.cli import failures
 
 COMMANDS = {
     "run": ("begin", "Run a bot on a task."),
+    "shell": ("shell", "The autonomous Shell bot, which lives in a folder."),
     "runs": ("runs", "Runs on record: show, go on, go back, export, apply."),
     "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),

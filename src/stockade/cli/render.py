@@ -49,12 +49,14 @@ from stockade.core.events import (
     ModelStarted,
     NetworkRequested,
     Nudged,
+    OwnRules,
     Paused,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
     SandboxStarted,
+    TurnsForgotten,
 )
 from stockade.core.messages import Usage
 from stockade.core.policy import Policy
@@ -69,17 +71,29 @@ _SHELL_EVENTS = {
     "shell_lost_state": "the shell lost its state",
 }
 _BAR_STEP = 10
+_OF_A_TURN = (AnswerUnderstood, ActionStarted, ActionFinished)
 
 
 class Renderer:
-    """Writes to `console`. `whole`: nothing is clipped. `show_answer`: the answer too, at the end."""
+    """Writes to `console`. `whole`: nothing is clipped. `show_answer`: the answer too, at the end. `show_intro`: the
+    scripted actions before the first turn too.
+    """
 
-    def __init__(self, console: Console, *, live: bool = False, whole: bool = False, show_answer: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        live: bool = False,
+        whole: bool = False,
+        show_answer: bool = False,
+        show_intro: bool = False,
+    ) -> None:
         self.console = console
         self.status = StatusLine(console, live=live)
         self._live = live
         self._whole = whole
         self._show_answer = show_answer
+        self._show_intro = show_intro
         self._cwd = "/workspace"
         self._check: str | None = None
         self._started_at = 0.0
@@ -96,6 +110,8 @@ class Renderer:
         """Show one event of a run, in order."""
         self.status.erase()
         self._know(event)
+        if isinstance(event, _OF_A_TURN) and not event.turn and not self._show_intro:
+            return
         match event:
             case RunStarted():
                 self._begin(event)
@@ -124,6 +140,13 @@ class Renderer:
                 self._nudged(event)
             case HistoryFolded():
                 self._line("[older results are shown to the model in one line each from here on]", "dim")
+            case OwnRules():
+                self._own(event)
+            case TurnsForgotten():
+                self._line(
+                    f"[loop] turns {event.first_turn} to {event.turn - 1} are not shown to it any more", "yellow"
+                )
+                self._line(one_line(event.text, 400), "yellow")
             case NetworkRequested():
                 self._network(event)
             case CheckFinished():
@@ -244,6 +267,19 @@ class Renderer:
         self._line(f"[{one_line(event.why)}] {one_line(first)}{more}", "yellow")
         if rest and self._whole:
             self._print(coloured([(rest, "yellow")], whole=True))
+        self.status.begin("thinking")
+
+    def _own(self, event: OwnRules) -> None:
+        """What an autonomous bot has set itself."""
+        sampling = event.sampling.model_dump(exclude_none=True)
+        parts = [
+            f"goal: {one_line(event.goal, 200)}" if event.goal else "",
+            f"own prompt: {len(event.prompt)} characters" if event.prompt else "",
+            ", ".join(f"{name} {value}" for name, value in sampling.items()),
+        ]
+        self._line(f"[in force: {' · '.join(part for part in parts if part) or 'nothing of its own'}]", "magenta")
+        for words in event.refused:
+            self._line(f"[not taken: {one_line(words, 300)}]", "yellow")
         self.status.begin("thinking")
 
     def _action(self, step: Step) -> None:
