@@ -85,6 +85,9 @@ class Policy(Data):
     system: tuple[str, ...] = ()
     """Folders of the host with what installed tools added to the system, the lowest first; only read."""
 
+    lent: tuple[FolderRule, ...] = ()
+    """Folders of the host that tools need in order to run; only read, and not the bot's."""
+
     @property
     def workdir(self) -> str:
         return self.folders[0].inside if self.folders else WORKSPACE

@@ -41,7 +41,7 @@ def make_layers(
     """All of them or, where one cannot be made or `on_progress` raises, none. See prepare_layer."""
     layers: list[FolderLayer] = []
     try:
-        for rule in policy.folders:
+        for rule in (*policy.folders, *policy.lent):
             progress = partial(on_progress, f"copying {rule.host}") if on_progress else None
             layers.append(prepare_layer(rule, base, sandbox_uid=uid, can_overlay=check, progress=progress))
     except BaseException:
