@@ -111,7 +111,7 @@ def _file(name: str) -> Path:
     path = Path(name).expanduser().absolute()
     readable = files()
     if path.suffix.lower() not in readable or "\0" in name:
-        known = [*BUILT_IN_TOOLS, *named()]
+        known = [*(tool for tool in BUILT_IN_TOOLS if tool != "tool_call"), *named()]
         near = difflib.get_close_matches(name, known, n=1)
         kinds = ", ".join(sorted(readable))
         way_out = f"did you mean {near[0]}?" if near else f"tools are: {', '.join(known)}; or a file ({kinds})"

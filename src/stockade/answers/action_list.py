@@ -11,7 +11,7 @@ from typing import Any
 from stockade.answers.calls import action_in, native_steps
 from stockade.answers.lenient import first_value, spoken
 from stockade.answers.spelling import make_action
-from stockade.answers.tool_specs import call_schema, names, sample, spelled
+from stockade.answers.tool_specs import call_schema, described, names, sample, spelled
 from stockade.core.actions import Action, Answer, AskUser, EditFile, Finish, ReadFile, Shell, Step, SubTask, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
@@ -41,7 +41,7 @@ class ListAnswers:
         return f"Answer with a JSON list of one or more actions and nothing else. Actions:\n{self.listing(tools)}"
 
     def listing(self, tools: Sequence[Offered]) -> str:
-        return "\n".join(f"- {name_of(tool)}: " + json.dumps(_form(tool) | {"comment": "..."}) for tool in tools)
+        return "\n".join(f"- {_title(tool)}: " + json.dumps(_form(tool) | {"comment": "..."}) for tool in tools)
 
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"schema_": schema(tools)})
@@ -85,6 +85,11 @@ def schema(tools: Sequence[Offered]) -> dict[str, Any]:
             }
         )
     return {"type": "array", "items": {"anyOf": forms}, "minItems": 1, "maxItems": MAX_ACTIONS}
+
+
+def _title(tool: Offered) -> str:
+    words = described(tool) if isinstance(tool, ToolSpec) else ""
+    return f"{name_of(tool)} ({words})" if words else name_of(tool)
 
 
 def _form(tool: Offered) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """One action as the body of a block: shared by fenced answers and code sections."""
 
+import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -39,7 +40,9 @@ def is_action(block: Block, tools: Sequence[Offered]) -> bool:
     try:
         tool_named(block.language, tools)
     except UnreadableAnswer:
-        return False
+        return bool(
+            difflib.get_close_matches(block.language, [tool.name for tool in tools if not isinstance(tool, str)])
+        )
     return True
 
 

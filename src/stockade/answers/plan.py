@@ -41,8 +41,11 @@ class PlanAnswers:
     name: str = "plan"
 
     def instructions(self, tools: Sequence[Offered]) -> str:
-        listed = json_schema.JsonAnswers().listing(tools)
+        listed = self.listing(tools)
         return f"Answer with one JSON object and nothing else: {_FORM}\nEach part is short.\nActions:\n{listed}"
+
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return json_schema.JsonAnswers().listing(tools)
 
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"schema_": schema(tools)})

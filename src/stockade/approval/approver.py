@@ -11,7 +11,7 @@ from typing import Literal
 from stockade.approval.parts import Parsed, Part, parse
 from stockade.approval.remembered import Remembered
 from stockade.approval.rules import Judgement, RuleSet, strictest
-from stockade.core.actions import Action, EditFile, Finish, Shell, ToolCall, WriteFile
+from stockade.core.actions import Action, AskUser, EditFile, Finish, Shell, ToolCall, WriteFile
 from stockade.core.data import Data
 
 Scope = Literal["once", "run", "always"]
@@ -52,7 +52,7 @@ class RulesApprover:
 
     async def judge(self, action: Action) -> str | None:
         """None when the action may be done, else the reason for the bot."""
-        if isinstance(action, Finish):
+        if isinstance(action, Finish | AskUser):
             return None
         parsed = _parsed(action)
         judgements = self._rules.judge(parsed)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from stockade.core.actions import Action, Answer, EditFile, Finish, ReadFile, Shell, Step, WriteFile
+from stockade.core.actions import Action, Answer, EditFile, Finish, ReadFile, Shell, Step, ToolCall, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.ports import AnswerProtocol
+from stockade.core.tools import ToolSpec
 
 TOOLS = ("shell", "read_file", "write_file", "edit_file", "finish")
 AWKWARD = 'a "b" \'c\' `d` $(e) \\n \\ \n\ttab é 😀 } ] ``` {"tool": "finish"}'
@@ -24,6 +25,21 @@ ACTIONS: Sequence[Action] = (
     EditFile(path="f", old=AWKWARD, new=""),
     Finish(answer="42"),
     Finish(answer=AWKWARD),
+)
+SEARCH = ToolSpec(
+    name="web_search",
+    description="Search the web.",
+    parameters={
+        "type": "object",
+        "properties": {"query": {"type": "string"}, "count": {"type": "integer"}, "tool": {"type": "string"}},
+        "required": ["query"],
+    },
+)
+NOW = ToolSpec(name="now", description="What time it is.")
+CALLS: Sequence[ToolCall] = (
+    ToolCall(name="web_search", arguments={"query": "a"}),
+    ToolCall(name="web_search", arguments={"query": AWKWARD, "count": 3, "tool": "finish"}),
+    ToolCall(name="now", arguments={}),
 )
 HOSTILE = (
     "",
@@ -50,6 +66,27 @@ HOSTILE = (
 
 class AnswerConformance:
     """Every protocol passes all of these."""
+
+    @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+    def test_what_it_writes_of_a_tool_it_reads(self, protocol: AnswerProtocol, call: ToolCall) -> None:
+        offered = (*TOOLS, SEARCH, NOW)
+        message = protocol.write(Answer(thought="First I look.", steps=(Step(action=call),)))
+        again = protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), offered)
+        assert again.steps[0].action == call
+
+    def test_a_tool_is_described_with_what_it_takes(self, protocol: AnswerProtocol) -> None:
+        offered = (*TOOLS, SEARCH, NOW)
+        request = protocol.constrain(ModelRequest(messages=(Message(role="user", content="x"),)), offered)
+        told = f"{protocol.instructions(TOOLS)} {protocol.listing((SEARCH, NOW))} {request.model_dump_json()}"
+        assert all(word in told for word in ("web_search", "query", "now", "Search the web."))
+        with pytest.raises(UnreadableAnswer, match="web_search"):
+            message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_serch", arguments={"query": "a"})),)))
+            protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), offered)
+
+    def test_a_call_without_what_it_needs_is_unreadable(self, protocol: AnswerProtocol) -> None:
+        message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_search", arguments={})),)))
+        with pytest.raises(UnreadableAnswer, match="query"):
+            protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), (*TOOLS, SEARCH))
 
     @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.tool)
     @pytest.mark.parametrize("thought", [None, "First I look."])
