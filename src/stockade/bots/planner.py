@@ -11,7 +11,8 @@ DEFAULT_PROFILE = Profile(
     name="Planner",
     role="a careful engineer who reaches a goal in small steps, each with a reason",
 )
-CONSTRAINTS = ("Work only in {workdir}. There is no network, no sudo, no editor and nobody who answers at a prompt.",)
+CONSTRAINT = "Work only in {workdir}. There is no sudo, no editor and nobody who answers at a prompt."
+NO_NETWORK = "There is no network."
 RESOURCES = ("A bash shell on Linux whose state stays from command to command.",)
 BEST_PRACTICES = (
     "One action at a time; look at each result before the next.",
@@ -48,11 +49,12 @@ class Overrides(Data):
         )
 
 
-def with_fixed(profile: Profile) -> Profile:
+def with_fixed(profile: Profile, workdir: str = "{workdir}", *, network: bool = False) -> Profile:
     """The profile with the directives that every Planner has, before those made for the task."""
+    constraints = (CONSTRAINT.replace("{workdir}", workdir), *(() if network else (NO_NETWORK,)))
     return profile.model_copy(
         update={
-            "constraints": (*CONSTRAINTS, *profile.constraints),
+            "constraints": (*constraints, *profile.constraints),
             "resources": (*RESOURCES, *profile.resources),
             "best_practices": (*BEST_PRACTICES, *profile.best_practices),
         }
@@ -69,7 +71,7 @@ def prompt_of(profile: Profile, workdir: str) -> str:
     ):
         if lines:
             parts.append("\n".join([f"{title}:", *(f"{number}. {line}" for number, line in enumerate(lines, 1))]))
-    return "\n".join(parts).replace("{workdir}", workdir)
+    return "\n".join(parts)
 
 
 PLANNER = BotSpec(

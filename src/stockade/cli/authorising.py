@@ -59,13 +59,13 @@ class Person:
         else:
             self._line(f"[{one_line(problem)}]", "yellow")
         self.asking = True
+        self.interrupt.answered()
         try:
             name = one_line(self.name, 60) or "the bot"
             line = await typed(QUESTION.format(name=name), fresh=True, leave=self.leave)
         finally:
             self.asking = False
         if line is not None and authorises(line):
-            self.interrupt.answered()
             self._line(AUTHORISED, "bold green")
         return line
 

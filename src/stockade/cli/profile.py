@@ -79,7 +79,8 @@ class Reviser:
                 self._say(f"  - {one_line(line)}", "")
 
     def _field(self, name: str, value: str) -> None:
-        self.console.print(Text.assemble((f"{name}: ", "bold cyan"), one_line(value)), soft_wrap=True)
+        words = Text.assemble((f"{name}:", "bold cyan"), f" {one_line(value)}" if value else "")
+        self.console.print(words, soft_wrap=True)
 
     def _say(self, words: str, style: str) -> None:
         self.console.print(Text(words, style), soft_wrap=True)
