@@ -12,7 +12,9 @@ from stockade.cli import failures
 
 COMMANDS = {
     "run": ("begin", "Run a bot on a task."),
+    "plan": ("plan", "A bot that plans, and acts when you authorise it."),
     "shell": ("shell", "The autonomous Shell bot, which lives in a folder."),
+    "code": ("code", "Write Python, run it, mend it until its checks pass."),
     "runs": ("runs", "Runs on record: show, go on, go back, export, apply."),
     "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),

@@ -36,13 +36,18 @@ class Failure(Data):
 
 
 class FailedCheck(Data):
-    """A call that gave something else than it should; `got` and `expected` as Python writes them."""
+    """A call that gave something else than it should; `got` and `expected` as Python writes them.
+
+    With nothing expected, `got` is the exception that it raised.
+    """
 
     call: str
     expected: str
     got: str
 
     def words(self) -> str:
+        if not self.expected:
+            return f"{_cut(self.call)} raised {_cut(self.got)}."
         return f"{_cut(self.call)} gave {_cut(self.got)}, but it should give {_cut(self.expected)}."
 
 

@@ -59,6 +59,11 @@ def split(code: str) -> Program:
     return Program(library="".join(library).strip("\n"), example="".join(example).strip("\n"))
 
 
+def example_lines(code: str) -> tuple[int, ...]:
+    """Where the statements begin that are no part of the library; lines count from 1."""
+    return tuple(node.lineno for node in statements(code) or () if _is_example(node))
+
+
 def functions(code: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     """The functions at the top of a program; the last of a name counts. Empty when it does not compile."""
     if syntax_error(code) is not None:

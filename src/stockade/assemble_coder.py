@@ -1,0 +1,159 @@
+"""assemble.py for the coder: from what a person asked for to a run whose loop is that of coder/loop.py."""
+
+import os
+import time
+
+from stockade import __version__
+from stockade.answers.code_sections import SectionAnswers
+from stockade.assemble import (
+    OnProgress,
+    Prepared,
+    SystemClock,
+    check_task,
+    forget,
+    new_run_id,
+    open_model,
+    prepare_sandbox,
+    reviewer,
+    run_dir,
+    start,
+)
+from stockade.coder.executor import RUNNER_AT, Executor
+from stockade.coder.loop import Coder
+from stockade.coder.prompts import system
+from stockade.coder.work import Job, Plan, Result, make_job
+from stockade.core.budget import Budget
+from stockade.core.data import Data
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunStarted, SandboxStarted
+from stockade.core.model_options import LoadOptions
+from stockade.core.policy import WORKSPACE, FolderRule, Policy
+from stockade.core.ports import OnEvent, OnText, RunStore
+from stockade.core.secrets import known, watched
+from stockade.loop.parts import Parts
+from stockade.options import Options
+from stockade.policies import make_budget, make_policy
+from stockade.sandboxes.keeping import note_holder
+from stockade.tools.code.report import MAX_TESTS_BYTES, runner_folder
+from stockade.tools.code.signature import wanted
+
+BOT = "coder"
+ANSWER_TOKENS = 2048
+SOLUTION = "solution.py"
+BUDGET = Budget(max_turns=0, timeout_s=1800.0)
+"""Its attempts are bounded anyway."""
+
+
+class Wanted(Data):
+    """A task and how it is checked. `output`: the name of the program in the folder. `attempt_s` bounds one program."""
+
+    task: str
+    tests: str = ""
+    examples: tuple[str, ...] = ()
+    plan: Plan = Plan()
+    output: str = SOLUTION
+    attempt_s: float = 10.0
+
+    def job(self) -> Job:
+        return make_job(self.task, self.tests, self.examples, self.attempt_s, self.output)
+
+
+def coder_policy(options: Options) -> Policy:
+    """The policy of the flags, with the runner's folder, which is read-only, behind the person's."""
+    policy = make_policy(options, "overlay")
+    if options.command_timeout is None:
+        policy = policy.model_copy(update={"limits": policy.limits.model_copy(update={"command_timeout_s": 300.0})})
+    runner = FolderRule(host=str(runner_folder()), mode="ro", inside=RUNNER_AT)
+    return policy.model_copy(update={"folders": (*policy.folders, runner)})
+
+
+async def prepare(
+    wanted_: Wanted,
+    options: Options,
+    store: RunStore,
+    on_event: OnEvent | None = None,
+    on_text: OnText | None = None,
+    on_progress: OnProgress | None = None,
+) -> Prepared:
+    """Everything of a coder's run but its start; errors are those of assemble.prepare."""
+    task, job = check_task(wanted_.task), wanted_.job()
+    policy = coder_policy(options)
+    redactor = known(os.environ, policy.environment, options.secret)
+    on_event, on_text = watched(redactor, on_event, on_text)
+    run_id = new_run_id()
+    try:
+        sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
+        model, name, note = await open_model(options, on_progress)
+        budget = make_budget(options, BUDGET)
+        if budget.max_cost and not model.info.priced:
+            raise UsageError(f"--max-cost cannot be kept: nobody says what {name} costs", "see docs/models.md")
+    except BaseException:
+        forget(run_id)
+        raise
+    started = RunStarted(
+        at=time.time(),
+        version=__version__,
+        run_id=run_id,
+        task=task,
+        bot=BOT,
+        model=name,
+        answers=SectionAnswers().name,
+        sandbox=sandbox.backend,
+        policy=policy,
+        budget=budget,
+        sampling=_sampling(options, local=model.info.local),
+        system_prompt=system(wants_example=not job.has_checks),
+        options=options.model_dump(include=set(LoadOptions.model_fields), exclude_none=True),
+    )
+    coder = make_coder(wanted_, job, policy, task)
+    heard = _heard(run_id, sandbox, on_event)
+    parts = Parts(
+        model=model,
+        protocol=SectionAnswers(),
+        sandbox=sandbox,
+        store=store,
+        clock=SystemClock(),
+        tools=(),
+        reviewer=reviewer(),
+        on_event=heard,
+        on_text=on_text,
+        redactor=redactor,
+        drive=coder.drive,
+    )
+    return Prepared(started, parts, note)
+
+
+def _sampling(options: Options, *, local: bool) -> Sampling:
+    """A program is longer than an action."""
+    sampling = options.sampling(local=local)
+    if options.answer_tokens is None and local:
+        return sampling.model_copy(update={"max_tokens": ANSWER_TOKENS})
+    return sampling
+
+
+def _heard(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -> OnEvent:
+    """With a note of the sandbox's process, so that what a killed run leaves can be found."""
+
+    def heard(event: RunEvent) -> None:
+        if isinstance(event, SandboxStarted):
+            note_holder(run_dir(run_id), getattr(sandbox, "host_pid", None))
+        if on_event is not None:
+            on_event(event)
+
+    return heard
+
+
+def make_coder(wanted_: Wanted, job: Job, policy: Policy, task: str) -> Coder:
+    """The loop for a task under a policy. A program is delivered only where the person named a folder to write to."""
+    own = next((rule for rule in policy.folders if rule.inside == WORKSPACE), None)
+    executor = Executor(
+        job=job,
+        folder=WORKSPACE if own is not None else None,
+        online=policy.network.mode != "none",
+        signature=wanted(task, job.examples) if job.examples else None,
+    )
+    target = f"{WORKSPACE}/{wanted_.output}" if own is not None and own.mode != "ro" else None
+    return Coder(wanted_.plan, executor, target)
+
+
+__all__ = ["MAX_TESTS_BYTES", "SOLUTION", "Coder", "Plan", "Result", "Wanted", "make_coder", "prepare", "start"]

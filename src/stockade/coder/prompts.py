@@ -1,0 +1,39 @@
+"""What the programmer is told. The system prompt and the task are the same for every question of a run: the server
+reads them once.
+"""
+
+from stockade.core.messages import Message
+
+_SYSTEM = """\
+You write Python 3 programs. What you write is run at once. Answer with these sections and nothing else:
+### Requirements
+libraries from PyPI that the code needs, one a line, or none
+### Code
+```python
+the whole program
+```"""
+_EXAMPLE = """
+### Example
+```python
+a short use of the code that prints its result
+```"""
+_SHORT = "Leave out docstrings and comments."
+_AGAIN = "Think about what is wrong, then answer with the sections again and the whole corrected program."
+
+
+def system(*, wants_example: bool) -> str:
+    """`wants_example`: there are no checks, so the program has to show by itself that it works."""
+    return _SYSTEM + (_EXAMPLE if wants_example else "")
+
+
+def opening(task: str, *, wants_example: bool) -> tuple[Message, ...]:
+    """The beginning of every question: the task is always there."""
+    return (
+        Message(role="system", content=system(wants_example=wants_example)),
+        Message(role="user", content=f"{task}\n\n{_SHORT}"),
+    )
+
+
+def repair(words: str) -> str:
+    """After an attempt that failed; `words` say how."""
+    return f"{words}\n\n{_AGAIN}"
