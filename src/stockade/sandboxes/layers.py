@@ -41,11 +41,12 @@ def make_layers(
     """All of them or, where one cannot be made or `on_progress` raises, none. See prepare_layer."""
     layers: list[FolderLayer] = []
     try:
-        for rule in (*policy.folders, *policy.lent):
+        for rule in policy.folders:
             progress = partial(on_progress, f"copying {rule.host}") if on_progress else None
             layers.append(prepare_layer(rule, base, sandbox_uid=uid, can_overlay=check, progress=progress))
     except BaseException:
         for layer in layers:
             discard_layer(layer)
         raise
-    return tuple(layers)
+    lent = [FolderLayer(host=one.host, inside=one.inside, mode="ro", strategy="direct") for one in policy.lent]
+    return (*layers, *lent)
