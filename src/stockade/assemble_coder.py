@@ -26,9 +26,10 @@ from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunStarted, SandboxStarted
+from stockade.core.messages import Sampling
 from stockade.core.model_options import LoadOptions
 from stockade.core.policy import WORKSPACE, FolderRule, Policy
-from stockade.core.ports import OnEvent, OnText, RunStore
+from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import known, watched
 from stockade.loop.parts import Parts
 from stockade.options import Options

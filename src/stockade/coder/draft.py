@@ -1,7 +1,7 @@
 """What the programmer answered: requirements, code, example.
 
-Lenient about the form, strict about there being a program. Models put the code under headings, in a fence, in several, or in none; they write the example as another file that
-imports the program.
+Lenient about the form, strict about there being a program. Models put the code under headings, in a fence, in several,
+or in none; they write the example as another file that imports the program.
 """
 
 import ast
@@ -54,9 +54,8 @@ def read(answer: ModelAnswer) -> Draft:
 
 def _of_sections(found: list[Section]) -> Draft | None:
     """The first section of each name counts, but of the code the first that is Python."""
-    code = next(
-        (part for part in found if part.name == "code" and part.language in _PYTHON and part.body.strip()), None
-    )
+    python = [part for part in found if part.language in _PYTHON and part.body.strip()]
+    code = next((part for part in python if part.name == "code"), None)
     if code is None or (not code.fenced and syntax_error(code.body) is not None):
         return None
     required = next((part.body for part in found if part.name == "requirements"), "")
