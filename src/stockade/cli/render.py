@@ -15,6 +15,7 @@ from rich.text import Text
 from stockade.cli.clipped import clip_lines, coloured
 from stockade.cli.safe import one_line, safe_text
 from stockade.cli.statusline import StatusLine, megabytes
+from stockade.cli.thoughts import drawn, profile_name
 from stockade.core.actions import (
     Action,
     Answered,
@@ -103,6 +104,7 @@ class Renderer:
         self._last_progress = ("", -1)
         self._last_bar_at = 0.0
         self._turn = 0
+        self._name = ""
         self._last_at = 0.0
         self._syntax = Syntax("", "bash", theme="ansi_dark", background_color="default")
 
@@ -120,7 +122,7 @@ class Renderer:
             case Checkpoint():
                 pass
             case Paused():
-                self._line(f"[held for {event.duration_s:.0f} s]", "dim")
+                self._paused(event)
             case SandboxStarted():
                 self.status.begin("waiting for the model")
             case ModelStarted():
@@ -168,6 +170,7 @@ class Renderer:
         match event:
             case RunStarted():
                 self._cwd, self._check, self._started_at = event.policy.workdir, event.check, event.at
+                self._name = profile_name(event)
             case RunResumed():
                 idle = event.at - self._last_at
                 self._started_at = event.at if event.task is not None else self._started_at + idle
@@ -245,8 +248,17 @@ class Renderer:
             self._print(Text.assemble(("task ", "bold"), one_line(event.task, 400)))
         self.status.begin("starting the sandbox")
 
+    def _paused(self, event: Paused) -> None:
+        """What was typed at a question stands on the terminal already, when this is not a replay."""
+        if event.said is None:
+            self._line(f"[held for {event.duration_s:.0f} s]", "dim")
+        elif self._whole:
+            self._line(f"[asked to authorise it, the person typed: {one_line(event.said, 400)}]", "dim")
+
     def _thought(self, event: AnswerUnderstood) -> None:
-        if event.answer.thought and event.answer.thought.strip():
+        if event.answer.thoughts is not None:
+            self._print(drawn(event.answer.thoughts, self._name, whole=self._whole))
+        elif event.answer.thought and event.answer.thought.strip():
             self._print(coloured([(event.answer.thought.strip(), _THOUGHT)], whole=self._whole))
         if isinstance(event.answer.steps[0].action, Finish):
             self.status.begin("checking") if self._check else self.status.end()
