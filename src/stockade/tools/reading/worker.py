@@ -66,7 +66,7 @@ def pdf(data: bytes, options: Options) -> Options:
         from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415
     except ImportError:
         raise Unreadable(
-            "PDF files are read by pypdf, which is not installed: pip install 'stockade[documents]'"
+            "a PDF needs pypdf here: pip install 'stockade[documents]'"
         ) from None
     bad = (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, ArithmeticError,
            AssertionError, OSError)  # fmt: skip
