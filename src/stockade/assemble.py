@@ -265,8 +265,6 @@ async def prepare(
     options = with_defaults(options, spec)
     task = check_task(options.task)
     policy = make_policy(options, spec.folder_mode)
-    redactor = known(os.environ, policy.environment, options.secret)
-    on_event, on_text = watched(redactor, on_event, on_text)
     pick_protocol(options.answers)
     run_id = new_run_id()
     tools = chosen(spec.tools, options.tool, options.no_tool)
@@ -274,6 +272,8 @@ async def prepare(
         partial(plan_tools, tools, policy, allowed_external=options.allow_external, on_progress=on_progress)
     )
     policy = plan.policy
+    redactor = known(os.environ, policy.environment, options.secret)
+    on_event, on_text = watched(redactor, on_event, on_text)
     try:
         sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
         model, name, note = await open_model(options, on_progress)
@@ -390,7 +390,7 @@ def make_parts(
             on_event(event)
 
     pause = Pause()
-    return Parts(
+    parts = Parts(
         model=model,
         protocol=protocol,
         sandbox=sandbox,

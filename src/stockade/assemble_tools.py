@@ -77,7 +77,20 @@ def named() -> Mapping[str, MakeToolbox]:
 
 def files() -> Mapping[str, FileTool]:
     """What reads a tool file, by suffix."""
-    return {}
+    return {".toml": _command_file, ".yaml": _command_file, ".yml": _command_file}
+
+
+def _command_file(request: Request) -> Plan:
+    from stockade.assemble_commands import command_file
+
+    return command_file(request)
+
+
+def shipped() -> Mapping[str, Path]:
+    """The tool files that come with Stockade, by name."""
+    from stockade.assemble_commands import shipped as found
+
+    return found()
 
 
 def plan_tools(
@@ -109,9 +122,11 @@ def plan_tools(
 def _file(name: str) -> Path:
     """The tool file of that name. UsageError when there is none, or of a kind that nothing reads."""
     path = Path(name).expanduser().absolute()
-    readable = files()
+    readable, ours = files(), shipped()
+    if name in ours:
+        return ours[name]
     if path.suffix.lower() not in readable or "\0" in name:
-        known = [*(tool for tool in BUILT_IN_TOOLS if tool != "tool_call"), *named()]
+        known = [*(tool for tool in BUILT_IN_TOOLS if tool != "tool_call"), *named(), *ours]
         near = difflib.get_close_matches(name, known, n=1)
         kinds = ", ".join(sorted(readable))
         way_out = f"did you mean {near[0]}?" if near else f"tools are: {', '.join(known)}; or a file ({kinds})"

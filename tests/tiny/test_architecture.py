@@ -20,7 +20,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"core"},
     "options": {"core"},
     "policies": {"core", "options"},
-    "assemble_tools": {"core", *ADAPTERS},
+    "assemble_tools": {"assemble_commands", "core", *ADAPTERS},
+    "assemble_commands": {"assemble_tools", "core", *ADAPTERS},
     "assemble": {"options", "policies", "assemble_tools", "core", "loop", "bots", *ADAPTERS},
     "continuing": {"options", "policies", "assemble", "assemble_tools", "exports", "core", "loop", "bots", *ADAPTERS},
     "assemble_shell": {"core", "bots", "sandboxes"},
@@ -68,6 +69,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "psycopg": {"store"},
     "tree_sitter": {"approval"},
     "tree_sitter_bash": {"approval"},
+    "yaml": {"tools"},
 }
 
 

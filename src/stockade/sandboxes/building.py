@@ -9,28 +9,30 @@ The base of the first layer is what a sandbox shows of this machine, and the pac
 """
 
 import grp
+import hashlib
 import os
 import pwd
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import anyio.to_thread
-
 from stockade.core.errors import SandboxFailed
-from stockade.core.policy import Policy
+from stockade.core.policy import GIB, Limits, Network, Policy
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox
-from stockade.sandboxes.egress.inside import MakeServer
+from stockade.sandboxes.egress.inside import MakeServer, OnRequest
 from stockade.sandboxes.egress.proxy import Egress
+from stockade.sandboxes.egress.resolve import Address, is_own
+from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.facts import fresh_sandbox_uid, host_facts
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.rootfs import ETC_FILES, INSIDE_GID, INSIDE_UID
 from stockade.sandboxes.staging import Build
 from stockade.sandboxes.trials import can_idmap
 
-_PARTS = ("usr", "work", "etc", "opt", "var")
+LIMITS = Limits(memory_bytes=4 * GIB, processes=512, file_bytes=4 * GIB, disk_bytes=8 * GIB, command_timeout_s=1800.0)
+REGISTRIES = {"pypi": ("pypi.org", "files.pythonhosted.org"), "npm": ("registry.npmjs.org",)}
 _ETC = ("adduser.conf", "apt/keyrings", "apt/preferences.d", "apt/trusted.gpg.d", "debconf.conf", "default/useradd",
         "deluser.conf", "dpkg/origins", "login.defs", "shells", "skel")  # fmt: skip
 """What package managers read beside what a sandbox is shown anyway."""
@@ -46,6 +48,61 @@ _SETTINGS = {
 }
 _DPKG_LEFT_OUT = shutil.ignore_patterns("*.md5sums", "*.symbols", "*.templates", "*-old", "statoverride")
 _SET_ID = stat.S_ISUID | stat.S_ISGID
+
+
+class SystemLayers:
+    """Layers over this machine's system; implements the LayerMaker of tools.command.layers."""
+
+    def base(self) -> str:
+        """What is installed here; without Debian's records, when something was last added to the system's folders."""
+        found = hashlib.sha256(Path("/etc/os-release").read_bytes() if Path("/etc/os-release").exists() else b"")
+        records = Path("/var/lib/dpkg/status")
+        if records.is_file():
+            found.update(records.read_bytes())
+        else:
+            for name in ("bin", "sbin", "lib", "lib64", "libexec", "local/bin"):
+                path = Path("/usr", name)
+                found.update(f"{name} {path.stat().st_mtime_ns if path.exists() else 0}\n".encode())
+        return found.hexdigest()
+
+    def begin(self, folder: Path, below: Sequence[str], hosts: Sequence[str]) -> None:
+        begin(folder, below, named_hosts(hosts))
+
+    def sandbox(
+        self, folder: Path, below: Sequence[str], hosts: Sequence[str], environment: Mapping[str, str], run_dir: Path
+    ) -> BubblewrapSandbox:
+        names = named_hosts(hosts)
+        network = Network(mode="allow", hosts=names) if names else Network()
+        policy = Policy(network=network, limits=LIMITS, environment=dict(environment), system=tuple(below))
+        Rules.of(network)
+        return BuildSandbox(policy, folder, run_dir, _egress)
+
+    def index(self, hosts: Sequence[str]) -> str | None:
+        return "apt-get update -qq" if "apt" in hosts and Path("/var/lib/dpkg/status").is_file() else None
+
+    def finish(self, folder: Path) -> None:
+        finish(folder)
+
+    def remove(self, folder: Path) -> None:
+        remove_if_there(folder)
+
+
+def named_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    """With the registries that have a name, `apt` being wherever this machine's packages come from."""
+    found: list[str] = []
+    for host in hosts:
+        found += sorted(apt_hosts()) if host == "apt" else REGISTRIES.get(host, (host,))
+    return tuple(dict.fromkeys(found))
+
+
+def _egress(policy: Policy, on_request: OnRequest) -> Egress:
+    """This machine's own package sources may have any address but that of the machine itself: a mirror in the house."""
+    mirrors = apt_hosts()
+
+    def allow(host: str, address: Address) -> bool:
+        return host in mirrors and not (address.is_loopback or address.is_link_local or is_own(address))
+
+    return Egress(Rules.of(policy.network), on_request, allow_private=allow)
 
 
 class BuildSandbox(BubblewrapSandbox):
@@ -206,12 +263,8 @@ def remove_if_there(folder: Path) -> None:
         remove_tree(folder)
 
 
-async def finish(folder: Path) -> None:
-    """What was built, ready to be read by any sandbox: nobody's set-id files, owned by us, caches gone."""
-    await anyio.to_thread.run_sync(_finish, folder)
-
-
-def _finish(folder: Path) -> None:
+def finish(folder: Path) -> None:
+    """What was built, ready to be read by any sandbox: nobody's set-id files, owned by us, caches gone. Blocks."""
     remove_if_there(folder / "work")
     for name in _PRUNED:
         remove_if_there(folder / "var" / name)

@@ -1,0 +1,72 @@
+"""Tools of files (tools/command): programs that are installed for a run, and programs of the host."""
+
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.from_thread
+import platformdirs
+
+from stockade.assemble_tools import OnProgress, Plan, Request
+from stockade.core.errors import UsageError
+from stockade.core.policy import Policy
+from stockade.sandboxes.building import SystemLayers
+from stockade.tools.command.definition import CommandTool
+from stockade.tools.command.layers import Layers
+from stockade.tools.command.prepare import Ready, prepare_again, prepare_external, prepare_tool
+from stockade.tools.command.read import SUFFIXES, read_tool, shipped
+
+__all__ = ["SUFFIXES", "command_file", "layers", "plan_command", "shipped"]
+
+T = TypeVar("T")
+
+
+def layers(on_progress: OnProgress | None = None) -> Layers:
+    """Where installed tools are kept: `$XDG_CACHE_HOME/stockade/layers`."""
+    folder = Path(platformdirs.user_cache_dir("stockade", appauthor=False)) / "layers"
+    return Layers(folder, SystemLayers(), on_progress)
+
+
+def command_file(request: Request) -> Plan:
+    """The plan with the tool of a file in it; installs it when it is not. Implements assemble_tools.FileTool."""
+    tool = read_tool(request.path)
+    for path in map(Path, request.plan.asked):
+        if path.suffix.lower() in SUFFIXES and read_tool(path).name == tool.name:
+            raise UsageError(f"two tools have the name {tool.name}: {path} and {request.path}", "rename one of them")
+    return plan_command(tool, request)
+
+
+def plan_command(tool: CommandTool, request: Request) -> Plan:
+    """The same for a tool that is there as data; blocks, in a worker thread of an event loop."""
+    plan = request.plan
+    if tool.external:
+        allowed = (tool.name,) if request.again else request.allowed_external
+        ready = prepare_external(tool, plan.policy, allowed)
+    elif request.again:
+        ready = prepare_again(tool, plan.policy)
+    else:
+        ready = _installed(tool, plan.policy, request.on_progress)
+    return replace(
+        plan,
+        policy=ready.policy,
+        makers=(*plan.makers, lambda place: ready.make(place.sandbox)),
+        usage=(*plan.usage, ready.usage) if ready.usage else plan.usage,
+    )
+
+
+def _installed(tool: CommandTool, policy: Policy, on_progress: OnProgress | None) -> Ready:
+    async def install() -> Ready:
+        return await prepare_tool(tool, policy, layers(on_progress))
+
+    return _in_loop(install)
+
+
+def _in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """In the event loop whose thread this is; when that is cancelled, so is this."""
+    try:
+        return anyio.from_thread.run(work)
+    except CancelledError:
+        anyio.from_thread.check_cancelled()
+        raise

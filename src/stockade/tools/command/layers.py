@@ -1,0 +1,233 @@
+"""Installing: once, in a sandbox of its own, into a layer that later runs find ready.
+
+A layer's name is a hash of all that decides what is in it. It is made beside its place and moved there when it is
+whole; who wants the same one meanwhile waits. How a layer is made and mounted is the maker's business.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+from pydantic import ValidationError
+
+from stockade.core.data import Data
+from stockade.core.errors import SandboxFailed, UsageError
+from stockade.core.events import NetworkRequested
+from stockade.core.ports import ExecResult, Sandbox
+from stockade.tools.command.definition import CommandTool
+from stockade.tools.command.inside import host_files, ran, write_file
+
+INSTALL_S = 1800.0
+_VERSION = 1
+_DONE = "layer.json"
+_LOOK_S = 0.2
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+OnProgress = Callable[[str, int, int], None]
+
+
+class LayerMaker(Protocol):
+    """What knows the system that layers lie over."""
+
+    def base(self) -> str:
+        """Changes when the system below all layers does. Blocks."""
+        ...
+
+    def begin(self, folder: Path, below: Sequence[str], hosts: Sequence[str]) -> None:
+        """The start of a layer over those `below`. Blocks. SandboxFailed."""
+        ...
+
+    def sandbox(
+        self, folder: Path, below: Sequence[str], hosts: Sequence[str], environment: Mapping[str, str], run_dir: Path
+    ) -> Sandbox:
+        """Not entered; commands in it change the layer. UsageError for a host that is none."""
+        ...
+
+    def index(self, hosts: Sequence[str]) -> str | None:
+        """A command that makes the package manager ready, whose failing may not matter."""
+        ...
+
+    def finish(self, folder: Path) -> None:
+        """Blocks."""
+        ...
+
+    def remove(self, folder: Path) -> None:
+        """Nothing when it is not there. Blocks."""
+        ...
+
+
+class _Done(Data):
+    """What a whole layer says of itself. After a crash of the machine, its size tells whether all of it is on disk."""
+
+    tool: str
+    boot: str
+    entries: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of this machine's user, in `folder`."""
+
+    folder: Path
+    maker: LayerMaker
+    on_progress: OnProgress | None = None
+
+    async def layer(self, tool: CommandTool, below: Sequence[str]) -> str:
+        """The folder of the tool's layer, made when it is not there.
+
+        UsageError names the command that failed and shows the end of what it said.
+        """
+        key = await anyio.to_thread.run_sync(self._key, tool, tuple(below))
+        place = self.folder / key
+        if await anyio.to_thread.run_sync(_whole, place):
+            return str(place)
+        async with self._alone(key, tool):
+            if not await anyio.to_thread.run_sync(_whole, place):
+                await self._make(tool, below, place)
+        return str(place)
+
+    def _key(self, tool: CommandTool, below: tuple[str, ...]) -> str:
+        files = [(one.inside, one.mode, hashlib.sha256(data).hexdigest())
+                 for one, data in host_files(tool, installed=True)]  # fmt: skip
+        base = Path(below[-1]).name if below else self.maker.base()
+        parts = [_VERSION, os.geteuid() == 0, base, tool.install, sorted(tool.environment.items()), files]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+    @asynccontextmanager
+    async def _alone(self, key: str, tool: CommandTool) -> AsyncIterator[None]:
+        """One that makes this layer at a time. The lock ends with the process that holds it."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.folder / f".{key}.lock").open("w") as lock:
+            while not _try_lock(lock.fileno()):
+                self._say(f"waiting for another run that installs {tool.name}")
+                await anyio.sleep(_LOOK_S)
+            yield
+
+    def _say(self, words: str) -> None:
+        if self.on_progress is not None:
+            self.on_progress(words, 0, 0)
+
+    async def _make(self, tool: CommandTool, below: Sequence[str], place: Path) -> None:
+        building, run_dir = place.with_name(f".{place.name}.building"), place.with_name(f".{place.name}.run")
+        remove = self.maker.remove
+        try:
+            await anyio.to_thread.run_sync(remove, building)  # of one that was killed
+            await anyio.to_thread.run_sync(remove, place)
+            await anyio.to_thread.run_sync(self.maker.begin, building, tuple(below), tool.hosts)
+            await self._install(tool, below, building, run_dir)
+            await anyio.to_thread.run_sync(self.maker.finish, building)
+            await anyio.to_thread.run_sync(_write_done, building, tool.name)
+            building.rename(place)
+        except OSError as error:
+            raise SandboxFailed(f"{tool.name} cannot be installed in {place}: {error.strerror}") from error
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(remove, building)
+                await anyio.to_thread.run_sync(remove, run_dir)
+
+    async def _install(self, tool: CommandTool, below: Sequence[str], building: Path, run_dir: Path) -> None:
+        refused: dict[str, str] = {}
+
+        def asked(request: NetworkRequested) -> None:
+            if request.verdict == "refused":
+                refused[request.host] = request.reason
+
+        environment = {"DEBIAN_FRONTEND": "noninteractive", **tool.environment}
+        box = self.maker.sandbox(building, below, tool.hosts, environment, run_dir)
+        box.on_network = asked
+        async with box:
+            for file, data in host_files(tool, installed=True):
+                await write_file(box, tool.name, file, data)
+            before = None
+            if tool.install and (index := self.maker.index(tool.hosts)) is not None:
+                self._say(f"installing {tool.name}: {index}")
+                before = await ran(box, index, INSTALL_S)
+            for what, commands in (("installing", tool.install), ("verifying", tool.verify)):
+                for command in commands:
+                    self._say(f"{what} {tool.name}: {command}")
+                    result = await ran(box, command, INSTALL_S)
+                    if result.exit_code:
+                        raise _failed(tool, what, command, result, before, refused)
+
+
+def _failed(
+    tool: CommandTool,
+    what: str,
+    command: str,
+    result: ExecResult,
+    before: ExecResult | None,
+    refused: Mapping[str, str],
+) -> UsageError:
+    how = "ran out of time" if result.timed_out else f"ended with status {result.exit_code}"
+    said = said_last(result)
+    if before is not None and before.exit_code:
+        said = f"{said_last(before, 5)}\n{said}"
+    hint = None
+    if refused:
+        hint = "the network refused: " + "; ".join(dict.fromkeys(refused.values())) + "; name it in the tool's hosts"
+    return UsageError(f"{what} {tool.name} failed: `{command}` {how}\n{said}".rstrip(), hint)
+
+
+def said_last(result: ExecResult, lines: int = 15) -> str:
+    """The end of a command's output, safe for a terminal."""
+    text = (result.stdout + result.stderr).decode(errors="replace")[-20_000:]
+    kept = [line.rstrip()[:300] for line in text.splitlines() if line.strip()][-lines:]
+    return "\n".join("    " + "".join(char if char.isprintable() else " " for char in line) for line in kept)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _measured(place: Path) -> tuple[int, int]:
+    """How many entries there are below, and the bytes of the files."""
+    entries = size = 0
+    for where, folders, names in os.walk(place):
+        entries += len(folders) + len(names)
+        for name in names:
+            if name != _DONE or where != str(place):
+                size += os.lstat(os.path.join(where, name)).st_size
+    return entries, size
+
+
+def _write_done(place: Path, tool: str) -> None:
+    (place / _DONE).touch()
+    entries, size = _measured(place)
+    done = _Done(tool=tool, boot=_BOOT.read_text().strip(), entries=entries, size=size)
+    (place / _DONE).write_text(done.model_dump_json())
+
+
+def _whole(place: Path) -> bool:
+    """Whether the layer is there; one that is older than the machine's start is measured once."""
+    try:
+        done = _Done.model_validate_json((place / _DONE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        return False
+    if done.boot == _BOOT.read_text().strip():
+        return True
+    if _measured(place) != (done.entries, done.size):
+        return False
+    _write_done(place, done.tool)
+    return True
+
+
+def found(folder: Path) -> list[tuple[str, Path, int]]:
+    """The whole layers in `folder`: what was installed, where, and its size in bytes."""
+    result = []
+    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
+        if not path.name.startswith(".") and (path / _DONE).is_file():
+            done = _Done.model_validate_json((path / _DONE).read_bytes())
+            result.append((done.tool, path, done.size))
+    return result
