@@ -77,13 +77,19 @@ def named() -> Mapping[str, MakeToolbox]:
 
 def files() -> Mapping[str, FileTool]:
     """What reads a tool file, by suffix."""
-    return {".toml": _command_file, ".yaml": _command_file, ".yml": _command_file}
+    return {".toml": _command_file, ".yaml": _command_file, ".yml": _command_file, ".wasm": _component}
 
 
 def _command_file(request: Request) -> Plan:
     from stockade.assemble_commands import command_file
 
     return command_file(request)
+
+
+def _component(request: Request) -> Plan:
+    from stockade.assemble_wasm import wasm_tool
+
+    return wasm_tool(request)
 
 
 def shipped() -> Mapping[str, Path]:

@@ -20,8 +20,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"core"},
     "options": {"core"},
     "policies": {"core", "options"},
-    "assemble_tools": {"assemble_commands", "core", *ADAPTERS},
+    "assemble_tools": {"assemble_commands", "assemble_wasm", "core", *ADAPTERS},
     "assemble_commands": {"assemble_tools", "core", *ADAPTERS},
+    "assemble_wasm": {"assemble", "assemble_tools", "core", "tools", "sandboxes"},
     "assemble": {"options", "policies", "assemble_tools", "core", "loop", "bots", *ADAPTERS},
     "continuing": {"options", "policies", "assemble", "assemble_tools", "exports", "core", "loop", "bots", *ADAPTERS},
     "assemble_shell": {"core", "bots", "sandboxes"},
@@ -37,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "policies",
         "assemble",
         "assemble_tools",
+        "assemble_wasm",
         "planning",
         "approval",
         "assemble_models",
@@ -54,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 THIRD_PARTY: dict[str, set[str]] = {
     "h11": {"models"},
+    "wasmtime": {"tools"},
     "httpx2": {"models"},
     "xllamacpp": {"models"},
     "httpcore2": {"tools"},

@@ -1,0 +1,76 @@
+"""What `stockade tool` does and what `--tool FILE.wasm` needs, beside assemble.py: components in sandboxes."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from stockade.assemble import prepare_sandbox, state_dir
+from stockade.assemble_tools import OnProgress, Place, Plan, Request
+from stockade.core.errors import UsageError
+from stockade.core.policy import Policy
+from stockade.core.ports import Sandbox, Toolbox
+from stockade.sandboxes.folders.discard import remove_tree
+from stockade.tools.wasm import mounts
+from stockade.tools.wasm.component import Component, Tool
+from stockade.tools.wasm.prepare import prepared
+from stockade.tools.wasm.toolbox import WasmToolbox, granted
+from stockade.tools.wasm.worker import Reply
+
+
+@asynccontextmanager
+async def _box(policy: Policy) -> AsyncIterator[Sandbox]:
+    """A sandbox of its own, which leaves nothing."""
+    base = state_dir() / "boxes" / secrets.token_hex(8)
+    try:
+        async with await prepare_sandbox(policy, "bubblewrap", base) as sandbox:
+            yield sandbox
+    finally:
+        if base.exists():
+            await anyio.to_thread.run_sync(remove_tree, base)
+
+
+async def open_component(path: Path, policy: Path | None = None, on_progress: OnProgress | None = None) -> Component:
+    """A component, compiled and looked at. UsageError when it cannot be used; SandboxFailed."""
+    return await prepared(path, _box, policy, on_progress)
+
+
+def wasm_tool(request: Request) -> Plan:
+    """`--tool FILE.wasm`: its functions as tools, held to the policy file beside it. Blocks while it is compiled."""
+    component = anyio.run(open_component, request.path, None, request.on_progress)
+    folder = Path(component.compiled).parent
+    if request.again and mounts.inside_of(folder) not in {rule.inside for rule in request.plan.policy.lent}:
+        raise UsageError(f"{request.path} is not what it was when the run began", "put the component of then there")
+    policy = mounts.lent(request.plan.policy, (folder,))
+    granted(component, policy)
+
+    def make(place: Place) -> Toolbox:
+        return WasmToolbox((component,), place.sandbox, place.policy)
+
+    return replace(request.plan, policy=policy, makers=(*request.plan.makers, make))
+
+
+def with_tool(component: Component) -> Callable[[Policy], Policy]:
+    """What a sandbox must see for this component to be called in it. UsageError as for `--tool`."""
+
+    def more(policy: Policy) -> Policy:
+        extended = mounts.lent(policy, (Path(component.compiled).parent,))
+        granted(component, extended)
+        return extended
+
+    return more
+
+
+async def call_tool(
+    component: Component, sandbox: Sandbox, policy: Policy, name: str, given: Mapping[str, Any]
+) -> Reply:
+    """One call in a sandbox that sees it (with_tool)."""
+    async with WasmToolbox((component,), sandbox, policy) as box:
+        return await box.ask(name, given)
+
+
+__all__ = ["Component", "Reply", "Tool", "call_tool", "open_component", "wasm_tool", "with_tool"]

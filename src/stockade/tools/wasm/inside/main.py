@@ -1,0 +1,94 @@
+"""One request on standard input, one answer on standard output, both JSON in the first line.
+
+{"op": "compile", "limits": ...} and the component after the line   -> {"description": ...} and the compiled code
+{"op": "call", "compiled": PATH, "path": [...], "arguments": ...}   -> {"status": ..., "text": ...}
+"""
+
+import ctypes
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from wasmtime import Engine, WasmtimeError
+from wasmtime import component as wc
+
+from stockade.tools.wasm.inside.calls import Ended, call
+from stockade.tools.wasm.inside.describe import describe
+from stockade.tools.wasm.inside.engine import engine
+from stockade.tools.wasm.inside.values import Wrong
+
+_PR_SET_DUMPABLE = 4
+Answer = dict[str, Any]
+
+
+def main() -> None:
+    """Never returns with a traceback for what the component did."""
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # what is granted is not for the bot's commands to read
+    source = sys.stdin.buffer
+    request = json.loads(source.readline())
+    limits = request["limits"]
+    made_for = engine(limits)
+    if request["op"] == "compile":
+        _answer(*_compile(made_for, source.read(), limits))
+    else:
+        _answer(_call(made_for, request, limits))
+
+
+def _answer(answer: Answer, data: bytes | bytearray = b"") -> None:
+    """The one answer; the process ends with it, whatever still runs."""
+    out = sys.stdout.buffer
+    out.write(json.dumps(answer).encode() + b"\n" + data)
+    out.flush()
+    os._exit(0)
+
+
+def _compile(made_for: Engine, component: bytes, limits: dict[str, Any]) -> tuple[Answer, bytes | bytearray]:
+    try:
+        compiled = wc.Component(made_for, component)
+        return {"description": _within(limits, lambda: describe(made_for, compiled, limits))}, compiled.serialize()
+    except WasmtimeError as error:
+        return {"error": _first_line(error)}, b""
+
+
+def _within(limits: dict[str, Any], work: Any) -> Any:
+    """`get-metadata` of a hostile component must end too."""
+    timer = threading.Timer(limits["timeout_s"], lambda: _answer({"error": "get-metadata does not end"}))
+    timer.daemon = True
+    timer.start()
+    try:
+        return work()
+    finally:
+        timer.cancel()
+
+
+def _call(made_for: Engine, request: dict[str, Any], limits: dict[str, Any]) -> Answer:
+    seconds = float(limits["timeout_s"])
+    late = {"status": "error", "kind": "timeout", "text": f"the tool did not end within {seconds:g} s and was stopped"}
+    begun = time.monotonic()
+    try:
+        component = wc.Component.deserialize_file(made_for, request["compiled"])
+        timer = threading.Timer(seconds, _answer, (late,))
+        timer.daemon = True
+        timer.start()
+        loaded = time.monotonic()
+        try:
+            text, status = call(made_for, component, request)
+        finally:
+            timer.cancel()
+    except Wrong as error:
+        return {"status": "error", "kind": "arguments", "text": str(error)}
+    except Ended as error:
+        return {"status": "error", "kind": error.kind, "text": str(error)}
+    size = len(text.encode(errors="replace"))
+    if size > limits["output_bytes"]:
+        text = f"the result has {size} bytes, over the limit of {limits['output_bytes']}: ask for less"
+        return {"status": "error", "kind": "output", "text": text}
+    taken = {"load_s": round(loaded - begun, 6), "call_s": round(time.monotonic() - loaded, 6)}
+    return {"status": status, "text": text, **taken}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no reason given"])[0][:300]

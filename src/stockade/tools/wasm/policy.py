@@ -1,0 +1,273 @@
+"""What a component may do: a policy file beside it, `NAME.policy.yaml` (or .toml, .json). Without one: nothing.
+
+The keys are wassette's, and `limits` and `tools` of ours. A policy never gives more than the run has: folders are the
+run's folders, variables are those given to the run, and requests leave by the run's own way out.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from stockade.core.data import Data
+from stockade.core.errors import UsageError
+from stockade.core.policy import FolderRule, Policy, parse_size
+
+SUFFIXES = (".policy.yaml", ".policy.yml", ".policy.toml", ".policy.json")
+MAX_POLICY_BYTES = 64 << 10
+MIB = 1 << 20
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_METHODS: tuple[Method, ...] = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_HOST = re.compile(r"^(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
+
+
+class Limits(Data):
+    """What a call is held to. Seconds, bytes; `fuel` in wasmtime's units (about one an instruction), 0 is without."""
+
+    timeout_s: float = Field(default=10.0, gt=0, le=3600)
+    memory_bytes: int = Field(default=256 * MIB, ge=1 << 16, le=4 << 30)
+    stack_bytes: int = Field(default=MIB, ge=1 << 16, le=4 * MIB)
+    output_bytes: int = Field(default=64 << 10, ge=256, le=4 * MIB)
+    http_bytes: int = Field(default=MIB, ge=0, le=16 * MIB)
+    fuel: int = Field(default=0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sizes(cls, given: Any) -> Any:
+        """`memory: 128M` beside `memory_bytes: 134217728`; likewise stack, output and http."""
+        if not isinstance(given, dict):
+            return given
+        read = dict(given)
+        for name in ("memory", "stack", "output", "http"):
+            if name in read:
+                read[f"{name}_bytes"] = _size(read.pop(name))
+        return read
+
+
+class Storage(Data):
+    """A folder: `fs://PATH`, as the sandbox sees it or as the host does; relative to the working folder."""
+
+    uri: str
+    access: tuple[Literal["read", "write"], ...] = Field(min_length=1)
+    mount: str | None = None
+
+    @field_validator("uri")
+    @classmethod
+    def _file(cls, value: str) -> str:
+        if not value.startswith("fs://") or ".." in PurePosixPath(value).parts or "*" in value or "\0" in value:
+            raise ValueError("write fs://PATH of one folder, without '..' and '*'")
+        return value
+
+    @property
+    def path(self) -> str:
+        return self.uri.removeprefix("fs://") or "."
+
+
+class Host(Data):
+    """Whom a component may ask by `stockade:tool/http`. `*.SUFFIX` is every name below it."""
+
+    host: str
+    port: int | None = Field(default=None, ge=1, le=65535)
+    schemes: tuple[Literal["http", "https"], ...] = ("https", "http")
+    methods: tuple[Method, ...] = _METHODS
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parts(cls, given: Any) -> Any:
+        """`https://HOST:PORT` in one, as wassette has it."""
+        if not isinstance(given, dict) or not isinstance(text := given.get("host"), str):
+            return given
+        read = dict(given)
+        scheme, found, rest = text.rpartition("://")
+        if found:
+            read["schemes"] = [scheme]
+        name, _, port = rest.rstrip("/").partition(":")
+        if port:
+            read["port"] = int(port) if port.isdigit() else port
+        return {**read, "host": name.lower().rstrip(".")}
+
+    @field_validator("host")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not _HOST.match(value):
+            raise ValueError(f"{value!r} is no host name (write HOST, HOST:PORT or *.SUFFIX)")
+        return value
+
+
+class Variable(Data):
+    key: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+class StorageRules(Data):
+    allow: tuple[Storage, ...] = ()
+
+
+class NetworkRules(Data):
+    allow: tuple[Host, ...] = ()
+    deny: tuple[Host, ...] = ()
+
+
+class EnvironmentRules(Data):
+    allow: tuple[Variable, ...] = ()
+    deny: tuple[Variable, ...] = ()
+
+
+class Resources(Data):
+    """wassette's: `limits: {memory: 512Mi}`."""
+
+    limits: dict[Literal["memory"], str] = Field(default_factory=dict)
+
+
+class Permissions(Data):
+    storage: StorageRules = StorageRules()
+    network: NetworkRules = NetworkRules()
+    environment: EnvironmentRules = EnvironmentRules()
+    resources: Resources = Resources()
+
+
+class Naming(Data):
+    """What a function is called and how it is described to the model, in place of what the component says."""
+
+    name: str | None = None
+    description: str | None = None
+    offered: bool = True
+
+
+class ToolPolicy(Data):
+    """A policy file. `tools`: by the function's name in the component."""
+
+    version: str = "1.0"
+    description: str = ""
+    permissions: Permissions = Permissions()
+    limits: Limits = Limits()
+    tools: dict[str, Naming] = Field(default_factory=dict)
+
+    @property
+    def held(self) -> Limits:
+        """The limits, wassette's spelling of memory among them."""
+        memory = self.permissions.resources.limits.get("memory")
+        return self.limits if memory is None else self.limits.model_copy(update={"memory_bytes": _size(memory)})
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        denied = {one.host for one in self.permissions.network.deny}
+        return tuple(one for one in self.permissions.network.allow if one.host not in denied)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        denied = {one.key for one in self.permissions.environment.deny}
+        return tuple(one.key for one in self.permissions.environment.allow if one.key not in denied)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return parse_size(str(value))
+
+
+def beside(component: Path) -> Path | None:
+    """The policy file of a component, by its name."""
+    found = [component.with_suffix(suffix) for suffix in SUFFIXES if component.with_suffix(suffix).is_file()]
+    if len(found) > 1:
+        raise UsageError(f"{component}: there are two policies, {found[0].name} and {found[1].name}", "keep one")
+    return found[0] if found else None
+
+
+def read_policy(path: Path) -> ToolPolicy:
+    """UsageError, naming file and key, for what is not understood: a rule that is passed over would be a lie."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > MAX_POLICY_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_POLICY_BYTES} bytes: this is no policy")
+    try:
+        values = _parsed(path, data.decode())
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        line = str(error).strip().splitlines() or ["it holds nothing"]
+        raise UsageError(f"{path} cannot be understood: {line[0]}") from None
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{path} holds no keys", "see docs/wasm.md for what a policy looks like")
+    try:
+        policy = ToolPolicy.model_validate(_as_lists(values), strict=False)
+        _ = policy.held
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(word) for word in first["loc"])
+        raise UsageError(f"{path}: {place}: {first['msg']}", "see docs/wasm.md for the keys") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return policy
+
+
+def _parsed(path: Path, text: str) -> Any:
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
+    if path.suffix == ".json":
+        return json.loads(text)
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        raise ValueError("YAML aliases are not read")
+    return yaml.safe_load(text)
+
+
+def _as_lists(values: Mapping[str, Any]) -> dict[str, Any]:
+    """An empty YAML key is null; it means nothing given."""
+    return {str(key): _clean(value) for key, value in values.items() if value is not None}
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _as_lists(value)
+    return [_clean(item) for item in value] if isinstance(value, list) else value
+
+
+Folder = tuple[str, str, bool]
+"""(path in the sandbox, path for the component, whether it may write)."""
+
+
+def folders_of(policy: ToolPolicy, run: Policy, what: str) -> tuple[Folder, ...]:
+    """The policy's folders in the sandbox of this run. UsageError for one that the run has not, or to read."""
+    found: list[Folder] = []
+    for rule in policy.permissions.storage.allow:
+        inside, folder = _inside(rule.path, run)
+        if folder is None:
+            raise UsageError(
+                f"{what}: its policy names {rule.path}, which is in no folder of this run",
+                f"--folder {rule.path} gives it" if rule.path.startswith("/") else "give --folder PATH",
+            )
+        write = "write" in rule.access
+        if write and folder.mode == "ro":
+            raise UsageError(f"{what}: its policy writes to {inside}, which is read-only", "give the folder as overlay")
+        found.append((inside, rule.mount or inside, write))
+    return tuple(found)
+
+
+def _inside(path: str, run: Policy) -> tuple[str, FolderRule | None]:
+    wanted = PurePosixPath(run.workdir, path)
+    for rule in run.folders:
+        if wanted.is_relative_to(rule.inside):
+            return str(wanted), rule
+    for rule in run.folders:
+        if wanted.is_relative_to(rule.host):
+            return str(PurePosixPath(rule.inside, wanted.relative_to(rule.host))), rule
+    return str(wanted), None
+
+
+def environment_of(policy: ToolPolicy, run: Policy, what: str) -> dict[str, str]:
+    """The variables by name, as the run has them. UsageError for one that it was not given."""
+    for name in policy.variables:
+        if name not in run.environment:
+            raise UsageError(f"{what}: its policy names the variable {name}", f"give it with --env {name}")
+    return {name: run.environment[name] for name in policy.variables}
+
+
+def check_network(policy: ToolPolicy, run: Policy, what: str) -> None:
+    """UsageError when the policy names hosts and the run has no network at all."""
+    if policy.hosts and run.network.mode == "none":
+        names = ",".join(dict.fromkeys(one.host for one in policy.hosts))
+        raise UsageError(f"{what}: its policy asks {names}, and this run has no network", f"--net allow={names}")
