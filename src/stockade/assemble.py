@@ -8,7 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +23,7 @@ from stockade.assemble_tools import OnProgress, Place, Plan, chosen, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
 from stockade.bots.opening import opening
+from stockade.bots.others import HELPER
 from stockade.bots.shell import own_part, steering_of
 from stockade.bots.spec import BotSpec
 from stockade.core.changes import FolderLayer
@@ -36,6 +37,7 @@ from stockade.loop.pause import Pause
 from stockade.loop.person import Person
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
+from stockade.loop.subbot import SubBots
 from stockade.options import LOADING, Options, autonomy
 from stockade.policies import make_budget, make_policy
 
@@ -408,6 +410,10 @@ def make_parts(
         pause=pause,
         steering=steering_of(started),
     )
+    if "sub_task" not in plan.actions:
+        return parts
+    prompt = opening(HELPER, protocol, started.policy)
+    return replace(parts, helper=SubBots(started, parts, prompt, HELPER.tools, new_run_id))
 
 
 def list_models() -> "Sequence[ModelEntry]":

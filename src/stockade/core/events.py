@@ -4,7 +4,9 @@ An event is on disk before its effect is used. Times are UNIX seconds. `schema_v
 would misread a newer event; readers refuse what is newer than they are.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter
 
@@ -37,6 +39,16 @@ class Event(Data):
     """Common to all: when it happened."""
 
     at: float
+
+    @cached_property
+    def line(self) -> str:
+        """It as one line of JSON, made once: the record, its checksum and whoever listens all want it."""
+        return self.model_dump_json()
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("line", None)
+        return copied
 
 
 class RunStarted(Event):
@@ -189,12 +201,17 @@ class Nudged(Event):
 
 
 class HistoryFolded(Event):
-    """Turns before `before_turn` are now shown to the model in short. `window` in tokens, where only now learned."""
+    """Turns before `before_turn` are now shown to the model in short. `window` in tokens, where only now learned.
+
+    `summary` is what a fast model made of them, with what that used; empty where there is none.
+    """
 
     type: Literal["history_folded"] = "history_folded"
     turn: int
     before_turn: int
     window: int | None = None
+    summary: str = ""
+    usage: Usage = Usage()
 
 
 class OwnRules(Event):
@@ -239,6 +256,24 @@ class NetworkRequested(Event):
     bytes_down: int = 0
     duration_s: float = 0.0
     count: int = 1
+
+
+class SubRunStarted(Event):
+    """A sub-bot begins with a part of the task; what it does is on record as the run `run_id`."""
+
+    type: Literal["sub_run_started"] = "sub_run_started"
+    run_id: str
+    task: str
+
+
+class SubRunFinished(Event):
+    """The sub-bot's end. What it used counts as its boss's from here on."""
+
+    type: Literal["sub_run_finished"] = "sub_run_finished"
+    run_id: str
+    status: Status
+    turns: int = 0
+    usage: Usage = Usage()
 
 
 class CheckFinished(Event):
@@ -296,6 +331,8 @@ RunEvent = Annotated[
     | OwnRules
     | TurnsForgotten
     | NetworkRequested
+    | SubRunStarted
+    | SubRunFinished
     | CheckFinished
     | RunFinished
     | ChangesApplied
@@ -308,8 +345,10 @@ _ADAPTER: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
 
 def to_json(event: RunEvent, *, ascii_only: bool = False) -> str:
     """One line of JSON. `ascii_only` escapes all else, controls of a terminal included."""
-    text = event.model_dump_json(exclude_defaults=False, ensure_ascii=ascii_only)
-    return text.replace("\x7f", "\\u007f") if ascii_only else text
+    if not ascii_only:
+        return event.line
+    text = event.line if event.line.isascii() else event.model_dump_json(ensure_ascii=True)
+    return text.replace("\x7f", "\\u007f")
 
 
 def from_json(text: str | bytes) -> RunEvent:

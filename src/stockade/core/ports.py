@@ -3,7 +3,7 @@
 Conformance suites for each are in stockade.testing.conformance.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
@@ -120,6 +120,39 @@ class Sandbox(_Resource, Protocol):
         ...
 
 
+class Program(Protocol):
+    """A program inside, while it is wanted. One reader and one writer at a time; errors are anyio's of byte streams."""
+
+    @property
+    def status(self) -> int | None:
+        """As a shell would give it; None while it runs, or when nobody can tell."""
+        ...
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """Some of what it wrote to standard output; what is not read stops it, sooner or later."""
+        ...
+
+    async def send(self, item: bytes) -> None: ...
+
+    async def send_eof(self) -> None: ...
+
+    async def last_words(self) -> str:
+        """Waits for its end: the end of what it wrote to standard error, or why it never ran."""
+        ...
+
+
+@runtime_checkable
+class Programs(Protocol):
+    """A sandbox that also runs programs beside the shell for as long as they are wanted: servers."""
+
+    def program(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Program]:
+        """Started when entered, in the working folder; ended when left, by the same task, before the sandbox.
+
+        ActionFailed when there is no room for it; SandboxDied.
+        """
+        ...
+
+
 @runtime_checkable
 class Toolbox(_Resource, Protocol):
     """One or several tools that a bot may call beside its built-in actions.
@@ -141,6 +174,10 @@ class Toolbox(_Resource, Protocol):
         ...
 
 
+AddEvent = Callable[[RunEvent], Awaitable[None]]
+"""Puts an event of the run on record."""
+
+
 class Asker(Protocol):
     """Puts a bot's question to the person."""
 
@@ -152,8 +189,11 @@ class Asker(Protocol):
 class Helper(Protocol):
     """Does a task that a bot hands on."""
 
-    async def do(self, task: SubTask, account: Account) -> Observation:
-        """What came of it, whatever that is; what it used is on `account`, which bounds it. Raises SandboxFailed."""
+    async def do(self, task: SubTask, account: Account, add: AddEvent) -> Observation:
+        """What came of it, whatever that is. `account` bounds it; `add` puts on record what there is to know of it.
+
+        Raises SandboxFailed and StoreFailed.
+        """
         ...
 
 
@@ -254,6 +294,6 @@ class Keeper(Protocol):
 OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
-__all__ = ["AnswerProtocol", "Approver", "Asker", "Clock", "ExecResult", "Helper", "Keeper", "Model", "Observation",
-           "OnEvent", "OnNetwork", "OnText", "Reviewer", "RunStore", "RunSummary", "Sandbox",
+__all__ = ["AddEvent", "AnswerProtocol", "Approver", "Asker", "Clock", "ExecResult", "Helper", "Keeper", "Model",
+           "Observation", "OnEvent", "OnNetwork", "OnText", "Program", "Programs", "Reviewer", "RunStore", "RunSummary", "Sandbox",
            "Toolbox"]  # fmt: skip

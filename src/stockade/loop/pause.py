@@ -22,14 +22,13 @@ class Pause:
     stopped: str | None = None
     words: list[str] = field(default_factory=list)
     _go: anyio.Event = field(default_factory=anyio.Event)
-    _deadline: anyio.CancelScope | None = None
-    _left_s: float = 0.0
+    _deadlines: dict[anyio.CancelScope, float] = field(default_factory=dict)
     _standing: int = 0
     _asked: list[tuple[float, str]] = field(default_factory=list)
 
     def watch(self, deadline: anyio.CancelScope) -> None:
-        """The time limit that stands still while the run is held, which it may be already."""
-        self._deadline = deadline
+        """A time limit, of a bot or of one that works for it, that stands still while the run is held, even now."""
+        self._deadlines[deadline] = 0.0
         if self._standing:
             self._freeze(deadline)
 
@@ -57,17 +56,19 @@ class Pause:
 
     def _stop_clock(self) -> None:
         self._standing += 1
-        if self._deadline is not None and self._standing == 1:
-            self._freeze(self._deadline)
+        if self._standing == 1:
+            for deadline in self._deadlines:
+                self._freeze(deadline)
 
     def _freeze(self, deadline: anyio.CancelScope) -> None:
-        self._left_s = deadline.deadline - anyio.current_time()
+        self._deadlines[deadline] = deadline.deadline - anyio.current_time()
         deadline.deadline = float("inf")
 
     def _start_clock(self) -> None:
         self._standing -= 1
-        if self._deadline is not None and not self._standing:
-            self._deadline.deadline = anyio.current_time() + self._left_s
+        if not self._standing:
+            for deadline, left_s in self._deadlines.items():
+                deadline.deadline = anyio.current_time() + left_s
 
     def go_on(self, word: str | None = None) -> None:
         """From the event loop. `word` is for the bot, before its next turn."""

@@ -147,7 +147,7 @@ class _Loop:
             self.started.policy.limits.command_timeout_s,
             self.tools,
             parts.asker,
-            None if helper is None else lambda task: helper.do(task, self.account),
+            None if helper is None else lambda task: helper.do(task, self.account, self.record.add),
         )
 
     async def _act(self, actor: Actor, number: int, step: Step, *, begun: bool) -> None:

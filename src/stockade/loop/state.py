@@ -14,6 +14,7 @@ from stockade.core.events import (
     AnswerUnreadable,
     CheckFinished,
     Checkpoint,
+    HistoryFolded,
     ModelAnswered,
     Nudged,
     OwnRules,
@@ -23,11 +24,13 @@ from stockade.core.events import (
     RunResumed,
     RunStarted,
     SandboxStarted,
+    SubRunFinished,
     ToolsReady,
     TurnsForgotten,
 )
 from stockade.core.messages import Usage
 from stockade.core.tools import ToolSpec
+from stockade.loop import outcomes
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,20 @@ class Done:
 
     @cached_property
     def key(self) -> tuple[str, str]:
-        """The action and its outcome but for how long it took: equal when it was done again in vain."""
-        return self.step.action.model_dump_json(), self.observation.model_dump_json(exclude={"duration_s", "same"})
+        """See outcomes.py."""
+        return outcomes.key(self.step.action, self.observation)
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """That a bot goes in circles. `count` is on one scale for all signs: 2 is worth a word, 6 is the end.
+
+    `way_out` is for the model.
+    """
+
+    count: int
+    what: str
+    way_out: str
 
 
 @dataclass(slots=True)
@@ -66,6 +81,9 @@ class RunState:
     forgot_at: int = 0
     """How many actions were `done` when turns were last forgotten."""
     tools: tuple[ToolSpec, ...] = ()
+    helpers_turns: int = 0
+    signs: tuple[Sign, Sign, Sign] | None = None
+    """What stuck.py sees in `done`, None until it has looked: it is asked several times a turn."""
     _begun_at: float | None = None
     _earlier_s: float = 0.0
     _earlier_turns: int = 0
@@ -90,6 +108,8 @@ class RunState:
             case ModelAnswered():
                 self.turns = event.turn
                 self.usage = self.usage + event.answer.usage
+            case HistoryFolded():
+                self.usage = self.usage + event.usage
             case AnswerUnderstood():
                 self.unreadable = 0
             case AnswerUnreadable():
@@ -98,11 +118,15 @@ class RunState:
                 self.in_flight = event
             case ActionFinished() if self.in_flight is not None:
                 self.done.append(Done(event.turn, self.in_flight.action, event.observation))
+                self.signs = None
                 self.in_flight = None
                 if isinstance(event.observation, CommandOutput) and event.observation.cwd:
                     self.cwd = event.observation.cwd
             case ToolsReady():
                 self.tools = event.tools
+            case SubRunFinished():
+                self.helpers_turns += event.turns
+                self.usage = self.usage + event.usage
             case Nudged():
                 self.nudges.append(event)
             case OwnRules():
@@ -124,9 +148,11 @@ class RunState:
             self._earlier_s += max(0.0, ended - self._begun_at)
         self._begun_at, self.finished, self.unreadable = event.at, None, 0
         self.done.clear()
+        self.signs = None
         self.forgot_at = 0
         if event.task is not None:
-            self._earlier_s, self._earlier_turns, self._earlier_usage = 0.0, self.turns, self.usage
+            self._earlier_s, self._earlier_usage = 0.0, self.usage
+            self._earlier_turns = self.turns + self.helpers_turns
             self.failed_checks = 0
             self.nudges.clear()
 
@@ -142,7 +168,7 @@ class RunState:
         """What was used of the budget by `now` (UNIX seconds), for the task that is being done."""
         begun = now if self._begun_at is None else self._begun_at
         return Spent(
-            turns=self.turns - self._earlier_turns,
+            turns=self.turns + self.helpers_turns - self._earlier_turns,
             elapsed_s=max(0.0, self._earlier_s + now - begun),
             usage=self.usage - self._earlier_usage,
         )

@@ -79,8 +79,8 @@ class AnswerConformance:
         request = protocol.constrain(ModelRequest(messages=(Message(role="user", content="x"),)), offered)
         told = f"{protocol.instructions(TOOLS)} {protocol.listing((SEARCH, NOW))} {request.model_dump_json()}"
         assert all(word in told for word in ("web_search", "query", "now", "Search the web."))
+        message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_serch", arguments={"query": "a"})),)))
         with pytest.raises(UnreadableAnswer, match="web_search"):
-            message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_serch", arguments={"query": "a"})),)))
             protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), offered)
 
     def test_a_call_without_what_it_needs_is_unreadable(self, protocol: AnswerProtocol) -> None:

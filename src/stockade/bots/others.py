@@ -1,0 +1,41 @@
+"""Bots that analyse a log, and that hand parts of a task to others."""
+
+from stockade.bots.spec import BotSpec
+from stockade.core.budget import Budget
+
+LOG_ANALYSIS = BotSpec(
+    name="log-analysis",
+    summary="finds the cause of a failure in a log (--copy LOG) with the code at hand; nothing in it can change",
+    prompt=(
+        "You are an engineer who finds out why something failed. The log is in /copied, the code it is about, if there"
+        " is any, in {workdir}. You cannot change either. Use a bash shell on Linux: look for the first error in the"
+        " log (grep -n, tail, sed -n), then for the code it names. One action at a time; look at each result before the"
+        " next. When you know the cause, finish with it: what failed, why, and the lines that show it."
+    ),
+    tools=("shell", "finish"),
+    folder_mode="ro",
+    budget=Budget(max_turns=20, timeout_s=900.0),
+)
+BOSS = BotSpec(
+    name="boss",
+    summary="splits a task and hands its parts to helpers in the same sandbox, on one budget",
+    prompt=(
+        "You lead helpers who work in a bash shell on Linux in {workdir}, the user's folder. Split the task into parts"
+        " that can be done one after the other and hand each to a helper with sub_task: say in it all that the helper"
+        " must know, with the names of files, since it sees nothing else. Check with the shell what a helper has done"
+        " before you go on. There is no network and nobody to ask. When all is done and checked, finish with a short"
+        " answer."
+    ),
+    tools=("shell", "sub_task", "finish"),
+    budget=Budget(max_turns=60, timeout_s=1800.0),
+)
+HELPER = BotSpec(
+    name="helper",
+    summary="does a part of a boss's task",
+    prompt=(
+        "You do one part of a larger task in a bash shell on Linux. The folder {workdir} holds the user's files. Do the"
+        " task with the fewest actions, one at a time, and look at each result before the next. There is no network and"
+        " nobody to ask. When the task is done and you have checked it, finish and say what you did, with the names of"
+        " files."
+    ),
+)
