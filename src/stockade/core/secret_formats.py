@@ -7,23 +7,30 @@ AWS "unique identifiers", RFC 7519 for JWT, RFC 7468 for PEM).
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import unquote
 
 SHORTEST_FOUND = 8
 """Of values that we find ourselves: hiding shorter ones would tear words apart."""
 
 
-class Format(NamedTuple):
+@dataclass(frozen=True)
+class Format:
     """`group` 1 of `pattern` is the secret where it has one, else all of it."""
 
     name: str
     literals: tuple[str, ...]
-    pattern: re.Pattern[str]
+    expression: str
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when it is first needed: all of them would cost each start some milliseconds."""
+        return re.compile(self.expression, re.ASCII | re.DOTALL)
 
 
-def _format(name: str, literals: str, pattern: str) -> Format:
-    return Format(name, tuple(literals.split()), re.compile(pattern, re.ASCII | re.DOTALL))
+def _format(name: str, literals: str, expression: str) -> Format:
+    return Format(name, tuple(literals.split()), expression)
 
 
 _END = r"(?![A-Za-z0-9_-])"

@@ -81,14 +81,15 @@ class Redactor:
 
     def event(self, event: RunEvent) -> RunEvent:
         """The event as it goes on record; the same object when there is nothing to hide."""
-        rest = event
-        if isinstance(event, ActionFinished | CheckFinished) and isinstance(event.observation, CommandOutput):
-            output = self.output(event.observation)
-            event = event.model_copy(update={"observation": output})
-            rest = event.model_copy(update={"observation": Failed(message=output.cwd)})
-        text = to_json(rest)
-        if not any(value in text for value in self._in_json) and not any(_possible(text)):
+        output = event.observation if isinstance(event, ActionFinished | CheckFinished) else None
+        cut = isinstance(output, CommandOutput) and not _is_whole(output)
+        if not cut and not self._may_be_in(to_json(event)):
             return event
+        if isinstance(output, CommandOutput):
+            event = event.model_copy(update={"observation": self.output(output)})
+            rest = event.model_copy(update={"observation": Failed(message=f"{output.cwd}\0{output.wrote}")})
+            if not self._may_be_in(to_json(rest)):
+                return event
         text = to_json(event)
         value = json.loads(text)
         cleaned = self._walk(value)
@@ -97,6 +98,10 @@ class Redactor:
         if isinstance(event, RunFinished):
             cleaned["reason"] = event.reason
         return event if cleaned == value else from_json(json.dumps(cleaned))
+
+    def _may_be_in(self, line: str) -> bool:
+        """Whether an event with this JSON has to be gone through. Every format begins with what JSON leaves alone."""
+        return any(value in line for value in self._in_json) or _ANY_FORMAT.search(line) is not None
 
     def stream(self, on_text: OnText) -> "Stream":
         return Stream(self, on_text)
@@ -119,9 +124,9 @@ class Redactor:
                 found.append((at, at + len(value), name))
                 at = text.find(value, at + len(value))
         for number in _possible(text):
-            name, _, pattern = FORMATS[number]
+            pattern = FORMATS[number].pattern
             group = min(1, pattern.groups)
-            found += [(*match.span(group), name) for match in pattern.finditer(text)]
+            found += [(*match.span(group), FORMATS[number].name) for match in pattern.finditer(text)]
         return _merged(found)
 
 
@@ -167,6 +172,12 @@ class Stream:
             if start < ready < end:
                 ready = start
         return max(ready, len(text) - _HELD_CHARS)
+
+
+def _is_whole(output: CommandOutput) -> bool:
+    """Nothing in it was cut in two or stands there as bytes: what its JSON does not show is not in it."""
+    streams = [chunk.stream for chunk in output.chunks]
+    return len(set(streams)) == len(streams) and all(chunk.base64 is None for chunk in output.chunks)
 
 
 def _last_word(text: str) -> int:

@@ -1,6 +1,7 @@
 """The only way an event comes to be: on disk first, then into the state and the conversation, then shown."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 
@@ -21,7 +22,7 @@ class Record:
     listener: OnEvent | None = None
     redactor: Redactor = field(default_factory=Redactor)
     state: RunState = field(default_factory=RunState)
-    turn: anyio.Lock = field(default_factory=anyio.Lock)
+    turn: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
 
     async def add(self, *events: RunEvent) -> None:
         """Returns when `events` are on disk and taken in, without the secrets in them."""

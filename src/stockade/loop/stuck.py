@@ -6,11 +6,10 @@ but always the same outcome; output given back as a comment or an `echo`, after 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from stockade.core.actions import CommandOutput, Failed, Shell
 from stockade.core.tools import Offered
-from stockade.loop.state import Done, RunState
+from stockade.loop.state import Done, RunState, Sign
 
 NUDGE_AFTER = 2
 WITHHOLD_AFTER = 3
@@ -23,19 +22,24 @@ _ECHOED_CHARS = 12
 _ECHO = re.compile(r"""\s*(?:echo\s+(?:-[neE]+\s+)?|#)(?P<text>[^|>;&]*)""")
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """`count` is on one scale for all signs: 2 is worth a word, 6 is the end. `way_out` is for the model."""
-
-    count: int
-    what: str
-    way_out: str
-
-
 def worst(done: Sequence[Done]) -> Sign:
     """The strongest sign in the last actions; its count is 0 when there is none."""
+    return max(_looked_for(done), key=lambda sign: sign.count)
+
+
+def _looked_for(done: Sequence[Done]) -> tuple[Sign, Sign, Sign]:
     recent = done[-_LOOKED_AT:]
-    return max((_cycle(recent), _same_outcome(recent), _echoing(recent)), key=lambda sign: sign.count)
+    return _cycle(recent), _same_outcome(recent), _echoing(recent)
+
+
+def _signs(state: RunState) -> tuple[Sign, Sign, Sign]:
+    if state.signs is None:
+        state.signs = _looked_for(state.done)
+    return state.signs
+
+
+def _strongest(state: RunState) -> Sign:
+    return max(_signs(state), key=lambda sign: sign.count)
 
 
 def _cycle(done: Sequence[Done]) -> Sign:
@@ -119,7 +123,7 @@ def says_nothing_new(done: Sequence[Done], at: int) -> bool:
 
 def nudge_text(state: RunState) -> str | None:
     """What to say to a bot that begins to go in circles, once a circle; None when it does not."""
-    sign = worst(state.done)
+    sign = _strongest(state)
     if sign.count < NUDGE_AFTER or (
         state.nudges and state.nudges[-1].why == "loop" and state.nudges[-1].turn + 1 >= state.turns
     ):
@@ -133,17 +137,17 @@ def offered(state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
     Constrained models copy their last answer at any temperature. Finishing does no harm: the bot is then shown what it
     has changed, and a check still decides. Other actions with the same outcome are a try at something: those go on.
     """
-    recent = state.done[-_LOOKED_AT:]
-    stuck = max(_cycle(recent).count, _echoing(recent).count)
+    cycle, _, echoing = _signs(state)
+    stuck = max(cycle.count, echoing.count)
     return ("finish",) if "finish" in tools and stuck >= WITHHOLD_AFTER else tools
 
 
 def is_loop(state: RunState) -> str | None:
     """Why the run should stop now, or None."""
-    sign = worst(state.done)
+    sign = _strongest(state)
     return sign.what if sign.count >= STOP_AFTER else None
 
 
 def extra_temperature(state: RunState) -> float:
     """How much warmer to sample, 0 when nothing repeats."""
-    return min(0.8, 0.4 * max(0, worst(state.done).count - 1))
+    return min(0.8, 0.4 * max(0, _strongest(state).count - 1))

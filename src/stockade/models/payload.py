@@ -63,12 +63,11 @@ class PayloadCache:
 
     def messages(self, messages: tuple[Message, ...]) -> str:
         """The JSON list of these messages; only those not seen in the last call are serialised."""
-        same = 0
-        for old, new in zip(self._seen, messages, strict=False):
-            if old is not new:
-                break
-            same += 1
-        del self._seen[same:], self._json[same:]
+        same = len(self._seen)
+        if self._seen != list(messages[:same]):  # the same objects are compared at once
+            pairs = zip(self._seen, messages, strict=False)
+            same = next((number for number, (old, new) in enumerate(pairs) if old is not new), min(same, len(messages)))
+            del self._seen[same:], self._json[same:]
         self._seen.extend(messages[same:])
         self._json.extend(map(message_json, messages[same:]))
         return f"[{','.join(self._json)}]"

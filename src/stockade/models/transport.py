@@ -3,8 +3,7 @@
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
@@ -137,7 +136,8 @@ class Transport:
             async with self._client.asked("POST", url, body) as response:
                 self._answered = True
                 if response.status != 200:
-                    raise self._refusal(response, await response.whole(_MAX_ERROR_BYTES))
+                    said = await self._whole(response, _MAX_ERROR_BYTES)
+                    raise self._refusal(response, said.encode())
                 await self._read(response, builder, on_text)
         except HttpError as error:
             _void(builder, on_text)
@@ -154,14 +154,14 @@ class Transport:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         done = False
         try:
-            async with aclosing(self._events(response, kind)) as events:
-                async for data in events:
-                    if data == _DONE:
-                        done = True
-                        continue
-                    text = self._add(builder, data)
-                    if text and on_text:
-                        on_text(text)
+            if kind == "application/json":  # the server ignores `stream`: the whole answer is one event
+                self._take(await self._whole(response, MAX_ANSWER_CHARS), builder, on_text)
+            elif kind in ("text/event-stream", ""):
+                done = await self._stream(response, builder, on_text)
+            else:
+                raise ModelUnavailable(
+                    f"{self.server} answered with {kind[:60]}: this is no model API", "check the address"
+                )
         except (HttpError, ModelOverloaded):
             # Lost after its last word, the answer is whole all the same.
             if not builder.ended:
@@ -169,7 +169,48 @@ class Transport:
         if not builder.ended and not (done and not builder.empty):
             raise ModelOverloaded(f"the answer of {self.server} was cut before its end")
 
-    def _add(self, builder: Builder, data: str) -> str:
+    async def _stream(self, response: Response, builder: Builder, on_text: OnText | None) -> bool:
+        """Takes event by event. Whether the server has said that this was all."""
+        parser = SseParser()
+        patience_s = self._times.first_byte_s
+        done = False
+        with anyio.move_on_after(patience_s) as scope:
+            while not done and (chunk := await response.read()):
+                for data in self._events(parser, chunk):
+                    if done := data.strip() == _DONE:
+                        break
+                    self._take(data, builder, on_text)
+                    patience_s = self._times.idle_s
+                scope.deadline = anyio.current_time() + patience_s
+            if done:
+                # Read to the end, so that the connection serves the next question; a server may not close.
+                scope.deadline = anyio.current_time() + _DRAIN_S
+                await response.read()
+                return True
+            for data in self._events(parser, b""):
+                if data.strip() == _DONE:
+                    return True
+                self._take(data, builder, on_text)
+            return False
+        if not done:
+            raise ModelOverloaded(f"{self.server} said nothing for {patience_s:g} s")
+        return True
+
+    def _events(self, parser: SseParser, chunk: bytes) -> list[str]:
+        """The data of the events that this chunk ends; at the end, without one, of what was not ended."""
+        try:
+            return parser.feed(chunk) if chunk else parser.close()
+        except ValueError as error:
+            raise ModelUnavailable(f"{self.server} sent {error}") from error
+
+    async def _whole(self, response: Response, limit: int) -> str:
+        try:
+            with anyio.fail_after(self._times.first_byte_s):
+                return (await response.whole(limit)).decode(errors="replace")
+        except TimeoutError:
+            raise ModelOverloaded(f"{self.server} said only half in {self._times.first_byte_s:g} s") from None
+
+    def _take(self, data: str, builder: Builder, on_text: OnText | None) -> None:
         piece = self._decoded(data)
         if error := piece.get("error"):
             raise from_stream(error, self.server)
@@ -179,40 +220,8 @@ class Transport:
                 f"{self.server} sent an answer of more than {MAX_ANSWER_CHARS} characters; it was stopped",
                 "bound it with --max-tokens",
             )
-        return text
-
-    async def _events(self, response: Response, kind: str) -> AsyncGenerator[str]:
-        """The data of each event; [DONE] is the last."""
-        if kind == "application/json":
-            # The server ignores `stream`: the whole answer is one event.
-            yield (await response.whole(MAX_ANSWER_CHARS)).decode(errors="replace")
-            return
-        if kind not in ("text/event-stream", ""):
-            raise ModelUnavailable(
-                f"{self.server} answered with {kind[:60]}: this is no model API", "check the address"
-            )
-        parser = SseParser()
-        patience_s = self._times.first_byte_s
-        while True:
-            try:
-                with anyio.fail_after(patience_s):
-                    chunk = await response.read()
-                events = parser.feed(chunk) if chunk else parser.close()
-            except TimeoutError as error:
-                raise ModelOverloaded(f"{self.server} said nothing for {patience_s:g} s") from error
-            except ValueError as error:
-                raise ModelUnavailable(f"{self.server} sent {error}") from error
-            for event in events:
-                if event.strip() == _DONE:
-                    yield _DONE
-                    # Read to the end, so that the connection serves the next question; a server may not close.
-                    with anyio.move_on_after(_DRAIN_S):
-                        await response.read()
-                    return
-                yield event
-                patience_s = self._times.idle_s
-            if not chunk:
-                return
+        if text and on_text:
+            on_text(text)
 
     def _decoded(self, data: str) -> dict[str, Any]:
         try:

@@ -3,6 +3,7 @@
 A hop to this thread and back costs half of one to anyio's worker threads, and nobody ever waits for a lock.
 """
 
+import contextlib
 import queue
 import threading
 import time
@@ -11,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import anyio
-import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
@@ -164,15 +164,15 @@ class Writer:
 
 
 def _tell(jobs: list[_Job]) -> None:
-    """Wake those who wait: one call into each event loop."""
+    """Wake those who wait: one call into each event loop, whose end is not waited for."""
     loops: dict[anyio.lowlevel.EventLoopToken, list[_Job]] = {}
     for job in jobs:
         loops.setdefault(job.token, []).append(job)
     for token, waiting in loops.items():
-        try:
-            anyio.from_thread.run_sync(_wake, waiting, token=token)
-        except anyio.RunFinishedError:
-            continue  # nobody is left to be told
+        loop: Any = token.native_token
+        soon = loop.call_soon_threadsafe if hasattr(loop, "call_soon_threadsafe") else loop.run_sync_soon
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+            soon(_wake, waiting)
 
 
 def _wake(jobs: list[_Job]) -> None:
