@@ -20,7 +20,13 @@ PROFILE = {"name": "Counter", "role": "an expert for lines", "constraints": ["Do
 
 
 def plans(command: str, text: str = "I act.") -> str:
-    thoughts = {"text": text, "reasoning": "It is needed.", "plan": ["count", "finish"], "criticism": "", "speak": "Hm."}
+    thoughts = {
+        "text": text,
+        "reasoning": "It is needed.",
+        "plan": ["count", "finish"],
+        "criticism": "",
+        "speak": "Hm.",
+    }
     return json.dumps({"thoughts": thoughts, "action": {"tool": "shell", "command": command}})
 
 
@@ -333,8 +339,8 @@ def test_flags_make_the_profile_and_nothing_is_asked(stage: Stage) -> None:
 
 def test_a_profile_that_cannot_be_read_is_the_default(stage: Stage) -> None:
     fast = stage.script("I'd be glad to help!", name="bad.jsonl")
-    ended = stage.call("plan", "count", "--folder", str(stage.demo), "--model", stage.script(DONE), "--fast-model", fast,
-                       "-c")  # fmt: skip
+    flags = ("--folder", str(stage.demo), "--model", stage.script(DONE), "--fast-model", fast, "-c")
+    ended = stage.call("plan", "count", *flags)
     assert ended.status == 0, ended.err
     assert "the default profile: " in ended.err
     assert events(stage, "run_started")[0]["options"]["profile"]["name"] == "Planner"

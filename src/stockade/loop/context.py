@@ -127,7 +127,7 @@ class Context:
                 self._forget(event)
             case HistoryFolded():
                 self.window = event.window or self.window
-                self._fold(event.before_turn)
+                self._fold(event.before_turn, event.summary)
                 self._folded = (event.turn, event.before_turn)
             case _:
                 pass
@@ -239,15 +239,22 @@ class Context:
             self.entries[1].message = Message(role="user", content=cut)
             self._rewritten()
 
-    def _fold(self, before_turn: int) -> None:
-        """Old observations become a line each; when that is not enough, old turns become one short list."""
+    def before(self, turn: int) -> str:
+        """What was said before `turn`, but for what always stays."""
+        old = (entry for entry in self.entries if entry.turn is not None and entry.turn < turn and not entry.own)
+        return "\n\n".join(_text(entry.message).removeprefix(_EARLIER).strip() for entry in old)
+
+    def _fold(self, before_turn: int, summary: str) -> None:
+        """Old turns become their summary. Without one, old observations become a line each; when that is not enough,
+        old turns become one short list.
+        """
         for entry in self.entries:
             if entry.foldable and entry.turn is not None and entry.turn < before_turn:
                 entry.message = entry.message.model_copy(update={"content": _line(entry.message.content)})
                 entry.foldable = False
         chars = sum(_size(entry.message) for entry in self.entries)
-        if chars / self._ratio > (self.window or ASSUMED_WINDOW) * _FOLDED_SHARE:
-            self._collapse(before_turn)
+        if summary or chars / self._ratio > (self.window or ASSUMED_WINDOW) * _FOLDED_SHARE:
+            self._collapse(before_turn, summary)
         self._cut_by_window = False
         self._say_own_again(before_turn)
         self._rewritten()
@@ -276,17 +283,19 @@ class Context:
         self._chars = sum(_size(entry.message) for entry in self.entries)
         self._known_tokens = self._known_chars = 0
 
-    def _collapse(self, before_turn: int) -> None:
+    def _collapse(self, before_turn: int, summary: str) -> None:
         old = [entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn]
         lines = [line for entry in old for line in _text(entry.message).splitlines() if line != _EARLIER]
         room = (self.window or ASSUMED_WINDOW) * CHARS_PER_TOKEN // 16
         kept: list[str] = []
+        if summary:
+            lines, kept = [], [summary[: 4 * room]]
         while lines and room > len(lines[-1]):
             room -= len(lines[-1]) + 1
             kept.insert(0, _line(lines.pop()))
         rest = [entry for entry in self.entries if entry not in old]
-        summary = _Entry(Message(role="user", content="\n".join([_EARLIER, *kept])), before_turn - 1)
-        self.entries = [*rest[:2], summary, *rest[2:]]
+        short = _Entry(Message(role="user", content="\n".join([_EARLIER, *kept])), before_turn - 1)
+        self.entries = [*rest[:2], short, *rest[2:]]
 
 
 _EARLIER = "What you did earlier, in short (the oldest is left out):"

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from stockade.core.errors import ContextExceeded, ModelFailed
 from stockade.core.events import HistoryFolded
-from stockade.core.messages import ModelAnswer, ModelRequest
+from stockade.core.messages import ModelAnswer, ModelRequest, Usage
 from stockade.core.ports import Model, OnText
 from stockade.loop.context import Context
 from stockade.loop.record import Record
@@ -26,6 +26,25 @@ def too_small(context: Context) -> str | None:
     if window is None or needed + min(context.answer_tokens, window // 4) < window:
         return None
     return f"the window of {window} tokens is too small: the instructions and the task alone take about {needed}"
+
+
+@runtime_checkable
+class Shortens(Protocol):
+    """A model with another beside it that says in short what was."""
+
+    async def shorten(self, text: str) -> ModelAnswer | None:
+        """`text` in a few lines; None when that cannot be had."""
+        ...
+
+
+async def _fold(
+    model: Model, record: Record, turn: int, before: int, now: Callable[[], float], window: int | None = None
+) -> None:
+    """What was before turn `before` is short from here on."""
+    text = record.context.before(before)
+    short = await model.shorten(text) if isinstance(model, Shortens) and text.strip() else None
+    words, usage = (short.content.strip(), short.usage) if short is not None else ("", Usage())
+    await record.add(HistoryFolded(at=now(), turn=turn, before_turn=before, window=window, summary=words, usage=usage))
 
 
 async def _counted(model: Model, request: ModelRequest) -> int | None:
@@ -49,11 +68,11 @@ async def ask(
             context.counted(exact)
         if not context.is_full() or (before := context.foldable_before(turn)) is None:
             break
-        await record.add(HistoryFolded(at=now(), turn=turn, before_turn=before))
+        await _fold(model, record, turn, before, now)
     while True:
         try:
             return await model.ask(request(), on_text)
         except ContextExceeded as error:
             if (before := context.foldable_before(turn)) is None:
                 raise
-            await record.add(HistoryFolded(at=now(), turn=turn, before_turn=before, window=error.window))
+            await _fold(model, record, turn, before, now, error.window)
