@@ -1,4 +1,5 @@
-"""What clients inside have opened to one port of the sandbox's loopback: a byte stream each, carried by the agent.
+"""What clients inside have opened to one port of the sandbox's loopback, and what programs beside the shell read and
+write: a byte stream each, carried by the agent.
 
 Each side sends what the other has room for (WINDOW bytes a connection), so that memory is bounded and no connection
 holds up another, or a command. Everything that comes from the agent is hostile: what breaks the rules is Malformed.
@@ -14,11 +15,11 @@ from anyio.abc import ByteStream
 
 from stockade.core.errors import SandboxDied
 from stockade.sandboxes.agent import frames
-from stockade.sandboxes.agent.frames import Closed, Data, Malformed, Opened, Taken
+from stockade.sandboxes.agent.frames import Closed, Data, Ended, Malformed, Opened, Started, Taken
 
 Send = Callable[[bytes], Awaitable[None]]
 """A frame to the agent, whole or not at all. SandboxDied."""
-Carried = Opened | Data | Taken | Closed
+Carried = Opened | Data | Taken | Closed | Started | Ended
 
 
 class Connection(ByteStream):
@@ -122,6 +123,16 @@ class Connection(ByteStream):
                 await self._send(frames.close(self._number))
 
 
+class Running:
+    """A program beside the shell, as the agent tells of it."""
+
+    def __init__(self, number: int, stream: Connection, errors: Connection) -> None:
+        self.number, self.stream, self.errors = number, stream, errors
+        self.ended: Ended | None = None
+        self.over = anyio.Event()
+        """It has ended, or nobody can tell any more."""
+
+
 class Connections:
     """Those of one sandbox."""
 
@@ -129,17 +140,34 @@ class Connections:
         self._send = send
         self._open: dict[int, Connection] = {}
         self._waiting: deque[Connection] = deque()
+        self._programs: dict[int, Running] = {}
+        self.newest: Running | None = None
+        """The program that was started last, which may have ended."""
         self._news = anyio.Event()
 
     def take(self, said: Carried) -> None:
         """From the agent. What it says of a connection that was closed here meanwhile is passed over."""
         if isinstance(said, Opened):
-            if said.number in self._open or len(self._open) >= frames.MAX_CONNECTIONS:
-                raise Malformed(f"a connection too many: {said.number}")
-            opened = self._open[said.number] = Connection(said.number, self._send, self._forget)
-            self._waiting.append(opened)
+            self._waiting.append(self._opened(said.number))
             self._news.set()
-            return
+        elif isinstance(said, Started):
+            if not said.error:
+                stream, errors = self._opened(said.number), self._opened(said.errors)
+                self.newest = self._programs[said.number] = Running(said.number, stream, errors)
+        elif isinstance(said, Ended):
+            if (program := self._programs.pop(said.number, None)) is not None:
+                program.ended = said
+                program.over.set()
+        else:
+            self._told(said)
+
+    def _opened(self, number: int) -> Connection:
+        if number in self._open or len(self._open) >= frames.MAX_CONNECTIONS:
+            raise Malformed(f"a connection too many: {number}")
+        opened = self._open[number] = Connection(number, self._send, self._forget)
+        return opened
+
+    def _told(self, said: Data | Taken | Closed) -> None:
         found = self._open.get(said.number)
         if found is None:
             return
@@ -168,5 +196,8 @@ class Connections:
         """The sandbox is gone, or what it says is no longer read."""
         for one in self._open.values():
             one.break_off()
+        for program in self._programs.values():
+            program.over.set()
         self._open.clear()
+        self._programs.clear()
         self._waiting.clear()

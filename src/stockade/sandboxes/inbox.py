@@ -6,9 +6,8 @@ Whoever waits for a reply reads the stream; where connections are carried, a tas
 from collections import deque
 
 import anyio
-from anyio.abc import TaskStatus
 
-from stockade.sandboxes.agent.frames import Closed, Data, Malformed, Opened, Reader, Reply, Taken
+from stockade.sandboxes.agent.frames import Closed, Data, Ended, Malformed, Opened, Reader, Reply, Started, Taken
 from stockade.sandboxes.connections import Connections
 from stockade.sandboxes.wire import Wire
 
@@ -47,19 +46,20 @@ class Inbox:
         """Reads what has come, at least one piece."""
         self._reader.feed(await self._wire.receive(_RECEIVE_BYTES))
         while (reply := self._reader.next()) is not None:
-            if not isinstance(reply, Opened | Data | Taken | Closed):
-                self._replies.append(reply)
-            elif self._connections is not None:
+            if isinstance(reply, Opened | Data | Taken | Closed | Started | Ended):
+                if self._connections is None:
+                    raise Malformed("a connection that nobody asked for")
                 self._connections.take(reply)
-            else:
-                raise Malformed("a connection that nobody asked for")
+            if not isinstance(reply, Opened | Data | Taken | Closed | Ended):
+                self._replies.append(reply)
 
-    async def pump(
-        self, connections: Connections, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Reads until the stream's end, for `connections` too. Cancelled, whoever waits for a reply reads again."""
+    async def pump(self, connections: Connections, started: anyio.Event) -> None:
+        """Reads until the stream's end, for `connections` too. Cancelled, whoever waits for a reply reads again.
+
+        Nobody may be waiting for one when it starts.
+        """
         self._connections, self._pumping = connections, True
-        task_status.started()
+        started.set()
         try:
             while True:
                 await self._fill()

@@ -18,9 +18,9 @@ from stockade.core.policy import WORKSPACE, Limits
 from stockade.core.ports import ExecResult
 from stockade.sandboxes.agent import frames
 from stockade.sandboxes.agent.binary import agent_memfd
-from stockade.sandboxes.agent.frames import Done, Hello, Listening, Malformed, Out, Reply
+from stockade.sandboxes.agent.frames import Done, Hello, Listening, Malformed, Out, Reply, Started
 from stockade.sandboxes.clip import Clip
-from stockade.sandboxes.connections import Connections
+from stockade.sandboxes.connections import Connections, Running
 from stockade.sandboxes.fullscreen import refuse_fullscreen
 from stockade.sandboxes.inbox import Inbox
 from stockade.sandboxes.wire import Wire
@@ -89,6 +89,12 @@ def _command_bytes(command: str) -> bytes:
     return text
 
 
+def _checked(argv: Sequence[str]) -> Sequence[str]:
+    if not argv or len(argv) > frames.MAX_ARGS or any("\0" in word for word in argv):
+        raise ActionFailed("a program's arguments must be 1 to 4096 strings without NUL bytes")
+    return argv
+
+
 def _shell_event(flags: int) -> ShellEvent | None:
     if flags & frames.SHELL_RESTARTED:
         return "shell_restarted"
@@ -104,6 +110,7 @@ class AgentSession:
         self._inbox = Inbox(self._wire)
         self._turn = anyio.Lock(fast_acquire=True)
         self._sending = anyio.Lock(fast_acquire=True)
+        self._carried: Connections | None = None
         self._job = 0
         self._cwd = config.cwd
         self._dead: str | None = None
@@ -179,8 +186,7 @@ class AgentSession:
 
         Keeps the first `max_output_bytes` of both streams together. SandboxFailed when the sandbox could not start it.
         """
-        if not argv or len(argv) > frames.MAX_ARGS or any("\0" in word for word in argv):
-            raise ActionFailed("a program's arguments must be 1 to 4096 strings without NUL bytes")
+        _checked(argv)
         if len(stdin) + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
             raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
         kept = _First(max_output_bytes)
@@ -208,12 +214,57 @@ class AgentSession:
 
         SandboxFailed when it cannot be listened on. An end of the sandbox is told by whatever is asked of it next.
         """
-        connections = Connections(self._carry)
-        async with anyio.create_task_group() as group:
-            await group.start(self._inbox.pump, connections)
+        async with self.carrying() as connections:
             await self._listen(port)
             yield connections
-            group.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def carrying(self) -> AsyncIterator[Connections]:
+        """What the agent says is read all the time. Inside another it is the same one, which has to last as long."""
+        if self._carried is not None:
+            yield self._carried
+            return
+        self._carried = connections = Connections(self._carry)
+        pumping = anyio.CancelScope(shield=True)  # programs that are cancelled are still to be ended
+        started = anyio.Event()
+
+        async def pump() -> None:
+            with pumping:
+                await self._inbox.pump(connections, started)
+
+        try:
+            async with anyio.create_task_group() as group:
+                try:
+                    async with self._turn:
+                        group.start_soon(pump)
+                        await started.wait()
+                    yield connections
+                finally:
+                    pumping.cancel()
+        finally:
+            self._carried = None
+
+    async def start(self, argv: Sequence[str]) -> Running:
+        """A program beside the shell, for as long as it is wanted; only within `carrying`.
+
+        ActionFailed when there is no room for it. Cancelled, it was started or not, and ends with the sandbox.
+        """
+        what = f"the start of {_short(argv[0])}"
+        async with self._turn:
+            assert self._carried is not None
+            await self._send(frames.start(_checked(argv)), what)
+            with anyio.move_on_after(SLACK_S, shield=True):
+                reply = await self._receive(what)
+                if not isinstance(reply, Started):
+                    raise await self._died(f"the sandbox's agent answered out of turn during {what}")
+                if reply.error or self._carried.newest is None:
+                    raise ActionFailed(f"{argv[0]} cannot be started: {reply.error}")
+                return self._carried.newest
+        raise await self._died(f"the sandbox fell silent during {what}")
+
+    async def stop(self, program: Running) -> None:
+        """Kills it; `program.over` tells when that is done."""
+        await self._send(frames.stop(program.number), "the end of a program")
 
     async def _listen(self, port: int) -> None:
         async with self._turn:

@@ -3,8 +3,8 @@ asks of the network goes to a proxy of its own.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from stockade.core.actions import CommandOutput
 from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
@@ -12,13 +12,14 @@ from stockade.core.events import NetworkRequested
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, OnNetwork
 from stockade.sandboxes.egress.inside import MakeServer, way_out
+from stockade.sandboxes.programs import RunningProgram, program
 from stockade.sandboxes.session import AgentSession
 
 
 class SpeakingSandbox(ABC):
-    """The `run`, `exec` and `on_network` of core.ports.Sandbox. `_session` is there while the sandbox is.
+    """The `run`, `exec` and `on_network` of core.ports.Sandbox, and core.ports.Programs.
 
-    With a network it has to be left by the task that entered it. `egress` makes the proxy; tests give one that finds
+    `_session` is there while the sandbox is. With a network it has to be left by the task that entered it. `egress` makes the proxy; tests give one that finds
     their servers.
     """
 
@@ -59,5 +60,14 @@ class SpeakingSandbox(ABC):
     ) -> ExecResult:
         try:
             return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
+        except SandboxDied as error:
+            raise await self._died(error) from error
+
+    @asynccontextmanager
+    async def program(self, argv: Sequence[str]) -> AsyncIterator[RunningProgram]:
+        """Implements core.ports.Programs."""
+        try:
+            async with program(self._open(), argv) as found:
+                yield found
         except SandboxDied as error:
             raise await self._died(error) from error

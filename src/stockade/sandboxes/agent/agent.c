@@ -1,4 +1,4 @@
-/* Pid 1 of a sandbox: runs one persistent shell and, beside it, one program at a time. README.md has the protocol. */
+/* Pid 1 of a sandbox: runs one persistent shell and programs beside it. README.md has the protocol. */
 #include "agent.h"
 
 #include <errno.h>
@@ -47,6 +47,7 @@ static void reap(void) {
         if (pid == shell.checkpoint) shell.checkpoint = 0;
         else if (pid == shell.child.pid) shell_died(status);
         else if (job.kind == EXEC && pid == job.child.pid) job_died(status);
+        else programs_died(pid, status);
     }
     shell_thaw();
     shell_trigger();
@@ -133,6 +134,12 @@ static void on_listen(const uint8_t *at, const uint8_t *end) {
     stream_listening(error ? error : "");
 }
 
+/* Not within a job, whose end would take it for a process of that job. */
+static void on_start(const uint8_t *at, const uint8_t *end) {
+    if (!shell.answered || job.kind != IDLE) die("a request at the wrong time");
+    programs_start(at, end);
+}
+
 static void on_request(const struct frame *frame) {
     const uint8_t *at = frame->payload, *end = at + frame->length;
     switch (frame->type) {
@@ -146,6 +153,8 @@ static void on_request(const struct frame *frame) {
         case REQ_DATA: connections_data(at, end); break;
         case REQ_TAKEN: connections_taken(at, end); break;
         case REQ_CLOSE: connections_close(at, end); break;
+        case REQ_START: on_start(at, end); break;
+        case REQ_STOP: programs_stop(at, end); break;
         default: die("an unknown request");
     }
 }
@@ -174,6 +183,7 @@ static void serve(int in, int out) {
         shell_hurry();
         job_advance();
         connections_serve(polled + OWN_FDS);
+        programs_advance();
         if (!job_holds()) stream_flush();
     }
 }

@@ -9,13 +9,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROTOCOL_VERSION = 2, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096, MAX_CONNECTIONS = 64 };
+enum { PROTOCOL_VERSION = 3, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096, MAX_CONNECTIONS = 64 };
 
 enum request {
     REQ_CONFIG = 1, REQ_RUN = 2, REQ_EXEC = 3, REQ_KILL = 4, REQ_LISTEN = 5, REQ_DATA = 6, REQ_TAKEN = 7, REQ_CLOSE = 8,
+    REQ_START = 9, REQ_STOP = 10,
 };
 enum reply {
     REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3, REP_LISTENING = 4, REP_OPENED = 5, REP_DATA = 6, REP_TAKEN = 7, REP_CLOSED = 8,
+    REP_STARTED = 9, REP_ENDED = 10,
 };
 enum flag {
     TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32,
@@ -32,6 +34,8 @@ void stream_hello(void);
 size_t stream_output(uint32_t id, uint8_t stream, int fd, size_t limit);  /* read fd, send; bytes moved, 0: none there */
 void stream_done(uint32_t id, uint32_t status, uint32_t flags, const char *cwd, const char *error);
 void stream_listening(const char *error);
+void stream_started(uint32_t program, uint32_t errors, const char *error);
+void stream_ended(uint32_t program, uint32_t status, const char *error);  /* where there is room */
 void stream_numbers(uint8_t type, size_t count, uint32_t number, uint32_t second);  /* 1 or 2; where there is room */
 ssize_t stream_data(uint32_t id, int fd, size_t limit);  /* read fd, send; as read(2), 0 is sent too */
 uint32_t take_u32(const uint8_t **at, const uint8_t *end);                /* a frame too short ends the agent */
@@ -112,7 +116,7 @@ void job_read_output(const struct pollfd polled[2]);
 void job_advance(void);
 int job_timeout(void);                         /* in ms, for poll */
 
-/* connections.c: what clients inside open to one port of loopback, carried to the host */
+/* connections.c: what clients inside open to one port of loopback, and streams of programs, carried to the host */
 const char *connections_listen(uint16_t port);  /* NULL, or why not */
 void connections_data(const uint8_t *at, const uint8_t *end);
 void connections_taken(const uint8_t *at, const uint8_t *end);
@@ -120,6 +124,16 @@ void connections_close(const uint8_t *at, const uint8_t *end);
 size_t connections_poll(struct pollfd polled[1 + MAX_CONNECTIONS]);  /* how many it set */
 int connections_timeout(int otherwise);        /* in ms, for poll */
 void connections_serve(const struct pollfd polled[1 + MAX_CONNECTIONS]);
+
+uint32_t connections_adopt(int fd);            /* its number; 0: no room, and fd is the caller's still */
+void connections_drop(uint32_t id);            /* the host was not told of it */
+bool connections_unread(uint32_t id);          /* there is something that the host will take */
+
+/* programs.c: programs that live beside the shell */
+void programs_start(const uint8_t *at, const uint8_t *end);
+void programs_stop(const uint8_t *at, const uint8_t *end);
+void programs_died(pid_t pid, int status);     /* a child, perhaps one of them */
+void programs_advance(void);
 
 /* text.c: stdio would make the agent half as large again */
 struct text { char *start, *at, *end; };       /* always NUL-terminated; what does not fit is cut */

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "67e7094a2ffe622914401a8511b665128aba526fd20b2b319dce89a0769d8e73"}
+SHA256 = {"x86_64": "8f25ad4b7c0f443c0cfae2c7be867e1536667d723a48736aafce186ce0d73727"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

@@ -1,5 +1,6 @@
-/* Connections of clients inside to one port of the sandbox's loopback, carried to the host as frames. Nothing blocks;
- * each side sends what the other has room for, so a connection costs one window of memory and never holds up another. */
+/* Connections of clients inside to one port of the sandbox's loopback, and the streams of programs (programs.c), carried
+ * to the host as frames. Nothing blocks; each side sends what the other has room for, so a connection costs one window of
+ * memory and never holds up another. */
 #include "agent.h"
 
 #include <arpa/inet.h>
@@ -109,6 +110,14 @@ void connections_close(const uint8_t *at, const uint8_t *end) {
 
 /* ---- from the clients ---- */
 
+static bool use(struct connection *one, int fd, bool opened) {
+    do last_id++;
+    while (!last_id || find(last_id));
+    *one = (struct connection){
+        .used = true, .opened = opened, .fd = fd, .id = last_id, .credit = WINDOW, .bytes = malloc(WINDOW)};
+    return one->bytes;
+}
+
 static void accept_all(void) {
     for (struct connection *one; (one = free_one());) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -116,13 +125,29 @@ static void accept_all(void) {
             resting = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
             return;
         }
-        while (find(++last_id)) {}
-        *one = (struct connection){.used = true, .fd = fd, .id = last_id, .credit = WINDOW, .bytes = malloc(WINDOW)};
-        if (one->bytes) continue;
+        if (use(one, fd, false)) continue;
         forget(one);
         resting = true;
         return;
     }
+}
+
+uint32_t connections_adopt(int fd) {
+    struct connection *one = free_one();
+    if (!one) return 0;
+    if (use(one, fd, true)) return one->id;
+    *one = (struct connection){.fd = -1};
+    return 0;
+}
+
+void connections_drop(uint32_t id) {
+    struct connection *one = find(id);
+    if (one) forget(one);
+}
+
+bool connections_unread(uint32_t id) {
+    const struct connection *one = find(id);
+    return one && one->fd >= 0 && !one->client_ended && !one->let_go && bytes_in(one->fd) > 0;
 }
 
 static void read_client(struct connection *one) {
@@ -177,7 +202,6 @@ static void advance(struct connection *one) {
 
 /* A descriptor that is not waited for is left out: a half dead one would wake the loop for ever. */
 size_t connections_poll(struct pollfd polled[1 + MAX_CONNECTIONS]) {
-    if (listener < 0) return 0;
     polled[0] = (struct pollfd){!resting && free_one() ? listener : -1, POLLIN, 0};
     resting = false;
     size_t count = 1;            /* no more than that: poll refuses more entries than there may be descriptors */
@@ -199,7 +223,6 @@ int connections_timeout(int otherwise) {
 }
 
 void connections_serve(const struct pollfd polled[1 + MAX_CONNECTIONS]) {
-    if (listener < 0) return;
     if (polled[0].revents) accept_all();
     unsaid = false;
     for (size_t i = 0; i < MAX_CONNECTIONS; i++) {

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-VERSION = 2
+VERSION = 3
 MAX_REQUEST_BYTES = 64 << 20
 MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
@@ -15,8 +15,8 @@ WINDOW = 128 << 10
 """Bytes of one connection, each way, that may be under way without having been taken."""
 PIECE = 64 << 10
 
-_CONFIG, _RUN, _EXEC, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE = 1, 2, 3, 4, 5, 6, 7, 8
-_HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED = 1, 2, 3, 4, 5, 6, 7, 8
+_CONFIG, _RUN, _EXEC, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE, _START, _STOP = range(1, 11)
+_HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED, _STARTED, _ENDED = range(1, 11)
 
 TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED = 1, 2, 4, 8, 16, 32
 
@@ -88,7 +88,25 @@ class Closed:
     number: int
 
 
-Reply = Hello | Out | Done | Listening | Opened | Data | Taken | Closed
+@dataclass(frozen=True)
+class Started:
+    """A program lives beside the shell: the connections of its standard streams and its errors; not with `error`."""
+
+    number: int
+    errors: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The program is gone, and all it wrote was sent. `error` says why it never ran."""
+
+    number: int
+    status: int
+    error: str
+
+
+Reply = Hello | Out | Done | Listening | Opened | Data | Taken | Closed | Started | Ended
 
 
 def _frame(kind: int, payload: bytes) -> bytes:
@@ -141,6 +159,16 @@ def close(number: int) -> bytes:
     return _frame(_CLOSE, struct.pack("<I", number))
 
 
+def start(argv: Sequence[str]) -> bytes:
+    """For a program beside the shell; not while a job runs."""
+    return _frame(_START, _strings(argv))
+
+
+def stop(number: int) -> bytes:
+    """Kills a program, and its process group."""
+    return _frame(_STOP, struct.pack("<I", number))
+
+
 class Reader:
     """Replies out of bytes that arrive in pieces of any size."""
 
@@ -175,6 +203,10 @@ def _reply(kind: int, payload: bytes) -> Reply:
             cwd, nul, error = payload[12:].partition(b"\0")
             if nul and status <= 255:
                 return Done(job, status, flags, cwd.decode("utf-8", "replace"), error.decode("utf-8", "replace"))
+        if kind in (_STARTED, _ENDED) and payload.endswith(b"\0"):
+            number, second = struct.unpack_from("<2I", payload)
+            words = payload[8:-1].decode("utf-8", "replace")
+            return Started(number, second, words) if kind == _STARTED else Ended(number, second, words)
         if kind == _LISTENING and payload.endswith(b"\0"):
             return Listening(payload[:-1].decode("utf-8", "replace"))
         if kind == _HELLO:

@@ -1,0 +1,146 @@
+"""Programs beside the shell, with a real agent."""
+
+import os
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+
+from stockade.core.errors import ActionFailed, SandboxDied
+from stockade.sandboxes.agent import frames
+from stockade.sandboxes.programs import RunningProgram, program
+from stockade.sandboxes.session import AgentSession
+from tests.unit.sandboxes.session_support import agent, shell
+
+pytestmark = pytest.mark.anyio
+ECHO = ["sh", "-c", "echo started >&2; cat; echo bye >&2; exit 7"]
+
+
+async def exactly(found: RunningProgram, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        data += await found.receive()
+    return data
+
+
+async def everything(found: RunningProgram) -> bytes:
+    data = b""
+    try:
+        while True:
+            data += await found.receive()
+    except anyio.EndOfStream:
+        return data
+
+
+def child_of(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+async def listing(session: AgentSession) -> str:
+    return (await session.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).stdout.decode()
+
+
+async def test_it_is_spoken_to_between_and_beside_commands() -> None:
+    async with shell() as session, program(session, ECHO) as found:
+        await found.send(b"one")
+        assert await exactly(found, 3) == b"one"
+        assert (await session.run("echo x")).stdout == b"x\n"
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.run, "sleep 0.3")
+            await found.send(b"two")
+            assert await exactly(found, 3) == b"two"
+        await found.send_eof()
+        assert await everything(found) == b""
+        assert await found.last_words() == "started\nbye"
+        assert found.status == 7
+
+
+async def test_megabytes_both_ways() -> None:
+    data = bytes(range(256)) * 20_000
+    async with shell() as session, program(session, ["cat"]) as found:
+        async with anyio.create_task_group() as group:
+            group.start_soon(found.send, data)
+            assert await exactly(found, len(data)) == data
+
+
+async def test_all_that_it_wrote_is_there_after_its_death() -> None:
+    async with shell() as session:
+        for _ in range(5):
+            async with program(session, ["sh", "-c", "head -c 300000 /dev/zero; echo why >&2; kill -9 $$"]) as found:
+                assert len(await everything(found)) == 300_000
+                assert (await found.last_words(), found.status) == ("why", 137)
+
+
+async def test_what_is_no_program_says_so() -> None:
+    async with shell() as session:
+        async with program(session, ["/no/such/program"]) as found:
+            assert await everything(found) == b""
+            assert await found.last_words() == "/no/such/program: No such file or directory"
+        with pytest.raises(ActionFailed):
+            async with program(session, ["a\0b"]):
+                pass
+
+
+async def test_a_time_out_of_a_command_leaves_it_alone() -> None:
+    async with shell() as session, program(session, ["sh", "-c", "sleep 1000 & cat"]) as found:
+        assert (await session.run("sleep 100", 0.2)).timed_out
+        assert (await session.exec(["sleep", "100"], timeout_s=0.2)).timed_out
+        await found.send(b"still")
+        assert await exactly(found, 5) == b"still"
+
+
+async def test_one_that_does_not_end_is_killed_with_its_group() -> None:
+    async with shell() as session:
+        async with program(session, ["sh", "-c", "trap '' TERM HUP PIPE; sleep 765 & while :; do sleep 766; done"]):
+            assert "sleep 76" in await listing(session)
+        assert "sleep 76" not in (await listing(session)).replace("'", "")
+
+
+async def test_a_flood_that_nobody_reads_holds_up_nothing() -> None:
+    async with shell() as session, program(session, ["sh", "-c", "yes >&2 & yes"]):
+        assert (await session.run("echo here")).stdout == b"here\n"
+        assert len((await session.exec(["head", "-c", "500000", "/dev/zero"])).stdout) == 500_000
+
+
+async def test_many_one_after_the_other_and_too_many_at_once() -> None:
+    async with shell() as session:
+        for _ in range(40):
+            async with program(session, ["true"]) as found:
+                assert await everything(found) == b""
+        async with session.carrying():
+            running = [await session.start(["cat"]) for _ in range(16)]
+            with pytest.raises(ActionFailed, match="too many"):
+                await session.start(["cat"])
+            for one in running:
+                await session.stop(one)
+                await one.over.wait()
+            await session.start(["cat"])
+        assert (await session.run("echo here")).stdout == b"here\n"
+
+
+async def test_cancelled_it_is_gone_and_the_session_is_not() -> None:
+    async with shell() as session:
+        for delay_s in (0.0, 0.001, 0.01, 0.1):
+            with anyio.move_on_after(delay_s):
+                async with program(session, ["sleep", "876"]) as found:
+                    await everything(found)
+            assert "sleep 876" not in (await listing(session)).replace("'", "")
+
+
+async def test_the_end_of_the_sandbox_is_its_end() -> None:
+    async with agent() as (session, process), program(session, ["cat"]) as found:
+        os.kill(child_of(process.pid), signal.SIGKILL)
+        with pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
+            await found.receive()
+        assert await found.last_words() == ""
+        with pytest.raises(SandboxDied):
+            await session.run("echo")
+
+
+def test_frames_are_read_back() -> None:
+    reader = frames.Reader()
+    reader.feed(b"\x0b\0\0\0\x09\x05\0\0\0\x06\0\0\0no\0" + b"\x09\0\0\0\x0a\x05\0\0\0\x89\0\0\0\0")
+    assert reader.next() == frames.Started(5, 6, "no")
+    assert reader.next() == frames.Ended(5, 137, "")
