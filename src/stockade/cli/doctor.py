@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stockade import assemble
+from stockade.alive import is_alive
 from stockade.cli import flags
-from stockade.cli.alive import is_alive
 from stockade.cli.console import results
 from stockade.cli.safe import one_line
 from stockade.settings import load

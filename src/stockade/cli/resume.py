@@ -7,8 +7,8 @@ import anyio
 import click
 
 from stockade import assemble
+from stockade.alive import is_alive
 from stockade.cli import flags
-from stockade.cli.alive import is_alive
 from stockade.cli.failures import say
 from stockade.cli.task import read_task
 from stockade.core.errors import UsageError

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 
 from stockade import assemble
+from stockade.alive import held, tidy
 from stockade.cli import review
-from stockade.cli.alive import held, tidy
 from stockade.cli.asciicast import Recorder
 from stockade.cli.asking import Terminal
 from stockade.cli.authorising import Person

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stockade import assemble
+from stockade.alive import is_alive, tidy
 from stockade.cli import flags, review
-from stockade.cli.alive import is_alive, tidy
 from stockade.cli.console import can_ask, progress, results
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.export import export

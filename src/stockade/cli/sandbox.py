@@ -13,8 +13,8 @@ import click
 from pydantic import Field, ValidationError
 
 from stockade import assemble
+from stockade.alive import held
 from stockade.cli import flags, review
-from stockade.cli.alive import held
 from stockade.cli.console import piped_input
 from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt

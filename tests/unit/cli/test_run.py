@@ -11,9 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from stockade import assemble
+from stockade import alive, assemble
 from stockade.answers.json_schema import JsonAnswers
-from stockade.cli import alive
 from stockade.cli.run import carry_out, status_of
 from stockade.core.actions import CommandOutput
 from stockade.core.budget import Budget

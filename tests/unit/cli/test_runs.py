@@ -10,8 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade import assemble, cli
-from stockade.cli import alive
+from stockade import alive, assemble, cli
 from stockade.core.actions import Answer, Chunk, CommandOutput, Finish, Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
