@@ -26,6 +26,7 @@ from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
 from stockade.bots.shell import own_part, steering_of
 from stockade.bots.spec import BotSpec
+from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
@@ -261,9 +262,15 @@ async def prepare(
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
     on_progress: OnProgress | None = None,
+    *,
+    spec: BotSpec | None = None,
+    there: Sandbox | None = None,
 ) -> Prepared:
-    """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed."""
-    spec = find_bot(options.bot)
+    """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed.
+
+    `spec`: the bot, where it is none that has a name. `there`: a sandbox that is up, and stays up.
+    """
+    spec = spec or find_bot(options.bot)
     options = with_defaults(options, spec)
     task = check_task(options.task)
     policy = make_policy(options, spec.folder_mode)
@@ -277,7 +284,7 @@ async def prepare(
     redactor = known(os.environ, policy.environment, options.secret)
     on_event, on_text = watched(redactor, on_event, on_text)
     try:
-        sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
+        sandbox = there or await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
         model, name, note = await open_model(options, on_progress)
         budget = make_budget(options, spec.budget)
         if budget.max_cost and not model.info.priced:
@@ -289,28 +296,8 @@ async def prepare(
     except BaseException:
         forget(run_id)
         raise
-    may = autonomy(options) if spec.autonomous else None
-    started = RunStarted(
-        at=time.time(),
-        version=__version__,
-        run_id=run_id,
-        task=task,
-        bot=spec.file or spec.name,
-        model=name,
-        answers=protocol.name,
-        sandbox=sandbox.backend,
-        policy=policy,
-        budget=budget,
-        sampling=options.sampling(local=model.info.local),
-        system_prompt=opening(spec, protocol, policy, plan.actions, (*plan.usage, *own_part(may, policy.workdir))),
-        check=options.check,
-        options=options.model_dump(include=LOADING, exclude_none=True),
-        tools=plan.asked,
-        actions=plan.actions,
-        approve=options.approve,
-        authorised=spec.authorised,
-        autonomy=may,
-    )
+    started = _first_event(options, spec, plan, budget, model.info, protocol)
+    started = started.model_copy(update={"run_id": run_id, "task": task, "model": name, "sandbox": sandbox.backend})
     parts = make_parts(
         started,
         plan,
@@ -326,6 +313,35 @@ async def prepare(
         told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
         note = f"{told}. {note}" if note else told
     return Prepared(started, parts, note)
+
+
+def _first_event(
+    options: Options, spec: BotSpec, plan: Plan, budget: Budget, model: ModelInfo, protocol: AnswerProtocol
+) -> RunStarted:
+    """All that is needed to run it again, but for its id, task, model and sandbox."""
+    may = autonomy(options) if spec.autonomous else None
+    policy = plan.policy
+    return RunStarted(
+        at=time.time(),
+        version=__version__,
+        run_id="",
+        task="",
+        bot=spec.file or spec.name,
+        model="",
+        answers=protocol.name,
+        sandbox="",
+        policy=policy,
+        budget=budget,
+        sampling=options.sampling(local=model.local),
+        system_prompt=opening(spec, protocol, policy, plan.actions, (*plan.usage, *own_part(may, policy.workdir))),
+        check=options.check,
+        options=options.model_dump(include=LOADING, exclude_none=True),
+        tools=plan.asked,
+        actions=plan.actions,
+        approve=options.approve,
+        authorised=spec.authorised,
+        autonomy=may,
+    )
 
 
 def forget(run_id: str) -> None:
