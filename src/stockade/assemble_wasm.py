@@ -1,7 +1,7 @@
 """What `stockade tool` does and what `--tool FILE.wasm` needs, beside assemble.py: components in sandboxes."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +10,19 @@ from typing import Any
 import anyio
 
 from stockade.assemble import prepare_sandbox, state_dir
-from stockade.assemble_tools import OnProgress, Place, Plan, Request
+from stockade.assemble_tools import OnProgress, Place, Plan, Request, named, shipped
+from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.tools.wasm import mounts
+from stockade.tools.wasm.build import build as build_component
 from stockade.tools.wasm.component import Component, Tool
+from stockade.tools.wasm.names import key_of
+from stockade.tools.wasm.policy import beside
 from stockade.tools.wasm.prepare import prepared
+from stockade.tools.wasm.scaffold import scaffold
 from stockade.tools.wasm.toolbox import WasmToolbox, granted
 from stockade.tools.wasm.worker import Reply
 
@@ -73,4 +78,19 @@ async def call_tool(
         return await box.ask(name, given)
 
 
-__all__ = ["Component", "Reply", "Tool", "call_tool", "open_component", "wasm_tool", "with_tool"]
+def known_tools(folders: Sequence[Path]) -> list[tuple[str, str, str]]:
+    """(name, kind, what it is) of what `--tool` takes. Components are not looked into: that may mean compiling them."""
+    rows = [(name, "built in", "") for name in BUILT_IN_TOOLS if name != "tool_call"]
+    rows += [(name, "ours", "") for name in sorted(named())]
+    rows += [(name, "file", str(path)) for name, path in sorted(shipped().items())]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: there is no such folder")
+        for path in sorted(folder.glob("*.wasm")):
+            policy = beside(path)
+            rows.append((str(path), "component", f"held to {policy.name}" if policy else "may do nothing: no policy"))
+    return rows
+
+
+__all__ = ["Component", "Reply", "Tool", "build_component", "call_tool", "key_of", "known_tools", "open_component",
+           "scaffold", "wasm_tool", "with_tool"]  # fmt: skip

@@ -17,6 +17,7 @@ COMMANDS = {
     "code": ("code", "Write Python, run it, mend it until its checks pass."),
     "runs": ("runs", "Runs on record: show, go on, go back, export, apply."),
     "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
+    "tool": ("tool", "Tools: listing, trying and building them."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),
     "model": ("model", "Models: what is here, pulling and serving them."),
     "bots": ("bots", "The bots that exist, with their permissions."),

@@ -21,6 +21,7 @@ from stockade.cli.interrupt import Interrupt
 from stockade.core.actions import MAX_COMMAND_BYTES, CommandOutput
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
+from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, Sandbox
 from stockade.policies import make_policy
 from stockade.settings import load
@@ -66,7 +67,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
         return await sandbox.exec(argv, stdin, seconds or None, MAX_EXEC_OUTPUT)
 
     try:
-        result = _in_sandbox(options, work)
+        result = in_sandbox(options, work)
     except (SandboxFailed, PolicyNotEnforceable) as error:
         say(error.message, error.hint)
         return SANDBOX_FAILED
@@ -102,7 +103,7 @@ def shell(**values: Any) -> int:
             print(json.dumps(await _answer(sandbox, line)), flush=True)
         return 0
 
-    status = _in_sandbox(options, work)
+    status = in_sandbox(options, work)
     return INTERRUPTED if status is None else status
 
 
@@ -152,8 +153,10 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _in_sandbox(options: assemble.Options, work: Callable[[Sandbox], Awaitable[T]]) -> T | None:
-    """What `work` gives in a fresh sandbox; None when it was interrupted."""
+def in_sandbox(
+    options: assemble.Options, work: Callable[[Sandbox], Awaitable[T]], policy: Policy | None = None
+) -> T | None:
+    """What `work` gives in a fresh sandbox, of `policy` where it is given; None when it was interrupted."""
 
     async def all_of_it() -> T | None:
         interrupt = Interrupt()
@@ -161,7 +164,7 @@ def _in_sandbox(options: assemble.Options, work: Callable[[Sandbox], Awaitable[T
         try:
             async with anyio.create_task_group() as group:
                 with interrupt.cancelling(group.cancel_scope.cancel):
-                    async with _fresh(options) as sandbox:
+                    async with _fresh(options, policy or make_policy(options, "overlay")) as sandbox:
                         found = await work(sandbox)
         except BaseExceptionGroup as error:
             raise sole(error) from None
@@ -174,9 +177,8 @@ def _in_sandbox(options: assemble.Options, work: Callable[[Sandbox], Awaitable[T
 
 
 @asynccontextmanager
-async def _fresh(options: assemble.Options) -> AsyncIterator[Sandbox]:
+async def _fresh(options: assemble.Options, policy: Policy) -> AsyncIterator[Sandbox]:
     """A sandbox whose layers are thrown away at the end."""
-    policy = make_policy(options, "overlay")
     run_id = assemble.new_run_id()
     with held(run_id):
         sandbox = await assemble.prepare_sandbox(policy, options.sandbox, assemble.run_dir(run_id))

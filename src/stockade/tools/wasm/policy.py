@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.policy import FolderRule, Policy, parse_size
+from stockade.core.policy import WORKSPACE, FolderRule, Policy, parse_size
 
 SUFFIXES = (".policy.yaml", ".policy.yml", ".policy.toml", ".policy.json")
 MAX_POLICY_BYTES = 64 << 10
@@ -238,13 +238,18 @@ def folders_of(policy: ToolPolicy, run: Policy, what: str) -> tuple[Folder, ...]
         if folder is None:
             raise UsageError(
                 f"{what}: its policy names {rule.path}, which is in no folder of this run",
-                f"--folder {rule.path} gives it" if rule.path.startswith("/") else "give --folder PATH",
+                "the first --folder is /workspace" if _is_ours(rule.path) else f"--folder {rule.path} gives it",
             )
         write = "write" in rule.access
         if write and folder.mode == "ro":
             raise UsageError(f"{what}: its policy writes to {inside}, which is read-only", "give the folder as overlay")
         found.append((inside, rule.mount or inside, write))
     return tuple(found)
+
+
+def _is_ours(path: str) -> bool:
+    """A path as the sandbox sees it, rather than the host."""
+    return not path.startswith("/") or path == WORKSPACE or path.startswith((f"{WORKSPACE}/", "/folders/"))
 
 
 def _inside(path: str, run: Policy) -> tuple[str, FolderRule | None]:
