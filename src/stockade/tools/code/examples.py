@@ -31,6 +31,7 @@ _FOR = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _DEF = re.compile(r"^[ \t]*(?:async )?def (\w+)\s*\(", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*```.*$", re.MULTILINE)
 _KNOWN = frozenset(dir(builtins))
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration))\b")
 
@@ -58,7 +59,7 @@ def find_examples(task: str) -> tuple[Example, ...]:
 
 def _doctests(text: str) -> Iterator[Example]:
     """Statements before a call in the same block stay with it: `>>> x = [1]`, `>>> f(x)`."""
-    for block in re.split(r"\n\s*\n", text):
+    for block in re.split(r"\n\s*\n", _FENCE.sub("\n", text)):
         before: list[str] = []
         try:
             parsed = doctest.DocTestParser().get_examples(block)

@@ -1,0 +1,3 @@
+from bench.humaneval.command import main
+
+main()

@@ -1,0 +1,52 @@
+"""The arms: one coder each, with one part of it other than in `ours`. All have the same first answer."""
+
+from dataclasses import dataclass, replace
+
+from stockade.coder.work import Attempt, Explain, Plan, by_error_handler
+
+ROUNDS = 6
+"""The first answer and five repairs."""
+_TRACEBACK_CHARS = 2000
+
+
+def by_traceback(attempt: Attempt) -> str:
+    """What Python itself says when the examples stand behind the program as asserts."""
+    failed = attempt.verdict.words
+    text = attempt.stderr.strip()
+    if not text and attempt.code:
+        line = attempt.code.count("\n") + 2
+        call = failed.split("\n", 1)[-1].split(" gave ")[0]
+        expected = failed.split("but it should give ")[-1].split(".\n")[0].rstrip(".")
+        text = (
+            f'Traceback (most recent call last):\n  File "main.py", line {line}, in <module>\n'
+            f"    assert {call} == {expected}\nAssertionError"
+        )
+    return f"Your code had the following error:\n{(text or failed)[-_TRACEBACK_CHARS:]}"
+
+
+@dataclass(frozen=True)
+class Arm:
+    name: str
+    about: str
+    plan: Plan
+    explain: Explain = by_error_handler
+
+
+_OURS = Plan(repairs=3, fresh_starts=1, rounds=ROUNDS)
+_NO_FRESH = Plan(repairs=ROUNDS, fresh_starts=0, rounds=ROUNDS)
+
+ARMS = {
+    arm.name: arm
+    for arm in (
+        Arm("ours", "error handler, fresh start", _OURS),
+        Arm("traceback", "the plain traceback, no fresh start: the baseline", _NO_FRESH, by_traceback),
+        Arm("no-fresh", "error handler, no fresh start", _NO_FRESH),
+        Arm("no-handler", "the plain traceback, fresh start", _OURS, by_traceback),
+        Arm("three", "ours with three candidates a round", _OURS.model_copy(update={"candidates": 3})),
+    )
+}
+
+
+def shortened(arm: Arm, rounds: int) -> Arm:
+    """The same arm with fewer repairs: what it asks is the same, as far as it goes."""
+    return replace(arm, plan=arm.plan.model_copy(update={"rounds": rounds}))
