@@ -3,13 +3,15 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import anyio
 from pydantic import ValidationError
 
 from stockade.core.data import Data
-from stockade.core.errors import ActionFailed
-from stockade.core.ports import ExecResult, Sandbox
+from stockade.core.errors import ActionFailed, SandboxFailed
+from stockade.core.ports import ExecResult, Program, Programs, Sandbox
 from stockade.tools.wasm.mounts import argv
 
 SLACK_S = 5.0
@@ -35,8 +37,17 @@ class Worker(Protocol):
 
 @asynccontextmanager
 async def worker_in(sandbox: Sandbox) -> AsyncIterator[Worker]:
-    """The way to call components in this sandbox."""
-    yield OneShot(sandbox)
+    """The way to call components in this sandbox: a process that stays, where it can have one."""
+    if not isinstance(sandbox, Programs):
+        yield OneShot(sandbox)
+        return
+    worker = Warm(sandbox)
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.serve)
+        try:
+            yield worker
+        finally:
+            group.cancel_scope.cancel()
 
 
 class OneShot:
@@ -54,6 +65,81 @@ class OneShot:
         except ActionFailed as error:
             return Reply(status="error", kind="arguments", text=error.message)
         return _of_process(done, timeout_s)
+
+
+@dataclass(slots=True)
+class _Job:
+    """A call on its way through the process; `scope` ends it."""
+
+    line: bytes
+    timeout_s: float
+    room: int
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    reply: Reply | None = None
+    error: SandboxFailed | None = None
+
+
+class Warm:
+    """One process for all calls, one call at a time, started at the first and again after one that broke it."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._put, self._jobs = anyio.create_memory_object_stream[_Job](0)
+
+    async def ask(self, request: dict[str, Any], timeout_s: float, output_bytes: int) -> Reply:
+        line = spelled(request)
+        if line is None:
+            return Reply(status="error", kind="arguments", text="the arguments are no JSON")
+        job = _Job(line, timeout_s, room(output_bytes))
+        await self._put.send(job)
+        try:
+            await job.done.wait()
+        finally:
+            job.scope.cancel()
+        if job.error is not None:
+            raise job.error
+        assert job.reply is not None
+        return job.reply
+
+    async def serve(self) -> None:
+        """The process is started and ended here, by one task; cancelled, it ends."""
+        with self._put, self._jobs:
+            while True:
+                job = await self._jobs.receive()
+                try:
+                    async with self._programs.program(argv()) as process:
+                        while await self._do(process, job):
+                            job = await self._jobs.receive()
+                except ActionFailed as error:
+                    job.reply = job.reply or crashed(error.message)
+                except SandboxFailed as error:
+                    job.error = error
+                job.done.set()
+
+    async def _do(self, process: Program, job: _Job) -> bool:
+        """One call; whether the process is fit for another. A caller who has gone is one that broke it."""
+        with job.scope, anyio.move_on_after(job.timeout_s + SLACK_S):
+            job.reply = await _exchange(process, job)
+            job.done.set()
+            return job.reply.kind not in ("timeout", "crash")
+        job.reply = late(job.timeout_s)
+        job.done.set()
+        return False
+
+
+async def _exchange(process: Program, job: _Job) -> Reply:
+    answer = bytearray()
+    try:
+        await process.send(job.line)
+        while b"\n" not in answer:
+            if len(answer) > job.room:
+                return crashed("it wrote more than an answer")
+            answer += await process.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        words = (await process.last_words()).splitlines() or [""]
+        return crashed(f"status {process.status}" + (f" ({words[-1][:200]})" if words[-1] else ""))
+    return read_reply(bytes(answer)) or crashed("it wrote no answer")
 
 
 def spelled(request: dict[str, Any]) -> bytes | None:

@@ -1,16 +1,17 @@
-"""One request on standard input, one answer on standard output, both JSON in the first line.
+"""Requests on standard input, answers on standard output, JSON in lines.
 
 {"op": "compile", "limits": ...} and the component after the line   -> {"description": ...} and the compiled code
-{"op": "call", "compiled": PATH, "path": [...], "arguments": ...}   -> {"status": ..., "text": ...}
+{"op": "call", "compiled": PATH, "path": [...], "arguments": ...}   -> {"status": ..., "text": ...}, and the next
 """
 
 import ctypes
 import json
 import os
+import queue
 import sys
 import threading
 import time
-from typing import Any
+from typing import IO, Any, NoReturn
 
 from wasmtime import Engine, WasmtimeError
 from wasmtime import component as wc
@@ -29,19 +30,50 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # what is granted is not for the bot's commands to read
     source = sys.stdin.buffer
     request = json.loads(source.readline())
-    limits = request["limits"]
-    made_for = engine(limits)
     if request["op"] == "compile":
-        _answer(*_compile(made_for, source.read(), limits))
-    else:
-        _answer(_call(made_for, request, limits))
+        limits = request["limits"]
+        _answer(*_compile(engine(limits), source.read(), limits))
+    calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(source, calls), daemon=True).start()
+    loaded = _Loaded()
+    while True:
+        _write(_call(loaded, request, request["limits"]))
+        request = json.loads(calls.get())
 
 
-def _answer(answer: Answer, data: bytes | bytearray = b"") -> None:
-    """The one answer; the process ends with it, whatever still runs."""
+def _listen(source: IO[bytes], calls: "queue.SimpleQueue[bytes]") -> None:
+    """The end of input is the end, also of a call that still runs."""
+    for line in source:
+        calls.put(line)
+    os._exit(0)
+
+
+class _Loaded:
+    """Compiled code by its file and the engine it is for."""
+
+    def __init__(self) -> None:
+        self._engines: dict[tuple[bool, int], Engine] = {}
+        self._components: dict[tuple[str, bool, int], wc.Component] = {}
+
+    def get(self, path: str, limits: dict[str, Any]) -> tuple[Engine, wc.Component]:
+        key = (bool(limits.get("fuel")), int(limits["stack_bytes"]))
+        if key not in self._engines:
+            self._engines[key] = engine(limits)
+        made_for = self._engines[key]
+        if (path, *key) not in self._components:
+            self._components[path, *key] = wc.Component.deserialize_file(made_for, path)
+        return made_for, self._components[path, *key]
+
+
+def _write(answer: Answer, data: bytes | bytearray = b"") -> None:
     out = sys.stdout.buffer
     out.write(json.dumps(answer).encode() + b"\n" + data)
     out.flush()
+
+
+def _answer(answer: Answer, data: bytes | bytearray = b"") -> NoReturn:
+    """The last answer; the process ends with it, whatever still runs."""
+    _write(answer, data)
     os._exit(0)
 
 
@@ -64,16 +96,16 @@ def _within(limits: dict[str, Any], work: Any) -> Any:
         timer.cancel()
 
 
-def _call(made_for: Engine, request: dict[str, Any], limits: dict[str, Any]) -> Answer:
+def _call(loaded: _Loaded, request: dict[str, Any], limits: dict[str, Any]) -> Answer:
     seconds = float(limits["timeout_s"])
     late = {"status": "error", "kind": "timeout", "text": f"the tool did not end within {seconds:g} s and was stopped"}
     begun = time.monotonic()
     try:
-        component = wc.Component.deserialize_file(made_for, request["compiled"])
+        made_for, component = loaded.get(request["compiled"], limits)
         timer = threading.Timer(seconds, _answer, (late,))
         timer.daemon = True
         timer.start()
-        loaded = time.monotonic()
+        there = time.monotonic()
         try:
             text, status = call(made_for, component, request)
         finally:
@@ -86,7 +118,7 @@ def _call(made_for: Engine, request: dict[str, Any], limits: dict[str, Any]) -> 
     if size > limits["output_bytes"]:
         text = f"the result has {size} bytes, over the limit of {limits['output_bytes']}: ask for less"
         return {"status": "error", "kind": "output", "text": text}
-    taken = {"load_s": round(loaded - begun, 6), "call_s": round(time.monotonic() - loaded, 6)}
+    taken = {"load_s": round(there - begun, 6), "call_s": round(time.monotonic() - there, 6)}
     return {"status": status, "text": text, **taken}
 
 
