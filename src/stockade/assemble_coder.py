@@ -4,6 +4,7 @@ import os
 import time
 
 from stockade import __version__
+from stockade.alive import held
 from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import (
     OnProgress,
@@ -21,6 +22,7 @@ from stockade.assemble import (
 from stockade.coder.executor import RUNNER_AT, Executor
 from stockade.coder.loop import Coder
 from stockade.coder.prompts import system
+from stockade.coder.service import DEFAULT_PORT, Answer, Query, Service, parse_address
 from stockade.coder.work import Job, Plan, Result, make_job
 from stockade.core.budget import Budget
 from stockade.core.data import Data
@@ -77,6 +79,18 @@ async def prepare(
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """Everything of a coder's run but its start; errors are those of assemble.prepare."""
+    return (await prepare_coder(wanted_, options, store, on_event, on_text, on_progress))[0]
+
+
+async def prepare_coder(
+    wanted_: Wanted,
+    options: Options,
+    store: RunStore,
+    on_event: OnEvent | None = None,
+    on_text: OnText | None = None,
+    on_progress: OnProgress | None = None,
+) -> tuple[Prepared, Coder]:
+    """`prepare`, and the coder that the run will be driven by: it has the result."""
     task, job = check_task(wanted_.task), wanted_.job()
     policy = coder_policy(options)
     redactor = known(os.environ, policy.environment, options.secret)
@@ -121,7 +135,7 @@ async def prepare(
         redactor=redactor,
         drive=coder.drive,
     )
-    return Prepared(started, parts, note)
+    return Prepared(started, parts, note), coder
 
 
 def _sampling(options: Options, *, local: bool) -> Sampling:
@@ -144,6 +158,28 @@ def _heard(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -> OnEvent:
     return heard
 
 
+async def answer(query: Query, plan: Plan, options: Options, store: RunStore, attempt_s: float) -> Answer:
+    """One query of the service: a run of its own, on record, of which nothing else is left."""
+    wanted_ = Wanted(task=query.query, tests=query.tests, examples=query.examples, plan=plan, attempt_s=attempt_s)
+    prepared, coder = await prepare_coder(wanted_, options, store)
+    run_id = prepared.started.run_id
+    try:
+        with held(run_id):
+            finished = await start(prepared)
+    finally:
+        forget(run_id)
+    failed = finished.detail if finished.status == "failed" else ""
+    result = coder.result(failed)
+    return Answer(
+        response=result.stdout,
+        error=result.error,
+        code=result.code,
+        status=result.status,
+        attempts=len(result.attempts),
+        run=run_id,
+    )
+
+
 def make_coder(wanted_: Wanted, job: Job, policy: Policy, task: str) -> Coder:
     """The loop for a task under a policy. A program is delivered only where the person named a folder to write to."""
     own = next((rule for rule in policy.folders if rule.inside == WORKSPACE), None)
@@ -157,4 +193,5 @@ def make_coder(wanted_: Wanted, job: Job, policy: Policy, task: str) -> Coder:
     return Coder(wanted_.plan, executor, target)
 
 
-__all__ = ["MAX_TESTS_BYTES", "SOLUTION", "Coder", "Plan", "Result", "Wanted", "make_coder", "prepare", "start"]
+__all__ = ["DEFAULT_PORT", "MAX_TESTS_BYTES", "SOLUTION", "Answer", "Coder", "Plan", "Query", "Result", "Service",
+           "Wanted", "answer", "make_coder", "parse_address", "prepare", "prepare_coder", "start"]  # fmt: skip

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planning": {"options", "assemble", "core", "bots", *ADAPTERS},
     # The coder's loop knows Python and reads its own answers; nobody else needs either of both in one place.
     "coder": {"core", "loop", "tools", "answers"},
-    "assemble_coder": {"assemble", "policies", "options", "core", "loop", "bots", "coder", *ADAPTERS},
+    "assemble_coder": {"alive", "assemble", "policies", "options", "core", "loop", "bots", "coder", *ADAPTERS},
     "settings": {"core", "options", "assemble"},
     "exports": {"core"},
     "alive": {"assemble", "core"},
@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     **{name: {"core"} for name in ADAPTERS},
 }
 THIRD_PARTY: dict[str, set[str]] = {
-    "h11": {"models"},
+    "h11": {"models", "coder"},
     "wasmtime": {"tools"},
     "httpx2": {"models"},
     "xllamacpp": {"models"},

@@ -27,6 +27,8 @@ _MODEL = (
 @click.option("--attempt-timeout", type=float, metavar="S", help="Seconds for one run of a program; 10.")
 @click.option("--output", metavar="NAME", help="Its file in the folder; solution.py.")
 @click.option("--serve", metavar="HOST:PORT", help="Answer GET /health and POST /query instead of doing one task.")
+@click.option("--api-key", envvar="STOCKADE_API_KEY", metavar="KEY", help="The key that clients of --serve must give.")
+@click.option("--at-once", type=click.IntRange(1, 64), metavar="N", help="Queries that --serve works on at once; 1.")
 @flags.offered(_MODEL, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
 def command(task: str | None, **values: Any) -> int:
     """Write a Python program for TASK, which may also be - (standard input) or @FILE; run it, mend it.

@@ -1,5 +1,6 @@
 """What `stockade code` does: one task like any run, or a service that answers one after the other."""
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -9,13 +10,27 @@ import anyio
 from pydantic import ValidationError
 
 from stockade import assemble
-from stockade.assemble_coder import MAX_TESTS_BYTES, SOLUTION, Plan, Wanted, prepare
+from stockade.assemble_coder import (
+    MAX_TESTS_BYTES,
+    SOLUTION,
+    Answer,
+    Plan,
+    Query,
+    Service,
+    Wanted,
+    answer,
+    parse_address,
+    prepare,
+)
+from stockade.cli.failures import say, sole
+from stockade.cli.interrupt import Interrupt
 from stockade.cli.run import carry_out
 from stockade.cli.task import read_task
 from stockade.core.errors import UsageError
 from stockade.settings import load
 
-OWN = ("tests", "example", "candidates", "repairs", "fresh_starts", "attempt_timeout", "output", "serve")
+OWN = ("tests", "example", "candidates", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
+       "at_once")  # fmt: skip
 
 
 def begin(task: str | None, given: Mapping[str, Any]) -> int:
@@ -25,7 +40,7 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
     if "serve" in own:
         if task is not None:
             raise UsageError("--serve takes its tasks over HTTP", "leave TASK out")
-        raise UsageError("--serve is not there yet")
+        return serve(own, rest)
     if task is None:
         raise UsageError("there is no task", "stockade code TASK, or - for standard input")
     words = read_task(task)
@@ -39,19 +54,59 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
         anyio.run(store.close)
 
 
+def serve(own: Mapping[str, Any], rest: Mapping[str, Any]) -> int:
+    """Until Ctrl-C."""
+    alone = sorted({"tests", "example", "output"} & own.keys() | {"folder", "apply", "discard"} & rest.keys())
+    if alone:
+        raise UsageError(f"--{alone[0]} is for one task", "the service takes tasks, tests and examples over HTTP")
+    settings = load({**rest, "task": ""})
+    options, front = settings.options, settings.front
+    host, port = parse_address(own["serve"])
+    plan, seconds = make_plan(own), _seconds(own)
+    store = assemble.open_store(options.store)
+    interrupt = Interrupt()
+
+    async def solve(query: Query) -> Answer:
+        return await answer(query, plan, options, store, seconds)
+
+    def listening(at: int) -> None:
+        url = f"http://{f'[{host}]' if ':' in host else host}:{at}"
+        if front.json_lines:
+            print(json.dumps({"url": url}), flush=True)
+        elif not front.quiet:
+            say(f'POST {url}/query with {{"query": ...}}, GET {url}/health; Ctrl-C ends it')
+
+    async def work() -> None:
+        try:
+            with anyio.CancelScope() as scope, interrupt.cancelling(scope.cancel):
+                await Service(solve, host, own.get("api_key"), own.get("at_once", 1)).serve(port, listening)
+        except BaseExceptionGroup as group:
+            raise sole(group) from None
+        finally:
+            with anyio.CancelScope(shield=True):
+                await store.close()
+
+    anyio.run(work)
+    return 0
+
+
 def make_wanted(task: str, own: Mapping[str, Any]) -> Wanted:
     """From the coder's own flags. UsageError names the one that is wrong."""
-    seconds = own.get("attempt_timeout", 10.0)
-    if not 0 < seconds <= 3600:
-        raise UsageError(f"--attempt-timeout {seconds:g}: it must be between 0 and 3600 seconds")
     return Wanted(
         task=task,
         tests=_read_tests(own["tests"]) if "tests" in own else "",
         examples=tuple(own.get("example", ())),
         plan=make_plan(own),
         output=_name(own.get("output", SOLUTION)),
-        attempt_s=seconds,
+        attempt_s=_seconds(own),
     )
+
+
+def _seconds(own: Mapping[str, Any]) -> float:
+    seconds = float(own.get("attempt_timeout", 10.0))
+    if not 0 < seconds <= 3600:
+        raise UsageError(f"--attempt-timeout {seconds:g}: it must be between 0 and 3600 seconds")
+    return seconds
 
 
 def make_plan(own: Mapping[str, Any]) -> Plan:
