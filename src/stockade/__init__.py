@@ -1,3 +1,69 @@
-"""Stockade runs LLM agents where they can do no harm."""
+"""Stockade runs LLM agents where they can do no harm.
+
+    from stockade import WritingBot, Folder
+
+    bot = WritingBot(folder=Folder("demo"))
+    result = bot.run("Write the number of lines of data.csv into count.txt")
+    print(result.result, result.diff)
+    result.apply()
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stockade.api.bots import BossBot, Bot, LogAnalysisBot, ReadingBot, WritingBot
+    from stockade.api.environment import Execution, Folder, Sandbox
+    from stockade.api.environment import Sandbox as Environment
+    from stockade.api.llm import LLM
+    from stockade.api.results import Exchange, RunResult
+    from stockade.core.errors import StockadeError
+    from stockade.tools.command.definition import ToolDefinition
 
 __version__ = "0.1.0"
+_WHERE = {
+    "Bot": "api.bots",
+    "BossBot": "api.bots",
+    "LogAnalysisBot": "api.bots",
+    "ReadingBot": "api.bots",
+    "WritingBot": "api.bots",
+    "Execution": "api.environment",
+    "Folder": "api.environment",
+    "Sandbox": "api.environment",
+    "Environment": "api.environment",
+    "LLM": "api.llm",
+    "Exchange": "api.results",
+    "RunResult": "api.results",
+    "StockadeError": "core.errors",
+    "ToolDefinition": "tools.command.definition",
+}
+__all__ = [
+    "LLM",
+    "BossBot",
+    "Bot",
+    "Environment",
+    "Exchange",
+    "Execution",
+    "Folder",
+    "LogAnalysisBot",
+    "ReadingBot",
+    "RunResult",
+    "Sandbox",
+    "StockadeError",
+    "ToolDefinition",
+    "WritingBot",
+    "__version__",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when they are used: the command line does not wait for them."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_WHERE[name]}"), "Sandbox" if name == "Environment" else name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

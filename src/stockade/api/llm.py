@@ -1,0 +1,41 @@
+"""A model to talk to: the conversation is kept, the system prompt stays."""
+
+import anyio
+
+from stockade import assemble
+from stockade.api.environment import options_of
+from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling
+
+
+class LLM:
+    """`LLM("embedded/qwen2.5-coder-1.5b", system_prompt="Be brief.").ask("What is a stockade?")`.
+
+    Options are those of the command line by name (`temperature`, `seed`, `ctx_size`, ...).
+    """
+
+    def __init__(self, model: str = "auto", system_prompt: str = "", **options: object) -> None:
+        self._options = options_of({**options, "model": model})
+        self._system = (Message(role="system", content=system_prompt),) if system_prompt else ()
+        self._said: list[Message] = []
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far, the system prompt first."""
+        return (*self._system, *self._said)
+
+    async def aask(self, message: str) -> ModelAnswer:
+        """The answer to a message, both of which are kept. ModelFailed, and nothing kept, when there is none."""
+        model, _, _ = await assemble.open_model(self._options, None)
+        asked = Message(role="user", content=message)
+        sampling: Sampling = self._options.sampling(local=model.info.local)
+        async with model:
+            answer = await model.ask(ModelRequest(messages=(*self.messages, asked), sampling=sampling))
+        self._said += [asked, Message(role="assistant", content=answer.content)]
+        return answer
+
+    def ask(self, message: str) -> str:
+        return anyio.run(self.aask, message).content
+
+    def clear_history(self) -> None:
+        """Forget what was said; the system prompt stays."""
+        self._said.clear()

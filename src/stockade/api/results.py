@@ -1,0 +1,151 @@
+"""What a run came to, for whoever started it from Python."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import anyio
+
+from stockade import assemble, changes
+from stockade.alive import tidy
+from stockade.core.actions import Action, Observation
+from stockade.core.changes import Change, FolderLayer
+from stockade.core.data import Data
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    ChangesApplied,
+    ChangesDiscarded,
+    CheckFinished,
+    Nudged,
+    RunEvent,
+    RunFinished,
+    SandboxStarted,
+)
+from stockade.core.messages import Usage
+
+
+class Exchange(Data):
+    """One thing that was said or done, in order. `who`: the model, the sandbox, or Stockade itself."""
+
+    turn: int
+    who: str
+    text: str = ""
+    action: Action | None = None
+    observation: Observation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """`status`: True when done, and the check passed where there was one. `error`: why not, else None."""
+
+    run_id: str
+    status: bool
+    result: str | None
+    error: str | None
+    verified: bool | None
+    reason: str
+    turns: int
+    usage: Usage
+    log: tuple[Exchange, ...]
+    layers: tuple[FolderLayer, ...] = ()
+    store: str | None = None
+    events: tuple[RunEvent, ...] = field(default=(), repr=False)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What differs from the host's folders now; empty once applied or thrown away. Blocks."""
+        work = changes.pending(assemble.reviewer(), self.layers)
+        return tuple(change for one in work for change in one.changes)
+
+    @property
+    def diff(self) -> str:
+        """The changes as a unified diff."""
+        reviewer = assemble.reviewer()
+        work = changes.pending(reviewer, self.layers)
+        return "".join(reviewer.unified_diff(one.layer, change) for one in work for change in one.changes)
+
+    def apply(self, *, flagged: bool = False, force: bool = False) -> tuple[str, ...]:
+        """Write the changes to the host's folders; the paths that were written.
+
+        What would run on the host later (hooks, shell start-up files) is left out unless `flagged`. UsageError, and
+        nothing of that folder written, when a file has changed there meanwhile, unless `force`.
+        """
+        done, reviewer = changes.Applied(), assemble.reviewer()
+        try:
+            changes.apply(reviewer, changes.pending(reviewer, self.layers), done, flagged=flagged, force=force)
+        finally:
+            if done.paths:
+                self._record(ChangesApplied(at=assemble.SystemClock().now(), paths=tuple(done.paths)))
+            tidy(self.run_id)
+        return tuple(done.paths)
+
+    def discard(self) -> None:
+        """Throw the changes away."""
+        changes.discard(assemble.reviewer(), self.layers)
+        tidy(self.run_id)
+        self._record(ChangesDiscarded(at=assemble.SystemClock().now()))
+
+    def _record(self, event: RunEvent) -> None:
+        async def append() -> None:
+            store = assemble.open_store(self.store)
+            try:
+                await store.append(self.run_id, [event])
+            finally:
+                await store.close()
+
+        anyio.run(append)
+
+
+def result_of(run_id: str, events: Iterable[RunEvent], store: str | None) -> RunResult:
+    """The result of a run's record, which ends with its end."""
+    seen = tuple(events)
+    finished = next(event for event in reversed(seen) if isinstance(event, RunFinished))
+    layers = next((event.layers for event in reversed(seen) if isinstance(event, SandboxStarted)), ())
+    status = finished.status == "done" and finished.verified is not False
+    return RunResult(
+        run_id=run_id,
+        status=status,
+        result=finished.answer,
+        error=None if status else error_of(finished),
+        verified=finished.verified,
+        reason=finished.reason,
+        turns=finished.turns,
+        usage=finished.usage,
+        log=tuple(log_of(seen)),
+        layers=layers,
+        store=store,
+        events=seen,
+    )
+
+
+def error_of(finished: RunFinished) -> str:
+    """One line; for the bounds that Microbots has, in its words."""
+    match finished.reason:
+        case "turns":
+            return f"Max iterations {finished.turns} reached"
+        case "time":
+            return f"Timeout reached: {finished.detail.removeprefix('time: ')}"
+        case "check_failed":
+            return finished.detail or "the check does not pass"
+        case _:
+            return f"Did not complete ({finished.reason}): {finished.detail}".removesuffix(": ")
+
+
+def log_of(events: Iterable[RunEvent]) -> Iterable[Exchange]:
+    """Every exchange between model and sandbox, in order."""
+    for event in events:
+        match event:
+            case AnswerUnderstood():
+                yield Exchange(turn=event.turn, who="model", text=event.answer.thought or "")
+            case AnswerUnreadable():
+                yield Exchange(turn=event.turn, who="stockade", text=f"unreadable answer: {event.message}")
+            case ActionStarted():
+                yield Exchange(turn=event.turn, who="model", action=event.action.action)
+            case ActionFinished() | CheckFinished():
+                yield Exchange(turn=event.turn, who="sandbox", observation=event.observation)
+            case Nudged():
+                yield Exchange(turn=event.turn, who="stockade", text=event.text)
+            case _:
+                pass
