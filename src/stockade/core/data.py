@@ -4,6 +4,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Data(BaseModel):
-    """An immutable value; unknown fields are refused."""
+    """An immutable value; unknown fields are refused.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    What checks them is built when the first value of a class is made: most commands make few of many.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

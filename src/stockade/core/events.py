@@ -5,7 +5,7 @@ would misread a newer event; readers refuse what is newer than they are.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter
@@ -340,7 +340,10 @@ RunEvent = Annotated[
     Field(discriminator="type"),
 ]
 
-_ADAPTER: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
+
+@cache
+def _adapter() -> TypeAdapter[RunEvent]:
+    return TypeAdapter(RunEvent)
 
 
 def to_json(event: RunEvent, *, ascii_only: bool = False) -> str:
@@ -353,4 +356,4 @@ def to_json(event: RunEvent, *, ascii_only: bool = False) -> str:
 
 def from_json(text: str | bytes) -> RunEvent:
     """The event of one line. ValueError when it is none, or of a newer schema."""
-    return _ADAPTER.validate_json(text)
+    return _adapter().validate_json(text)

@@ -1,4 +1,7 @@
-"""From what the person typed to a model that can be entered."""
+"""From what the person typed to a model that can be entered.
+
+A provider is imported when it is the one: all of them would cost each start a tenth of a second.
+"""
 
 import json
 import os
@@ -10,26 +13,15 @@ import anyio
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.ports import Model
-from stockade.models.anthropic import AnthropicModel
 from stockade.models.catalogue import CATALOGUE, DEFAULT
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.engines import find_binary
-from stockade.models.fetch import fetch
-from stockade.models.gguf import read_gguf
-from stockade.models.http import Client
 from stockade.models.listing import catalogued, list_models
 from stockade.models.names import AUTO, ModelName, parse_name
 from stockade.models.net import bearer
-from stockade.models.openai_http import OpenAIModel
 from stockade.models.prices import FREE, price_of
 from stockade.models.progress import OnProgress, readable, silent
-from stockade.models.scripted import ScriptedModel
 from stockade.models.servers import Address, address_of
 from stockade.models.settings import ModelSettings
 from stockade.models.shelf import is_verified, models_folder
-from stockade.models.started import StartedModel
-from stockade.models.streams import HttpError
-from stockade.models.transport import HttpTimes
 
 __all__ = ["ModelChoice", "ModelSettings", "choose_model", "open_model"]
 
@@ -63,7 +55,7 @@ async def open_model(
     choice = await choose_model(settings, environment) if spec == AUTO else ModelChoice(spec=spec)
     name = parse_name(choice.spec)
     if name.provider == "scripted":
-        model: Model = ScriptedModel(_path(name))
+        model: Model = _scripted(name)
     elif name.provider in ("embedded", "gguf"):
         model = await _embedded(name, settings, on_progress)
     elif name.is_path:
@@ -73,14 +65,26 @@ async def open_model(
     return model, str(name), choice.note
 
 
+def _scripted(name: ModelName) -> Model:
+    from stockade.models.scripted import ScriptedModel
+
+    return ScriptedModel(_path(name))
+
+
 def _served(name: ModelName, address: Address, settings: ModelSettings, on_progress: OnProgress) -> Model:
     """A model on a server that runs already."""
+    from stockade.models.transport import HttpTimes
+
     if settings.ctx_size is not None:
         on_progress(f"--ctx-size is for models that we load: the window of {name} is its server's", 0, 0)
     price = FREE if name.provider in FREE_PROVIDERS else price_of(str(name))
     times = HttpTimes(idle_s=settings.idle_timeout_s)
     if address.api == "anthropic":
+        from stockade.models.anthropic import AnthropicModel
+
         return AnthropicModel(address.base_url, name.name, headers=address.headers, price=price, times=times)
+    from stockade.models.openai_http import OpenAIModel
+
     return OpenAIModel(
         address.base_url, name.name, provider=name.provider, headers=address.headers, query=address.query,
         dialect=address.dialect, slot=settings.slot, price=price, native_tools=address.native_tools,
@@ -88,8 +92,12 @@ def _served(name: ModelName, address: Address, settings: ModelSettings, on_progr
     )  # fmt: skip
 
 
-async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> StartedModel:
+async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> Model:
     """A model on a server that is started for it."""
+    from stockade.models.engines import find_binary
+    from stockade.models.gguf import read_gguf
+    from stockade.models.started import StartedModel
+
     path = _path(name)
     if name.provider == "llama-server":
         await anyio.to_thread.run_sync(read_gguf, path)
@@ -100,9 +108,12 @@ async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProg
     return StartedModel(path, name.provider, None, settings, on_progress)
 
 
-async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> EmbeddedModel:
+async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> Model:
+    from stockade.models.embedded import EmbeddedModel
+    from stockade.models.gguf import read_gguf
+
     if name.provider == "embedded":
-        path = await fetch(catalogued(name.name), on_progress, settings.folder)
+        path = await _catalogue_file(name.name, settings, on_progress)
         label, checked = name.name, True
     else:
         path = _path(name)
@@ -111,6 +122,17 @@ async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnPro
     return EmbeddedModel(
         path, label, name.provider, settings, trusted=checked, on_progress=on_progress
     )  # fmt: skip
+
+
+async def _catalogue_file(name: str, settings: ModelSettings, on_progress: OnProgress) -> Path:
+    """The file of this model, fetched when it is not here."""
+    model = catalogued(name)
+    path = (settings.folder or models_folder()) / model.file
+    if is_verified(path, model.sha256):
+        return path
+    from stockade.models.fetch import fetch
+
+    return await fetch(model, on_progress, settings.folder)
 
 
 def _path(name: ModelName) -> Path:
@@ -147,6 +169,9 @@ async def choose_model(settings: ModelSettings, environment: Mapping[str, str] =
 
 async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
     """The name of a model on llama-server or Ollama, asked side by side, and where it runs."""
+    from stockade.models.http import Client
+    from stockade.models.streams import HttpError
+
     found: dict[str, tuple[str, str]] = {}
 
     async def ask(provider: str) -> None:
