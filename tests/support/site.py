@@ -21,13 +21,13 @@ def run(*argv: str | Path, cwd: Path | None = None) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def certificates(folder: Path) -> None:
-    """ca.pem, and a key and certificate for good.test in site.pem."""
+def certificates(folder: Path, name: str = "good.test") -> None:
+    """ca.pem, and a key and certificate for `name` in site.pem."""
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     run("openssl", "req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Test", "-days", "2",
         "-addext", "keyUsage=critical,keyCertSign", cwd=folder)  # fmt: skip
-    run("openssl", "req", *curve, "-keyout", "site.key", "-out", "site.csr", "-subj", "/CN=good.test", cwd=folder)
-    (folder / "names").write_text("subjectAltName=DNS:good.test\n")
+    run("openssl", "req", *curve, "-keyout", "site.key", "-out", "site.csr", "-subj", f"/CN={name}", cwd=folder)
+    (folder / "names").write_text(f"subjectAltName=DNS:{name}\n")
     run("openssl", "x509", "-req", "-in", "site.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out",
         "site.crt", "-days", "2", "-extfile", "names", cwd=folder)  # fmt: skip
     (folder / "site.pem").write_bytes((folder / "site.key").read_bytes() + (folder / "site.crt").read_bytes())

@@ -1,0 +1,79 @@
+"""`web_search`: a list of titles, addresses and excerpts from a search engine (core.search)."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from pydantic import Field
+
+from stockade.core.actions import ToolResult
+from stockade.core.errors import ActionFailed
+from stockade.core.search import SearchEngine
+from stockade.core.tools import ToolSpec
+from stockade.tools.arguments import Arguments, is_text, read
+from stockade.tools.reading.reader import one_line
+from stockade.tools.web.fence import clean, fenced
+
+NAME = "web_search"
+RESULTS, MAX_RESULTS = 8, 20
+_TITLE, _URL, _SNIPPET = 150, 500, 300
+SPEC = ToolSpec(
+    name=NAME,
+    description="Search the web: titles, addresses and excerpts. Open what looks right with read_page.",
+    parameters={
+        "type": "object",
+        "properties": {"query": {"type": "string"}, "count": {"type": "integer"}},
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+)
+
+
+class _Wanted(Arguments):
+    query: str = Field(min_length=1, max_length=500)
+    count: int = Field(default=RESULTS, ge=1)
+
+
+class SearchToolbox:
+    """Implements core.ports.Toolbox."""
+
+    specs: tuple[ToolSpec, ...] = (SPEC,)
+
+    def __init__(self, engine: SearchEngine) -> None:
+        self._engine = engine
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
+        if name != NAME:
+            raise KeyError(name)
+        try:
+            wanted = read(_Wanted, arguments)
+            with anyio.fail_after(timeout_s):
+                return ToolResult(status="data", text=await self._search(wanted))
+        except ActionFailed as error:
+            return ToolResult(status="error", text=error.message)
+        except TimeoutError:
+            return ToolResult(status="error", text=f"{self._engine.name} did not answer within {timeout_s:g} s")
+
+    async def _search(self, wanted: _Wanted) -> str:
+        query = wanted.query.strip()
+        if not query or not is_text(query):
+            raise ActionFailed("the query is empty or holds characters that are no text")
+        found = (await self._engine.search(query, min(wanted.count, MAX_RESULTS)))[:MAX_RESULTS]
+        if not found:
+            return f"{self._engine.name} has found nothing: try other words."
+        rows = []
+        for number, one in enumerate(found, 1):
+            rows.append(f"{number}. {one_line(clean(one.title), _TITLE)}\n   {one_line(clean(one.url), _URL)}")
+            if snippet := one_line(clean(one.snippet), _SNIPPET):
+                rows.append(f"   {snippet}")
+        count = f"{len(found)} result{'' if len(found) == 1 else 's'} from {self._engine.name}"
+        return f"{count}.\n" + fenced("\n".join(rows), "other people's pages")
