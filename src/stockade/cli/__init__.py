@@ -1,5 +1,6 @@
 """The command line. Commands are imported when they are called, so that `stockade --help` stays quick."""
 
+import gc
 import importlib
 import io
 import sys
@@ -23,6 +24,9 @@ COMMANDS = {
     "bots": ("bots", "The bots that exist, with their permissions."),
 }
 """Name -> (module of this package, what it is for). A test holds the second against the command itself."""
+
+GC_OBJECTS = 50_000
+"""At most so many are kept in vain, some megabytes, until somebody looks for cycles."""
 
 
 class LazyGroup(click.Group):
@@ -64,6 +68,8 @@ def _status(result: object) -> int:
 
 def main() -> None:
     """The `stockade` command."""
+    # What is imported is no garbage, and a run makes few cycles: the default looks through all of it again and again.
+    gc.set_threshold(GC_OBJECTS)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
