@@ -1,0 +1,222 @@
+"""HTTP from inside the sandbox: what a client here sends goes over a small program there, so the run's own network
+rules decide what is reached, and put it on record. A name goes to the sandbox's proxy, an address of its loopback
+directly.
+"""
+
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpcore2
+import httpx2
+from anyio.abc import ByteStream, TaskGroup, TaskStatus
+from anyio.streams.tls import TLSStream
+
+from stockade.core.errors import ActionFailed
+from stockade.core.ports import Program, Programs
+
+_PROXY_URL = "http://127.0.0.1:3128"
+"""Where a sandbox with a network has its proxy (sandboxes/egress/inside.py)."""
+MAX_RESPONSE_BYTES = 64 << 20
+READ_S = 300.0
+_FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, httpcore2.TimeoutException)
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_CARRY = """
+exec 4<&0
+if ! { exec 3<>"/dev/tcp/$1/$2"; } 2>/dev/null; then echo "nothing answers there" >&2; exit 1; fi
+printf +
+cat <&4 >&3 & cat <&3; kill $! 2>/dev/null
+"""
+"""Carries one connection between its standard streams and $1:$2; says + once it is there."""
+
+
+class _Carried(ByteStream):
+    """A connection from inside. `finished` ends the program that carries it."""
+
+    def __init__(self, program: Program, finished: anyio.Event) -> None:
+        self._program = program
+        self._finished = finished
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        return await self._program.receive(max_bytes)
+
+    async def send(self, item: bytes) -> None:
+        await self._program.send(item)
+
+    async def send_eof(self) -> None:
+        await self._program.send_eof()
+
+    async def aclose(self) -> None:
+        self._finished.set()
+
+
+class _Stream(httpcore2.AsyncNetworkStream):
+    """One connection as httpcore wants it, with TLS on it where that is asked for."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        try:
+            with anyio.fail_after(timeout):
+                received: bytes = await self._stream.receive(max_bytes)
+                return received
+        except anyio.EndOfStream:
+            return b""
+        except TimeoutError as error:
+            raise httpcore2.ReadTimeout("no answer in time") from error
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
+            raise httpcore2.ReadError("the connection broke") from error
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        try:
+            with anyio.fail_after(timeout):
+                await self._stream.send(buffer)
+        except TimeoutError as error:
+            raise httpcore2.WriteTimeout("nobody takes what is sent") from error
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
+            raise httpcore2.WriteError("the connection broke") from error
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            with anyio.fail_after(timeout):
+                wrapped = await TLSStream.wrap(
+                    self._stream, hostname=server_hostname, ssl_context=ssl_context, standard_compatible=False
+                )
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await self._stream.aclose()
+            if isinstance(error, ssl.SSLError | anyio.EndOfStream | anyio.BrokenResourceError):
+                raise httpcore2.ConnectError(f"no TLS: {error}") from error
+            if isinstance(error, TimeoutError):
+                raise httpcore2.ConnectTimeout("no TLS in time") from error
+            raise
+        return _Stream(wrapped)
+
+    def get_extra_info(self, info: str) -> Any:
+        return None
+
+
+class _Inside(httpcore2.AsyncNetworkBackend):
+    """Connections that begin in the sandbox; each is held by a task of `group`."""
+
+    def __init__(self, programs: Programs, group: TaskGroup) -> None:
+        self._programs = programs
+        self._group = group
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            with anyio.fail_after(timeout):
+                carried = await self._group.start(self._hold, host, port)
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout(f"{host}:{port} does not answer") from error
+        if isinstance(carried, str):
+            raise httpcore2.ConnectError(carried)
+        return _Stream(carried)
+
+    async def _hold(self, host: str, port: int, *, task_status: TaskStatus[ByteStream | str]) -> None:
+        finished = anyio.Event()
+        try:
+            async with self._programs.program(["bash", "-c", _CARRY, "bash", host, str(port)]) as program:
+                try:
+                    await program.receive(1)
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    task_status.started(f"{host}:{port} cannot be reached: {await program.last_words()}")
+                    return
+                task_status.started(_Carried(program, finished))
+                await finished.wait()
+        except ActionFailed as error:
+            task_status.started(error.message)
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A response's bytes, up to a bound."""
+
+    def __init__(self, parts: AsyncIterable[bytes]) -> None:
+        self._parts = parts
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        room = MAX_RESPONSE_BYTES
+        try:
+            async for part in self._parts:
+                if (room := room - len(part)) < 0:
+                    raise httpx2.TransportError(f"the answer is larger than {MAX_RESPONSE_BYTES >> 20} MiB")
+                yield part
+        except _FAILURES as error:
+            raise httpx2.TransportError(str(error) or type(error).__name__) from error
+
+    async def aclose(self) -> None:
+        if (close := getattr(self._parts, "aclose", None)) is not None:
+            await close()
+
+
+class _Transport(httpx2.AsyncBaseTransport):
+    """httpx over httpcore, with what a response may hold bounded. Not compressed: that would make the bound void."""
+
+    def __init__(self, pool: httpcore2.AsyncConnectionPool) -> None:
+        self._pool = pool
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers["accept-encoding"] = "identity"
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        url = httpcore2.URL(
+            scheme=request.url.raw_scheme, host=request.url.raw_host, port=request.url.port, target=request.url.raw_path
+        )
+        asked = httpcore2.Request(
+            method=request.method,
+            url=url,
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        try:
+            answer = await self._pool.handle_async_request(asked)
+        except _FAILURES as error:
+            raise httpx2.TransportError(str(error) or type(error).__name__) from error
+        assert isinstance(answer.stream, AsyncIterable)
+        body = _Body(answer.stream)
+        if any(name.lower() == b"content-encoding" and value.lower() != b"identity" for name, value in answer.headers):
+            await body.aclose()
+            raise httpx2.TransportError("the answer is compressed, which was not asked for")
+        return httpx2.Response(status_code=answer.status, headers=answer.headers, stream=body)
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+@asynccontextmanager
+async def client_inside(url: str, headers: Mapping[str, str], programs: Programs) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client for `url`, whose connections begin inside and end with this. Follows no redirect, keeps no cookie."""
+    host = urlsplit(url).hostname
+    async with anyio.create_task_group() as group:
+        backend, context = _Inside(programs, group), ssl.create_default_context()
+        pool = (
+            httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=backend)
+            if host in _LOOPBACK
+            else httpcore2.AsyncHTTPProxy(_PROXY_URL, ssl_context=context, network_backend=backend)
+        )
+        try:
+            async with httpx2.AsyncClient(
+                transport=_Transport(pool),
+                headers=dict(headers),
+                timeout=httpx2.Timeout(30.0, read=READ_S),
+                trust_env=False,
+            ) as client:
+                yield client
+        finally:
+            group.cancel_scope.cancel()

@@ -1,0 +1,226 @@
+"""One MCP server of a run: started when it is wanted, asked, and started again after its end.
+
+A task of its own holds the connection, because what was entered must be left by the same task, whoever calls.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, Implementation
+
+from stockade.core.actions import ToolResult
+from stockade.core.errors import ActionFailed, SandboxFailed
+from stockade.core.ports import Program, Programs
+from stockade.tools.mcp.channel import MAX_TOOLS, Channel, filtered, plain_tools
+from stockade.tools.mcp.config import ServerConfig
+from stockade.tools.mcp.inside_http import client_inside
+from stockade.tools.mcp.results import error, to_result
+from stockade.tools.mcp.words import clean
+
+START_S = 60.0
+"""Until it has told its tools: one that is fetched first takes long."""
+PROBE_S = 20.0
+MAX_ARGUMENT_BYTES = 4 << 20
+MAX_PAGES = 20
+MAX_STARTS = 5
+"""In a run; one that needs more is broken."""
+MAX_SILENT = 2
+"""Calls one after the other that ran out of time; then it is started again."""
+_WORDS_CHARS = 300
+
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+logging.getLogger("mcp").propagate = False  # it would print what a server wrote
+
+
+class Unusable(Exception):
+    """The server cannot be used now; the words are for the model, or the person."""
+
+
+class _Connection:
+    """One start of the server. `settled`: it is up, or will not be; `over` is set to end it; `finished`: it is gone."""
+
+    def __init__(self) -> None:
+        self.client: Client | None = None
+        self.program: Program | None = None
+        self.channel: Channel | None = None
+        self.why: Exception = Unusable("it ended")
+        self.settled, self.over, self.finished = anyio.Event(), anyio.Event(), anyio.Event()
+
+    @property
+    def usable(self) -> bool:
+        ended = self.program is not None and self.program.status is not None
+        return self.client is not None and not ended and not self.over.is_set() and not self.finished.is_set()
+
+    async def reason(self, failure: BaseException) -> Exception:
+        """The failure for whoever wanted the connection: SandboxFailed as itself."""
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+        if isinstance(failure, SandboxFailed):
+            return failure
+        if isinstance(failure, ActionFailed):
+            return Unusable(failure.message)
+        return Unusable(await self.said() or f"it does not speak MCP: {_words(failure)}")
+
+    async def said(self) -> str:
+        """What is known of a program's end, or of what it wrote."""
+        if self.program is not None and self.program.status is not None:
+            *_, last = ["", *(await self.program.last_words()).splitlines()]
+            words = clean(last, _WORDS_CHARS)
+            return f"it ended with status {self.program.status}" + (f": {words}" if words else "")
+        return (self.channel.trouble or "") if self.channel is not None else ""
+
+
+class McpServer:
+    """`serve` has to run, in a task, while anything else is called."""
+
+    def __init__(self, config: ServerConfig, programs: Programs) -> None:
+        self.config = config
+        self._programs = programs
+        self._current: _Connection | None = None
+        self._lock = anyio.Lock()
+        self._wanted = anyio.Event()
+        self._starts = self._silent = 0
+
+    async def serve(self) -> None:
+        """Until it is cancelled. Never raises what a server, or the library that reads it, did wrong."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            assert self._current is not None
+            await self._hold(self._current)
+
+    async def _hold(self, one: _Connection) -> None:
+        try:
+            with anyio.CancelScope(deadline=anyio.current_time() + START_S) as scope:
+                async with self._connected(one) as client:
+                    scope.deadline = float("inf")
+                    one.client = client
+                    one.settled.set()
+                    await one.over.wait()
+            if scope.cancelled_caught:
+                one.why = Unusable(f"it did not start within {START_S:g} s")
+        except Exception as failure:  # noqa: BLE001 - the library meets a hostile peer: told to whoever asks
+            one.why = await one.reason(failure)
+        finally:
+            one.client = None
+            one.finished.set()
+            one.settled.set()
+
+    @asynccontextmanager
+    async def _connected(self, one: _Connection) -> AsyncIterator[Client]:
+        config = self.config
+        about = Implementation(name="stockade", version="1")
+        if config.url is not None:
+            async with client_inside(config.url, config.headers, self._programs) as http:
+                transport = filtered(streamable_http_client(config.url, http_client=http))
+                async with Client(transport, cache=None, read_timeout_seconds=PROBE_S, client_info=about) as client:
+                    yield client
+            return
+        async with self._programs.program(config.argv) as one.program:
+            one.channel = Channel(one.program)
+            streams = one.channel.streams()
+            async with Client(streams, cache=None, read_timeout_seconds=PROBE_S, client_info=about) as client:
+                yield client
+
+    async def _ready(self) -> tuple[_Connection, Client]:
+        """Connected; the end of a server that was idle shows here, and it is started again."""
+        async with self._lock:
+            one = self._current
+            if one is not None:
+                if not one.over.is_set():
+                    await one.settled.wait()
+                if one.usable and one.client is not None:
+                    return one, one.client
+                one.over.set()
+                await one.finished.wait()
+                if isinstance(one.why, SandboxFailed):
+                    raise one.why
+            if self._starts >= MAX_STARTS:
+                raise Unusable(f"it was started {MAX_STARTS} times and ended every time")
+            self._starts += 1
+            one = self._current = _Connection()
+            self._wanted.set()
+            await one.settled.wait()
+            if one.client is None:
+                raise one.why
+            return one, one.client
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """Its tools as it lists them, each with `name` and an object `inputSchema`. Unusable, SandboxFailed."""
+        found: list[dict[str, Any]] = []
+        (one, client), cursor = await self._ready(), None
+        try:
+            with anyio.fail_after(START_S):
+                for _ in range(MAX_PAGES):
+                    page = await client.list_tools(cursor=cursor)
+                    listed = page.model_dump(by_alias=True, exclude_none=True, mode="json", include={"tools"})
+                    plain_tools(listed)
+                    found += listed["tools"]
+                    cursor = page.next_cursor
+                    if cursor is None or len(found) > MAX_TOOLS:
+                        break
+        except TimeoutError:
+            raise Unusable(f"it did not list its tools within {START_S:g} s") from None
+        except Exception as failure:
+            raise await one.reason(failure) from failure
+        names = [tool["name"] for tool in found]
+        return [tool for number, tool in enumerate(found[:MAX_TOOLS]) if tool["name"] not in names[:number]]
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> ToolResult:
+        """What came of a call; whatever goes wrong but the sandbox is a result too."""
+        try:
+            if len(json.dumps(arguments, ensure_ascii=False).encode()) > MAX_ARGUMENT_BYTES:
+                return error(f"the arguments are longer than {MAX_ARGUMENT_BYTES >> 20} MiB")
+        except (ValueError, RecursionError, TypeError):
+            return error("the arguments hold what is no text or number")
+        one: _Connection | None = None
+        try:
+            with anyio.fail_after(timeout_s):
+                one, client = await self._ready()
+                found = await client.call_tool(tool, dict(arguments), read_timeout_seconds=timeout_s + 1)
+        except TimeoutError:
+            return self._timed_out(one, timeout_s)
+        except SandboxFailed:
+            raise
+        except Unusable as why:
+            return error(f"the MCP server {self.config.name} cannot be used: {why}")
+        except MCPError as failure:
+            assert one is not None
+            return await self._refused(one, failure)
+        except Exception as failure:  # noqa: BLE001 - see _hold
+            return error(f"the MCP server {self.config.name} gave no proper answer: {_words(failure)}")
+        self._silent = 0
+        return to_result(found)
+
+    def _timed_out(self, one: _Connection | None, timeout_s: float) -> ToolResult:
+        self._silent += 1
+        trouble = f"; {one.channel.trouble}" if one and one.channel and one.channel.trouble else ""
+        if self._silent >= MAX_SILENT and one is not None:
+            self._silent = 0
+            one.over.set()
+        return error(f"the MCP server {self.config.name} did not answer within {timeout_s:g} s{trouble}")
+
+    async def _refused(self, one: _Connection, failure: MCPError) -> ToolResult:
+        name = self.config.name
+        if failure.code != CONNECTION_CLOSED:
+            return error(f"the MCP server {name} refused: {_words(failure)}")
+        if one.program is not None:
+            with anyio.move_on_after(1):  # its end, where it is one, is told after its last byte
+                await one.program.last_words()
+        why = await one.said() or "the connection is gone"
+        one.over.set()
+        return error(f"the MCP server {name} broke off: {why}; whether it did anything is unknown")
+
+
+def _words(failure: BaseException) -> str:
+    return clean(str(failure) or type(failure).__name__, _WORDS_CHARS)
+
+
+__all__ = ["McpServer", "Unusable"]

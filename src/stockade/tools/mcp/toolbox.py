@@ -1,0 +1,142 @@
+"""The tools of the MCP servers of a run, as one toolbox. Implements core.ports.Toolbox."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.to_thread
+
+from stockade.core.actions import ToolResult
+from stockade.core.errors import UsageError
+from stockade.core.ports import Programs, Sandbox
+from stockade.core.tools import ToolSpec
+from stockade.tools.mcp.config import ServerConfig
+from stockade.tools.mcp.pins import Differences, Pins, identity_key
+from stockade.tools.mcp.results import error
+from stockade.tools.mcp.server import McpServer, Unusable
+from stockade.tools.mcp.words import clean, fingerprint, refusal, spec, tool_names
+
+TIMEOUT_S = 60.0
+Confirm = Callable[[str], Awaitable[bool]]
+"""Puts a yes-or-no question to the person; False when nobody is there."""
+Note = Callable[[str], None]
+Listed = tuple[McpServer, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`required`: one that cannot be used is the end of it (a person named it); else it is left out, with a note.
+    `accepted`: servers, by name, whose tools are taken as they are now."""
+
+    pins: Pins
+    confirm: Confirm | None = None
+    note: Note | None = None
+    required: bool = True
+    accepted: tuple[str, ...] = ()
+    timeout_s: float = TIMEOUT_S
+
+
+@dataclass
+class McpToolbox:
+    """Left by the task that entered it, like the sandbox."""
+
+    servers: Sequence[ServerConfig]
+    sandbox: Sandbox
+    rules: Rules
+    _specs: tuple[ToolSpec, ...] = ()
+    _tools: dict[str, tuple[McpServer, str]] = field(default_factory=dict)
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def __aenter__(self) -> Self:
+        if not isinstance(self.sandbox, Programs):
+            raise UsageError("MCP servers need a sandbox that can run them", "use --sandbox bubblewrap")
+        group = await self._stack.enter_async_context(anyio.create_task_group())
+        self._stack.callback(group.cancel_scope.cancel)
+        servers = [McpServer(config, self.sandbox) for config in self.servers]
+        for server in servers:
+            group.start_soon(server.serve)
+        try:
+            self._offer([one for server in servers if (one := await self._usable(server)) is not None])
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()  # not told of the error, which a group of tasks would wrap
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return self._specs
+
+    async def _usable(self, server: McpServer) -> Listed | None:
+        """With the tools that it may offer; None when it is left out."""
+        name = server.config.name
+        try:
+            tools = await server.tools()
+            await self._pinned(server, tools)
+        except Unusable as why:
+            if self.rules.required:
+                raise UsageError(f"the MCP server {name} cannot be used: {why}", "mend it, or leave it out") from None
+            self._say(f"the MCP server {name} was left out: {why}")
+            return None
+        offered = []
+        for tool in tools:
+            if (reason := refusal(tool)) is None:
+                offered.append(tool)
+            else:
+                self._say(f"the tool {clean(tool['name'], 60)} of the MCP server {name} is not offered: {reason}")
+        return server, offered
+
+    async def _pinned(self, server: McpServer, tools: list[dict[str, Any]]) -> None:
+        """Unusable when it is not what was accepted, and is not accepted now."""
+        name, key = server.config.name, identity_key(server.config.identity)
+        hashes = {str(tool["name"]): fingerprint(tool) for tool in tools}
+        found = await anyio.to_thread.run_sync(self.rules.pins.compare, key, hashes)
+        if found.known and found.any and name not in self.rules.accepted and not await self._agreed(name, found):
+            raise Unusable(
+                f"its tools are not those that were accepted ({clean(str(found), 300)}); look at them, "
+                f"then accept them with --mcp-accept {name}"
+            )
+        if not found.known:
+            self._say(f"the MCP server {name} is new: {len(tools)} tools accepted as they are now")
+        if found.any or not found.known:
+            await anyio.to_thread.run_sync(self.rules.pins.accept, key, hashes)
+
+    async def _agreed(self, name: str, found: Differences) -> bool:
+        if self.rules.confirm is None:
+            return False
+        told = clean(str(found), 300)
+        return await self.rules.confirm(
+            f"The tools of the MCP server {name} are not those you accepted ({told}). Use them?"
+        )
+
+    def _say(self, words: str) -> None:
+        if self.rules.note is not None:
+            self.rules.note(words)
+
+    def _offer(self, found: Sequence[Listed]) -> None:
+        names = tool_names((server.config.name, tool["name"]) for server, tools in found for tool in tools)
+        specs = []
+        for server, tools in found:
+            for tool in tools:
+                name = names[(server.config.name, tool["name"])]
+                specs.append(spec(name, server.config.name, tool))
+                self._tools[name] = (server, tool["name"])
+        self._specs = tuple(specs)
+
+    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
+        server, tool = self._tools[name]
+        told = next(one for one in self._specs if one.name == name)
+        if missing := [one for one in told.required if one not in arguments]:
+            return error(f"{name}: missing: {', '.join(missing)}")
+        limit = self.rules.timeout_s if timeout_s is None else min(timeout_s, self.rules.timeout_s)
+        return await server.call(tool, arguments, limit)
+
+
+__all__ = ["Confirm", "McpToolbox", "Rules"]
