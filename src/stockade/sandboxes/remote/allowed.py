@@ -1,0 +1,65 @@
+"""What a serving machine lets the other side ask for: everything that is not allowed here is refused there."""
+
+from pathlib import Path
+
+from stockade.core.data import Data
+from stockade.core.errors import UsageError
+from stockade.core.policy import FolderMode, Network, Policy
+
+_MAY: dict[FolderMode, tuple[FolderMode, ...]] = {
+    "ro": ("ro",),
+    "overlay": ("ro", "overlay"),
+    "rw": ("ro", "overlay", "rw"),
+}
+
+
+class Root(Data):
+    """A folder of this machine: it and what is below may be given to a sandbox, at most in this mode."""
+
+    path: str
+    mode: FolderMode = "ro"
+
+
+class Allowed(Data):
+    """`roots`: folders and copies. `network`: at most this. `images`: another root file system."""
+
+    roots: tuple[Root, ...] = ()
+    network: Network = Network()
+    images: bool = False
+
+
+def granted(policy: Policy, allowed: Allowed) -> Policy:
+    """The policy with the real paths of its folders. UsageError, in words for the other machine, when it may not be."""
+    folders = tuple(
+        rule.model_copy(update={"host": str(_real(rule.host, rule.mode, allowed))}) for rule in policy.folders
+    )
+    copies = tuple(rule.model_copy(update={"host": str(_real(rule.host, "ro", allowed))}) for rule in policy.copies)
+    if policy.rootfs is not None and not allowed.images:
+        raise UsageError("the serving machine allows no other root file system", "there: --allow-images")
+    if not _network_within(policy.network, allowed.network):
+        raise UsageError(
+            "the serving machine does not allow this network", "there: --net, as wide as it is wanted here"
+        )
+    return policy.model_copy(update={"folders": folders, "copies": copies})
+
+
+def _real(host: str, mode: FolderMode, allowed: Allowed) -> Path:
+    """Links are followed before it is judged. What is not allowed is not looked at: its absence is no news."""
+    refusal = UsageError(
+        f"the serving machine does not allow {host} ({mode})",
+        "folders are those of the serving machine; there: --allow PATH:" + mode,
+    )
+    try:
+        path = Path(host).resolve()
+    except (OSError, ValueError, RuntimeError):
+        raise refusal from None
+    for root in allowed.roots:
+        if mode in _MAY[root.mode] and path.is_relative_to(Path(root.path).resolve()):
+            return path
+    raise refusal
+
+
+def _network_within(wanted: Network, most: Network) -> bool:
+    if wanted.mode == "none" or most.mode == "open":
+        return True
+    return wanted.mode == "allow" and most.mode == "allow" and set(wanted.hosts) <= set(most.hosts)

@@ -1,0 +1,57 @@
+"""A sandbox of another process, reached over loopback, under the conformance suite."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+from stockade.core.policy import Policy
+from stockade.core.ports import OnNetwork, Sandbox
+from stockade.sandboxes.remote.client import Address, RemoteSandbox
+from tests.conformance.bench_bubblewrap import BubblewrapBench, descendants
+
+ROOT = Path(__file__).parents[2]
+TOKEN = b"a token that is long enough for a test, and known to both"
+
+
+@contextmanager
+def serving(base: Path, keep_s: float = 60.0, port: int = 0) -> Iterator[tuple["subprocess.Popen[bytes]", Address]]:
+    """The process and where it listens."""
+    token = base / "token"
+    token.write_bytes(TOKEN)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.remote_server", str(base), str(token), str(keep_s), str(port)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, process_group=0,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process, Address(host="127.0.0.1", port=int(process.stdout.readline()))
+    finally:
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
+
+
+class RemoteBench(BubblewrapBench):
+    """`base` holds the folder, the copies and the server's layers."""
+
+    def __init__(self, folder: Path, base: Path, process: "subprocess.Popen[bytes]", address: Address) -> None:
+        super().__init__(folder, base)
+        self._process, self._address = process, address
+
+    @asynccontextmanager
+    async def make(self, policy: Policy, on_network: OnNetwork | None = None) -> AsyncIterator[Sandbox]:
+        sandbox = RemoteSandbox(policy, self._address, TOKEN)
+        sandbox.on_network = on_network
+        async with sandbox:
+            yield sandbox
+
+    def kill(self, sandbox: Sandbox) -> None:
+        """All that runs in the server's sandbox, from outside: children of the server, not the server."""
+        for pid in descendants() - {self._process.pid}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

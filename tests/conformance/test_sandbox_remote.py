@@ -1,0 +1,18 @@
+"""The sandbox suite on a sandbox of another process, over TCP."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stockade.testing.conformance.sandbox import SandboxConformance, fill
+from tests.conformance.bench_remote import RemoteBench, serving
+
+
+class TestRemote(SandboxConformance):
+    @pytest.fixture
+    def bench(self, tmp_path: Path) -> Iterator[RemoteBench]:
+        layers = tmp_path / "layers"
+        layers.mkdir(mode=0o700)
+        with serving(tmp_path) as (process, address):
+            yield RemoteBench(fill(tmp_path / "folder"), layers, process, address)

@@ -1,0 +1,48 @@
+"""A sandbox server in a process of its own, for tests: bubblewrap, whose proxy finds every name on loopback.
+
+python -m tests.support.remote_server BASE TOKEN_FILE KEEP_S [PORT]      says its port on stdout, ends with stdin
+"""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from stockade.core.policy import Network, Policy
+from stockade.core.ports import OnNetwork, Sandbox
+from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
+from stockade.sandboxes.folders import Review
+from stockade.sandboxes.remote.allowed import Allowed, Root
+from stockade.sandboxes.remote.server import Server
+from tests.support.site import to_loopback
+
+
+async def main(base: Path, token: bytes, keep_s: float, port: int) -> None:
+    @asynccontextmanager
+    async def open_box(policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
+        layers = prepare_layers(policy, base / "layers")
+        try:
+            sandbox = BubblewrapSandbox(policy, layers, base / "layers", to_loopback)
+            sandbox.on_network = on_network
+            async with sandbox:
+                yield sandbox
+        finally:
+            for layer in layers:
+                Review().discard(layer)
+
+    allowed = Allowed(roots=(Root(path=str(base), mode="rw"),), network=Network(mode="open"), images=True)
+    server = Server(token, allowed, open_box, keep_s)
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port) as listener:
+        print(listener.extra(anyio.abc.SocketAttribute.local_port), flush=True)
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.serve, listener)
+            await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
+            group.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    where, token_file, keep, *rest = sys.argv[1:]
+    anyio.run(main, Path(where), Path(token_file).read_bytes(), float(keep), int(rest[0]) if rest else 0)
