@@ -11,7 +11,7 @@ from stockade.core.actions import Action, CommandOutput, Failed, Observation, To
 _VARYING = re.compile(
     r"""
       \d{4}-\d\d-\d\d(?:[T\ _]\d\d[:.-]?\d\d(?:[:.-]?\d\d(?:[.,]\d+)?)?)?(?:Z|\ ?[+-]\d\d:?\d\d)?
-    | \d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?
+    | \b\d{1,4}(?::\d\d){2,3}(?:[.,]\d+)?
     | \b(?:\d+m\ ?)?\d+(?:[.,]\d+)?\ ?(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?)\b
     | 0x[0-9a-f]+
     | \b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b

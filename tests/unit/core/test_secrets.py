@@ -243,3 +243,52 @@ def test_exports_without_what_is_not_known() -> None:
     assert without_marks(f'declare -x A="b"\ndeclare -x T="{mark("T")}"\ndeclare -x C="d"\n') == (
         'declare -x A="b"\ndeclare -x C="d"\n'
     )
+
+
+def finished(**output: object) -> ActionFinished:
+    seen = CommandOutput.model_validate({"exit_code": 0, **output})
+    return ActionFinished(at=1.0, turn=1, step=0, observation=seen)
+
+
+def test_what_a_command_wrote_is_looked_through_too() -> None:
+    hidden = REDACTOR.event(finished(wrote=f"x now holds:\n{SECRET}"))
+    assert SECRET not in to_json(hidden)
+    assert mark("ONE") in to_json(hidden)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        (Chunk.of("stdout", b"nothing"),),
+        (Chunk.of("stdout", b"no"), Chunk.of("stderr", b"thing"), Chunk.of("stdout", b"here")),
+        (Chunk.of("stdout", b"\xff\xfe"),),
+    ],
+    ids=["whole", "cut", "bytes"],
+)
+def test_an_event_without_secrets_is_the_same_object_or_equal(chunks: tuple[Chunk, ...]) -> None:
+    event = finished(chunks=chunks)
+    assert REDACTOR.event(event) == event
+
+
+@pytest.mark.parametrize("at", range(1, len(SECRET)))
+def test_a_secret_cut_in_two_by_anything_in_between_is_found(at: int) -> None:
+    one, other = SECRET[:at].encode(), SECRET[at:].encode()
+    cut = (Chunk.of("stdout", one), Chunk.of("stderr", b"noise"), Chunk.of("stdout", other))
+    line = to_json(REDACTOR.event(finished(chunks=cut)))
+    assert mark("ONE") in line
+    assert SECRET[-4:] not in line
+
+
+def test_the_line_of_an_event_is_that_of_its_copy_only_when_nothing_changed() -> None:
+    event = finished(chunks=(Chunk.of("stdout", b"a"),))
+    assert '"turn":1' in to_json(event)
+    assert '"turn":2' in to_json(event.model_copy(update={"turn": 2}))
+    assert event == finished(chunks=(Chunk.of("stdout", b"a"),))
+    assert hash(event) == hash(finished(chunks=(Chunk.of("stdout", b"a"),)))
+
+
+def test_lines_in_ascii() -> None:
+    event = finished(cwd="/\u00e9\x7f\x1b")
+    assert to_json(event, ascii_only=True).isascii()
+    assert "\x7f" not in to_json(event, ascii_only=True)
+    assert json.loads(to_json(event, ascii_only=True)) == json.loads(to_json(event))
