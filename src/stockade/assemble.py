@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
-from stockade.assemble_tools import OnProgress, Place, Plan, chosen, plan_tools
+from stockade.assemble_tools import OnProgress, Place, Plan, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
 from stockade.bots.opening import opening
@@ -39,7 +39,7 @@ from stockade.loop.person import Person
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
-from stockade.options import LOADING, Options, autonomy
+from stockade.options import RECORDED, REMOTE, Options, autonomy
 from stockade.policies import make_budget, make_policy
 
 if TYPE_CHECKING:
@@ -191,7 +191,13 @@ def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgre
         from stockade.sandboxes.unconfined import UnconfinedSandbox
 
         return UnconfinedSandbox.prepared(policy, base, on_progress)
-    raise UsageError(f"there is no sandbox {backend!r}", "choose bubblewrap, docker, podman, gvisor or unconfined")
+    if backend.startswith(REMOTE):
+        from stockade.assemble_remote import remote_sandbox
+
+        return remote_sandbox(policy, backend.removeprefix(REMOTE))
+    raise UsageError(
+        f"there is no sandbox {backend!r}", "choose bubblewrap, docker, podman, gvisor, unconfined or remote=HOST:PORT"
+    )
 
 
 def _bubblewrap(policy: Policy, base: Path, on_progress: OnProgress | None) -> Sandbox:
@@ -276,9 +282,16 @@ async def prepare(
     policy = make_policy(options, spec.folder_mode)
     pick_protocol(options.answers)
     run_id = new_run_id()
-    tools = chosen(spec.tools, options.tool, options.no_tool)
+    tools = chosen(spec.tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
     plan = await to_thread.run_sync(
-        partial(plan_tools, tools, policy, allowed_external=options.allow_external, on_progress=on_progress)
+        partial(
+            plan_tools,
+            tools,
+            policy,
+            allowed_external=options.allow_external,
+            mcp_accept=options.mcp_accept,
+            on_progress=on_progress,
+        )
     )
     policy = plan.policy
     redactor = known(os.environ, policy.environment, options.secret)
@@ -335,7 +348,7 @@ def _first_event(
         sampling=options.sampling(local=model.local),
         system_prompt=opening(spec, protocol, policy, plan.actions, (*plan.usage, *own_part(may, policy.workdir))),
         check=options.check,
-        options=options.model_dump(include=LOADING, exclude_none=True),
+        options=options.model_dump(include=RECORDED, exclude_none=True),
         tools=plan.asked,
         actions=plan.actions,
         approve=options.approve,
@@ -408,6 +421,8 @@ def make_parts(
             on_event(event)
 
     pause = Pause()
+    person = Person(pause)
+    place = Place(sandbox, started.policy, started.bot, state_dir(), asker=person, search=started.options.get("search"))
     parts = Parts(
         model=model,
         protocol=protocol,
@@ -415,9 +430,9 @@ def make_parts(
         store=store,
         clock=SystemClock(),
         tools=plan.actions,
-        toolboxes=plan.toolboxes(Place(sandbox, started.policy, started.bot, state_dir())),
+        toolboxes=plan.toolboxes(place),
         approver=_approver(started, pause),
-        asker=Person(pause),
+        asker=person,
         reviewer=reviewer(),
         on_event=heard,
         on_text=on_text,

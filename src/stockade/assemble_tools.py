@@ -13,7 +13,7 @@ from pathlib import Path
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
-from stockade.core.ports import OnNetwork, Sandbox, Toolbox
+from stockade.core.ports import Asker, OnNetwork, Sandbox, Toolbox
 
 OnProgress = Callable[[str, int, int], None]
 """What is being done, and how far it is: (words, done, total); total 0 when unknown."""
@@ -28,6 +28,11 @@ class Place:
     bot: str
     state: Path
     """The state folder of Stockade, for what lasts longer than a run."""
+
+    asker: Asker | None = None
+    """Who asks the person what a toolbox must know."""
+    search: str | None = None
+    """The search engine that the person named."""
 
     @property
     def on_network(self) -> OnNetwork | None:
@@ -62,6 +67,7 @@ class Request:
     allowed_external: Sequence[str] = ()
     no_input: bool = True
     on_progress: OnProgress | None = None
+    mcp_accept: Sequence[str] = ()
     again: bool = False
     """The run goes on: what the tool needs in the sandbox is in its policy already."""
 
@@ -72,12 +78,22 @@ FileTool = Callable[[Request], Plan]
 
 def named() -> Mapping[str, MakeToolbox]:
     """Tools of ours by name. Each imports its adapter when it is made."""
-    return {}
+    return {name: _ours(name) for name in ("memory", "read_document", "read_page", "web_search")}
+
+
+def _ours(name: str) -> MakeToolbox:
+    def make(place: Place) -> Toolbox:
+        from stockade.assemble_web import MAKERS
+
+        return MAKERS[name](place)
+
+    return make
 
 
 def files() -> Mapping[str, FileTool]:
     """What reads a tool file, by suffix."""
-    return {".toml": _command_file, ".yaml": _command_file, ".yml": _command_file, ".wasm": _component}
+    return {".toml": _command_file, ".yaml": _command_file, ".yml": _command_file, ".wasm": _component,
+            ".json": _servers}  # fmt: skip
 
 
 def _command_file(request: Request) -> Plan:
@@ -92,6 +108,22 @@ def _component(request: Request) -> Plan:
     return wasm_tool(request)
 
 
+def _servers(request: Request) -> Plan:
+    from stockade.assemble_mcp import mcp_file
+
+    return mcp_file(request)
+
+
+def mcp_files(given: Sequence[str]) -> tuple[str, ...]:
+    """What `--mcp` named, as tools. UsageError for what is no such file."""
+    for name in given:
+        if Path(name).suffix.lower() != ".json":
+            raise UsageError(f"--mcp {name}: a list of MCP servers is a file that ends in .json", "see docs/mcp.md")
+        if "\0" in name or not Path(name).expanduser().is_file():
+            raise UsageError(f"--mcp {name}: there is no such file")
+    return tuple(given)
+
+
 def shipped() -> Mapping[str, Path]:
     """The tool files that come with Stockade, by name."""
     from stockade.assemble_commands import shipped as found
@@ -104,6 +136,7 @@ def plan_tools(
     policy: Policy,
     *,
     allowed_external: Sequence[str] = (),
+    mcp_accept: Sequence[str] = (),
     on_progress: OnProgress | None = None,
     again: bool = False,
 ) -> Plan:
@@ -119,7 +152,7 @@ def plan_tools(
             plan = replace(plan, makers=(*plan.makers, make), asked=(*plan.asked, name))
         else:
             path = _file(name)
-            request = Request(path, plan, allowed_external, on_progress=on_progress, again=again)
+            request = Request(path, plan, allowed_external, on_progress=on_progress, mcp_accept=mcp_accept, again=again)
             planned = files()[path.suffix.lower()](request)
             plan = replace(planned, asked=(*plan.asked, str(path)))
     return plan
@@ -155,4 +188,4 @@ def chosen(of_bot: Sequence[str], more: Sequence[str], without: Sequence[str]) -
     return tuple(sorted(tools, key=lambda name: name == "finish"))
 
 
-__all__ = ["FileTool", "MakeToolbox", "Place", "Plan", "Request", "chosen", "plan_tools"]
+__all__ = ["FileTool", "MakeToolbox", "Place", "Plan", "Request", "chosen", "mcp_files", "plan_tools"]

@@ -7,8 +7,12 @@ from pydantic import Field
 from stockade.core.events import Autonomy
 from stockade.core.model_options import LoadOptions, SamplingOptions
 
+REMOTE = "remote="
+"""Before the address of a sandbox on another machine."""
 LOADING = set(LoadOptions.model_fields)
 """Options of a model that a run goes on with."""
+RECORDED = {*LOADING, "search"}
+"""Options that are on record as they were given."""
 
 
 class Options(SamplingOptions, LoadOptions):
@@ -24,6 +28,7 @@ class Options(SamplingOptions, LoadOptions):
     sandbox: str = "auto"
     image: str | None = None
     net: str = "none"
+    search: str | None = None
     max_turns: int | None = Field(default=None, ge=0)
     timeout: float | None = Field(default=None, ge=0)
     command_timeout: float | None = Field(default=None, ge=0)
@@ -38,6 +43,8 @@ class Options(SamplingOptions, LoadOptions):
     tool: tuple[str, ...] = ()
     allow_external: tuple[str, ...] = ()
     no_tool: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
+    mcp_accept: tuple[str, ...] = ()
     approve: Literal["never", "ask", "rules"] = "never"
     own_goal: bool = True
     own_prompt: bool = True

@@ -32,7 +32,7 @@ class TestPages(ToolboxConformance):
 class TestSearch(ToolboxConformance):
     @pytest.fixture
     def toolbox(self) -> SearchToolbox:
-        return SearchToolbox(LocalEngine({"http://a.test/": "Tea time\nall about tea"}))
+        return SearchToolbox(lambda: LocalEngine({"http://a.test/": "Tea time\nall about tea"}))
 
     @pytest.fixture
     def good(self) -> Call:

@@ -41,6 +41,9 @@ BOT = (
 )
 TOOLS = (
     _flag("--tool", multiple=True, metavar="NAME|FILE", help="One more tool: a name (stockade tool list) or its file."),
+    _flag("--search", metavar="ADDRESS|duckduckgo", help="The engine of web_search: a SearXNG, or DuckDuckGo."),
+    _flag("--mcp", multiple=True, metavar="FILE", help="MCP servers of a .json file, started in the sandbox."),
+    _flag("--mcp-accept", multiple=True, metavar="NAME", help="An MCP server whose tools are taken as they are now."),
     _flag("--no-tool", multiple=True, metavar="NAME", help="A tool of the bot that it shall not have."),
     _flag("--allow-external", multiple=True, metavar="NAME", help="A tool that may run on this machine, unsealed."),
     _flag(
@@ -65,7 +68,11 @@ SANDBOX = (
         help="A folder to work in; MODE is ro, overlay (changes are reviewed) or rw. The first one is /workspace.",
     ),
     _flag("--copy", multiple=True, metavar="PATH[:DEST]", help="A file or folder copied in."),
-    _flag("--sandbox", metavar="auto|bubblewrap|docker|podman|gvisor|unconfined", help="What seals it off."),
+    _flag(
+        "--sandbox",
+        metavar="auto|bubblewrap|docker|podman|gvisor|unconfined|remote=HOST:PORT",
+        help="What seals it off; remote: on another machine.",
+    ),
     _flag(
         "--image",
         metavar="NAME|ROOTFS",

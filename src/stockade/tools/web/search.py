@@ -1,6 +1,6 @@
 """`web_search`: a list of titles, addresses and excerpts from a search engine (core.search)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,14 +36,21 @@ class _Wanted(Arguments):
 
 
 class SearchToolbox:
-    """Implements core.ports.Toolbox."""
+    """Implements core.ports.Toolbox. `find` gives the engine on entering; UsageError when there is none."""
 
     specs: tuple[ToolSpec, ...] = (SPEC,)
 
-    def __init__(self, engine: SearchEngine) -> None:
-        self._engine = engine
+    def __init__(self, find: Callable[[], SearchEngine]) -> None:
+        self._find = find
+        self._found: SearchEngine | None = None
+
+    @property
+    def _engine(self) -> SearchEngine:
+        assert self._found is not None, "used before it was entered"
+        return self._found
 
     async def __aenter__(self) -> Self:
+        self._found = self._find()
         return self
 
     async def __aexit__(

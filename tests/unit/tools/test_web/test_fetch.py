@@ -157,9 +157,10 @@ def test_addresses_have_one_spelling(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "   ", "http://a\nb/", "http://a b/", "file:///etc/passwd", "ftp://x.org", "x" * 3000, "data:text/html,x", "/etc/passwd",
-     "http://", "http:///x", "http://u@h.org/", "http://u:p@h.org/", "http://h.org:99999/", "http://h.org:x/",
-     "http://a\0b/", "http://h\\evil.org/", "http://[::1", "http://\ud800/", "http://h.org/\ud800", "http://a\u2100b/"],
+    ["", "   ", "http://a\nb/", "http://a b/", "file:///etc/passwd", "ftp://x.org", "x" * 3000,
+     "data:text/html,x", "/etc/passwd", "http://", "http:///x", "http://u@h.org/", "http://u:p@h.org/",
+     "http://h.org:99999/", "http://h.org:x/", "http://a\0b/", "http://h\\evil.org/", "http://[::1",
+     "http://\ud800/", "http://h.org/\ud800", "http://a\u2100b/"],
 )  # fmt: skip
 def test_what_is_no_web_address(text: str) -> None:
     with pytest.raises(ActionFailed) as failed:

@@ -36,7 +36,8 @@ def site() -> Iterator[Site]:
 
 
 async def search(engine: SearchEngine, query: str, **more: object) -> tuple[str, str]:
-    result = await SearchToolbox(engine).call("web_search", {"query": query, **more}, 60)
+    async with SearchToolbox(lambda: engine) as tool:
+        result = await tool.call("web_search", {"query": query, **more}, 60)
     return result.status, result.text
 
 

@@ -1,0 +1,73 @@
+"""Memory, documents and the web as tools of a run: which folder, which sealed places, which way out."""
+
+import hashlib
+import re
+from pathlib import Path
+
+from stockade.assemble_tools import MakeToolbox, Place
+from stockade.core.errors import UsageError
+from stockade.core.events import NetworkRequested
+from stockade.core.ports import OnNetwork, Toolbox
+from stockade.core.search import SearchEngine
+from stockade.sandboxes.egress.proxy import Egress
+from stockade.sandboxes.reading import ReadingRoom
+from stockade.tools.memory.toolbox import MemoryToolbox
+from stockade.tools.reading.toolbox import DocumentToolbox
+from stockade.tools.web.connecting import ThroughProxy
+from stockade.tools.web.duckduckgo import DuckDuckGo
+from stockade.tools.web.page import PageToolbox
+from stockade.tools.web.search import SearchToolbox
+from stockade.tools.web.searxng import SearXNG
+
+DUCKDUCKGO = "duckduckgo"
+
+
+def memory(place: Place) -> Toolbox:
+    """One memory a bot, in the state folder."""
+    return MemoryToolbox(place.state / "memory" / memory_name(place.bot))
+
+
+def memory_name(bot: str) -> str:
+    """A bot's name; of one that is a file, its name and which file that is."""
+    path = Path(bot)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem if path.suffix else bot).strip("-")[:60] or "bot"
+    return f"{name}-{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:8]}" if path.suffix else name
+
+
+def documents(place: Place) -> Toolbox:
+    return DocumentToolbox(place.sandbox, _room(place))
+
+
+def pages(place: Place) -> Toolbox:
+    """By the rules of the run's --net, through a proxy of its own."""
+    return PageToolbox(ThroughProxy(Egress.of(place.policy, _hearer(place))), _room(place))
+
+
+def search(place: Place) -> Toolbox:
+    return SearchToolbox(lambda: engine(place.search, _room(place), _hearer(place)))
+
+
+def engine(wanted: str | None, room: ReadingRoom, on_network: OnNetwork) -> SearchEngine:
+    """Of `--search`. Naming one is the permission to ask it, and nobody else, whatever --net says."""
+    if not wanted:
+        raise UsageError("web_search has no engine", "--search http://HOST:PORT of a SearXNG, or --search duckduckgo")
+    return DuckDuckGo.installed(room, on_network) if wanted == DUCKDUCKGO else SearXNG.at(wanted, on_network)
+
+
+def _room(place: Place) -> ReadingRoom:
+    return ReadingRoom(place.state / "reading")
+
+
+def _hearer(place: Place) -> OnNetwork:
+    """Of requests, which belong on record like those of the run's sandbox."""
+
+    def heard(event: NetworkRequested) -> None:
+        if (on_network := place.on_network) is not None:
+            on_network(event)
+
+    return heard
+
+
+MAKERS: dict[str, MakeToolbox] = {
+    "memory": memory, "read_document": documents, "read_page": pages, "web_search": search,
+}  # fmt: skip
