@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from stockade.cli.asciicast import Recorder
 from stockade.cli.failures import say
 from stockade.cli.run import carry_out
 from stockade.core.errors import UsageError
+from stockade.options import REMOTE
 from stockade.settings import load
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
@@ -27,10 +29,11 @@ def live(where: str, goal: str | None, given: Mapping[str, Any], *, show_intro: 
     folders = (f"{folder}:rw", *settings.options.folder)
     settings = settings.model_copy(update={"options": settings.options.model_copy(update={"folder": folders})})
     shows = show_intro or os.environ.get("LLAMA_SHOW_INTRO", "").lower() in _YES
+    far = settings.options.sandbox.startswith(REMOTE)  # then the workspace is on that machine
     store = assemble.open_store(settings.options.store)
     try:
-        with workspace.held(folder):
-            if workspace.ensure(folder, assemble_shell.workspace_template()):
+        with nullcontext() if far else workspace.held(folder):
+            if not far and workspace.ensure(folder, assemble_shell.workspace_template()):
                 say(f"made the workspace {folder}")
             tape = Recorder(cast, show_intro=shows) if cast is not None else None
             try:

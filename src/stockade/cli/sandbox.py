@@ -18,6 +18,7 @@ from stockade.cli import flags, review
 from stockade.cli.console import piped_input
 from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
+from stockade.cli.serving import health, serve
 from stockade.core.actions import MAX_COMMAND_BYTES, CommandOutput
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
@@ -191,3 +192,7 @@ async def _fresh(options: assemble.Options, policy: Policy) -> AsyncIterator[San
                 count = sum(len(one.changes) for one in work)
                 say(f"{count} changes were thrown away", "--folder PATH:rw writes to the folder itself")
             review.discard(reviewer, sandbox.layers)
+
+
+command.add_command(serve)
+command.add_command(health)

@@ -40,7 +40,13 @@ def granted(policy: Policy, allowed: Allowed) -> Policy:
         raise UsageError(
             "the serving machine does not allow this network", "there: --net, as wide as it is wanted here"
         )
-    return policy.model_copy(update={"folders": folders, "copies": copies})
+    given = Policy(
+        folders=folders, copies=copies, network=policy.network, limits=policy.limits, environment=policy.environment,
+        rootfs=policy.rootfs,
+    )  # fmt: skip
+    if policy.model_copy(update={"folders": folders, "copies": copies}) != given:  # other paths of this machine
+        raise UsageError("installed tools cannot be taken to another machine", "leave them out, or run over there")
+    return given
 
 
 def _real(host: str, mode: FolderMode, allowed: Allowed) -> Path:

@@ -108,6 +108,9 @@ class Server:
             while True:
                 text, raw = await link.receive()
                 await session.take(messages.from_client(text), raw)
+        except LinkLost:
+            if not session.over:
+                raise
         finally:
             session.detach(link)
             if session.link is None and not session.over:
