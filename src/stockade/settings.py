@@ -26,8 +26,7 @@ from stockade.options import Options
 
 PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"
-SERVERS_FILE = ".mcp.json"
-FOLDER_MODES = frozenset(typing.get_args(FolderMode))
+MAX_FILE_BYTES = 1_000_000
 OTHER_VARIABLES = frozenset({"STOCKADE_MODELS", "STOCKADE_GOAL", "STOCKADE_TOKEN_FILE"})
 _RANDOM_SEEDS = ("-1", "4294967295")
 """What llama.cpp takes for "another one each time"."""
