@@ -167,7 +167,8 @@ class ToolPolicy(Data):
 def _size(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    return parse_size(str(value))
+    text = str(value)
+    return parse_size(f"{text}B" if text.endswith("i") else text)
 
 
 def beside(component: Path) -> Path | None:

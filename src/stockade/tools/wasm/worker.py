@@ -42,12 +42,17 @@ async def worker_in(sandbox: Sandbox) -> AsyncIterator[Worker]:
         yield OneShot(sandbox)
         return
     worker = Warm(sandbox)
-    async with anyio.create_task_group() as group:
-        group.start_soon(worker.serve)
-        try:
-            yield worker
-        finally:
-            group.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(worker.serve)
+            try:
+                yield worker
+            finally:
+                group.cancel_scope.cancel()
+    except BaseExceptionGroup as found:
+        if len(found.exceptions) > 1:
+            raise
+        raise found.exceptions[0] from None  # what is caught by its kind further out must not come as a group
 
 
 class OneShot:

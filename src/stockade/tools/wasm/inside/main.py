@@ -82,7 +82,7 @@ def _compile(made_for: Engine, component: bytes, limits: dict[str, Any]) -> tupl
         compiled = wc.Component(made_for, component)
         return {"description": _within(limits, lambda: describe(made_for, compiled, limits))}, compiled.serialize()
     except WasmtimeError as error:
-        return {"error": _first_line(error)}, b""
+        return {"error": _reason(error)}, b""
 
 
 def _within(limits: dict[str, Any], work: Any) -> Any:
@@ -122,5 +122,11 @@ def _call(loaded: _Loaded, request: dict[str, Any], limits: dict[str, Any]) -> A
     return {"status": status, "text": text, **taken}
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no reason given"])[0][:300]
+def _reason(error: Exception) -> str:
+    """What failed, and its innermost cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+    return (
+        lines[0][:150]
+        if len(lines) == 1
+        else f"{lines[0][:150]}: {lines[-1].partition(': ')[2][:150] or lines[-1][:150]}"
+    )
