@@ -20,7 +20,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"core"},
     "options": {"core"},
     "policies": {"core", "options"},
-    "assemble_tools": {"assemble_commands", "assemble_wasm", "assemble_web", "core", *ADAPTERS},
+    "trust": {"core"},
+    "assemble_tools": {"assemble_commands", "assemble_mcp", "assemble_wasm", "assemble_web", "core", *ADAPTERS},
+    "assemble_mcp": {"assemble_tools", "trust", "core", "tools"},
     "assemble_commands": {"assemble_tools", "core", *ADAPTERS},
     "assemble_wasm": {"assemble", "assemble_tools", "core", "tools", "sandboxes"},
     "assemble_web": {"assemble_tools", "core", "tools", "sandboxes"},
@@ -33,8 +35,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The coder's loop knows Python and reads its own answers; nobody else needs either of both in one place.
     "coder": {"core", "loop", "tools", "answers"},
     "assemble_coder": {"alive", "assemble", "policies", "options", "core", "loop", "bots", "coder", *ADAPTERS},
-    "settings": {"core", "options", "assemble"},
+    "settings": {"core", "options", "trust"},
     "exports": {"core"},
+    "__main__": {"cli"},
     "alive": {"assemble", "core"},
     "changes": {"core"},
     "api": {
@@ -50,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tools",
     },
     "cli": {
+        "trust",
         "alive",
         "changes",
         "options",
@@ -74,9 +78,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     **{name: {"core"} for name in ADAPTERS},
 }
 THIRD_PARTY: dict[str, set[str]] = {
+    "mcp": {"tools", "mcp_server"},
+    "mcp_types": {"tools", "mcp_server"},
     "h11": {"models", "coder"},
     "wasmtime": {"tools"},
-    "httpx2": {"models"},
+    "httpx2": {"models", "tools"},
     "xllamacpp": {"models"},
     "httpcore2": {"tools"},
     "pypdf": {"tools"},

@@ -5,6 +5,7 @@ import anyio
 from stockade import assemble
 from stockade.api.environment import options_of
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling
+from stockade.core.ports import Model
 
 
 class LLM:
@@ -17,6 +18,7 @@ class LLM:
         self._options = options_of({**options, "model": model})
         self._system = (Message(role="system", content=system_prompt),) if system_prompt else ()
         self._said: list[Message] = []
+        self._model: Model | None = None
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -25,9 +27,13 @@ class LLM:
 
     async def aask(self, message: str) -> ModelAnswer:
         """The answer to a message, both of which are kept. ModelFailed, and nothing kept, when there is none."""
-        model, _, _ = await assemble.open_model(self._options, None)
+        if self._model is None:
+            self._model, _, _ = await assemble.open_model(self._options, None)
+        model = self._model
         asked = Message(role="user", content=message)
         sampling: Sampling = self._options.sampling(local=model.info.local)
+        if (skip := getattr(model, "skip", None)) is not None:
+            skip(len(self._said) // 2)  # a script goes on where it was
         async with model:
             answer = await model.ask(ModelRequest(messages=(*self.messages, asked), sampling=sampling))
         self._said += [asked, Message(role="assistant", content=answer.content)]

@@ -1,0 +1,17 @@
+"""Two bots, one after the other, in one sandbox: the second finds what the first has left.
+
+python examples/two_bots_one_sandbox.py
+"""
+
+import os
+from pathlib import Path
+
+from stockade import Bot, Folder, Sandbox
+
+MODEL = os.environ.get("STOCKADE_MODEL", "auto")
+
+with Sandbox(folder=Folder(Path(__file__).parent / "demo", "overlay")) as box:
+    for task in ("Sort data.csv into sorted.csv", "What is the first line of sorted.csv?"):
+        result = Bot(model=MODEL, environment=box).run(task, max_iterations=8)
+        print(result.result if result.status else f"no answer: {result.error}")
+    print([change.path for change in box.changes])
