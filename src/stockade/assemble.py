@@ -283,16 +283,8 @@ async def prepare(
     pick_protocol(options.answers)
     run_id = new_run_id()
     tools = chosen(spec.tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
-    plan = await to_thread.run_sync(
-        partial(
-            plan_tools,
-            tools,
-            policy,
-            allowed_external=options.allow_external,
-            mcp_accept=options.mcp_accept,
-            on_progress=on_progress,
-        )
-    )
+    allowed = partial(plan_tools, allowed_external=options.allow_external, mcp_accept=options.mcp_accept)
+    plan = await to_thread.run_sync(partial(allowed, tools, policy, on_progress=on_progress))
     policy = plan.policy
     redactor = known(os.environ, policy.environment, options.secret)
     on_event, on_text = watched(redactor, on_event, on_text)

@@ -6,27 +6,28 @@ The project file is read only when it was trusted as it stands: a bot may have w
 """
 
 import difflib
-import hashlib
 import os
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 from pydantic import BaseModel, Field, ValidationError
 
-from stockade.assemble import state_dir
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.model_options import LLAMA_SPLITS, LLAMA_TYPES, LLAMA_UNUSED, LLAMA_VARIABLES
+from stockade.core.policy import FolderMode
 from stockade.options import Options
+from stockade.trust import is_trusted, read_bounded
 
 PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"
-MAX_FILE_BYTES = 1_000_000
+SERVERS_FILE = ".mcp.json"
+FOLDER_MODES = frozenset(typing.get_args(FolderMode))
 OTHER_VARIABLES = frozenset({"STOCKADE_MODELS", "STOCKADE_GOAL", "STOCKADE_TOKEN_FILE"})
 _RANDOM_SEEDS = ("-1", "4294967295")
 """What llama.cpp takes for "another one each time"."""
@@ -66,11 +67,6 @@ def config_file() -> Path:
     return Path(platformdirs.user_config_dir("stockade", appauthor=False)) / "config.toml"
 
 
-def trusted_file() -> Path:
-    """Lines of `SHA256  PATH`: project files as they were when the person trusted them."""
-    return state_dir() / "trusted"
-
-
 def load(
     flags: Mapping[str, Any],
     environ: Mapping[str, str] | None = None,
@@ -96,6 +92,8 @@ def load(
             raise UsageError(f"--{one} and --{other} exclude each other", "give one of them")
     options = {key: value for key, value in merged.items() if key in OPTION_KEYS}
     front = {key: value for key, value in merged.items() if key in FRONT_KEYS}
+    if servers := _servers_of(options.get("folder", ()), options.get("mcp", ()), notes):
+        options["mcp"] = servers
     task = str(flags.get("task") or "")
     return Settings(
         options=Options.model_validate({**options, "task": task}), front=Front.model_validate(front), notes=tuple(notes)
@@ -147,23 +145,34 @@ def _from_project(path: Path, notes: list[str]) -> dict[str, Any]:
         return {}
     if is_trusted(path):
         return _from_file(path)
-    notes.append(f"{path} was not read: it is not trusted as it stands")
+    notes.append(_untrusted(path))
     return {}
 
 
-def is_trusted(path: Path) -> bool:
-    """Whether the person trusted this file with these bytes."""
-    try:
-        lines = trusted_file().read_text(errors="surrogateescape").splitlines()
-        return f"{hashlib.sha256(_bytes(path)).hexdigest()}  {path.resolve()}" in lines
-    except OSError:
-        return False
+def _untrusted(path: Path) -> str:
+    return f"{path} was not read: it is not trusted as it stands (look at it: stockade trust {path})"
+
+
+def _servers_of(folders: Sequence[str], given: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
+    """`--mcp`, and the `.mcp.json` of the working folder where it was trusted; nothing where `none` is given."""
+    if "none" in given:
+        return ()
+    if not folders:
+        return given
+    folder, _, mode = folders[0].rpartition(":")
+    path = (Path(folder if mode in FOLDER_MODES else folders[0]).expanduser() / SERVERS_FILE).absolute()
+    if not path.is_file() or any(Path(one).expanduser().absolute() == path for one in given):
+        return given
+    if is_trusted(path):
+        return (*given, str(path))
+    notes.append(_untrusted(path))
+    return given
 
 
 def _from_file(path: Path) -> dict[str, Any]:
     """The keys of a TOML file; none when there is no such file."""
     try:
-        values = tomllib.loads(_bytes(path).decode())
+        values = tomllib.loads(read_bounded(path).decode())
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -177,14 +186,6 @@ def _from_file(path: Path) -> dict[str, Any]:
             raise UsageError(f"{path}: there is no setting {key!r}", _nearest(key).removeprefix(": ") or None)
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return _checked(lists, f"{path}: {{key}}", strict=True)
-
-
-def _bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes: this is not a configuration")
-    return data
 
 
 def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stockade import settings
+from stockade import trust as trusting
 from stockade.core.errors import UsageError
 from stockade.settings import load
 
@@ -26,7 +27,7 @@ def made(folder: Path, name: str, text: str) -> Path:
 
 def trust(path: Path) -> None:
     line = f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.resolve()}\n"
-    made(settings.trusted_file().parent, "trusted", line)
+    made(trusting.trusted_file().parent, "trusted", line)
 
 
 def loaded(tmp_path: Path, flags: dict[str, Any] | None = None, **environ: str) -> settings.Settings:
@@ -49,7 +50,8 @@ def test_a_project_file_that_is_not_trusted_is_not_read_and_that_is_said(tmp_pat
     path = made(tmp_path / "project", "stockade.toml", 'model = "evil/m"\n')
     found = loaded(tmp_path)
     assert found.options.model == "auto"
-    assert found.notes == (f"{path} was not read: it is not trusted as it stands",)
+    (note,) = found.notes
+    assert note == f"{path} was not read: it is not trusted as it stands (look at it: stockade trust {path})"
 
 
 def test_a_trusted_file_that_was_changed_is_not_trusted_any_more(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_files_that_cannot_be_configuration(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="not UTF-8"):
         loaded(tmp_path)
-    path.write_bytes(b"#" * (settings.MAX_FILE_BYTES + 1))
+    path.write_bytes(b"#" * (trusting.MAX_FILE_BYTES + 1))
     with pytest.raises(UsageError, match="larger than"):
         loaded(tmp_path)
     path.unlink()
@@ -197,3 +199,17 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, environ: dict[str
     with pytest.raises(UsageError, match=place) as caught:
         loaded(tmp_path, {}, **environ)
     assert "\n" not in str(caught.value)
+
+
+def test_the_servers_of_a_folder_are_read_once_trusted(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    path = made(folder, ".mcp.json", '{"mcpServers": {}}')
+    found = loaded(tmp_path, {"folder": (f"{folder}:ro",)})
+    assert found.options.mcp == ()
+    assert "stockade trust" in found.notes[0]
+    trusting.trust(path, path.read_bytes())
+    assert loaded(tmp_path, {"folder": (str(folder),)}).options.mcp == (str(path),)
+    assert loaded(tmp_path, {"folder": (str(folder),), "mcp": ("none",)}).options.mcp == ()
+    assert loaded(tmp_path, {"folder": (str(folder),), "mcp": ("a.json",)}).options.mcp == ("a.json", str(path))
+    path.write_text('{"mcpServers": {"evil": {"command": "x"}}}')
+    assert loaded(tmp_path, {"folder": (str(folder),)}).options.mcp == ()

@@ -21,6 +21,7 @@ COMMANDS = {
     "tool": ("tool", "Tools: listing, trying and building them."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),
     "model": ("model", "Models: what is here, pulling and serving them."),
+    "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
     "bots": ("bots", "The bots that exist, with their permissions."),
 }
 """Name -> (module of this package, what it is for). A test holds the second against the command itself."""

@@ -28,6 +28,8 @@ class ServerConfig(Data):
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
+    lend: tuple[str, ...] = ()
+    """Folders of the host that the program is made of."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -118,7 +120,10 @@ def _program(name: str, entry: dict[str, Any], variables: Mapping[str, str]) -> 
         raise UsageError("there is a NUL character in it")
     if (env or cwd) and "=" in words[0]:
         raise UsageError("the command holds '=', which env(1) takes for a variable", "give it without env and cwd")
-    return ServerConfig(name=name, command=words, env=env, cwd=cwd)
+    lend = entry.get("lend", [])
+    if not isinstance(lend, list) or not all(isinstance(one, str) and one and "\0" not in one for one in lend):
+        raise UsageError("lend is a list of folders")
+    return ServerConfig(name=name, command=words, env=env, cwd=cwd, lend=tuple(lend))
 
 
 def _address(name: str, entry: dict[str, Any], variables: Mapping[str, str]) -> ServerConfig:

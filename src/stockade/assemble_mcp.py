@@ -1,0 +1,98 @@
+"""`--mcp FILE` and the `.mcp.json` of a folder: MCP servers as a toolbox, with what they need in the sandbox."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+
+from stockade.assemble_tools import Place, Plan, Request
+from stockade.core.errors import UsageError
+from stockade.core.policy import FolderRule
+from stockade.core.ports import Toolbox
+from stockade.tools.mcp.config import ServerConfig, read_config
+from stockade.trust import is_trusted
+
+FOLDER_FILE = ".mcp.json"
+"""In a folder: has to be trusted, and what cannot be used of it is left out."""
+PINS = "mcp-pins.json"
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc")
+
+
+def mcp_file(request: Request) -> Plan:
+    """The plan with the servers of a file in it. Implements assemble_tools.FileTool."""
+    path, plan = request.path, request.plan
+    if find_spec("mcp") is None:
+        raise UsageError("MCP servers need the package mcp", "pip install 'stockade[mcp]'")
+    of_folder = path.name == FOLDER_FILE
+    if of_folder and not is_trusted(path):
+        raise UsageError(f"{path} is not trusted as it stands", f"look at it: stockade trust {path}")
+    servers = read_config(path, plan.policy.environment)
+    policy = plan.policy
+    if not request.again:
+        known = {rule.inside for rule in policy.lent}
+        lent = [rule for rule in _lent(servers, path.parent) if rule.inside not in known]
+        policy = policy.model_copy(update={"lent": (*policy.lent, *lent)})
+
+    def make(place: Place) -> Toolbox:
+        from stockade.tools.mcp.pins import Pins
+        from stockade.tools.mcp.toolbox import McpToolbox, Rules
+
+        asker, say = place.asker, request.on_progress
+
+        async def confirm(question: str) -> bool:
+            typed = await asker.ask(f"{question} [y]es / [N]o") if asker is not None else None
+            return (typed or "").strip().lower() in ("y", "yes")
+
+        def note(words: str) -> None:
+            if say is not None:
+                say(words, 0, 0)
+
+        rules = Rules(
+            Pins(place.state / PINS),
+            confirm,
+            note,
+            required=not of_folder,
+            accepted=tuple(request.mcp_accept),
+            timeout_s=place.policy.limits.command_timeout_s or 3600.0,
+        )
+        return McpToolbox(servers, place.sandbox, rules)
+
+    return replace(plan, policy=policy, makers=(*plan.makers, make))
+
+
+def _lent(servers: Sequence[ServerConfig], folder: Path) -> Iterable[FolderRule]:
+    """What the servers' programs are made of, seen inside where it lies here, read-only; each once."""
+    found: dict[str, FolderRule] = {}
+    for server in servers:
+        for text in server.lend:
+            path = (folder / Path(text).expanduser()).resolve()
+            if not path.is_dir():
+                raise UsageError(f"the MCP server {server.name}: lend: there is no folder {path}")
+            found |= _rule(path)
+        if server.command and (environment := _environment_of(Path(server.command[0]))) is not None:
+            for path in environment:
+                found |= _rule(path)
+    return found.values()
+
+
+def _rule(path: Path) -> dict[str, FolderRule]:
+    if any(PurePosixPath(path).is_relative_to(system) for system in _SYSTEM):
+        return {}  # a sandbox sees that anyway
+    return {str(path): FolderRule(host=str(path), mode="ro", inside=str(path))}
+
+
+def _environment_of(command: Path) -> tuple[Path, ...] | None:
+    """The virtual environment that a program belongs to, and the Python that it is made of."""
+    config = command.parent.parent / "pyvenv.cfg"
+    if not command.is_absolute() or not command.is_file() or not config.is_file():
+        return None
+    homes = [
+        value.strip()
+        for key, _, value in (line.partition("=") for line in config.read_text(errors="replace").splitlines())
+        if key.strip() == "home"
+    ]
+    pythons = [Path(home).resolve().parent for home in homes if Path(home).is_dir()]
+    return (config.parent.absolute(), *pythons)
+
+
+__all__ = ["FOLDER_FILE", "mcp_file", "read_config"]

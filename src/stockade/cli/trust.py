@@ -1,0 +1,46 @@
+"""`stockade trust`: a file of a folder is read as configuration from now on, as it stands."""
+
+from pathlib import Path
+
+import click
+
+from stockade.cli.console import can_ask
+from stockade.cli.decide import ask_person
+from stockade.cli.failures import say
+from stockade.cli.safe import one_line
+from stockade.core.errors import UsageError
+from stockade.settings import PROJECT_FILE, SERVERS_FILE
+from stockade.trust import is_trusted, read_bounded, trust
+
+MAX_SHOWN_LINES = 200
+
+
+@click.command("trust", short_help="Let a folder's stockade.toml or .mcp.json be read.")
+@click.argument("file")
+@click.option("--yes", is_flag=True, help="Without asking.")
+def command(file: str, yes: bool) -> int:
+    """Show FILE, a stockade.toml or .mcp.json, and let it be read as it stands. A change asks again."""
+    path = Path(file).expanduser().absolute()
+    if path.name not in (PROJECT_FILE, SERVERS_FILE):
+        raise UsageError(f"{file} is not read from a folder", f"only {PROJECT_FILE} and {SERVERS_FILE} are")
+    try:
+        data = read_bounded(path)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    if is_trusted(path):
+        say(f"{path} is trusted already")
+        return 0
+    lines = data.decode(errors="replace").splitlines()
+    for line in lines[:MAX_SHOWN_LINES]:
+        click.echo(f"  {one_line(line)}", err=True)
+    if len(lines) > MAX_SHOWN_LINES:
+        click.echo(f"  ... and {len(lines) - MAX_SHOWN_LINES} lines more", err=True)
+    if not yes:
+        if not can_ask(no_input=False):
+            raise UsageError("nobody is there to ask", "add --yes when you know the file")
+        if ask_person(f"Trust {one_line(str(path))} as shown? [y]es / [N]o: ") not in ("y", "yes"):
+            say("not trusted")
+            return 1
+    trust(path, data)
+    say(f"{path} is trusted as it stands")
+    return 0

@@ -1,0 +1,51 @@
+"""Files of a folder that were trusted by the person, as they stand: a bot may have written them, or somebody else."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import platformdirs
+
+from stockade.core.errors import UsageError
+
+MAX_FILE_BYTES = 1_000_000
+
+
+def trusted_file() -> Path:
+    """Lines of `SHA256  PATH`: files as they were when the person trusted them."""
+    return Path(platformdirs.user_state_dir("stockade", appauthor=False)) / "trusted"
+
+
+def read_bounded(path: Path) -> bytes:
+    """All of it. UsageError when it is too large for a configuration; OSError."""
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes: this is not a configuration")
+    return data
+
+
+def is_trusted(path: Path) -> bool:
+    """Whether the person trusted this file with these bytes."""
+    try:
+        lines = trusted_file().read_text(errors="surrogateescape").splitlines()
+        return _line(path, read_bounded(path)) in lines
+    except OSError:
+        return False
+
+
+def trust(path: Path, data: bytes) -> None:
+    """From now on, this file with these bytes. UsageError when that cannot be written down."""
+    line = _line(path, data)
+    if "\n" in line or "\r" in line:
+        raise UsageError(f"{str(path)!r} has a line break in its name", "rename it")
+    try:
+        trusted_file().parent.mkdir(parents=True, exist_ok=True)
+        with trusted_file().open("ab") as file:
+            file.write(os.fsencode(line) + b"\n")
+    except OSError as error:
+        raise UsageError(f"{trusted_file()} cannot be written: {error.strerror}") from None
+
+
+def _line(path: Path, data: bytes) -> str:
+    return f"{hashlib.sha256(data).hexdigest()}  {path.resolve()}"
