@@ -156,6 +156,13 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> N
         assert server.connections == 2
 
 
+async def test_a_connection_that_was_silent_for_long_is_not_trusted() -> None:
+    async with says(OK, OK) as server, Client(server.url, {}, keep_s=0.0) as client:
+        for _ in range(2):
+            assert await ask(client, server.url) == (200, b"ok")
+        assert server.connections == 2
+
+
 async def test_an_answer_that_is_not_read_to_its_end_costs_the_connection() -> None:
     async with says(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nok") as server, Client(server.url, {}) as client:
         async with client.asked("GET", server.url) as response:
