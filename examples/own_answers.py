@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from stockade.core.actions import Action, Answer, Finish, Shell, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered
 
 _TAG = re.compile(r"<(run|done)>(.*?)</\1>", re.DOTALL)
 
@@ -23,13 +24,16 @@ class TagAnswers:
 
     name: str = "tags"
 
-    def instructions(self, tools: Sequence[str]) -> str:
+    def instructions(self, tools: Sequence[Offered]) -> str:
         return "Answer with one <run>bash command</run>, or with <done>the answer</done> when the task is done."
 
-    def constrain(self, request: ModelRequest, tools: Sequence[str]) -> ModelRequest:
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return ""  # tags cannot spell other tools
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request
 
-    def read(self, answer: ModelAnswer, tools: Sequence[str]) -> Answer:
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         found = _TAG.search(answer.content)
         if found is None or not found[2].strip():
             raise UnreadableAnswer("no action found: write <run>command</run> or <done>answer</done>")
