@@ -16,7 +16,6 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from stockade.core.errors import SandboxFailed
 from stockade.core.policy import GIB, Limits, Network, Policy
@@ -27,12 +26,12 @@ from stockade.sandboxes.egress.resolve import Address, is_own
 from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.facts import fresh_sandbox_uid, host_facts
 from stockade.sandboxes.folders.discard import remove_tree
+from stockade.sandboxes.package_sources import apt_hosts, copy_apt_sources, named_hosts
 from stockade.sandboxes.rootfs import ETC_FILES, INSIDE_GID, INSIDE_UID
 from stockade.sandboxes.staging import Build
 from stockade.sandboxes.trials import can_idmap
 
 LIMITS = Limits(memory_bytes=4 * GIB, processes=512, file_bytes=4 * GIB, disk_bytes=8 * GIB, command_timeout_s=1800.0)
-REGISTRIES = {"pypi": ("pypi.org", "files.pythonhosted.org"), "npm": ("registry.npmjs.org",)}
 _ETC = ("adduser.conf", "apt/keyrings", "apt/preferences.d", "apt/trusted.gpg.d", "debconf.conf", "default/useradd",
         "deluser.conf", "dpkg/origins", "login.defs", "shells", "skel")  # fmt: skip
 """What package managers read beside what a sandbox is shown anyway."""
@@ -87,17 +86,9 @@ class SystemLayers:
         remove_if_there(folder)
 
 
-def named_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
-    """With the registries that have a name, `apt` being wherever this machine's packages come from."""
-    found: list[str] = []
-    for host in hosts:
-        found += sorted(apt_hosts()) if host == "apt" else REGISTRIES.get(host, (host,))
-    return tuple(dict.fromkeys(found))
-
-
 def _egress(policy: Policy, on_request: OnRequest) -> Egress:
     """This machine's own package sources may have any address but that of the machine itself: a mirror in the house."""
-    mirrors = apt_hosts()
+    mirrors = {host.partition(":")[0] for host in apt_hosts()}
 
     def allow(host: str, address: Address) -> bool:
         return host in mirrors and not (address.is_loopback or address.is_link_local or is_own(address))
@@ -143,7 +134,8 @@ def _begin(folder: Path, below: Sequence[str], hosts: Sequence[str]) -> None:
         _base_var(folder / "var")
     for name in _VAR:
         (folder / "var" / name).mkdir(parents=True, exist_ok=True)
-    _apt_sources(folder / "etc" / "apt", hosts)
+    remove_if_there(folder / "etc/apt/sources.list.d")
+    copy_apt_sources(folder / "etc/apt", hosts)
     if not _mapped(Policy(system=tuple(below))):
         _open_folders(folder / "usr", below)
     if (uid := fresh_sandbox_uid()) is not None:
@@ -211,41 +203,6 @@ def _base_var(var: Path) -> None:
 
 def _left_out_of_dpkg(folder: str, names: list[str]) -> set[str]:
     return _closed_to_others(folder, names) | _DPKG_LEFT_OUT(folder, names)
-
-
-def _apt_sources(apt: Path, hosts: Sequence[str]) -> None:
-    """The machine's own, as far as they are on `hosts`; nothing of a password in an address."""
-    target = apt / "sources.list.d"
-    remove_if_there(target)
-    target.mkdir(parents=True)
-    machine = Path("/etc/apt")
-    for path in (machine / "sources.list", *sorted(machine.glob("sources.list.d/*"))):
-        if path.suffix not in (".list", ".sources") or not path.is_file():
-            continue
-        separator = "\n" if path.suffix == ".list" else "\n\n"
-        blocks = path.read_text(errors="replace").split(separator)
-        kept = [block for block in blocks if _only_of(block, hosts)]
-        (target / path.name).write_text(separator.join(kept) + "\n")
-
-
-def _addresses(block: str) -> list[str]:
-    lines = [line for line in block.splitlines() if not line.lstrip().startswith("#")]
-    return [word for line in lines for word in line.split() if "://" in word]
-
-
-def _only_of(block: str, hosts: Sequence[str]) -> bool:
-    names = {host.partition(":")[0] for host in hosts}
-    found = [urlsplit(address) for address in _addresses(block)]
-    return bool(found) and all(address.hostname in names and "@" not in address.netloc for address in found)
-
-
-def apt_hosts() -> frozenset[str]:
-    """The hosts that this machine's administrator has it fetch packages from."""
-    machine, found = Path("/etc/apt"), set()
-    for path in (machine / "sources.list", *sorted(machine.glob("sources.list.d/*"))):
-        if path.suffix in (".list", ".sources") and path.is_file():
-            found |= {urlsplit(address).hostname for address in _addresses(path.read_text(errors="replace"))}
-    return frozenset(name for name in found if name)
 
 
 def _open_folders(usr: Path, below: Sequence[str]) -> None:

@@ -87,11 +87,14 @@ class Layers:
         """
         key = await anyio.to_thread.run_sync(self._key, tool, tuple(below))
         place = self.folder / key
-        if await anyio.to_thread.run_sync(_whole, place):
-            return str(place)
-        async with self._alone(key, tool):
+        try:
             if not await anyio.to_thread.run_sync(_whole, place):
-                await self._make(tool, below, place)
+                async with self._alone(key, tool):
+                    if not await anyio.to_thread.run_sync(_whole, place):
+                        await self._make(tool, below, place)
+        except OSError as error:
+            words = f"{tool.name} cannot be installed in {self.folder}: {error.strerror}"
+            raise SandboxFailed(words, "see who may write there, and how much room is left") from error
         return str(place)
 
     def _key(self, tool: CommandTool, below: tuple[str, ...]) -> str:
@@ -126,8 +129,6 @@ class Layers:
             await anyio.to_thread.run_sync(self.maker.finish, building)
             await anyio.to_thread.run_sync(_write_done, building, tool.name)
             building.rename(place)
-        except OSError as error:
-            raise SandboxFailed(f"{tool.name} cannot be installed in {place}: {error.strerror}") from error
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(remove, building)
