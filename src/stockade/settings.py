@@ -92,8 +92,7 @@ def load(
             raise UsageError(f"--{one} and --{other} exclude each other", "give one of them")
     options = {key: value for key, value in merged.items() if key in OPTION_KEYS}
     front = {key: value for key, value in merged.items() if key in FRONT_KEYS}
-    if servers := _servers_of(options.get("folder", ()), options.get("mcp", ()), notes):
-        options["mcp"] = servers
+    options["mcp"] = _servers_of(options.get("folder", ()), options.get("mcp", ()), notes)
     task = str(flags.get("task") or "")
     return Settings(
         options=Options.model_validate({**options, "task": task}), front=Front.model_validate(front), notes=tuple(notes)
