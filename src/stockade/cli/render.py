@@ -57,6 +57,9 @@ from stockade.core.events import (
     RunResumed,
     RunStarted,
     SandboxStarted,
+    SubRunFinished,
+    SubRunStarted,
+    ToolsReady,
     TurnsForgotten,
 )
 from stockade.core.messages import Usage
@@ -144,6 +147,13 @@ class Renderer:
                 self._line("[older results are shown to the model in one line each from here on]", "dim")
             case OwnRules():
                 self._own(event)
+            case ToolsReady(tools=tools):
+                self._line(f"[tools: {', '.join(tool.name for tool in tools)}]", "dim")
+            case SubRunStarted():
+                self._line(f"[a helper begins: stockade runs show {event.run_id}]", "dim")
+                self.status.begin("a helper works")
+            case SubRunFinished():
+                self._line(f"[the helper has ended: {event.status}, {event.turns} turns]", "dim")
             case TurnsForgotten():
                 self._line(
                     f"[loop] turns {event.first_turn} to {event.turn - 1} are not shown to it any more", "yellow"
