@@ -1,28 +1,23 @@
-"""Which protocol a model is spoken to in."""
+"""Which protocol a model is spoken to in. A run has one: the others are not imported."""
 
+import importlib
 from collections.abc import Mapping
 
-from stockade.answers.action_list import ListAnswers
-from stockade.answers.code_sections import SectionAnswers
-from stockade.answers.fenced import FencedAnswers
-from stockade.answers.json_schema import JsonAnswers
-from stockade.answers.native_tools import NativeAnswers
-from stockade.answers.plan import PlanAnswers
-from stockade.answers.use_tool_line import UseToolAnswers
 from stockade.core.errors import UsageError
 from stockade.core.messages import ModelInfo
 from stockade.core.ports import AnswerProtocol
 
 AUTO = "auto"
-PROTOCOLS: Mapping[str, type[AnswerProtocol]] = {
-    "native": NativeAnswers,
-    "json": JsonAnswers,
-    "fenced": FencedAnswers,
-    "use-tool": UseToolAnswers,
-    "sections": SectionAnswers,
-    "list": ListAnswers,
-    "plan": PlanAnswers,
+PROTOCOLS: Mapping[str, tuple[str, str]] = {
+    "native": ("native_tools", "NativeAnswers"),
+    "json": ("json_schema", "JsonAnswers"),
+    "fenced": ("fenced", "FencedAnswers"),
+    "use-tool": ("use_tool_line", "UseToolAnswers"),
+    "sections": ("code_sections", "SectionAnswers"),
+    "list": ("action_list", "ListAnswers"),
+    "plan": ("plan", "PlanAnswers"),
 }
+"""Name -> (module of this package, class)."""
 
 
 def choose(info: ModelInfo) -> str:
@@ -39,4 +34,6 @@ def make_protocol(name: str) -> AnswerProtocol:
     """A protocol by its name. UsageError when there is none of it."""
     if name not in PROTOCOLS:
         raise UsageError(f"there are no answers {name!r}", f"--answers {AUTO}, " + ", ".join(PROTOCOLS))
-    return PROTOCOLS[name]()
+    module, kind = PROTOCOLS[name]
+    made: AnswerProtocol = getattr(importlib.import_module(f"stockade.answers.{module}"), kind)()
+    return made
