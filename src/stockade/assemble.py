@@ -436,7 +436,7 @@ def make_parts(
     if "sub_task" not in plan.actions:
         return parts
     prompt = opening(HELPER, protocol, started.policy)
-    return replace(parts, helper=SubBots(started, parts, prompt, HELPER.tools, new_run_id))
+    return replace(parts, helper=SubBots(started, parts, prompt, HELPER.tools))
 
 
 def list_models() -> "Sequence[ModelEntry]":

@@ -3,7 +3,6 @@
 It has a conversation of its own, sees nothing of its boss's, and gives back its answer. It has no sub-bots.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -78,7 +77,6 @@ class SubBots:
     parts: Parts
     prompt: str
     tools: tuple[str, ...]
-    new_id: Callable[[], str]
 
     async def do(self, task: SubTask, account: Account, add: AddEvent) -> Observation:
         """The sub-bot's answer. Asked for more turns than are left, or too few, it is not begun."""
@@ -88,7 +86,7 @@ class SubBots:
             return ToolResult(status="error", text=f"{task.max_turns} turns were asked for and only {left} are left")
         if turns < LEAST_TURNS:
             return ToolResult(status="error", text=f"{turns} turns are too few for a helper: do it yourself or finish")
-        run_id, clock = self.new_id(), self.parts.clock
+        run_id, clock = await self._new_id(), self.parts.clock
         started = self.boss.model_copy(
             update={
                 "at": clock.now(),
@@ -132,6 +130,13 @@ class SubBots:
         )
         async with parts.store.driving(started.run_id):
             return await run(started, parts)
+
+    async def _new_id(self) -> str:
+        """`BOSS.1`, `BOSS.2`, ...: who its boss is, is seen."""
+        number = 1
+        while await self.parts.store.length(f"{self.boss.run_id}.{number}"):
+            number += 1
+        return f"{self.boss.run_id}.{number}"
 
     def _turns_left(self, account: Account) -> int | None:
         """Of the boss and all above it; None when nothing bounds them. One is kept for the boss's own end."""

@@ -142,16 +142,18 @@ class SQLRecord:
 
     def _find(self, reference: str) -> str:
         if reference == "last":
-            rows = self._db.execute("SELECT run_id FROM runs ORDER BY started DESC, run_id DESC LIMIT 1")
+            rows = self._db.execute("SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id ORDER BY started DESC, run_id DESC LIMIT 1")
             if not rows:
                 raise UsageError("there are no runs yet", "stockade run TASK")
             return str(rows[0][0])
         rows = [] if "\0" in reference else self._db.execute(
-            "SELECT run_id FROM runs WHERE substr(run_id, 1, ?)=? ORDER BY run_id LIMIT 6", (len(reference), reference)
+            "SELECT run_id FROM runs WHERE substr(run_id, 1, ?)=? ORDER BY run_id LIMIT 60", (len(reference), reference)
         )  # fmt: skip
         names = [str(row[0]) for row in rows]
         if reference in names:
             return reference
+        own = [name for name in names if "." not in name]  # BOSS.1 is a helper of BOSS
+        names = own or names
         if not names or not reference:
             raise UsageError(f"there is no run {reference!r}", "stockade runs list")
         if len(names) > 1:

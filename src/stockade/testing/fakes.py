@@ -134,8 +134,9 @@ class MemoryStore:
     async def find(self, reference: str) -> str:
         names = list(self._lines)
         if reference == "last" and names:
-            return names[-1]
+            return [name for name in names if "." not in name][-1]
         found = [name for name in names if name.startswith(reference)] if reference else []
+        found = [name for name in found if "." not in name] or found
         if reference in names:
             return reference
         if len(found) != 1:

@@ -111,8 +111,7 @@ async def test_a_question_is_put_to_the_person_and_without_one_the_bot_decides()
 def with_helpers(bench: Bench, budget: Budget) -> SubBots:
     first = started(budget=budget)
     parts = replace(bench.parts, tools=(*TOOLS, "sub_task"))
-    numbers = iter(range(1, 9))
-    helper = SubBots(first, parts, "You are a helper.", TOOLS, lambda: f"sub{next(numbers)}")
+    helper = SubBots(first, parts, "You are a helper.", TOOLS)
     bench.parts = replace(parts, helper=helper)
     return helper
 
@@ -130,13 +129,13 @@ async def test_a_sub_bot_works_in_the_same_sandbox_with_a_record_of_its_own() ->
     assert (finished.status, finished.answer) == ("done", "all done: 3")
     assert seen(bench) == [ToolResult(status="success", text="The helper says: 3 lines")]
     assert bench.sandbox.entered == 1
-    sub = await bench.store.events("sub1")
+    sub = await bench.store.events("r1.1")
     assert isinstance(sub[-1], RunFinished)
     assert sub[-1].answer == "3 lines"
     own = bench.script.requests[1].messages
     assert [message.content for message in own] == ["You are a helper.", "count the lines"]
     named = [event for event in bench.shown if isinstance(event, SubRunStarted | SubRunFinished)]
-    assert [event.run_id for event in named] == ["sub1", "sub1"]
+    assert [event.run_id for event in named] == ["r1.1", "r1.1"]
     assert finished.usage == bench_usage(bench, 4)
 
 
@@ -176,7 +175,7 @@ async def test_a_sub_bot_has_no_sub_bots() -> None:
     with_helpers(bench, Budget(max_turns=20))
     finished = await bench.run()
     assert finished.answer == "b"
-    assert [run.run_id for run in await bench.store.runs()].count("sub2") == 0
+    assert [run.run_id for run in await bench.store.runs()].count("r1.2") == 0
 
 
 async def test_tools_that_are_the_same_after_a_restart_are_not_told_again() -> None:

@@ -73,6 +73,9 @@ class StoreConformance:
         await store.append("run-a2", [first("run-a2", 2.0)])
         assert await store.find("run-a1") == "run-a1"
         assert await store.find("last") == "run-a2"
+        await store.append("run-a2.1", [first("run-a2.1", 3.0)])
+        assert await store.find("last") == await store.find("run-a2") == "run-a2"
+        assert await store.find("run-a2.") == "run-a2.1"
         for wrong in ("run-a", "x", "", "run-%", "run-_1"):
             with pytest.raises(UsageError):
                 await store.find(wrong)
