@@ -1,4 +1,6 @@
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,3 +116,23 @@ def test_info(tmp_path: Path) -> None:
     assert model_info("embedded/smollm2", tmp_path).window == 8192
     with pytest.raises(UsageError, match="nothing is known"):
         model_info("ollama/x")
+
+
+@pytest.mark.parametrize(
+    ("spec", "unwanted"),
+    [
+        ("scripted//nowhere.jsonl", ["h11", "httpx2", "stockade.models.engines", "stockade.models.anthropic"]),
+        ("openai/x", ["httpx2", "stockade.models.engines", "stockade.models.anthropic"]),
+        ("anthropic/x", ["httpx2", "stockade.models.engines", "stockade.models.openai_http"]),
+    ],
+)
+def test_only_the_provider_that_was_named_is_imported(spec: str, unwanted: list[str]) -> None:
+    code = (
+        "import anyio, sys\nfrom stockade.core.errors import StockadeError\n"
+        "from stockade.models.resolve import open_model\n"
+        f"keys = {{'OPENAI_API_KEY': 'k', 'ANTHROPIC_API_KEY': 'k'}}\n"
+        f"try:\n    anyio.run(open_model, {spec!r}, None, None, keys)\nexcept StockadeError:\n    pass\n"
+        f"print([name for name in {unwanted!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
