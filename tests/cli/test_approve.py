@@ -1,0 +1,104 @@
+"""`--approve` and questions of a bot: the real command at a real terminal, and without one."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stockade.testing import say
+
+PATIENCE_S = 60.0
+ASKING = "or words for the bot: "
+
+
+def script(tmp_path: Path, *answers: str) -> list[str]:
+    path = tmp_path / "script.jsonl"
+    path.write_text("".join(json.dumps({"content": answer}) + "\n" for answer in answers))
+    folder = tmp_path / "work"
+    folder.mkdir(exist_ok=True)
+    return [sys.executable, "-m", "stockade", "run", "do it", "--model", f"scripted/{path}", "--folder", str(folder),
+            "--plain", "--discard"]  # fmt: skip
+
+
+def at_terminal(tmp_path: Path, argv: list[str], typed: list[tuple[str, str]]) -> str:
+    """What a person sees who types each line when the words before it are there."""
+    main, side = pty.openpty()
+    environment = {**os.environ, "HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "200"}
+    process = subprocess.Popen(argv, stdin=side, stdout=side, stderr=side, env=environment, start_new_session=True)
+    os.close(side)
+    seen, waiting, end = "", list(typed), time.monotonic() + PATIENCE_S
+    shown_from = 0
+    try:
+        while time.monotonic() < end:
+            if not select.select([main], [], [], 0.2)[0]:
+                if process.poll() is not None:
+                    break
+                continue
+            try:
+                data = os.read(main, 65536)
+            except OSError:
+                break
+            seen += data.decode(errors="replace")
+            if waiting and waiting[0][0] in seen[shown_from:]:
+                shown_from = len(seen)
+                os.write(main, f"{waiting.pop(0)[1]}\n".encode())
+        assert process.wait(PATIENCE_S) is not None
+    finally:
+        process.kill()
+        os.close(main)
+    assert not waiting, seen
+    return seen
+
+
+DONE = say("finish", answer="ok")
+
+
+def test_each_action_is_asked_about_and_only_a_yes_does_it(tmp_path: Path) -> None:
+    answers = [say("shell", command=f"echo run-{n} > f{n}; ls") for n in range(4)]
+    argv = [*script(tmp_path, *answers, DONE, DONE), "--approve", "ask"]
+    typed = [(ASKING, "o"), (ASKING, "n"), (ASKING, "yy"), (ASKING, "use a folder instead")]
+    seen = at_terminal(tmp_path, argv, typed)
+    assert "echo run-0 > f0; ls" in seen
+    assert "The person did not allow it and says: yy" in seen
+    assert "The person did not allow it and says: use a folder instead" in seen
+    assert "f1" not in seen.split("echo run-3", 1)[1].split("changed", 1)[0].replace("run-1", "")
+    assert "1 file changed" in seen
+
+
+def test_what_is_allowed_for_the_run_is_not_asked_again(tmp_path: Path) -> None:
+    same = say("shell", command="echo hello")
+    argv = [*script(tmp_path, same, same, DONE), "--approve", "ask"]
+    seen = at_terminal(tmp_path, argv, [(ASKING, "r")])
+    assert seen.count("May the bot do this?") == 1
+
+
+def test_what_is_always_allowed_is_known_in_the_next_run(tmp_path: Path) -> None:
+    argv = [*script(tmp_path, say("shell", command="echo hello"), DONE), "--approve", "ask"]
+    assert "May the bot" in at_terminal(tmp_path, argv, [(ASKING, "a")])
+    assert "May the bot" not in at_terminal(tmp_path, argv, [])
+    other = [*script(tmp_path, say("shell", command="echo hello; rm -rf /workspace"), DONE), "--approve", "ask"]
+    assert "May the bot" in at_terminal(tmp_path, other, [(ASKING, "n")])
+
+
+@pytest.mark.parametrize("how", ["ask", "rules"])
+def test_without_a_terminal_nobody_says_yes(tmp_path: Path, how: str) -> None:
+    argv = [*script(tmp_path, say("shell", command="rm -rf /workspace/x; echo done > y"), DONE), "--approve", how]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+                          env={**os.environ, "HOME": str(tmp_path)}, stdin=subprocess.DEVNULL)  # fmt: skip
+    assert done.returncode == 0
+    assert "Nobody is there to allow it" in done.stderr
+    assert "changed" not in done.stderr
+
+
+def test_the_bot_asks_and_the_person_answers(tmp_path: Path) -> None:
+    argv = [*script(tmp_path, say("ask_user", question="Which \x1b[2J colour?"), DONE), "--tool", "ask_user"]
+    seen = at_terminal(tmp_path, argv, [("your answer", "blue")])
+    assert "colour?" in seen
+    assert "\x1b[2J" not in seen
+    assert "blue" in seen.split("your answer", 1)[1]
