@@ -78,7 +78,15 @@ FileTool = Callable[[Request], Plan]
 
 def named() -> Mapping[str, MakeToolbox]:
     """Tools of ours by name. Each imports its adapter when it is made."""
-    return {name: _ours(name) for name in ("memory", "read_document", "read_page", "web_search")}
+    return {name: _ours(name) for name in ("memory", "read_document", "read_page", "web_search")} | {
+        "browser": _browser
+    }
+
+
+def _browser(place: Place) -> Toolbox:
+    from stockade.assemble_browser import make
+
+    return make(place)
 
 
 def _ours(name: str) -> MakeToolbox:

@@ -21,15 +21,15 @@ from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
 
-MAX_PART_CHARS = 200
-MAX_PLAN_STEPS = 5
-MAX_STEP_CHARS = 100
+MAX_PART_CHARS = 120
+MAX_PLAN_STEPS = 4
+MAX_STEP_CHARS = 80
 _KEPT_CHARS = 2000
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s*")
 _PARTS = ("text", "reasoning", "criticism", "speak")
 _THEIRS = {"self_criticism": "criticism", "thought": "text"}
 _FORM = (
-    '{"thoughts": {"text": "what you think now", "reasoning": "why", "plan": ["next step", "the step after it"],'
+    '{"thoughts": {"text": "what you think now", "reasoning": "why", "plan": ["this step in words", "the one after it"],'
     ' "criticism": "what could be wrong", "speak": "one line for the user"}, "action": {...}}'
 )
 

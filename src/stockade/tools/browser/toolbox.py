@@ -1,0 +1,177 @@
+"""`browser_open`, `_snapshot`, `_click`, `_type`, `_read` and `_back`: a web browser that lives in the sandbox.
+
+Every call answers with the page as it is then, as an accessibility tree: a model sees what it has done without asking.
+What a page says is fenced as text of strangers; nothing that it offers for download is written anywhere.
+"""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from pydantic import Field, field_validator
+
+from stockade.core.actions import ToolResult
+from stockade.core.errors import ActionFailed, SandboxFailed, UsageError
+from stockade.core.ports import Programs, Sandbox
+from stockade.core.tools import ToolSpec
+from stockade.tools.arguments import Arguments, is_text, read
+from stockade.tools.browser import process
+from stockade.tools.browser.address import web_address
+from stockade.tools.browser.browser import Browser
+from stockade.tools.browser.devtools import BrowserError
+from stockade.tools.browser.tab import MAX_READ_CHARS, MAX_TYPED_CHARS, Tab
+from stockade.tools.web.fence import fenced
+
+CALL_S = 90.0
+_REF = {"type": "string", "description": "the name of an element as the page shows it, like e3"}
+
+
+def _spec(name: str, about: str, required: tuple[str, ...] = (), **properties: dict[str, Any]) -> ToolSpec:
+    parameters = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    return ToolSpec(name=f"browser_{name}", description=about, parameters=parameters)
+
+
+SPECS = (
+    _spec("open", "Open a web page and show what is on it.", ("url",), url={"type": "string"}),
+    _spec("snapshot", "Show again what is on the page, with the names of what can be clicked or typed into."),
+    _spec("click", "Click an element of the page.", ("ref",), ref=_REF),
+    _spec(
+        "type",
+        "Type into a field of the page in place of what stands there, or choose from a list by its words.",
+        ("ref", "text"),
+        ref=_REF,
+        text={"type": "string"},
+        submit={"type": "boolean", "description": "press Enter afterwards"},
+    ),
+    _spec(
+        "read",
+        "The plain text of the page.",
+        start={"type": "integer", "description": "the character to begin at"},
+    ),
+    _spec("back", "Go back to the page before; closes a window that was opened."),
+)
+
+
+class _Open(Arguments):
+    url: str
+
+    @field_validator("url")
+    @classmethod
+    def _web(cls, url: str) -> str:
+        return web_address(url)
+
+
+class _Click(Arguments):
+    ref: str
+
+
+class _Type(Arguments):
+    ref: str
+    text: str = Field(max_length=MAX_TYPED_CHARS)
+    submit: bool = False
+
+    @field_validator("text")
+    @classmethod
+    def _typeable(cls, text: str) -> str:
+        if not is_text(text):
+            raise ValueError("it has characters that nobody can type")
+        return text
+
+
+class _Read(Arguments):
+    start: int = Field(default=0, ge=0, le=100_000_000)
+
+
+_KINDS: Mapping[str, type[Arguments]] = {
+    "open": _Open, "snapshot": Arguments, "click": _Click, "type": _Type, "read": _Read, "back": Arguments,
+}  # fmt: skip
+
+
+class BrowserToolbox:
+    """Implements core.ports.Toolbox. The browser starts with the first call; calls are done one after the other."""
+
+    specs: tuple[ToolSpec, ...] = SPECS
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._stack = AsyncExitStack()
+        self._browser: Browser | None = None
+        self._turn = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        if not isinstance(self._sandbox, Programs):
+            raise UsageError(f"the browser cannot run in {self._sandbox.backend}", "--sandbox bubblewrap")
+        binary = await process.find(self._sandbox)
+        async with AsyncExitStack() as stack:
+            group = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(group.cancel_scope.cancel)
+            self._browser = Browser(self._sandbox, process.command(binary))
+            group.start_soon(self._browser.run)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(None, None, None)
+
+    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
+        if name not in {spec.name for spec in SPECS}:
+            raise KeyError(name)
+        limit = CALL_S if timeout_s is None else min(timeout_s, CALL_S)
+        try:
+            with anyio.fail_after(limit):
+                async with self._turn:
+                    return ToolResult(status="data", text=await self._do(name.removeprefix("browser_"), arguments))
+        except (ActionFailed, BrowserError) as error:
+            return ToolResult(status="error", text=error.message)
+        except TimeoutError:
+            return ToolResult(status="error", text=f"this takes longer than {limit:g} s")
+
+    async def _do(self, what: str, arguments: Mapping[str, Any]) -> str:
+        browser = self._browser
+        if browser is None:
+            raise SandboxFailed("the browser was not entered")
+        wanted = read(_KINDS[what], arguments)
+        tab = await browser.tab()
+        match wanted:
+            case _Open():
+                try:
+                    await tab.open(wanted.url)
+                except BrowserError as error:
+                    if not error.gone:
+                        raise
+                    await browser.ended()  # it was gone before, and nobody had noticed
+                    tab = await browser.tab()
+                    await tab.open(wanted.url)
+            case _Click():
+                await tab.click(wanted.ref)
+            case _Type():
+                await tab.type(wanted.ref, wanted.text, submit=wanted.submit)
+            case _Read():
+                return await self._text(tab, wanted.start)
+            case _ if what == "back":
+                if not await browser.back():
+                    raise ActionFailed("there is no page before this one")
+                tab = await browser.tab()
+            case _:
+                await tab.settle()
+        return await self._shown(await browser.arrived(tab))
+
+    async def _shown(self, tab: Tab) -> str:
+        """The page in view, which may be another one than the call began with."""
+        found = await tab.look()
+        url, title = await tab.place()
+        notes, tab.notes = tab.notes, []
+        lines = [f"{title or '(no title)'} · {url}", *(f"[{note}]" for note in notes), found.text]
+        failed = f"The server answered with status {tab.status}.\n" if tab.status >= 400 else ""
+        return failed + fenced("\n".join(lines), "the web page in view")
+
+    async def _text(self, tab: Tab, start: int) -> str:
+        text, length = await tab.read(start)
+        url, _ = await tab.place()
+        end = start + len(text)
+        rest = f" There is more: start={end}." if end < length and len(text) >= MAX_READ_CHARS else ""
+        return f"Characters {start} to {end} of {length}.{rest}\n" + fenced(f"{url}\n{text}", "the web page in view")
