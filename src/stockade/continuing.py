@@ -118,6 +118,8 @@ def _loading(started: RunStarted) -> dict[str, Any]:
 
 def _resumed(going: Going, state: RunState) -> RunResumed:
     started, task = going.started, going.task
+    if started.bot == "coder":
+        raise UsageError("a run of the coder does not go on", "begin it again: stockade code")
     if task is None and state.finished is not None and state.finished.status == "done":
         raise UsageError(
             f"run {going.run_id} is done", f'give it a new task: stockade runs resume {going.run_id} "..."'
