@@ -4,13 +4,13 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
 from stockade.cli.safe import one_line, without_secrets
-from stockade.core.errors import StockadeError
+from stockade.core.errors import CommandFailed, StockadeError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -43,7 +43,7 @@ def report(error: BaseException) -> int:
     """An error in one line, its hint in another; what is not ours is a bug and leaves its trace in a file."""
     known = expected(error)
     if known is not None:
-        say(known.message, known.hint)
+        say(known.message, known.hint, known.output if isinstance(known, CommandFailed) else ())
         return known.exit_status
     if isinstance(error, SystemExit):
         raise error
@@ -57,10 +57,12 @@ def report(error: BaseException) -> int:
     return BUG
 
 
-def say(message: str, hint: str | None = None) -> None:
-    """One line on stderr, and the way out in a second."""
+def say(message: str, hint: str | None = None, output: Sequence[str] = ()) -> None:
+    """One line on stderr, what a failed command said below it, and the way out in a last line."""
     with contextlib.suppress(BrokenPipeError):
         click.echo(f"stockade: {one_line(message)}", err=True)
+        for line in output:
+            click.echo(f"    {one_line(line, 300)}", err=True)
         if hint:
             click.echo(f"hint: {one_line(hint)}", err=True)
 

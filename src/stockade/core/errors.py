@@ -2,6 +2,7 @@
 
     StockadeError
     |-- UsageError              the person: a flag, a path, a configuration        exit status 2
+    |   `-- CommandFailed         a command that they gave, with what it said
     |-- PolicyNotEnforceable    this machine cannot hold the policy                exit status 4
     |-- SandboxFailed           the sandbox or this machine broke                  exit status 4
     |   `-- SandboxDied           it was there and is gone
@@ -37,6 +38,14 @@ class UsageError(StockadeError):
     """The person's mistake: they can mend it by typing something else."""
 
     exit_status = 2
+
+
+class CommandFailed(UsageError):
+    """A command of the person's own, like one that installs a tool. `output`: the end of what it said, in lines."""
+
+    def __init__(self, message: str, output: tuple[str, ...], hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.output = output
 
 
 class PolicyNotEnforceable(StockadeError):

@@ -9,7 +9,7 @@ from typing import Any, Self
 import anyio
 
 from stockade.core.actions import ToolResult
-from stockade.core.errors import SandboxFailed, UsageError
+from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox
 from stockade.core.tools import ToolSpec
 from stockade.tools.command.definition import CommandTool, ToolFile
@@ -23,6 +23,13 @@ async def ran(box: Sandbox, command: str, timeout_s: float | None = None) -> Exe
     """Bash beside the shell, its errors among its output."""
     argv = ["/bin/bash", "-c", f"exec 2>&1\n{command}"]
     return await box.exec(argv, b"", timeout_s, _OUTPUT_BYTES)
+
+
+def last_lines(result: ExecResult, lines: int = 15) -> tuple[str, ...]:
+    """The end of a command's output, printable."""
+    text = result.stdout.decode(errors="replace")[-20_000:]
+    kept = [line.rstrip()[:300] for line in text.splitlines() if line.strip()][-lines:]
+    return tuple("".join(char if char.isprintable() else " " for char in line) for line in kept)
 
 
 def host_files(tool: CommandTool, *, installed: bool) -> Iterator[tuple[ToolFile, bytes]]:
@@ -79,9 +86,9 @@ class InstalledTools:
         result = await ran(self._box, command)
         if result.exit_code:
             how = "ran out of time" if result.timed_out else f"ended with status {result.exit_code}"
-            said = result.stdout.decode(errors="replace").strip()[-2000:]
-            shown = "".join(char if char.isprintable() or char == "\n" else " " for char in said)
-            raise UsageError(f"{what} {tool.name} failed: `{command}` {how}\n{shown}".rstrip())
+            said = last_lines(result)
+            last = f": {said[-1]}" if said else ""
+            raise CommandFailed(f"{what} {tool.name} failed: `{command}` {how}{last}", said)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

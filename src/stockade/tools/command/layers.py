@@ -19,11 +19,11 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from stockade.core.data import Data
-from stockade.core.errors import SandboxFailed, UsageError
+from stockade.core.errors import CommandFailed, SandboxFailed
 from stockade.core.events import NetworkRequested
 from stockade.core.ports import ExecResult, Sandbox
 from stockade.tools.command.definition import CommandTool
-from stockade.tools.command.inside import host_files, ran, write_file
+from stockade.tools.command.inside import host_files, last_lines, ran, write_file
 
 INSTALL_S = 1800.0
 _VERSION = 1
@@ -83,7 +83,7 @@ class Layers:
     async def layer(self, tool: CommandTool, below: Sequence[str]) -> str:
         """The folder of the tool's layer, made when it is not there.
 
-        UsageError names the command that failed and shows the end of what it said.
+        CommandFailed names the command that failed and has the end of what it said.
         """
         key = await anyio.to_thread.run_sync(self._key, tool, tuple(below))
         place = self.folder / key
@@ -166,22 +166,15 @@ def _failed(
     result: ExecResult,
     before: ExecResult | None,
     refused: Mapping[str, str],
-) -> UsageError:
+) -> CommandFailed:
     how = "ran out of time" if result.timed_out else f"ended with status {result.exit_code}"
-    said = said_last(result)
+    said = last_lines(result)
     if before is not None and before.exit_code:
-        said = f"{said_last(before, 5)}\n{said}"
+        said = (*last_lines(before, 5), *said)
     hint = None
     if refused:
         hint = "the network refused: " + "; ".join(dict.fromkeys(refused.values())) + "; name it in the tool's hosts"
-    return UsageError(f"{what} {tool.name} failed: `{command}` {how}\n{said}".rstrip(), hint)
-
-
-def said_last(result: ExecResult, lines: int = 15) -> str:
-    """The end of a command's output, safe for a terminal."""
-    text = (result.stdout + result.stderr).decode(errors="replace")[-20_000:]
-    kept = [line.rstrip()[:300] for line in text.splitlines() if line.strip()][-lines:]
-    return "\n".join("    " + "".join(char if char.isprintable() else " " for char in line) for line in kept)
+    return CommandFailed(f"{what} {tool.name} failed: `{command}` {how}", said, hint)
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.core.errors import PolicyNotEnforceable, UsageError
+from stockade.core.errors import CommandFailed, PolicyNotEnforceable, UsageError
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
@@ -111,14 +111,13 @@ async def test_tools_lie_over_each_other(tmp_path: Path) -> None:
 async def test_a_failed_command_is_named_with_its_last_words_and_leaves_nothing(tmp_path: Path) -> None:
     told: list[str] = []
     bad = CommandTool(name="bad", install=("true", "seq 40; echo no such thing \x1b[2J >&2; exit 3", "true"))
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(CommandFailed) as caught:
         await prepare_tool(bad, Policy(), layers(tmp_path, told))
-    message = caught.value.message
+    message, output = caught.value.message, caught.value.output
     assert message.startswith("installing bad failed: `seq 40; echo no such thing")
-    assert "ended with status 3" in message
-    assert message.endswith("no such thing  [2J")
-    assert "39" in message
-    assert "\n    1\n" not in message
+    assert message.endswith("ended with status 3")
+    assert output[-3:] == ("39", "40", "no such thing  [2J")
+    assert len(output) == 15
     assert len(told) == 2
     unverified = CommandTool(name="bad", install=(HI,), verify=("hi", "no-such-program --version"))
     with pytest.raises(UsageError, match="verifying bad failed: `no-such-program --version` ended with status 127"):
@@ -128,7 +127,7 @@ async def test_a_failed_command_is_named_with_its_last_words_and_leaves_nothing(
 
 async def test_a_refused_host_is_named(tmp_path: Path) -> None:
     asks = CommandTool(name="asks", install=("curl -sSf http://example.org/x",), hosts=("example.com",))
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(CommandFailed) as caught:
         await prepare_tool(asks, Policy(), layers(tmp_path))
     assert "example.org is not on the --net allow list" in str(caught.value.hint)
     assert "hosts" in str(caught.value.hint)
@@ -254,7 +253,7 @@ async def test_set_up_at_the_start_and_undone_at_the_end_whatever_happens(tmp_pa
 
 async def test_a_set_up_that_fails_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     async with BubblewrapSandbox(Policy(), (), tmp_path) as box:
-        with pytest.raises(UsageError, match="setting up a failed: `echo oh no; exit 9` ended with status 9\noh no"):
+        with pytest.raises(UsageError, match="setting up a failed: `echo oh no; exit 9` ended with status 9: oh no"):
             async with InstalledTools((CommandTool(name="a", setup=("echo oh no; exit 9",)),), box):
                 raise AssertionError
 
