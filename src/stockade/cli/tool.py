@@ -140,11 +140,11 @@ def build(source: Path, output: Path | None, wit: Path | None, world: str | None
 
 
 @command.command("new")
-@click.argument("name")
+@click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--lang", default="python", metavar="python|js|c", help="Its language.")
-def new(name: str, lang: str) -> int:
-    """A folder NAME with the beginning of a tool: source, WIT and a policy that grants nothing."""
-    files = scaffold(name, lang, Path())
+def new(folder: Path, lang: str) -> int:
+    """A new FOLDER, named as the tool, with its beginning: source, WIT and a policy that grants nothing."""
+    files = scaffold(folder.name, lang, folder.parent)
     print("\n".join(str(file) for file in files))
     source = next(file for file in files if file.suffix in (".py", ".js", ".c"))
     say(f"next: stockade tool build {source}")

@@ -1,0 +1,129 @@
+"""`stockade tool`, and components as tools of a bot, through the real command."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stockade.testing import say
+from tests.cli.conftest import Stage
+from tests.support import wasm
+
+PHRASE = "Something to echo"
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> str:
+    return shutil.copy(wasm.ECHO, tmp_path / "echo.wasm")
+
+
+@pytest.mark.parametrize("answers", ["json", "use-tool"])
+def test_the_sample_that_the_llama_cpp_agent_fails(stage: Stage, echo: str, answers: str) -> None:
+    """Asked to echo "Something to echo" it answers "Something", and nobody looks (systems.md 002.2)."""
+    spelled = {
+        "json": (say("Echo", value=PHRASE), say("finish", answer=PHRASE)),
+        "use-tool": (f"USE_TOOL: Echo, value={PHRASE}", f"USE_TOOL: finish, answer={PHRASE}"),
+    }
+    flags = ("--tool", echo, "--answers", answers, "--json")
+    ended = stage.run(*spelled[answers], spelled[answers][-1], flags=flags)
+    assert ended.result["status"] == "done", ended.err
+    assert PHRASE in ended.result["answer"]
+    finished = next(event for event in ended.events if event["type"] == "action_finished")
+    assert finished["observation"] == {"kind": "tool", "status": "data", "text": PHRASE}
+
+
+def test_a_tool_that_fails_is_told_to_the_bot_and_the_run_goes_on(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "evil.wasm"
+    path.write_bytes(wasm.HOSTILE)
+    path.with_suffix(".policy.yaml").write_text("limits: {timeout_s: 0.3}\ntools: {shell: {offered: false}}")
+    calls = [say(f"evil_{name}") for name in ("spin", "crash", "huge", "bad_text")]
+    done = say("finish", answer="all of them")
+    ended = stage.run(*calls, done, done, flags=("--tool", str(path), "--json"))
+    seen = [event["observation"] for event in ended.events if event["type"] == "action_finished"]
+    assert [one["status"] for one in seen] == ["error"] * 4
+    assert ended.result["status"] == "done"
+    assert stage.left_behind() == []
+
+
+def test_run_prints_what_the_tool_runner_prints(stage: Stage, echo: str) -> None:
+    ended = stage.call("tool", "run", echo, "--value", PHRASE)
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines() == [
+        f"Component path: {echo}",
+        "Tool metadata:",
+        "Name: Echo",
+        "Description: Echoes back the text that it is given",
+        "Version: 0.1.0",
+        "Parameters:",
+        "  - value: The text to echo back (string)",
+        "Executing tool...",
+        f"[Success] Tool output: {PHRASE}",
+    ]
+    assert stage.left_behind() == []
+
+
+def test_run_has_a_command_line_made_from_the_metadata(stage: Stage, echo: str) -> None:
+    helped = stage.call("tool", "run", echo, "--help")
+    assert "--value TEXT  The text to echo back  [required]" in helped.out
+    missing = stage.call("tool", "run", echo)
+    assert (missing.status, "--value" in missing.err) == (2, True)
+    unknown = stage.call("tool", "run", echo, "--valeu", "x")
+    assert (unknown.status, "valeu" in unknown.err) == (2, True)
+
+
+def test_a_tool_that_fails_has_a_status_of_its_own(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "evil.wasm"
+    path.write_bytes(wasm.HOSTILE)
+    path.with_suffix(".policy.yaml").write_text("limits: {timeout_s: 0.3}\ntools: {shell: {offered: false}}")
+    ended = stage.call("tool", "run", str(path), "spin")
+    assert ended.status == 1
+    assert ended.out.splitlines()[-1].startswith("[Error] Tool error: the tool did not end within 0.3 s")
+    added = stage.call("tool", "run", "--json", str(path), "add", "--a", "40", "--b", "2")
+    assert (added.status, json.loads(added.out)["text"]) == (0, "42")
+    several = stage.call("tool", "run", str(path))
+    assert (several.status, "say which one" in several.err) == (2, True)
+
+
+def test_inspect_says_what_it_exports_and_may_do(stage: Stage, echo: str) -> None:
+    shown = stage.call("tool", "inspect", echo)
+    assert "world: llama-cpp:tool, version 0.1.0" in shown.out
+    assert "asks for: nothing" in shown.out
+    assert "granted: nothing" in shown.out
+    found = json.loads(stage.call("tool", "inspect", "--json", echo).out)
+    assert found["tools"][0]["spec"]["name"] == "Echo"
+    assert "compiled" not in found
+
+
+def test_list_has_names_and_components(stage: Stage, echo: str) -> None:
+    listed = stage.call("tool", "list", str(Path(echo).parent))
+    assert "shell" in listed.out
+    assert f"{echo} component" in listed.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("inspect", "no.wasm"), "cannot be read"),
+        (("inspect", "/etc/passwd"), "must have a .wasm extension"),
+        (("build", "no.py"), "there is no such file"),
+        (("build", "no.go"), "nothing here builds .go"),
+        (("new", "Bad Name"), "cannot be a tool's name"),
+        (("new", "good", "--lang", "cobol"), "no beginning in 'cobol'"),
+        (("list", "/no/such"), "no such folder"),
+    ],
+)
+def test_mistakes_are_a_line_and_status_2(stage: Stage, arguments: tuple[str, ...], words: str) -> None:
+    ended = stage.call("tool", *arguments)
+    assert ended.status == 2
+    assert words in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_new_tool_is_there_with_a_policy_that_grants_nothing(stage: Stage) -> None:
+    for language, source in (("python", "py"), ("js", "js"), ("c", "c")):
+        made = stage.call("tool", "new", str(stage.demo / f"my-{language}"), "--lang", language)
+        assert made.status == 0, made.err
+        assert (stage.demo / f"my-{language}" / f"my_{language}.{source}").is_file()
+        assert "permissions: {}" in (stage.demo / f"my-{language}" / f"my-{language}.policy.yaml").read_text()
+    assert stage.call("tool", "new", str(stage.demo / "my-c"), "--lang", "c").status == 2
