@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assemble_coder": {"alive", "assemble", "policies", "options", "core", "loop", "bots", "coder", *ADAPTERS},
     "settings": {"core", "options", "trust"},
     "exports": {"core"},
+    "mcp_server": {"assemble", "alive", "changes", "options", "policies", "core", "loop"},
     "__main__": {"cli"},
     "alive": {"assemble", "core"},
     "changes": {"core"},
@@ -63,6 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "cli": {
         "trust",
+        "mcp_server",
         "alive",
         "changes",
         "options",
@@ -89,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "mcp": {"tools", "mcp_server"},
     "mcp_types": {"tools", "mcp_server"},
+    "uvicorn": {"mcp_server", "server"},
     "h11": {"models", "coder"},
     "wasmtime": {"tools"},
     "httpx2": {"models", "tools"},

@@ -21,6 +21,7 @@ COMMANDS = {
     "tool": ("tool", "Tools: listing, trying and building them."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),
     "model": ("model", "Models: what is here, pulling and serving them."),
+    "mcp": ("mcp", "An MCP server: bots, sandboxes and records for any MCP client."),
     "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
     "bots": ("bots", "The bots that exist, with their permissions."),
 }

@@ -1,0 +1,1 @@
+"""`stockade mcp`: Stockade's bots, sandboxes and records for any MCP client."""

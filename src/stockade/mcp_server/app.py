@@ -1,0 +1,177 @@
+"""The service as MCP tools."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal, TypeVar
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import BaseModel, Field
+
+from stockade import __version__
+from stockade.core.errors import StockadeError
+from stockade.core.events import ActionStarted, ModelStarted, RunEvent, RunStarted, SandboxStarted
+from stockade.mcp_server.service import Service
+
+INSTRUCTIONS = (
+    "Runs LLM agents and commands in sealed sandboxes on this machine. run_bot gives a task to a bot; what it writes "
+    "stays in a layer of its own until run_apply. Look at run_diff first. sandbox_exec runs one command and throws "
+    "away what it wrote."
+)
+_EVENTS_KEPT = 64
+T = TypeVar("T")
+
+Task = Annotated[str, Field(min_length=1, max_length=1_000_000, description="What the bot shall do.")]
+Folder = Annotated[
+    str | None,
+    Field(max_length=4096, description="A folder of this server to work in: a path, or relative to the first."),
+]
+Run = Annotated[str, Field(min_length=1, max_length=200, description="A run's id, the beginning of one, or `last`.")]
+Seconds = Annotated[float | None, Field(gt=0, le=86_400)]
+
+
+class Approval(BaseModel):
+    """The person's word."""
+
+    apply: bool = Field(description="Write these changes to the folder?")
+
+
+async def _ours(work: Awaitable[T]) -> T:
+    """Our errors as the tool's: one line, with the way out."""
+    try:
+        return await work
+    except StockadeError as error:
+        raise ToolError(str(error)) from None
+
+
+def make_server(service: Service, *, allow_apply: bool = False) -> MCPServer[Any]:
+    """`allow_apply`: clients apply changes without asking the person; else only where the client can ask."""
+    logging.getLogger("mcp").addHandler(logging.NullHandler())
+    server: MCPServer[Any] = MCPServer("stockade", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
+    _add_runs(server, service)
+    _add_record(server, service)
+    _add_apply(server, service, allow_apply=allow_apply)
+    return server
+
+
+def _add_runs(server: MCPServer[Any], service: Service) -> None:
+    @server.tool()
+    async def run_bot(
+        task: Task,
+        ctx: Context[Any],
+        folder: Folder = None,
+        mode: Literal["ro", "overlay"] = "overlay",
+        bot: Annotated[str | None, Field(max_length=64, description="Which bot: writing, reading, ...")] = None,
+        check: Annotated[
+            str | None, Field(max_length=10_000, description="A command that must succeed at the end.")
+        ] = None,
+        max_turns: Annotated[int | None, Field(ge=1, le=10_000)] = None,
+        timeout_s: Seconds = None,
+    ) -> dict[str, Any]:
+        """Give a task to a bot in a sandbox and wait for its end. Its changes wait for run_apply."""
+        async with _progress(ctx) as heard:
+            work = service.run_bot(
+                task, folder, mode, heard, bot=bot, check=check, max_turns=max_turns, timeout_s=timeout_s
+            )
+            return await _ours(work)
+
+    @server.tool()
+    async def sandbox_exec(
+        command: Annotated[str, Field(min_length=1, max_length=100_000, description="For bash.")],
+        folder: Folder = None,
+        timeout_s: Seconds = None,
+    ) -> dict[str, Any]:
+        """Run one command in a fresh sandbox, in /workspace. What it writes is thrown away."""
+        return await _ours(service.sandbox_exec(command, folder, timeout_s))
+
+
+def _add_record(server: MCPServer[Any], service: Service) -> None:
+    @server.tool()
+    async def runs_list(limit: Annotated[int, Field(ge=1, le=100)] = 20) -> list[dict[str, Any]]:
+        """The newest runs on record."""
+        return await _ours(service.runs_list(limit))
+
+    @server.tool()
+    async def run_show(run: Run = "last") -> str:
+        """What a run did, step by step."""
+        return await _ours(service.run_show(run))
+
+    @server.tool()
+    async def run_diff(run: Run = "last") -> str:
+        """What a run changed and nobody decided on yet, as a unified diff."""
+        return await _ours(service.run_diff(run))
+
+
+def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -> None:
+    async def approval(run: str, ctx: Context[Any]) -> Approval | Elicit[Approval]:
+        if allow_apply:
+            return Approval(apply=True)
+        able = ctx.client_capabilities
+        if able is None or able.elicitation is None:
+            raise ToolError(
+                "this client cannot ask the person, so nothing is applied "
+                "(stockade runs apply, or start the server with --allow-apply)"
+            )
+        return Elicit(await _ours(service.summary(run)), Approval)
+
+    @server.tool()
+    async def run_apply(
+        run: Run,
+        said: Annotated[ElicitationResult[Approval], Resolve(approval)],
+        flagged: Annotated[bool, Field(description="Also what could run on this machine later.")] = False,
+    ) -> dict[str, Any]:
+        """Write a run's changes to its folder, when the person agrees."""
+        if not isinstance(said, AcceptedElicitation) or not said.data.apply:
+            raise ToolError("the person did not agree; nothing was applied")
+        return await _ours(service.run_apply(run, flagged=flagged))
+
+
+@asynccontextmanager
+async def _progress(ctx: Context[Any]) -> AsyncIterator[Any]:
+    """What hears a run's events and tells the client, which may be slow: then some are not told."""
+    sending, receiving = anyio.create_memory_object_stream[str](_EVENTS_KEPT)
+
+    def heard(event: RunEvent) -> None:
+        if words := _told(event):
+            try:
+                sending.send_nowait(words)
+            except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as group:
+        group.start_soon(_tell, ctx, receiving)
+        try:
+            yield heard
+        except ToolError as error:
+            failure = error  # raised below, as itself
+        finally:
+            sending.close()
+            group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _tell(ctx: Context[Any], receiving: MemoryObjectReceiveStream[str]) -> None:
+    told = 0
+    async with receiving:
+        async for words in receiving:
+            told += 1
+            await ctx.report_progress(told, None, words)
+
+
+def _told(event: RunEvent) -> str:
+    match event:
+        case RunStarted():
+            return f"run {event.run_id} has begun"
+        case SandboxStarted():
+            return f"sandbox: {event.backend}"
+        case ModelStarted():
+            return f"model: {event.info.name}"
+        case ActionStarted():
+            return f"turn {event.turn}: {event.action.action.tool}"
+        case _:
+            return ""

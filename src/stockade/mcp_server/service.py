@@ -1,0 +1,242 @@
+"""What the MCP server does, without a word of MCP: runs, commands in sandboxes, and the record. Errors are ours."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import anyio
+import anyio.to_thread
+
+from stockade import assemble, changes
+from stockade.alive import held, is_alive, tidy
+from stockade.core.errors import UsageError
+from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, ChangesApplied, RunEvent, RunStarted
+from stockade.core.ports import RunStore
+from stockade.loop.observe import clip, describe
+from stockade.mcp_server.folders import Roots
+from stockade.options import Options
+from stockade.policies import make_policy
+
+MAX_RUNS = 4
+"""At once; who asks for more is told so."""
+DEFAULT_TIMEOUT_S = 1800.0
+MAX_TEXT = 60_000
+MAX_STEP_TEXT = 1500
+MAX_COMMAND_CHARS = 100_000
+Mode = Literal["ro", "overlay"]
+Heard = Callable[[RunEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """`options`: what the person who started the server set; a client may ask for less, never for more."""
+
+    options: Options
+    roots: Roots
+    running: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_RUNS))
+
+    def _bounded(self, name: str, wanted: float | None, otherwise: float) -> float:
+        most = getattr(self.options, name) or otherwise
+        if wanted is not None and wanted <= 0:
+            raise UsageError(f"{name} must be more than 0")
+        return min(wanted, most) if wanted else most
+
+    def _options(self, folder: str | None, mode: Mode, **more: Any) -> Options:
+        folders = () if folder is None else (self.roots.allowed(folder, mode),)
+        given = {name: value for name, value in more.items() if value is not None}
+        return self.options.model_copy(update={"folder": folders, **given})
+
+    @asynccontextmanager
+    async def _room(self) -> AsyncIterator[None]:
+        try:
+            self.running.acquire_nowait()
+        except anyio.WouldBlock:
+            raise UsageError(f"{MAX_RUNS} runs are under way", "wait for one of them") from None
+        try:
+            yield
+        finally:
+            self.running.release()
+
+    @asynccontextmanager
+    async def _store(self) -> AsyncIterator[RunStore]:
+        store = assemble.open_store(self.options.store)
+        try:
+            yield store
+        finally:
+            with anyio.CancelScope(shield=True):
+                await store.close()
+
+    async def run_bot(
+        self,
+        task: str,
+        folder: str | None,
+        mode: Mode,
+        heard: Heard,
+        *,
+        bot: str | None = None,
+        check: str | None = None,
+        max_turns: int | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """A run to its end, and what it came to. Cancelled, it is on record as stopped, with what it wrote."""
+        turns = None if max_turns is None else int(self._bounded("max_turns", max_turns, max_turns))
+        options = self._options(
+            folder,
+            mode,
+            task=task,
+            bot=bot,
+            check=check,
+            max_turns=turns,
+            timeout=self._bounded("timeout", timeout_s, DEFAULT_TIMEOUT_S),
+        )
+        names = [spec.name for spec in assemble.list_bots()]
+        if bot is not None and bot not in names:
+            raise UsageError(f"there is no bot {bot!r}", "the bots are " + ", ".join(names))
+        async with self._room(), self._store() as store:
+            prepared = await assemble.prepare(options, store, on_event=heard)
+            run_id = prepared.started.run_id
+            with held(run_id):
+                finished = await assemble.start(prepared)
+        return {
+            "run": run_id,
+            "status": finished.status,
+            "reason": finished.reason,
+            "detail": finished.detail,
+            "verified": finished.verified,
+            "answer": clip(finished.answer or "", MAX_TEXT),
+            "turns": finished.turns,
+            "changes": [change.model_dump(mode="json") for change in finished.changes[:200]],
+            "model": prepared.started.model,
+        }
+
+    async def sandbox_exec(self, command: str, folder: str | None, timeout_s: float | None) -> dict[str, Any]:
+        """One command in a sandbox of its own. What it writes to an overlay is thrown away."""
+        if len(command) > MAX_COMMAND_CHARS:
+            raise UsageError(f"the command is longer than {MAX_COMMAND_CHARS} characters")
+        options = self._options(folder, "overlay")
+        policy, run_id = make_policy(options, "overlay"), assemble.new_run_id()
+        limit = self._bounded("command_timeout", timeout_s, policy.limits.command_timeout_s)
+        async with self._room():
+            with held(run_id):
+                sandbox = await assemble.prepare_sandbox(policy, options.sandbox, assemble.run_dir(run_id))
+                try:
+                    async with sandbox:
+                        found = await sandbox.run(command, limit)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await anyio.to_thread.run_sync(changes.discard, assemble.reviewer(), sandbox.layers)
+        return {
+            "exit_code": found.exit_code,
+            "stdout": clip(found.stdout.decode(errors="backslashreplace"), MAX_TEXT),
+            "stderr": clip(found.stderr.decode(errors="backslashreplace"), MAX_TEXT),
+            "timed_out": found.timed_out,
+            "truncated_bytes": found.truncated_bytes,
+        }
+
+    async def runs_list(self, limit: int) -> list[dict[str, Any]]:
+        """The newest runs."""
+        async with self._store() as store:
+            found = await store.runs()
+        return [
+            {
+                "run": one.run_id,
+                "task": clip(one.task, 200),
+                "bot": one.bot,
+                "model": one.model,
+                "turns": one.turns,
+                "started": one.started,
+                "status": "interrupted"
+                if one.status == "running" and one.driver is None and not is_alive(one.run_id)
+                else one.status,
+            }
+            for one in found[: max(1, min(limit, 100))]
+        ]
+
+    async def run_show(self, run: str) -> str:
+        """What was done, step by step, and its end."""
+        run_id, events = await self._read(run)
+        lines = [line for event in events if (line := _told(event))]
+        found = changes.facts(events)
+        if found.finished is not None:
+            end = found.finished
+            lines.append(f"{end.status} ({end.reason}): {end.detail}\nanswer: {end.answer or ''}".strip())
+        return clip("\n\n".join(lines) or f"run {run_id} has not begun", MAX_TEXT)
+
+    async def run_diff(self, run: str) -> str:
+        """What it changed and nobody decided on, as a unified diff."""
+        run_id, events = await self._read(run)
+
+        def work() -> str:
+            reviewer = assemble.reviewer()
+            found = changes.pending(reviewer, changes.facts(events).layers)
+            return "".join(reviewer.unified_diff(one.layer, change) for one in found for change in one.changes)
+
+        diff = await anyio.to_thread.run_sync(work)
+        return clip(diff, MAX_TEXT) or f"run {run_id} changed nothing that is still to be decided on"
+
+    async def summary(self, run: str) -> str:
+        """What an apply would write, in a few lines for the person."""
+        run_id, work = await self._pending(run)
+        lines = [
+            f"{change.kind} {one.layer.host}/{change.path} (+{change.added_lines} -{change.removed_lines})"
+            + (f" LOOK FIRST: {change.flagged}" if change.flagged else "")
+            for one in work
+            for change in one.changes
+            if not change.refused
+        ]
+        shown = lines[:30] + ([f"and {len(lines) - 30} more"] if len(lines) > 30 else [])
+        return f"Run {run_id} wants to write:\n" + "\n".join(shown)
+
+    async def run_apply(self, run: str, *, flagged: bool) -> dict[str, Any]:
+        """Write its changes to the folder. Who may say so is decided before."""
+        run_id, work = await self._pending(run)
+        done = changes.Applied()
+        try:
+            with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
+                await anyio.to_thread.run_sync(lambda: changes.apply(assemble.reviewer(), work, done, flagged=flagged))
+        finally:
+            if done.paths:
+                with anyio.CancelScope(shield=True):
+                    async with self._store() as store:
+                        event = ChangesApplied(at=assemble.SystemClock().now(), paths=tuple(done.paths))
+                        await store.append(run_id, [event])
+        tidy(run_id)
+        return {
+            "run": run_id,
+            "applied": done.paths,
+            "refused": {change.path: change.refused for change in done.refused},
+            "look_first": {change.path: change.flagged for change in done.flagged},
+        }
+
+    async def _pending(self, run: str) -> tuple[str, list[changes.Pending]]:
+        run_id, events = await self._read(run)
+        if is_alive(run_id):
+            raise UsageError(f"run {run_id} is still under way", "wait for its end")
+        layers = changes.facts(events).layers
+        for layer in layers:
+            if layer.layer is not None:
+                self.roots.allowed(layer.host, "overlay")
+        work = await anyio.to_thread.run_sync(changes.pending, assemble.reviewer(), layers)
+        if not work:
+            raise UsageError(f"run {run_id} changed nothing that is still to be decided on")
+        return run_id, work
+
+    async def _read(self, run: str) -> tuple[str, list[RunEvent]]:
+        async with self._store() as store:
+            run_id = await store.find(run[:200])
+            return run_id, await store.events(run_id)
+
+
+def _told(event: RunEvent) -> str:
+    match event:
+        case RunStarted():
+            return f"task: {clip(event.task, MAX_STEP_TEXT)}\nbot {event.bot}, model {event.model}"
+        case AnswerUnderstood(answer=answer) if answer.thought:
+            return f"[turn {event.turn}] {clip(answer.thought, MAX_STEP_TEXT)}"
+        case ActionStarted(action=step):
+            return f"[turn {event.turn}] {clip(step.action.model_dump_json(exclude_none=True), MAX_STEP_TEXT)}"
+        case ActionFinished(observation=observation):
+            return describe(observation, MAX_STEP_TEXT)
+        case _:
+            return ""
