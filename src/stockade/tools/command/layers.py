@@ -122,8 +122,9 @@ class Layers:
         building, run_dir = place.with_name(f".{place.name}.building"), place.with_name(f".{place.name}.run")
         remove = self.maker.remove
         try:
-            await anyio.to_thread.run_sync(remove, building)  # of one that was killed
-            await anyio.to_thread.run_sync(remove, place)
+            await anyio.to_thread.run_sync(self._sweep)
+            for left in (building, run_dir, place):
+                await anyio.to_thread.run_sync(remove, left)
             await anyio.to_thread.run_sync(self.maker.begin, building, tuple(below), tool.hosts)
             await self._install(tool, below, building, run_dir)
             await anyio.to_thread.run_sync(self.maker.finish, building)
@@ -133,6 +134,14 @@ class Layers:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(remove, building)
                 await anyio.to_thread.run_sync(remove, run_dir)
+
+    def _sweep(self) -> None:
+        """Removes what killed installs left; whoever still installs holds the lock of what they make."""
+        for left in self.folder.glob(".*.building"):
+            with left.with_suffix(".lock").open("w") as lock:
+                if _try_lock(lock.fileno()):
+                    self.maker.remove(left)
+                    self.maker.remove(left.with_suffix(".run"))
 
     async def _install(self, tool: CommandTool, below: Sequence[str], building: Path, run_dir: Path) -> None:
         refused: dict[str, str] = {}
