@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="write tables, and humaneval.svg beside them, of what is there")
     given = parser.parse_args()
     if given.report:
-        write_report(given.into / "results.jsonl", given.report)
+        write_report(given.into / "results.jsonl", given.report, given.repairs, given.arms.split(","))
         return
     urls = [url for url in given.servers.split(",") if url]
     arms = [shortened(ARMS[name], given.repairs + 1) for name in given.arms.split(",")]

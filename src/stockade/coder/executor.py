@@ -5,6 +5,7 @@ RUNNER_AT; everything else is below PLACE.
 """
 
 import hashlib
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from stockade.tools.code.signature import Signature, conform
 
 PLACE, LIBRARIES, RUNNER_AT = "/tmp/attempts", "/tmp/libraries", "/stockade"
 _SLACK_S = 5.0
+_REFUSED = re.compile(r"Tunnel connection failed: \d+ (?:stockade: )?([^'\n]{1,200})")
 _NOT_FOUND = 127
 _MAX_WORDS_CHARS = 500
 NO_NETWORK = "Nothing can be installed, for there is no network: use the standard library only."
@@ -66,7 +68,7 @@ class Executor:
         libraries = _place_of(draft) if self.online else None
         if libraries is not None and libraries not in self._ready:
             words = shlex.join(draft.requirements)
-            pip = "python3 -m pip install --quiet --disable-pip-version-check --no-input --root-user-action=ignore"
+            pip = "python3 -m pip install --quiet --disable-pip-version-check --no-input --retries 1"
             result["install"] = Shell(command=f"{pip} --target {libraries} -- {words}")
         skipped = ",".join(str(line) for line in example_lines(code)) if self.job.has_checks else ""
         path = f"PYTHONPATH={libraries} " if libraries is not None else ""
@@ -149,6 +151,8 @@ def _not_run(draft: Draft, seen: Mapping[str, Observation]) -> str:
         return f"The program was not run: {refused}"
     output = seen.get("install")
     stderr = output.output.decode(errors="replace") if isinstance(output, CommandOutput) else ""
+    if (refused_by := _REFUSED.search(stderr)) is not None:
+        return f"Nothing can be installed, for the network refuses it ({refused_by[1]}): use the standard library only."
     errors = [line.partition("ERROR:")[2].strip() for line in stderr.splitlines() if "ERROR:" in line]
     cause = (errors[-1] if errors else stderr.strip()[-_MAX_WORDS_CHARS:] or "pip failed")[:_MAX_WORDS_CHARS]
     return (

@@ -1,6 +1,7 @@
 """The coder's loop with a scripted model in the real sandbox; what it does is read from its events."""
 
 import time
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -194,6 +195,37 @@ async def test_requirements_without_a_network(tmp_path: Path) -> None:
     assert "--net allow=pypi.org" in done.finished.detail
 
 
+def wheel(folder: Path, name: str) -> Path:
+    """A library of one function, as pip installs it."""
+    path, info = folder / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}.py", "def seven():\n    return 7\n")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return folder
+
+
+async def test_a_library_is_installed_for_those_that_declare_it_and_for_no_other(tmp_path: Path) -> None:
+    """By pip in the sandbox; from a folder, for the tests have no network. PyCapsule kept an old requirements.txt."""
+    options = Options(
+        net="allow=localhost:9",
+        copy=(f"{wheel(tmp_path / 'wheels', 'sevens')}:/copied/wheels",),
+        env=("PIP_NO_INDEX=1", "PIP_FIND_LINKS=/copied/wheels"),
+    )
+    use = "### Code\n```python\nfrom sevens import seven\n\ndef add(a, b):\n    return {}\n```"
+    declared = f"### Requirements\nsevens\n{use}"
+    answers = [declared.format("seven()"), use.format("a + b"), declared.format("a + b")]
+    done = await code(tmp_path, answers, options=options)
+    assert [attempt.verdict.checks_passed for attempt in done.result.attempts] == [0, 0, 1]
+    assert "add(1, 2) gave 7, but it should give 3." in done.result.attempts[0].verdict.words
+    assert "No module named 'sevens'" in done.result.attempts[1].verdict.words
+    assert done.result.status == "success"
+    installed = [event for event in done.events if event.type == "action_started" and "pip" in str(event.action.action)]
+    assert len(installed) == 1
+
+
 async def test_an_installation_that_fails_is_seen_and_told(tmp_path: Path) -> None:
     """PyCapsule's script went on after a failed pip."""
     needs = "### Requirements\nno-such-thing-9\n### Code\n```python\nprint('ran all the same')\n```"
@@ -201,7 +233,7 @@ async def test_an_installation_that_fails_is_seen_and_told(tmp_path: Path) -> No
         tmp_path, [needs, "### Code\n```python\nprint(1)\n```"], "Print 1.", options=Options(net="allow=localhost:9")
     )
     words = done.result.attempts[0].verdict.words
-    assert "The libraries could not be installed (no-such-thing-9)" in words
+    assert "Nothing can be installed, for the network refuses it" in words
     assert done.result.attempts[0].stdout == ""
     assert (done.result.status, done.result.stdout) == ("success", "1\n")
 
