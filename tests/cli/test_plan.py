@@ -193,6 +193,30 @@ def test_feedback_is_what_the_bot_observes(stage: Stage) -> None:
     assert refused["reason"].endswith("and says: use wc, bitte schön")
 
 
+def test_a_question_of_the_bot_needs_no_authorisation(stage: Stage) -> None:
+    asks = json.dumps({"thoughts": {"text": "?"}, "action": {"tool": "ask_user", "question": "Lines or bytes?"}})
+    shell = planning(stage, asks, DONE, DONE)
+    shell.until(b"(empty: none): ")
+    assert b"Lines or bytes?" in shell.seen
+    assert b"authorise" not in shell.seen
+    shell.type(b"lines\n")
+    shell.until(FOLLOW_UP)
+    shell.type(b"\n")
+    assert shell.status() == 0
+    assert observations(stage) == [{"kind": "answered", "text": "lines"}]
+
+
+def test_what_the_rules_ask_about_is_asked_about_in_continuous_mode_too(stage: Stage) -> None:
+    shell = planning(stage, plans("ls"), plans("rm -rf data.csv"), DONE, DONE, flags=("-y", "-c", "--approve", "rules"))
+    shell.until(b"words for the bot: ")
+    assert b"rm -rf data.csv" in shell.seen
+    shell.type(b"n\n")
+    shell.until(FOLLOW_UP)
+    shell.type(b"\n")
+    assert shell.status() == 0
+    assert [one["kind"] for one in observations(stage)] == ["command", "refused"]
+
+
 def test_y_n_does_so_many_and_asks_again(stage: Stage) -> None:
     steps = [plans(f"echo {number} >> log") for number in range(4)]
     shell = planning(stage, *steps, DONE)

@@ -102,6 +102,11 @@ class Authoriser:
         self._rules = rules
 
     @property
+    def rules(self) -> Approver | None:
+        """What goes first."""
+        return self._rules
+
+    @property
     def goes_on_alone(self) -> bool:
         """Whether the next action is done without a question."""
         return self.granted is None or self.granted > 0

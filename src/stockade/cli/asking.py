@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stockade.approval.approver import Question, Reply, RulesApprover
+from stockade.approval.authorise import Authoriser
 from stockade.cli.authorising import whole
 from stockade.cli.safe import one_line, safe_text
 from stockade.cli.typed import typed
@@ -28,8 +29,9 @@ class Terminal:
         """From now on this person is asked."""
         if isinstance(parts.asker, Person):
             parts.asker.answer = self.answer
-        if isinstance(parts.approver, RulesApprover):
-            parts.approver.ask = self.approve
+        rules = parts.approver.rules if isinstance(parts.approver, Authoriser) else parts.approver
+        if isinstance(rules, RulesApprover):
+            rules.ask = self.approve
 
     async def answer(self, question: str) -> str | None:
         """The person's answer to a bot; None for an empty line and at the end of input."""

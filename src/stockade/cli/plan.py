@@ -43,7 +43,7 @@ CHECK = flags.BOT[-1:]
 
 @click.command("plan", short_help="A bot that plans, and acts when you authorise it.")
 @click.argument("task", required=False)
-@flags.offered(PLANNING, flags.LIVING, CHECK, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+@flags.offered(PLANNING, flags.LIVING, CHECK, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
 def command(task: str | None, **values: Any) -> int:
     """Plan and do TASK, which may also be - (standard input) or @FILE, and is asked for when it is not given.
 

@@ -24,7 +24,7 @@ class Pause:
     _go: anyio.Event = field(default_factory=anyio.Event)
     _deadlines: dict[anyio.CancelScope, float] = field(default_factory=dict)
     _standing: int = 0
-    _asked: list[tuple[float, str]] = field(default_factory=list)
+    _asked: list[tuple[float, str | None]] = field(default_factory=list)
 
     def watch(self, deadline: anyio.CancelScope) -> None:
         """A time limit, of a bot or of one that works for it, that stands still while the run is held, even now."""
@@ -52,7 +52,7 @@ class Pause:
             yield said
         finally:
             self._start_clock()
-            self._asked.append((anyio.current_time() - since, " / ".join(said)))
+            self._asked.append((anyio.current_time() - since, " / ".join(said) or None))
 
     def _stop_clock(self) -> None:
         self._standing += 1
