@@ -290,7 +290,8 @@ async def verifying(started: RunStarted, on_progress: OnProgress | None) -> Asyn
     try:
         yield again
     finally:
-        await to_thread.run_sync(remove_tree, base)
+        if base.exists():  # read-only folders leave nothing
+            await to_thread.run_sync(remove_tree, base)
 
 
 def check_tracing() -> bool:
