@@ -88,7 +88,7 @@ def test_what_makes_no_sense_is_said_in_a_line(stage: Stage, flags: tuple[str, .
     ended = stage.call("code", "Write add.", "--model", stage.script(GOOD), *flags)
     assert ended.status == 2
     assert words in ended.err
-    assert len(ended.err.splitlines()) == 1
+    assert len(ended.err.splitlines()) <= 2  # the cause, and the way out
     assert ended.out == ""
 
 

@@ -130,6 +130,8 @@ def _read_tests(name: str) -> str:
             data = file.read(MAX_TESTS_BYTES + 1)
     except (OSError, ValueError) as error:
         raise UsageError(f"--tests {name}: {getattr(error, 'strerror', None) or error}") from None
+    if not data.strip():
+        raise UsageError(f"--tests {name}: the tests are empty")
     try:
         return data.decode()
     except UnicodeDecodeError:
