@@ -51,6 +51,16 @@ def test_a_tool_is_there_and_still_there_when_the_run_goes_on(stage: Stage) -> N
     assert len(kept(stage)) == 1
 
 
+def test_what_was_set_up_is_undone_at_the_end(stage: Stage) -> None:
+    """Microbots never did."""
+    path = tool(stage, name="hi", setup="echo up >> /workspace/log", uninstall="echo down >> /workspace/log")
+    model = stage.script(say("shell", command="cat log"), DONE, DONE)
+    ended = stage.call("run", "x", "--folder", f"{stage.demo}:rw", "--model", model, "--tool", path)
+    assert ended.status == 0, ended.err
+    assert outputs(stage) == ["up\n"]
+    assert (stage.demo / "log").read_text() == "up\ndown\n"
+
+
 def test_a_passed_on_secret_is_not_on_record(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Microbots wrote them into its log."""
     secret = "correct-horse-battery-staple"

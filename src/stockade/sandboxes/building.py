@@ -221,7 +221,19 @@ def remove_if_there(folder: Path) -> None:
 
 
 def finish(folder: Path) -> None:
-    """What was built, ready to be read by any sandbox: nobody's set-id files, owned by us, caches gone. Blocks."""
+    """What was built, ready to be read by any sandbox: nobody's set-id files, owned by us, caches gone. Blocks.
+
+    SandboxFailed when it cannot be.
+    """
+    try:
+        _finish(folder)
+    except OSError as error:
+        raise SandboxFailed(f"a tool's layer cannot be finished in {folder}: {error.strerror}") from error
+    except RecursionError:
+        raise SandboxFailed("installing made folders that are nested too deep") from None
+
+
+def _finish(folder: Path) -> None:
     remove_if_there(folder / "work")
     for name in _PRUNED:
         remove_if_there(folder / "var" / name)
@@ -240,7 +252,11 @@ def finish(folder: Path) -> None:
 
 
 def _seal(name: str, at: int) -> None:
+    """What is no file, folder, link or mark of the overlay's that something was removed is not kept."""
     found = os.stat(name, dir_fd=at, follow_symlinks=False)
+    if stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode):
+        os.unlink(name, dir_fd=at)
+        return
     if os.geteuid() == 0:
         os.chown(name, 0, 0, dir_fd=at, follow_symlinks=False)
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):

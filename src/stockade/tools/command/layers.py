@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from stockade.tools.command.definition import CommandTool
 from stockade.tools.command.inside import host_files, last_lines, ran, write_file
 
 INSTALL_S = 1800.0
+UNUSED_S = 30 * 86_400.0
+"""A layer that no run has asked for in this time makes room when another is made."""
 _VERSION = 1
 _DONE = "layer.json"
 _LOOK_S = 0.2
@@ -95,6 +98,7 @@ class Layers:
         except OSError as error:
             words = f"{tool.name} cannot be installed in {self.folder}: {error.strerror}"
             raise SandboxFailed(words, "see who may write there, and how much room is left") from error
+        os.utime(place / _DONE)
         return str(place)
 
     def _key(self, tool: CommandTool, below: tuple[str, ...]) -> str:
@@ -136,12 +140,20 @@ class Layers:
                 await anyio.to_thread.run_sync(remove, run_dir)
 
     def _sweep(self) -> None:
-        """Removes what killed installs left; whoever still installs holds the lock of what they make."""
-        for left in self.folder.glob(".*.building"):
-            with left.with_suffix(".lock").open("w") as lock:
+        """Removes what killed installs left, and what was not used for UNUSED_S.
+
+        Whoever still installs holds the lock of what they make.
+        """
+        left = [(path, path.with_suffix(".lock")) for path in self.folder.glob(".*.building")]
+        left += [(path.with_name(path.name.replace(".building", ".run")), lock) for path, lock in left]
+        long_ago = time.time() - UNUSED_S
+        for done in self.folder.glob(f"[!.]*/{_DONE}"):
+            if done.stat().st_mtime < long_ago:
+                left.append((done.parent, self.folder / f".{done.parent.name}.lock"))
+        for path, held in left:
+            with held.open("w") as lock:
                 if _try_lock(lock.fileno()):
-                    self.maker.remove(left)
-                    self.maker.remove(left.with_suffix(".run"))
+                    self.maker.remove(path)
 
     async def _install(self, tool: CommandTool, below: Sequence[str], building: Path, run_dir: Path) -> None:
         refused: dict[str, str] = {}

@@ -16,7 +16,7 @@ from stockade.sandboxes.building import SystemLayers
 from stockade.sandboxes.layers import copied_layers
 from stockade.tools.command.definition import CommandTool, ToolFile
 from stockade.tools.command.inside import InstalledTools
-from stockade.tools.command.layers import Layers, found
+from stockade.tools.command.layers import UNUSED_S, Layers, found
 from stockade.tools.command.prepare import Ready, prepare_again, prepare_tool
 
 pytestmark = pytest.mark.anyio
@@ -193,6 +193,17 @@ async def test_a_layer_that_lost_something_with_the_machine_is_made_again(tmp_pa
     assert program.read_text()
 
 
+async def test_what_nobody_uses_makes_room(tmp_path: Path) -> None:
+    made = layers(tmp_path)
+    old, fresh = [await made.layer(CommandTool(name=name, install=(f": {name}",)), ()) for name in ("old", "fresh")]
+    long_ago = (tmp_path / fresh / "layer.json").stat().st_mtime - UNUSED_S - 60
+    for place in (old, fresh):
+        os.utime(f"{place}/layer.json", (long_ago, long_ago))
+    assert await made.layer(CommandTool(name="fresh", install=(": fresh",)), ()) == fresh
+    new = await made.layer(CommandTool(name="new", install=(": new",)), ())
+    assert [exists(place) for place in (old, fresh, new)] == [False, True, True]
+
+
 async def test_files_arrive_byte_for_byte_with_their_modes(tmp_path: Path) -> None:
     """Microbots wrote them by `echo`, which expanded what looked like shell."""
     hostile = b'$HOME `id` """ \'x\' \\n\n\x00\xff no newline at the end'
@@ -296,10 +307,17 @@ async def test_the_one_who_installs_is_root_by_name_only(tmp_path: Path) -> None
         "cp /bin/true /usr/bin/other && rm /usr/bin/other",
         "echo root::0:0::/:/bin/sh > /etc/passwd",
         "ln -s /root /opt/link",
+        "mkfifo /etc/pipe /usr/share/pipe",
+        "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/etc/socket\")'",
+        "mkdir -m 700 /etc/closed && touch /etc/closed/file && chmod 000 /etc/closed/file",
     )
     place = tmp_path / await layers(tmp_path).layer(CommandTool(name="hostile", install=tries), ())
     owned = (place / "usr/bin/owned").stat()
     assert owned.st_mode & 0o6000 == 0
     assert owned.st_uid == os.geteuid()
     assert (place / "opt/link").is_symlink()
+    assert not (place / "etc/pipe").exists()
+    assert not (place / "etc/socket").exists()
+    assert (place / "etc/closed/file").stat().st_mode & 0o444 == 0o444
+    await layers(tmp_path).layer(CommandTool(name="over", install=("true",)), (str(place),))
     assert not exists("/usr/bin/owned")
