@@ -19,4 +19,4 @@ class TestMemory(ToolboxConformance):
 
     @pytest.fixture
     def good(self) -> Call:
-        return "memory", {"command": "view", "path": "/memories/notes.md"}, "the deploy key"
+        return "memory_view", {"path": "/memories/notes.md"}, "the deploy key"

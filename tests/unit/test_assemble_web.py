@@ -43,14 +43,14 @@ def _line(answer: str) -> str:
 
 @pytest.mark.anyio
 async def test_what_a_run_remembers_the_next_one_knows(tmp_path: Path) -> None:
-    create = say("memory", command="create", path="/memories/a.md", file_text="the answer is 42")
+    create = say("memory_create", path="/memories/a.md", file_text="the answer is 42")
     finished, _, said = await do(tmp_path, create, tool=("memory",))
     assert finished.status == "done"
     assert said == ["File created successfully at: /memories/a.md"]
     assert (state_dir() / "memory" / "writing" / "a.md").read_text() == "the answer is 42"
-    _, _, said = await do(tmp_path, say("memory", command="view", path="/memories/a.md"), tool=("memory",))
+    _, _, said = await do(tmp_path, say("memory_view", path="/memories/a.md"), tool=("memory",))
     assert "the answer is 42" in said[0]
-    _, _, said = await do(tmp_path, say("memory", command="view", path="/memories"), tool=("memory",), bot="reading")
+    _, _, said = await do(tmp_path, say("memory_view", path="/memories"), tool=("memory",), bot="reading")
     assert said == ["/memories is empty."]
 
 

@@ -89,7 +89,10 @@ def rename(folder: MemoryFolder, old: Names, new: Names) -> str:
     return f"Successfully renamed {shown(old)} to {shown(new)}"
 
 
-def clear(folder: MemoryFolder) -> str:
+def clear(folder: MemoryFolder, names: Names) -> str:
+    """Of the root only, named by its path, so that nobody does it by chance."""
+    if names:
+        raise ActionFailed(f"clear forgets everything: its path is {ROOT}; to forget {shown(names)}, delete it")
     files = folder.clear()
     return f"The memory has been cleared: {files} file{'' if files == 1 else 's'} deleted."
 

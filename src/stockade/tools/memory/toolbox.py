@@ -1,7 +1,7 @@
-"""The memory as a tool: notes that last from one run to the next, in a folder of the host that no sandbox sees.
+"""The memory as tools: notes that last from one run to the next, in a folder of the host that no sandbox sees.
 
-One tool with a `command`, not seven tools: the listing in the prompt is shorter, a small model picks among fewer names,
-and larger ones were trained on exactly this tool. What a command lacks is said by name.
+Seven tools, not one with a `command`: a grammar can force what each of them needs. With one tool, where all but the
+command is optional, the default model wrote `{"command": "view"}` without a path each of the four times it tried.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import anyio
 import anyio.to_thread
@@ -24,8 +24,16 @@ from stockade.tools.memory import commands
 from stockade.tools.memory.folder import Bounds, MemoryFolder
 from stockade.tools.memory.paths import ROOT, parse
 
-NAME = "memory"
-_COMMANDS = ("view", "create", "str_replace", "insert", "delete", "rename", "clear")
+_PREFIX = "memory_"
+_TEXT = {"type": "string"}
+_PATH = {"type": "string", "description": f"{ROOT} or {ROOT}/NAME"}
+_KINDS: dict[str, dict[str, Any]] = {
+    "path": _PATH,
+    "old_path": _PATH,
+    "new_path": _PATH,
+    "insert_line": {"type": "integer", "description": "0 is the beginning"},
+    "view_range": {"type": "array", "items": {"type": "integer"}, "description": "[first, last] line"},
+}
 _NEEDS: dict[str, tuple[str, ...]] = {
     "view": ("path",),
     "create": ("path", "file_text"),
@@ -33,39 +41,38 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "insert": ("path", "insert_line", "insert_text"),
     "delete": ("path",),
     "rename": ("old_path", "new_path"),
-    "clear": (),
+    "clear": ("path",),
 }
-_TEXT = {"type": "string"}
-SPEC = ToolSpec(
-    name=NAME,
-    description=(
-        f"Your notes from earlier runs, files under {ROOT}. View {ROOT} before you begin; save what will help next "
-        "time before you finish. Commands: view (path), create (path, file_text), "
-        "str_replace (path, old_str, new_str), "
-        "insert (path, insert_line, insert_text), delete (path), rename (old_path, new_path), clear."
-    ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "enum": list(_COMMANDS)},
-            "path": {"type": "string", "description": f"{ROOT} or {ROOT}/NAME"},
-            "file_text": _TEXT,
-            "old_str": _TEXT,
-            "new_str": _TEXT,
-            "insert_line": {"type": "integer", "description": "insert after this line; 0 is the beginning"},
-            "insert_text": _TEXT,
-            "old_path": _TEXT,
-            "new_path": _TEXT,
-            "view_range": {"type": "array", "items": {"type": "integer"}, "description": "[first, last] line"},
+_MAY_HAVE: dict[str, tuple[str, ...]] = {"view": ("view_range",)}
+_SAYS = {
+    "view": f"Your notes from earlier runs: the list of {ROOT}, or one file. Look here before you begin.",
+    "create": "Save a new note, for later runs.",
+    "str_replace": "Replace text that stands once in a note.",
+    "insert": "Insert lines into a note after a line.",
+    "delete": "Delete a note.",
+    "rename": "Rename a note.",
+    "clear": f"Forget all notes; the path must be {ROOT}.",
+}
+
+
+def _spec(command: str) -> ToolSpec:
+    needs = _NEEDS[command]
+    return ToolSpec(
+        name=_PREFIX + command,
+        description=_SAYS[command],
+        parameters={
+            "type": "object",
+            "properties": {name: _KINDS.get(name, _TEXT) for name in (*needs, *_MAY_HAVE.get(command, ()))},
+            "required": list(needs),
+            "additionalProperties": False,
         },
-        "required": ["command"],
-        "additionalProperties": False,
-    },
-)
+    )
+
+
+SPECS = tuple(_spec(command) for command in _NEEDS)
 
 
 class _Wanted(Arguments):
-    command: Literal["view", "create", "str_replace", "insert", "delete", "rename", "clear"]
     path: str | None = None
     file_text: str | None = None
     old_str: str | None = Field(default=None, min_length=1)
@@ -93,7 +100,7 @@ class _Turn:
 class MemoryToolbox:
     """Implements core.ports.Toolbox on a folder of the host, made when it is not there."""
 
-    specs: tuple[ToolSpec, ...] = (SPEC,)
+    specs: tuple[ToolSpec, ...] = SPECS
 
     def __init__(self, root: Path, bounds: Bounds | None = None) -> None:
         self._folder = MemoryFolder(root, bounds or Bounds())
@@ -113,24 +120,27 @@ class MemoryToolbox:
         return None
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
-        if name != NAME:
+        command = name.removeprefix(_PREFIX)
+        if name != _PREFIX + command:
             raise KeyError(name)
+        needs = _NEEDS[command]
         try:
             wanted = read(_Wanted, arguments)
-            _check(wanted)
-            return ToolResult(status="success", text=await self._in_time(wanted, timeout_s))
+            if missing := [one for one in needs if getattr(wanted, one) is None]:
+                raise ActionFailed(f"{name} needs {' and '.join(missing)}: it takes {', '.join(needs)}")
+            return ToolResult(status="success", text=await self._in_time(command, wanted, timeout_s))
         except ActionFailed as error:
             return ToolResult(status="error", text=error.message)
         except OSError as error:
             return ToolResult(status="error", text=f"the memory cannot be used: {error.strerror or error}")
 
-    async def _in_time(self, wanted: _Wanted, timeout_s: float | None) -> str:
+    async def _in_time(self, command: str, wanted: _Wanted, timeout_s: float | None) -> str:
         """In a thread, which another run that holds the lock may keep waiting; given up, it changes nothing more."""
         turn = _Turn()
 
         def work() -> None:
             try:
-                turn.said = self._do(wanted, turn)
+                turn.said = self._do(command, wanted, turn)
             except (ActionFailed, OSError) as error:
                 turn.wrong = error
             finally:
@@ -150,8 +160,8 @@ class MemoryToolbox:
             raise turn.wrong
         return turn.said
 
-    def _do(self, wanted: _Wanted, turn: "_Turn") -> str:
-        command, path = wanted.command, wanted.path or ""
+    def _do(self, command: str, wanted: _Wanted, turn: "_Turn") -> str:
+        path = wanted.path or ""
         if command == "view":
             return commands.view(self._folder, parse(path), wanted.view_range)
         changes: dict[str, Callable[[], str]] = {
@@ -164,15 +174,7 @@ class MemoryToolbox:
             ),
             "delete": lambda: commands.delete(self._folder, parse(path)),
             "rename": lambda: commands.rename(self._folder, parse(wanted.old_path or ""), parse(wanted.new_path or "")),
-            "clear": lambda: commands.clear(self._folder),
+            "clear": lambda: commands.clear(self._folder, parse(path)),
         }
         with self._folder.changing():
             return changes[command]() if turn.take() else ""
-
-
-def _check(wanted: _Wanted) -> None:
-    missing = [name for name in _NEEDS[wanted.command] if getattr(wanted, name) is None]
-    if missing:
-        raise ActionFailed(
-            f"{wanted.command} needs {' and '.join(missing)}: it takes {', '.join(_NEEDS[wanted.command])}"
-        )

@@ -18,7 +18,7 @@ def do(root: Path, command: str, bounds: Bounds | None = None, **arguments: Any)
 
     async def run() -> ToolResult:
         async with MemoryToolbox(root, bounds) as box:
-            return await box.call("memory", {"command": command, **arguments}, 30)
+            return await box.call(f"memory_{command}", arguments, 30)
 
     return anyio.run(run)
 
@@ -122,7 +122,9 @@ def test_delete_and_rename(root: Path) -> None:
     assert "does not exist" in bad(root, "delete", path="f")
     good(root, "delete", path="old")
     assert sorted(path.name for path in root.iterdir()) == [".lock", "b"]
-    assert "1 file deleted" in good(root, "clear")
+    assert "forgets everything" in bad(root, "clear", path="b")
+    assert "needs path" in bad(root, "clear")
+    assert "1 file deleted" in good(root, "clear", path="/memories")
     assert good(root, "view", path="/memories") == "/memories is empty."
 
 
@@ -137,9 +139,9 @@ def test_the_root_itself_stays(root: Path, path: str) -> None:
 
 
 def test_what_a_command_lacks_is_named(root: Path) -> None:
-    assert bad(root, "create", path="x") == "create needs file_text: it takes path, file_text"
+    assert bad(root, "create", path="x") == "memory_create needs file_text: it takes path, file_text"
     assert "old_path and new_path" in bad(root, "rename", path="x")
-    assert "'view', 'create'" in bad(root, "read", path="x")
+    assert "view_range" in bad(root, "view", path="x", view_range=[1])
 
 
 def test_bounds(root: Path) -> None:

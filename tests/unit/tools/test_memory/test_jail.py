@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
 def call(root: Path, timeout_s: float = 30, **arguments: Any) -> ToolResult:
     async def run() -> ToolResult:
         async with MemoryToolbox(root) as box:
-            return await box.call("memory", arguments, timeout_s)
+            return await box.call(f"memory_{arguments.pop('command')}", arguments, timeout_s)
 
     return anyio.run(run)
 
@@ -109,7 +109,7 @@ def test_no_link_leads_out(root: Path, outside: Path, link: str) -> None:
     assert [path.name for path in outside.iterdir()] == ["secret"]
     assert (outside / "secret").read_text() == SECRET
     assert "link" not in (call(root, command="view", path="/memories")).text
-    assert (call(root, command="clear")).status == "success"
+    assert (call(root, command="clear", path="/memories")).status == "success"
     assert (outside / "secret").read_text() == SECRET
     assert not (root / "link").is_symlink()
 
@@ -165,7 +165,7 @@ def test_the_root_is_no_link_and_no_file(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "file").write_text("")
     for name in ("link", "file", "file/below"):
         with pytest.raises(UsageError, match="cannot be used"):
-            call(tmp_path / name, command="clear")
+            call(tmp_path / name, command="clear", path="/memories")
 
 
 def test_what_is_no_text_or_too_large_is_said(root: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_full_disk_is_a_line_for_the_model(root: Path) -> None:
         "from stockade.tools.memory.toolbox import MemoryToolbox\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (5, 5))\n"
         "async def main():\n async with MemoryToolbox(Path(sys.argv[1])) as box:\n"
-        "  r = await box.call('memory', {'command': 'create', 'path': 'x', 'file_text': 'y' * 100}, 30)\n"
+        "  r = await box.call('memory_create', {'path': 'x', 'file_text': 'y' * 100}, 30)\n"
         "  print(json.dumps([r.status, r.text]))\nanyio.run(main)"
     )
     done = subprocess.run([sys.executable, "-c", program, root], capture_output=True, text=True, check=True)
