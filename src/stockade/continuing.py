@@ -36,6 +36,7 @@ from stockade.loop.branch import branch, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
 from stockade.options import LOADING, Options
+from stockade.planning import with_fast
 from stockade.policies import make_budget
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
@@ -84,6 +85,8 @@ async def prepare_again(
     model, name, note = await open_model(options.model_copy(update=settings), on_progress)
     if (skip := getattr(model, "skip", None)) is not None:
         skip(state.turns)  # a script goes on where it was
+    if isinstance(beside := started.options.get("fast_model"), str):
+        model = await with_fast(model, beside, options, on_progress)
     parts = make_parts(
         started,
         plan,

@@ -23,7 +23,7 @@ Revise = Callable[[Profile], Awaitable[Profile]]
 """Shows the profile to the person and returns what they made of it."""
 
 
-__all__ = ["Overrides", "Wishes", "open_fast", "prepare_plan"]
+__all__ = ["Overrides", "Wishes", "open_fast", "prepare_plan", "with_fast"]
 
 
 class Wishes(Data):
@@ -45,7 +45,7 @@ async def prepare_plan(
     """Everything of the run but its start; errors are those of `assemble.prepare`."""
     answers = PLANNER.answers if options.answers == "auto" else options.answers
     options = options.model_copy(update={"bot": PLANNER.name, "answers": answers})
-    fast = await open_fast(options, on_progress)
+    fast = await open_fast(options.fast_model, options, on_progress)
     prepared = await assemble.prepare(options, store, on_event, on_text, on_progress)
     started = prepared.started
     try:
@@ -86,12 +86,21 @@ def _recorded(profile: Profile, wishes: Wishes, options: Options) -> dict[str, o
     return {"profile": profile.model_dump(mode="json"), **granted, **fast}
 
 
-async def open_fast(options: Options, on_progress: assemble.OnProgress | None) -> Model | None:
+async def with_fast(
+    model: Model, fast_model: str, options: Options, on_progress: assemble.OnProgress | None
+) -> SmartAndFast:
+    """The model of a run that goes on, with the fast one of its start beside it."""
+    fast = await open_fast(fast_model, options, on_progress)
+    assert fast is not None
+    return SmartAndFast(model, fast)
+
+
+async def open_fast(name: str | None, options: Options, on_progress: assemble.OnProgress | None) -> Model | None:
     """The fast model, not entered; None where none is wanted. Its server is where the FAST_ variables say."""
-    if not options.fast_model:
+    if not name:
         return None
     environment = fast_environment(os.environ)
-    model, _, _ = await open_model(options.fast_model, assemble.model_settings(options), on_progress, environment)
+    model, _, _ = await open_model(name, assemble.model_settings(options), on_progress, environment)
     return model
 
 

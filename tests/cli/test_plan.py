@@ -368,3 +368,15 @@ def test_a_profile_that_cannot_be_read_is_the_default(stage: Stage) -> None:
     assert ended.status == 0, ended.err
     assert "the default profile: " in ended.err
     assert events(stage, "run_started")[0]["options"]["profile"]["name"] == "Planner"
+
+
+def test_a_follow_up_long_after_has_both_models_again(stage: Stage) -> None:
+    flags = flags_of(stage, [COUNT, DONE, DONE, ends("it says 3")])
+    assert stage.call("plan", "count", *flags, "-c", "--apply").status == 0
+    again = stage.call("runs", "resume", "last", "What does it say?")
+    assert again.status == 0, again.err
+    assert again.out == "it says 3\n"
+    (stage.tmp_path / "fast.jsonl").unlink()
+    gone = stage.call("runs", "resume", "last", "And now?")
+    assert gone.status in (2, 5)
+    assert "fast.jsonl" in gone.err
