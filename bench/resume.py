@@ -32,7 +32,9 @@ from stockade.testing import say
 
 FILES = 20
 _ASKED = """
-import json, resource, sys, time
+import gc, json, resource, sys, time
+from stockade.cli import GC_OBJECTS
+gc.set_threshold(GC_OBJECTS)  # as the command itself does
 started = resource.getrusage(resource.RUSAGE_SELF)
 {imports}
 imported = resource.getrusage(resource.RUSAGE_SELF)

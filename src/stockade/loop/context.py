@@ -16,6 +16,7 @@ from stockade.core.events import (
     AnswerUnderstood,
     AnswerUnreadable,
     CheckFinished,
+    Checkpoint,
     HistoryFolded,
     ModelAnswered,
     ModelStarted,
@@ -88,8 +89,20 @@ class Context:
         return 16_000 if self.window is None else max(600, min(16_000, self.window * CHARS_PER_TOKEN // 12))
 
     def apply(self, event: RunEvent) -> None:
-        """Take one event in, in order."""
+        """Take one event in, in order. The cases that every turn has come first: a long run is read back by this."""
         match event:
+            case ActionFinished() if self._step is not None:
+                text = describe(event.observation, self.observation_chars)
+                self._append(_Entry(self.protocol.observed(self._step, text), event.turn, foldable=True))
+            case ActionStarted():
+                self._step = event.action
+            case ModelAnswered():
+                self._told(event.answer)
+            case AnswerUnderstood():
+                self.correction = None
+                self._append(_Entry(self.protocol.write(event.answer), event.turn))
+            case Checkpoint():
+                pass
             case RunStarted():
                 self.answer_tokens = event.sampling.max_tokens or self.answer_tokens
                 self._opening = event.system_prompt
@@ -102,18 +115,8 @@ class Context:
                 self._list_tools(event.tools)
             case ModelStarted():
                 self._know_window(event.info.context_window)
-            case ModelAnswered():
-                self._told(event.answer)
-            case AnswerUnderstood():
-                self.correction = None
-                self._append(_Entry(self.protocol.write(event.answer), event.turn))
             case AnswerUnreadable():
                 self.correction = event.message if event.attempt > 1 else None
-            case ActionStarted():
-                self._step = event.action
-            case ActionFinished() if self._step is not None:
-                text = describe(event.observation, self.observation_chars)
-                self._append(_Entry(self.protocol.observed(self._step, text), event.turn, foldable=True))
             case CheckFinished() if not event.passed:
                 text = describe(event.observation, self.observation_chars)
                 self._add("user", f"The check `{event.command}` does not pass yet:\n{text}", event.turn)

@@ -90,38 +90,38 @@ class RunState:
     _earlier_usage: Usage = field(default_factory=Usage)
 
     def apply(self, event: RunEvent) -> None:
-        """Take one event in, in order."""
+        """Take one event in, in order. The cases that every turn has come first: a long run is read back by this."""
         before, self.last_at = self.last_at, event.at
         match event:
-            case RunStarted():
-                self.started, self._begun_at = event, event.at
-            case RunResumed():
-                self._go_on(event, before)
-            case Paused():
-                self._earlier_s -= event.duration_s
-            case Checkpoint():
-                self.checkpoint = event
-            case SandboxStarted():
-                if event.layers != self.layers and self.checkpoint is not None:  # snapshots are those of a layer
-                    self.checkpoint = self.checkpoint.model_copy(update={"files": ()})
-                self.layers = event.layers
-            case ModelAnswered():
-                self.turns = event.turn
-                self.usage = self.usage + event.answer.usage
-            case HistoryFolded():
-                self.usage = self.usage + event.usage
-            case AnswerUnderstood():
-                self.unreadable = 0
-            case AnswerUnreadable():
-                self.unreadable = event.attempt
-            case ActionStarted():
-                self.in_flight = event
             case ActionFinished() if self.in_flight is not None:
                 self.done.append(Done(event.turn, self.in_flight.action, event.observation))
                 self.signs = None
                 self.in_flight = None
                 if isinstance(event.observation, CommandOutput) and event.observation.cwd:
                     self.cwd = event.observation.cwd
+            case ActionStarted():
+                self.in_flight = event
+            case ModelAnswered():
+                self.turns = event.turn
+                self.usage = self.usage + event.answer.usage
+            case AnswerUnderstood():
+                self.unreadable = 0
+            case Checkpoint():
+                self.checkpoint = event
+            case RunStarted():
+                self.started, self._begun_at = event, event.at
+            case RunResumed():
+                self._go_on(event, before)
+            case Paused():
+                self._earlier_s -= event.duration_s
+            case SandboxStarted():
+                if event.layers != self.layers and self.checkpoint is not None:  # snapshots are those of a layer
+                    self.checkpoint = self.checkpoint.model_copy(update={"files": ()})
+                self.layers = event.layers
+            case HistoryFolded():
+                self.usage = self.usage + event.usage
+            case AnswerUnreadable():
+                self.unreadable = event.attempt
             case ToolsReady():
                 self.tools = event.tools
             case SubRunFinished():
