@@ -28,6 +28,8 @@ from stockade.loop.wrote import wrote_since
 
 Help = Callable[[SubTask], Awaitable[Observation]]
 MAX_READ_BYTES = 4 << 20
+_DOCUMENTS = "read_document"
+"""Takes what is no text, where the bot has it."""
 _NOT_FOUND, _IS_FOLDER, _NO_ACCESS, _NOT_REGULAR = 44, 45, 46, 47
 _PROBLEMS = {
     _NOT_FOUND: "File not found",
@@ -116,7 +118,9 @@ class Actor:
         try:
             return result.stdout.decode()
         except UnicodeDecodeError:
-            raise ActionFailed(f"{path} is not UTF-8 text: look at it with the shell (file, xxd)") from None
+            better = _DOCUMENTS in self.tools.boxes
+            way = f"read it with {_DOCUMENTS}" if better else "look at it with the shell (file, xxd)"
+            raise ActionFailed(f"{path} is not UTF-8 text: {way}") from None
 
     async def _read(self, action: ReadFile) -> Observation:
         lines = (await self._text(action.path)).splitlines(keepends=True)
