@@ -9,7 +9,7 @@ import pytest
 
 from stockade.assemble import prepare, state_dir
 from stockade.assemble_web import memory_name
-from stockade.core.actions import ToolResult
+from stockade.core.actions import Failed, ToolResult
 from stockade.core.events import ActionFinished, NetworkRequested, RunEvent, RunFinished
 from stockade.loop.run import run
 from stockade.options import Options
@@ -61,6 +61,18 @@ async def test_a_document_of_the_folder(tmp_path: Path) -> None:
     tools: dict[str, Any] = {"tool": ("read_document",), "folder": (str(tmp_path / "folder"),)}
     _, _, said = await do(tmp_path, say("read_document", path="r.pdf"), **tools)
     assert said == ["r.pdf: PDF, 1 page.\nNet income was 17 million"]
+
+
+@pytest.mark.anyio
+async def test_read_file_names_the_tool_for_what_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "r.pdf").write_bytes(pdf(["x"]) + b"\xff\xfe")
+    folder, wanted = (str(tmp_path / "folder"),), say("read_file", path="r.pdf")
+    for tools, words in ((("read_document",), "read it with read_document"), ((), "look at it with the shell")):
+        _, events, _ = await do(tmp_path, wanted, folder=folder, tool=("read_file", *tools))
+        (failed,) = [event.observation for event in events if isinstance(event, ActionFinished)]
+        assert isinstance(failed, Failed)
+        assert words in failed.message
 
 
 @pytest.mark.anyio
