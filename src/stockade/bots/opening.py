@@ -6,7 +6,7 @@ from pathlib import Path
 from stockade.bots.guidance import guidance
 from stockade.bots.spec import BotSpec, Example
 from stockade.bots.surroundings import surroundings
-from stockade.core.actions import Answer, Step
+from stockade.core.actions import BUILT_IN_TOOLS, Answer, Step
 from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol
 
@@ -25,7 +25,7 @@ def opening(
     parts = [
         spec.prompt.replace("{workdir}", policy.workdir),
         *usage,
-        protocol.instructions(spec.tools if actions is None else actions),
+        protocol.instructions([tool for tool in spec.tools if tool in BUILT_IN_TOOLS] if actions is None else actions),
     ]
     if policy.folders and (words := guidance(Path(policy.folders[0].host), policy.workdir)):
         parts.append(words)

@@ -33,7 +33,7 @@ def test_an_opening_is_short_and_the_same_each_time(name: str, bot: str) -> None
     text = opening(BUILT_IN[bot], make_protocol(name), Policy())
     assert text == opening(BUILT_IN[bot], make_protocol(name), Policy())
     assert len(text) < 1500
-    assert "/workspace" in text
+    assert ("/workspace" in text) == ("{workdir}" in BUILT_IN[bot].prompt)
 
 
 def test_the_example_is_in_the_words_of_the_protocol() -> None:
