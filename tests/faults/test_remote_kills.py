@@ -1,0 +1,154 @@
+"""kill -9 of either of two machines, and a server that comes back: named, bounded, and nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from stockade.core.errors import SandboxDied
+from stockade.core.policy import FolderRule, Policy
+from stockade.sandboxes.remote.client import Address, RemoteSandbox
+from tests.conformance.bench_bubblewrap import descendants
+from tests.conformance.bench_remote import ROOT, TOKEN, serving
+from tests.unit.sandboxes.remote.helpers import until
+
+pytestmark = pytest.mark.anyio
+CLIENT = """
+import sys, anyio
+from stockade.core.policy import FolderRule, Policy
+from stockade.sandboxes.remote.client import Address, RemoteSandbox
+
+async def main(port, folder, token):
+    policy = Policy(folders=(FolderRule(host=folder, mode="rw"),))
+    async with RemoteSandbox(policy, Address(host="127.0.0.1", port=port), token) as box:
+        print("open", flush=True)
+        await box.run("touch begun; sleep 300")
+
+anyio.run(main, int(sys.argv[1]), sys.argv[2], open(sys.argv[3], "rb").read())
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "layers").mkdir(mode=0o700)
+    (tmp_path / "work").mkdir()
+    return tmp_path
+
+
+def policy(base: Path) -> Policy:
+    return Policy(folders=(FolderRule(host=str(base / "work"), mode="rw"),))
+
+
+def below(pid: int) -> set[int]:
+    """Processes that the server started and that live."""
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in task.read_text().split():
+                found |= {int(child), *below(int(child))}
+    return found
+
+
+def alive(pids: set[int]) -> Iterator[int]:
+    for pid in pids:
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                yield pid
+
+
+async def gone(pids: set[int]) -> None:
+    await until(lambda: not list(alive(pids)), 60)
+
+
+async def there(path: Path) -> None:
+    await until(path.exists, 60)
+
+
+def client(address: Address, base: Path) -> "subprocess.Popen[bytes]":
+    """Another process with a sandbox over there, which is open when this returns."""
+    arguments = [str(address.port), str(base / "work"), str(base / "token")]
+    process = subprocess.Popen([sys.executable, "-c", CLIENT, *arguments], stdout=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"open\n"
+    process.stdout.close()
+    return process
+
+
+async def test_a_killed_server_is_the_death_of_its_sandboxes(base: Path) -> None:
+    with serving(base) as (process, address):
+        async with RemoteSandbox(policy(base), address, TOKEN, patience_s=1.0) as box:
+            async with anyio.create_task_group() as group:
+
+                async def fatal() -> None:
+                    with pytest.raises(SandboxDied, match="is lost"):
+                        await box.run("touch begun; sleep 300")
+
+                group.start_soon(fatal)
+                await there(base / "work" / "begun")
+                started = below(process.pid)
+                assert started
+                os.kill(process.pid, signal.SIGKILL)
+            with pytest.raises(SandboxDied):
+                await box.run("echo after")
+            await gone(started)
+
+
+async def test_a_server_that_comes_back_says_that_the_sandbox_is_gone(base: Path) -> None:
+    with serving(base) as (process, address):
+        async with RemoteSandbox(policy(base), address, TOKEN, patience_s=60.0) as box:
+            assert (await box.run("echo here")).stdout == b"here\n"
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(60)
+            with serving(base, port=address.port) as (_, again):
+                assert again == address
+                with pytest.raises(SandboxDied, match="started anew"):
+                    await box.run("echo after")
+
+
+async def test_a_killed_client_leaves_nothing_over_there(base: Path) -> None:
+    with serving(base, keep_s=0.5) as (process, address):
+        other = client(address, base)
+        await there(base / "work" / "begun")
+        started = below(process.pid)
+        other.kill()
+        other.wait(60)
+        await gone(started)
+        assert not list((base / "layers").iterdir())
+        async with RemoteSandbox(policy(base), address, TOKEN) as box:
+            assert (await box.run("ls")).stdout == b"begun\n"
+
+
+async def test_a_stopped_server_holds_nothing_up_for_good(base: Path) -> None:
+    """One that is alive and says nothing: what is waited for is bounded by the command's own limit and a slack."""
+    with serving(base) as (process, address):
+        async with RemoteSandbox(policy(base), address, TOKEN) as box:
+            os.kill(process.pid, signal.SIGSTOP)
+            try:
+                with anyio.move_on_after(1.0) as scope:
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(box.run, "echo slow")
+                        await anyio.sleep(0.3)
+                        os.kill(process.pid, signal.SIGCONT)
+                assert not scope.cancelled_caught
+            finally:
+                os.kill(process.pid, signal.SIGCONT)
+            assert (await box.run("echo here")).stdout == b"here\n"
+
+
+def test_nothing_is_left_of_a_server_that_ends(base: Path) -> None:
+    before = descendants()
+    with serving(base) as (_, address):
+
+        async def use() -> None:
+            async with RemoteSandbox(policy(base), address, TOKEN) as box:
+                await box.run("sleep 300 & echo begun")
+
+        anyio.run(use)
+    assert isinstance(address, Address)
+    assert descendants() <= before

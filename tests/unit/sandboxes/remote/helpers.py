@@ -1,0 +1,165 @@
+"""A server in the same event loop, and a way to it that can be cut, held and chopped into pieces."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+from anyio.abc import ByteStream, SocketAttribute
+
+from stockade.core.actions import Chunk, CommandOutput
+from stockade.core.policy import Policy
+from stockade.core.ports import ExecResult, OnNetwork, Sandbox
+from stockade.sandboxes.remote.allowed import Allowed
+from stockade.sandboxes.remote.client import Address
+from stockade.sandboxes.remote.server import Server
+from stockade.testing import MemorySandbox
+
+TOKEN = b"both sides know these words, and nobody else does"
+_GONE = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+
+class Box(MemorySandbox):
+    """Notes what was done. `hold` lets the commands `slow` wait for `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = anyio.Event()
+        self.began = anyio.Event()
+        self.fails: dict[str, Exception] = {}
+
+    async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
+        self.ran.append(command)
+        if command in self.fails:
+            raise self.fails[command]
+        if command == "slow":
+            self.began.set()
+            await self.go.wait()
+        return CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", f"did {command}".encode()),), cwd="/workspace")
+
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        self.ran.append(" ".join(argv))
+        return ExecResult(exit_code=len(argv), stdout=stdin[:max_output_bytes], stderr=b"\xff" + stdin[:3])
+
+
+class Boxes:
+    """Every sandbox that was opened, and how many are open."""
+
+    def __init__(self) -> None:
+        self.made: list[Box] = []
+        self.open = 0
+        self.policies: list[Policy] = []
+        self.none_open = anyio.Event()
+
+    @asynccontextmanager
+    async def opener(self, policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
+        box = Box()
+        box.on_network = on_network
+        self.made.append(box)
+        self.policies.append(policy)
+        self.open += 1
+        self.none_open = anyio.Event()
+        try:
+            async with box:
+                yield box
+        finally:
+            self.open -= 1
+            if not self.open:
+                self.none_open.set()
+
+
+class Way:
+    """Between client and server: pieces of `size` bytes; `cut_after` that many bytes in one direction, once each."""
+
+    def __init__(self, to: Address) -> None:
+        self.to = to
+        self.size = 65536
+        self.cut_up: int | None = None
+        self.cut_down: int | None = None
+        self.connections = 0
+        self.streams: list[ByteStream] = []
+        self.carried = b""
+
+    async def serve(self, stream: ByteStream) -> None:
+        self.connections += 1
+        async with stream:
+            try:
+                far = await anyio.connect_tcp(self.to.host, self.to.port)
+            except OSError:
+                return
+            async with far, anyio.create_task_group() as group:
+                self.streams += [stream, far]
+                self.connections += 1
+                group.start_soon(self._carry, stream, far, True)
+                group.start_soon(self._carry, far, stream, False)
+
+    async def cut(self) -> None:
+        """Every connection, now."""
+        streams, self.streams = self.streams, []
+        for stream in streams:
+            await anyio.aclose_forcefully(stream)
+
+    async def _carry(self, source: ByteStream, target: ByteStream, up: bool) -> None:
+        with suppress(*_GONE):
+            while True:
+                data = await source.receive(self.size)
+                self.carried += data
+                left = self.cut_up if up else self.cut_down
+                if left is not None and len(data) >= left:
+                    await target.send(data[:left])
+                    if up:
+                        self.cut_up = None
+                    else:
+                        self.cut_down = None
+                    await self.cut()
+                    return
+                if left is not None:
+                    if up:
+                        self.cut_up = left - len(data)
+                    else:
+                        self.cut_down = left - len(data)
+                await target.send(data)
+        await anyio.aclose_forcefully(source)
+        await anyio.aclose_forcefully(target)
+
+
+class Scene:
+    """A server and a way to it."""
+
+    def __init__(self, boxes: Boxes, server: Server, address: Address, way: Way, near: Address) -> None:
+        self.boxes, self.server, self.address, self.way, self.near = boxes, server, address, way, near
+        self.said: list[str] = []
+
+
+@asynccontextmanager
+async def scene(allowed: Allowed | None = None, keep_s: float = 30.0) -> AsyncIterator[Scene]:
+    boxes = Boxes()
+    said: list[str] = []
+    server = Server(TOKEN, allowed or Allowed(), boxes.opener, keep_s, said.append)
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as near,
+        anyio.create_task_group() as group,
+    ):
+        address = Address(host="127.0.0.1", port=int(listener.extra(SocketAttribute.local_port)))
+        way = Way(address)
+        group.start_soon(server.serve, listener)
+        group.start_soon(near.serve, way.serve)
+        made = Scene(
+            boxes, server, address, way, Address(host="127.0.0.1", port=int(near.extra(SocketAttribute.local_port)))
+        )
+        made.said = said
+        yield made
+        await way.cut()
+        group.cancel_scope.cancel()
+
+
+async def until(true: Callable[[], bool | Awaitable[bool]], patience_s: float = 20.0) -> None:
+    """For what no event tells: looked at until it holds."""
+    with anyio.fail_after(patience_s):
+        while True:
+            found = true()
+            if found if isinstance(found, bool) else await found:
+                return
+            await anyio.sleep(0.01)

@@ -1,0 +1,261 @@
+"""A sandbox over a connection that breaks: everything is done once, and what came of it arrives."""
+
+import anyio
+import pytest
+
+from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxDied, SandboxFailed, UsageError
+from stockade.core.events import NetworkRequested
+from stockade.core.policy import CopyRule, FolderRule, Network, Policy
+from stockade.sandboxes.remote import messages
+from stockade.sandboxes.remote.allowed import Allowed, Root
+from stockade.sandboxes.remote.client import RemoteSandbox
+from stockade.sandboxes.remote.greeting import as_client
+from stockade.sandboxes.remote.wire import Link, LinkLost
+from tests.unit.sandboxes.remote.helpers import TOKEN, Scene, scene, until
+
+pytestmark = pytest.mark.anyio
+
+
+def box_of(here: Scene, patience_s: float = 30.0, policy: Policy | None = None) -> RemoteSandbox:
+    return RemoteSandbox(policy or Policy(), here.near, TOKEN, patience_s)
+
+
+async def test_commands_and_programs_byte_by_byte() -> None:
+    async with scene() as here:
+        here.way.size = 3
+        async with box_of(here) as box:
+            assert (await box.run("ls")).stdout == b"did ls"
+            done = await box.exec(["cat", "x"], b"\0\xff" * 100)
+            assert (done.exit_code, done.stdout, done.stderr) == (2, b"\0\xff" * 100, b"\xff\0\xff\0")
+            assert box.backend == f"remote={here.near}"
+            assert box.guarantees[0] == f"on {here.near}, by memory"
+    assert here.boxes.open == 0
+
+
+async def test_errors_arrive_as_what_they_are() -> None:
+    async with scene() as here:
+        async with box_of(here) as box:
+            inner = here.boxes.made[0]
+            inner.fails = {
+                "action": ActionFailed("no such thing"), "failed": SandboxFailed("broken", "mend it"),
+                "policy": PolicyNotEnforceable("memory", "cannot", "hint", ("docker",)),
+            }  # fmt: skip
+            with pytest.raises(ActionFailed, match="no such thing"):
+                await box.run("action")
+            with pytest.raises(SandboxFailed, match="broken") as failed:
+                await box.run("failed")
+            assert failed.value.hint == "mend it"
+            with pytest.raises(PolicyNotEnforceable) as refused:
+                await box.run("policy")
+            assert (refused.value.rule, refused.value.backends) == ("memory", ("docker",))
+            with pytest.raises(ActionFailed, match="surrogate"):
+                await box.run("echo \ud800")
+            assert (await box.run("ls")).stdout == b"did ls"
+            inner.fails["died"] = SandboxDied("it is gone")
+            with pytest.raises(SandboxDied, match="it is gone"):
+                await box.run("died")
+            with pytest.raises(SandboxDied, match="it is gone"):
+                await box.run("ls")
+
+
+async def test_a_connection_that_breaks_while_a_command_runs() -> None:
+    async with scene() as here:
+        async with box_of(here) as box, anyio.create_task_group() as group:
+            found: list[bytes] = []
+
+            async def slow() -> None:
+                found.append((await box.run("slow")).stdout)
+
+            group.start_soon(slow)
+            await here.boxes.made[0].began.wait()
+            for _ in range(3):
+                connections = here.way.connections
+                await here.way.cut()
+                await until(lambda before=connections: here.way.connections > before)  # type: ignore[misc]
+            here.boxes.made[0].go.set()
+        assert found == [b"did slow"]
+        assert here.boxes.made[0].ran == ["slow"]
+        assert len(here.boxes.made) == 1
+
+
+@pytest.mark.parametrize("up", [True, False])
+async def test_a_connection_that_breaks_at_any_byte_does_everything_once(up: bool) -> None:
+    async with scene() as here:
+        async with box_of(here) as box:
+            inner = here.boxes.made[0]
+            for number, at in enumerate((*range(1, 40), 60, 90, 120, 150, 190, 240, 300)):
+                if up:
+                    here.way.cut_up = at
+                else:
+                    here.way.cut_down = at
+                assert (await box.run(f"c{number}")).stdout == f"did c{number}".encode()
+                assert inner.ran[-1] == f"c{number}"
+                assert len(inner.ran) == number + 1
+            here.way.cut_up = here.way.cut_down = None
+        assert here.way.connections > 20
+        assert len(here.boxes.made) == 1
+    assert here.boxes.open == 0
+
+
+async def test_a_command_is_cancelled_over_there_too() -> None:
+    async with scene() as here:
+        async with box_of(here) as box:
+            with anyio.move_on_after(5) as scope:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(box.run, "slow")
+                    await here.boxes.made[0].began.wait()
+                    group.cancel_scope.cancel()
+            assert not scope.cancelled_caught
+            assert (await box.run("after")).stdout == b"did after"
+            with anyio.CancelScope() as at_once:
+                at_once.cancel()
+                await box.run("never seen")
+            assert (await box.run("more")).stdout == b"did more"
+        assert [command for command in here.boxes.made[0].ran if command != "never seen"] == ["slow", "after", "more"]
+
+
+async def test_cancelling_over_a_broken_connection() -> None:
+    async with scene() as here:
+        async with box_of(here) as box:
+            async with anyio.create_task_group() as group:
+                group.start_soon(box.run, "slow")
+                await here.boxes.made[0].began.wait()
+                await here.way.cut()
+                group.cancel_scope.cancel()
+            assert (await box.run("after")).stdout == b"did after"
+
+
+async def test_a_server_that_stays_away_is_the_death_of_the_sandbox() -> None:
+    async with scene() as here:
+        async with box_of(here, patience_s=0.2) as box:
+            here.way.to = here.way.to.model_copy(update={"port": 1})
+            await here.way.cut()
+            with pytest.raises(SandboxDied, match="is lost"):
+                await box.run("ls")
+            with pytest.raises(SandboxDied):
+                await box.run("ls")
+
+
+async def test_a_server_that_was_started_anew_has_no_such_sandbox() -> None:
+    async with scene() as here:
+        async with box_of(here) as box, scene() as other:
+            here.way.to = other.address
+            await here.way.cut()
+            with pytest.raises(SandboxDied, match="started anew"):
+                await box.run("ls")
+            assert not other.boxes.made
+
+
+async def test_a_client_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
+    async with scene(keep_s=0.2) as here:
+        stream = await anyio.connect_tcp(here.address.host, here.address.port)
+        link = await as_client(stream, TOKEN)
+        await link.send(messages.text_of(messages.Open(session="a" * 32, policy=Policy())))
+        await link.receive()
+        await link.close()
+        with anyio.fail_after(20):
+            await here.boxes.none_open.wait()
+        await until(lambda: not here.server.sessions)
+
+
+async def test_a_second_connection_takes_the_place_of_a_half_open_one() -> None:
+    async with scene() as here:
+        links = []
+        for again in (False, True):
+            stream = await anyio.connect_tcp(here.address.host, here.address.port)
+            link = await as_client(stream, TOKEN)
+            await link.send(messages.text_of(messages.Open(session="b" * 32, policy=Policy(), again=again)))
+            assert isinstance(messages.from_server((await link.receive())[0]), messages.Opened)
+            links.append(link)
+        assert (len(here.boxes.made), here.boxes.open) == (1, 1)
+        await links[1].send(messages.text_of(messages.Close()))
+        while not isinstance(messages.from_server((await links[1].receive())[0]), messages.Closed):
+            pass
+        assert here.boxes.open == 0
+        for link in links:
+            await link.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"null", b'{"t": "run"}', b'{"t": "opened"}', b'{"t": "run", "n": 7, "command": "x"}',
+     b'{"t": "cancel", "n": 5}', b'{"t": "open", "session": "../../etc", "policy": {}}', b"[" * 10_000],
+)  # fmt: skip
+async def test_nonsense_of_one_with_the_token_ends_its_connection_only(said: bytes) -> None:
+    async with scene(keep_s=0.1) as here:
+        for begun in (False, True):
+            link = await as_client(await anyio.connect_tcp(here.address.host, here.address.port), TOKEN)
+            if begun:
+                await link.send(messages.text_of(messages.Open(session="c" * 32, policy=Policy())))
+                await link.receive()
+            await link.send(said)
+            with anyio.fail_after(20), pytest.raises(LinkLost):
+                await _all_of(link)
+            await link.close()
+        async with box_of(here) as box:
+            assert (await box.run("ls")).stdout == b"did ls"
+
+
+async def _all_of(link: Link) -> None:
+    while True:
+        await link.receive()
+
+
+async def test_what_the_network_was_asked_arrives() -> None:
+    async with scene() as here:
+        box = box_of(here)
+        events: list[NetworkRequested] = []
+        box.on_network = events.append
+        asked = NetworkRequested(at=1.0, host="a.test", port=443, method="GET", verdict="refused", reason="no")
+        async with box:
+            heard = here.boxes.made[0].on_network
+            assert heard is not None
+            heard(asked)
+            await box.run("ls")
+            assert events == [asked]
+            heard(asked)
+        assert events == [asked, asked]
+
+
+async def test_only_what_is_allowed_is_given(tmp_path: object) -> None:
+    folder = str(tmp_path)
+    allowed = Allowed(roots=(Root(path=folder, mode="ro"),), network=Network(mode="allow", hosts=("a.test",)))
+    async with scene(allowed) as here:
+        for policy in (
+            Policy(folders=(FolderRule(host="/etc", mode="ro"),)),
+            Policy(folders=(FolderRule(host=folder, mode="rw"),)),
+            Policy(folders=(FolderRule(host=f"{folder}/../..", mode="ro"),)),
+            Policy(copies=(CopyRule(host="/etc/shadow", inside="/x"),)),
+            Policy(lent=(FolderRule(host="/root", mode="ro"),)),
+            Policy(system=("/root",)),
+            Policy(network=Network(mode="open")),
+            Policy(network=Network(mode="allow", hosts=("b.test",))),
+            Policy(rootfs="/"),
+        ):
+            with pytest.raises(UsageError):
+                async with box_of(here, policy=policy):
+                    pass
+        assert not here.boxes.made
+        fine = Policy(folders=(FolderRule(host=folder, mode="ro"),), network=allowed.network)
+        async with box_of(here, policy=fine):
+            assert here.boxes.policies == [fine]
+
+
+async def test_links_out_of_what_is_allowed_are_seen_through(tmp_path: object) -> None:
+    folder = anyio.Path(str(tmp_path)) / "given"
+    await folder.mkdir()
+    await (folder / "out").symlink_to("/etc")
+    async with scene(Allowed(roots=(Root(path=str(folder), mode="rw"),))) as here:
+        with pytest.raises(UsageError, match="does not allow"):
+            async with box_of(here, policy=Policy(folders=(FolderRule(host=f"{folder}/out", mode="ro"),))):
+                pass
+
+
+async def test_leaving_at_any_moment_leaves_no_sandbox() -> None:
+    async with scene() as here:
+        for delay_s in (0.0, 0.002, 0.005, 0.01, 0.02, 0.05):
+            with anyio.move_on_after(delay_s):
+                async with box_of(here) as box:
+                    await box.run("slow")
+            await until(lambda: here.boxes.open == 0)
+        await until(lambda: not here.server.sessions)
