@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
+from html import escape
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urldefrag, urljoin
@@ -65,9 +66,7 @@ def pdf(data: bytes, options: Options) -> Options:
         import pypdf  # noqa: PLC0415
         from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415
     except ImportError:
-        raise Unreadable(
-            "a PDF needs pypdf here: pip install 'stockade[documents]'"
-        ) from None
+        raise Unreadable("a PDF needs pypdf here: pip install 'stockade[documents]'") from None
     bad = (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, ArithmeticError,
            AssertionError, OSError)  # fmt: skip
     try:
@@ -168,7 +167,10 @@ def _output(output: Any) -> str:
 
 
 class Html(HTMLParser):
-    """All that is seen of a page: text by blocks, headings and items marked, links apart. What is hidden stays out."""
+    """All that is seen of a page: text by blocks, headings and items marked, links apart. What is hidden stays out.
+
+    `kept` is the page itself without that.
+    """
 
     VOID = re.compile("area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr")
     UNSEEN = re.compile("script|style|noscript|template|svg|iframe|object|select|datalist")
@@ -182,7 +184,7 @@ class Html(HTMLParser):
     def __init__(self, base: str) -> None:
         super().__init__()
         self.base, self.title = base, ""
-        self.text, self.links = list[str](), dict[str, str]()
+        self.text, self.kept, self.links = list[str](), list[str](), dict[str, str]()
         self.open = list[tuple[str, bool]]()
         self.link: tuple[str, int] | None = None
 
@@ -201,19 +203,29 @@ class Html(HTMLParser):
         if tag == "base" and named.get("href"):
             self.base = urljoin(self.base, named["href"])
         if self.VOID.fullmatch(tag):
+            self._keep_tag()
             return
         if self.open and self.open[-1][0] == tag and self.UNCLOSED.fullmatch(tag):
             self.open.pop()
         hidden = "hidden" in named or named.get("aria-hidden") == "true" or self.HIDDEN.search(named.get("style", ""))
         self.open.append((tag, self.unseen or bool(self.UNSEEN.fullmatch(tag) or hidden)))
+        self._keep_tag()
         if tag == "a" and named.get("href") and not self.unseen:
             self.link = (named["href"], len(self.text))
 
+    def _keep_tag(self) -> None:
+        if not self.unseen:
+            self.kept.append(self.get_starttag_text() or "")
+
     def handle_endtag(self, tag: str) -> None:
+        was_seen = not self.unseen
         for place in range(len(self.open) - 1, max(-1, len(self.open) - 50), -1):
             if self.open[place][0] == tag:
+                was_seen = not self.open[place][1]
                 del self.open[place:]
                 break
+        if was_seen:
+            self.kept.append(f"</{tag}>")
         if self.BLOCKS.fullmatch(tag) and not self.unseen:
             self.text.append("\n")
         if tag == "a" and self.link is not None:
@@ -233,7 +245,9 @@ class Html(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1][0] == "title" and not self.title:
             self.title = " ".join(data.split())[:300]
+            self.kept.append(escape(self.title))
         elif not self.unseen:
+            self.kept.append(escape(data))
             in_pre = any(tag == "pre" for tag, _ in self.open[-8:])
             self.text.append(data.replace(" ", "\u00a0") if in_pre else re.sub(r"[^\S\u00a0]+", " ", data))
 
@@ -278,7 +292,7 @@ def read(data: bytes, options: Options) -> Options:
         or re.match(r"\s*<(!doctype html|html)", text, re.I)
     ):
         page = html(text, str(options["url"]))
-        main = article(text, str(options["url"])) if options["main"] else ""
+        main = article("".join(page.kept), str(options["url"])) if options["main"] else ""
         return {**parts("HTML", main or page.seen(), options), "title": page.title, "links": list(page.links.items())}
     return parts("text", text, options)
 

@@ -98,6 +98,23 @@ async def test_main_text_of_a_web_page_is_without_menus(reader: Reader) -> None:
     assert "Shop" not in text(found)
 
 
+@pytest.mark.parametrize("main", [True, False])
+@pytest.mark.parametrize(
+    "how",
+    ["style='display:none'", "style='DISPLAY : none'", "hidden", "aria-hidden=true", "style='font-size:0'",
+     "style='color:red; visibility:hidden'", 'style="opacity: 0"'],
+)  # fmt: skip
+async def test_what_a_page_hides_is_not_read(reader: Reader, how: str, main: bool) -> None:
+    """Where orders to a model are put."""
+    words = "The kettle is filled with fresh water and set on the stove until it sings, which takes four minutes. " * 2
+    page = f"<html><body><article><h1>Tea</h1><p>{words}</p><div {how}><p>GHOST {words}</p></div><p {how}>GHOST {words}"
+    page += f"</p><p>{words} &lt;b&gt; LAST</p></article></body></html>"
+    said = text(await reader.read(page.encode(), Wanted(type="html", main=main)))
+    assert "GHOST" not in said
+    assert "The kettle" in said
+    assert "LAST" in said
+
+
 @pytest.mark.parametrize(
     ("data", "charset"),
     [
