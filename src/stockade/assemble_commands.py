@@ -1,6 +1,6 @@
 """Tools of files (tools/command): programs that are installed for a run, and programs of the host."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,14 @@ import platformdirs
 from stockade.assemble_tools import OnProgress, Plan, Request
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
+from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.building import SystemLayers
 from stockade.tools.command.definition import CommandTool
 from stockade.tools.command.layers import Layers
 from stockade.tools.command.prepare import Ready, prepare_again, prepare_external, prepare_tool
 from stockade.tools.command.read import SUFFIXES, read_tool, shipped
 
-__all__ = ["SUFFIXES", "command_file", "layers", "plan_command", "shipped"]
+__all__ = ["SUFFIXES", "command_file", "layers", "plan_command", "programs", "shipped"]
 
 T = TypeVar("T")
 
@@ -54,6 +55,28 @@ def plan_command(tool: CommandTool, request: Request) -> Plan:
         makers=(*plan.makers, lambda place: ready.make(place.sandbox)),
         usage=(*plan.usage, ready.usage) if ready.usage else plan.usage,
     )
+
+
+async def programs(
+    wanted: Sequence[str], policy: Policy, on_progress: OnProgress | None = None
+) -> tuple[Policy, tuple[Callable[[Sandbox], Toolbox], ...]]:
+    """For a sandbox without a model: the policy with these tools, and what is entered in it. UsageError for a tool
+    that is no program in the sandbox.
+    """
+    makers = []
+    for tool in [_program(name) for name in wanted]:
+        ready = await prepare_tool(tool, policy, layers(on_progress))
+        policy = ready.policy
+        makers.append(ready.make)
+    return policy, tuple(makers)
+
+
+def _program(name: str) -> CommandTool:
+    path = shipped().get(name, Path(name).expanduser())
+    tool = read_tool(path) if path.suffix.lower() in SUFFIXES else None
+    if tool is None or tool.external:
+        raise UsageError(f"--tool {name}: not a program in the sandbox", "without a model there is no use for it")
+    return tool
 
 
 def _installed(tool: CommandTool, policy: Policy, on_progress: OnProgress | None) -> Ready:

@@ -114,6 +114,19 @@ def test_ctrl_c_and_kill_while_installing(stage: Stage) -> None:
     assert len(kept(stage)) == 1
 
 
+def test_a_sandbox_without_a_model_has_them_too(stage: Stage) -> None:
+    path = tool(stage, name="hi", install=HI, setup="echo ready > /tmp/ready")
+    ended = stage.call("sandbox", "exec", "--tool", path, "--", "bash", "-c", "hi; cat /tmp/ready")
+    assert (ended.status, ended.out) == (0, "hi there\nready\n"), ended.err
+    ended = stage.call("sandbox", "shell", "--tool", path, stdin=b'{"command": "hi"}\n')
+    assert json.loads(ended.out)["stdout"] == "hi there\n"
+    outside = tool(stage, name="out", external=True, command=["ls"])
+    for wrong in ("memory", outside):
+        ended = stage.call("sandbox", "exec", "--tool", wrong, "--", "true")
+        assert ended.status == 2
+        assert "without a model there is no use for it" in ended.err
+
+
 def test_two_runs_install_once(stage: Stage) -> None:
     counter = "cat /proc/sys/kernel/random/uuid > /usr/share/made-by"
     path = tool(stage, name="hi", install=[counter, HI])

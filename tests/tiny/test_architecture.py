@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tools",
     },
     "cli": {
+        "assemble_commands",
         "trust",
         "mcp_server",
         "alive",

@@ -39,8 +39,11 @@ BOT = (
     *LIVING,
     _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
 )
-TOOLS = (
+TOOL = (
     _flag("--tool", multiple=True, metavar="NAME|FILE", help="One more tool: a name (stockade tool list) or its file."),
+)
+TOOLS = (
+    *TOOL,
     _flag("--search", metavar="ADDRESS|duckduckgo", help="The engine of web_search: a SearXNG, or DuckDuckGo."),
     _flag("--mcp", multiple=True, metavar="FILE", help="MCP servers of a .json file, started in the sandbox."),
     _flag("--mcp-accept", multiple=True, metavar="NAME", help="An MCP server whose tools are taken as they are now."),

@@ -4,7 +4,7 @@ import base64
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import anyio
@@ -51,7 +51,7 @@ def command() -> None:
 @command.command("exec", context_settings={"ignore_unknown_options": False})
 @click.argument("argv", nargs=-1, required=True, metavar="-- CMD ...", type=click.UNPROCESSED)
 @click.option("--timeout", type=float, default=None, metavar="S", help="Seconds; 0 is unlimited.")
-@flags.offered(flags.SANDBOX)
+@flags.offered(flags.SANDBOX, flags.TOOL)
 def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
     """One program in the sandbox, with its own output and exit status.
 
@@ -87,7 +87,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
 
 
 @command.command("shell")
-@flags.offered(flags.SANDBOX)
+@flags.offered(flags.SANDBOX, flags.TOOL)
 def shell(**values: Any) -> int:
     """One persistent shell: JSON lines in, JSON lines out.
 
@@ -179,12 +179,17 @@ def in_sandbox(
 
 @asynccontextmanager
 async def _fresh(options: assemble.Options, policy: Policy) -> AsyncIterator[Sandbox]:
-    """A sandbox whose layers are thrown away at the end."""
+    """A sandbox with the programs of tools in it, whose layers are thrown away at the end."""
+    from stockade.assemble_commands import programs
+
     run_id = assemble.new_run_id()
+    policy, makers = await programs(options.tool, policy)
     with held(run_id):
         sandbox = await assemble.prepare_sandbox(policy, options.sandbox, assemble.run_dir(run_id))
         try:
-            async with sandbox:
+            async with sandbox, AsyncExitStack() as stack:
+                for make in makers:
+                    await stack.enter_async_context(make(sandbox))
                 yield sandbox
         finally:
             reviewer = assemble.reviewer()
