@@ -59,7 +59,7 @@ async def make(home: Path, turns: int) -> None:
     policy = Policy(folders=(FolderRule(host=str(folder)),))
     layers = prepare_layers(policy, state / "runs" / "long")
     script = home / "script.jsonl"
-    script.write_text((json.dumps({"content": say("finish", answer="x")}) + "\n") * (turns + 1))
+    script.write_text(json.dumps({"content": say("finish", answer="x")}) + "\n")  # its last line is said again
     events = _events(turns, f"scripted/{script}", policy)
     keeper = LayerKeeper(layers)
     store = SQLiteStore(state / "runs.db")
@@ -106,6 +106,7 @@ def _events(turns: int, model: str, policy: Policy) -> list[RunEvent]:
 def measure(home: Path) -> tuple[float, float, float]:
     """CPU seconds: of the imports, from there to the question, and of what was started meanwhile."""
     environment = {**os.environ, "XDG_STATE_HOME": str(home)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled
     program = _ASKED.format(imports=_IMPORTS)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
     if not done.stdout:
