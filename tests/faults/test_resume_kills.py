@@ -2,8 +2,9 @@
 
 Each command of the script adds its own line to a file of the folder. In the end that file must hold, in order, the line
 of every command whose result is on record, once, and no other: nothing acknowledged was lost, nothing ran twice, and
-what an interrupted command wrote was taken back. STOCKADE_RESUME_KILLS sets how many kills there are (8);
-`make faults` asks for 300. A failing one names its seed.
+what an interrupted command wrote was taken back. STOCKADE_RESUME_KILLS sets how many kills there are
+(16); `make faults` asks for 300. Every other run is on record in PostgreSQL, and half of them have a window so small
+that the conversation is folded on the way. A failing one names its seed.
 """
 
 import json
@@ -18,15 +19,16 @@ from typing import Any
 import anyio
 import pytest
 
+from stockade.assemble import open_store
 from stockade.core.errors import UsageError
 from stockade.core.events import to_json
-from stockade.store.sqlite import SQLiteStore
 from stockade.testing import say
 from tests.cli.conftest import PATIENCE_S, Ended, Stage, descendants, gone, watched
 
-KILLS = int(os.environ.get("STOCKADE_RESUME_KILLS", "8"))
+KILLS = int(os.environ.get("STOCKADE_RESUME_KILLS", "16"))
 KILLS_A_RUN = 4
 TURNS = 12
+SMALL_WINDOW = 2000
 VICTIMS = ("process", "sandbox", "shell", "anything")
 
 
@@ -38,9 +40,15 @@ def command(number: int) -> str:
     return f"echo line-{number} >> log{extra}"
 
 
-def script() -> list[str]:
-    turns = [say("shell", command=command(number)) for number in range(1, TURNS + 1)]
-    return [*turns, *[say("finish", answer="done")] * (TURNS + 3)]
+def script(*, folding: bool) -> list[dict[str, Any]]:
+    loud = "; seq 400" if folding else ""
+    turns = [say("shell", command=f"{command(number)}{loud}") for number in range(1, TURNS + 1)]
+    answers: list[dict[str, Any]] = [
+        {"content": text} for text in (*turns, *[say("finish", answer="done")] * (TURNS + 3))
+    ]
+    if folding:
+        answers[0]["context_window"] = SMALL_WINDOW
+    return answers
 
 
 def killed(stage: Stage, chance: random.Random, *arguments: str) -> list[dict[str, Any]]:
@@ -86,13 +94,13 @@ def resumed(stage: Stage) -> Ended:
     return stage.call("runs", "resume", "last", "--json", "--no-input")
 
 
-def on_record(stage: Stage) -> list[dict[str, Any]]:
+def on_record(stage: Stage, where: str) -> list[dict[str, Any]]:
     """Read in this process; empty when the run never began."""
-    if not (stage.state / "runs.db").exists():
+    if not where.startswith("postgresql:") and not (stage.state / "runs.db").exists():
         return []
-    store = SQLiteStore(stage.state / "runs.db")
 
     async def read() -> list[dict[str, Any]]:
+        store = open_store(where)
         try:
             return [json.loads(to_json(event)) for event in await store.events(await store.find("last"))]
         except UsageError:
@@ -121,20 +129,26 @@ def check(events: list[dict[str, Any]], acknowledged: list[dict[str, Any]]) -> t
 
 
 @pytest.mark.parametrize("seed", range(-(-KILLS // KILLS_A_RUN)))
-def test_killed_runs_go_on_to_their_end(stage: Stage, seed: int) -> None:
-    chance = random.Random(seed)
-    flags = ("--folder", str(stage.demo), "--model", stage.script(*script()), "--max-turns", "40", "--no-input")
+def test_killed_runs_go_on_to_their_end(
+    stage: Stage, seed: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, folding = random.Random(seed), seed % 4 in (0, 3)
+    where = str(request.getfixturevalue("postgres").new_database()) if seed % 2 else str(stage.state / "runs.db")
+    monkeypatch.setenv("STOCKADE_STORE", where)
+    model = stage.script(*script(folding=folding))
+    flags = ("--folder", str(stage.demo), "--model", model, "--max-turns", "40", "--no-input")
     acknowledged = killed(stage, chance, "run", "append", *flags)
     for _ in range(KILLS_A_RUN - 1):
-        if on_record(stage):
+        if on_record(stage, where):
             acknowledged += killed(stage, chance, "runs", "resume", "last", "--no-input")
-    if not on_record(stage):
+    if not on_record(stage, where):
         assert not acknowledged
         return
     ended = resumed(stage)
     assert ended.status in (0, 2), f"seed {seed}: {ended.err}"
-    events = on_record(stage)
+    events = on_record(stage, where)
     assert (events[-1]["type"], events[-1].get("status")) == ("run_finished", "done"), f"seed {seed}: {events[-1]}"
+    assert any(event["type"] == "history_folded" for event in events) or not folding, f"seed {seed}: nothing was folded"
     must, may = check(events, acknowledged)
     assert stage.tree() == {"data.csv": b"a\n"}, "the folder was touched before anybody applied"
     _killed_while_applying(stage, chance)

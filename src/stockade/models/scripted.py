@@ -3,6 +3,7 @@
 One OpenAI assistant message a line: `{"content": "..."}` or `{"tool_calls": [{"function": {"name", "arguments"}}]}`,
 with `"delay_s": 0.1` where the answer shall take its time. Empty lines are skipped. A script whose last line is a
 finish says it again when it is asked again: a look at the changes, or a check that failed, needs no line of its own.
+`"context_window": 4096` in the first line gives the model a window, so that long conversations are folded.
 """
 
 import json
@@ -20,7 +21,7 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
 from stockade.models.collect import AnswerBuilder
 
-_KNOWN = {"role", "content", "tool_calls", "delay_s"}
+_KNOWN = {"role", "content", "tool_calls", "delay_s", "context_window"}
 _PIECE = re.compile(r"\s*\S+|\s+")
 _CHARS_PER_TOKEN = 4
 _FINISH = re.compile(r'"tool"\s*:\s*"finish"|```finish\b')
@@ -43,7 +44,8 @@ class ScriptedModel:
 
     @property
     def info(self) -> ModelInfo:
-        return ModelInfo(name=str(self._path), provider="scripted", native_tools=True)
+        window = self._lines[0][0].get("context_window") if self._lines else None
+        return ModelInfo(name=str(self._path), provider="scripted", native_tools=True, context_window=window)
 
     async def __aenter__(self) -> Self:
         try:
@@ -113,6 +115,9 @@ class ScriptedModel:
             raise UsageError(f"{where}: content is not a text")
         if not _calls_fit(message.get("tool_calls")):
             raise UsageError(f"{where}: tool_calls is not a list of objects with function.name")
+        window = message.get("context_window", 1)
+        if not isinstance(window, int) or isinstance(window, bool) or window < 1:
+            raise UsageError(f"{where}: context_window is not a number of tokens")
         delay_s = message.get("delay_s", 0)
         if not isinstance(delay_s, int | float) or not math.isfinite(delay_s) or delay_s < 0:
             raise UsageError(f"{where}: delay_s is not a number of seconds")

@@ -82,3 +82,17 @@ async def test_a_finish_at_the_end_is_said_again(tmp_path: Path, last: str) -> N
         answers = [await model.ask(question()) for _ in range(4)]
     assert answers[0].content == "first"
     assert all((a.content, a.tool_calls) == (answers[1].content, answers[1].tool_calls) for a in answers[1:])
+
+
+def test_a_window_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text('{"content": "a", "context_window": 2048}\n{"content": "b"}\n')
+
+    async def window() -> int | None:
+        async with ScriptedModel(path) as model:
+            return model.info.context_window
+
+    assert anyio.run(window) == 2048
+    path.write_text('{"content": "a", "context_window": true}\n')
+    with pytest.raises(UsageError, match="context_window"):
+        anyio.run(window)
