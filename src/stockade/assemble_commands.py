@@ -60,9 +60,7 @@ def plan_command(tool: CommandTool, request: Request) -> Plan:
 async def programs(
     wanted: Sequence[str], policy: Policy, on_progress: OnProgress | None = None
 ) -> tuple[Policy, tuple[Callable[[Sandbox], Toolbox], ...]]:
-    """For a sandbox without a model: the policy with these tools, and what is entered in it. UsageError for a tool
-    that is no program in the sandbox.
-    """
+    """See assemble_tools.programs."""
     makers = []
     for tool in [_program(name) for name in wanted]:
         ready = await prepare_tool(tool, policy, layers(on_progress))

@@ -132,6 +132,20 @@ def mcp_files(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
+async def programs(
+    wanted: Sequence[str], policy: Policy, on_progress: OnProgress | None = None
+) -> tuple[Policy, tuple[Callable[[Sandbox], Toolbox], ...]]:
+    """For a sandbox without a model: the policy with these installed tools, and what is entered in it.
+
+    UsageError for a tool that is no program in the sandbox.
+    """
+    if not wanted:
+        return policy, ()
+    from stockade.assemble_commands import programs as found
+
+    return await found(wanted, policy, on_progress)
+
+
 def shipped() -> Mapping[str, Path]:
     """The tool files that come with Stockade, by name."""
     from stockade.assemble_commands import shipped as found

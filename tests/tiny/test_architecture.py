@@ -74,7 +74,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tools",
     },
     "cli": {
-        "assemble_commands",
         "trust",
         "mcp_server",
         "alive",

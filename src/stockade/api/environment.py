@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from stockade import assemble, changes
 from stockade.alive import held
 from stockade.api.archive import MAX_COPY_BYTES, check_free, pack, unpack
+from stockade.assemble_tools import programs
 from stockade.core.changes import Change
 from stockade.core.errors import SandboxDied, UsageError
 from stockade.core.policy import FolderMode, Policy
@@ -55,8 +56,8 @@ class Sandbox:
     """`with Sandbox(folder=Folder("data", "ro")) as box: box.execute("wc -l data.csv")`, or with `async with` and
     `aexecute`. What is written to an overlay is thrown away at the end unless `apply` is called before.
 
-    Options are those of the command line by name (`net`, `memory`, `sandbox`, ...). UsageError for one that is none,
-    PolicyNotEnforceable and SandboxFailed from entering.
+    Options are those of the command line by name (`net`, `memory`, `tool`, ...). UsageError for one that is none;
+    UsageError, PolicyNotEnforceable and SandboxFailed from entering.
     """
 
     def __init__(self, folder: Folder | str | Path | None = None, *more: Folder, **options: Any) -> None:
@@ -86,9 +87,12 @@ class Sandbox:
         async with AsyncExitStack() as stack:
             stack.enter_context(held(run_id))
             base = assemble.run_dir(run_id)
+            self.policy, makers = await programs(self._options.tool, self.policy)
             box = await assemble.prepare_sandbox(self.policy, self._options.sandbox, base)
             stack.callback(changes.discard, assemble.reviewer(), box.layers)
             self._box = await stack.enter_async_context(box)
+            for make in makers:
+                await stack.enter_async_context(make(box))
             self._async = stack.pop_all()
         return self
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from stockade import assemble
 from stockade.alive import held
+from stockade.assemble_tools import programs
 from stockade.cli import flags, review
 from stockade.cli.console import piped_input
 from stockade.cli.failures import INTERRUPTED, say, sole
@@ -180,8 +181,6 @@ def in_sandbox(
 @asynccontextmanager
 async def _fresh(options: assemble.Options, policy: Policy) -> AsyncIterator[Sandbox]:
     """A sandbox with the programs of tools in it, whose layers are thrown away at the end."""
-    from stockade.assemble_commands import programs
-
     run_id = assemble.new_run_id()
     policy, makers = await programs(options.tool, policy)
     with held(run_id):

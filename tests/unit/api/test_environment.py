@@ -116,6 +116,18 @@ def test_with_async_with_one_awaits() -> None:
     anyio.run(inside)
 
 
+def test_programs_of_tools_are_in_it(tmp_path: Path) -> None:
+    (tmp_path / "hi.sh").write_text("#!/bin/sh\necho hi $WHO\n")
+    (tmp_path / "hi.toml").write_text(
+        'name = "hi"\nenvironment = {WHO = "you"}\n'
+        'files = [{host = "hi.sh", inside = "/usr/local/bin/hi", mode = "755"}]\n'
+    )
+    with Sandbox(tool=[str(tmp_path / "hi.toml")]) as box:
+        assert box.execute("hi").output == "hi you\n"
+    with pytest.raises(UsageError, match="not a program"):
+        Sandbox(tool=["memory"]).__enter__()
+
+
 def test_mistakes_are_named() -> None:
     with pytest.raises(UsageError, match="memry"):
         Sandbox(memry="1G")
