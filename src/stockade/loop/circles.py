@@ -2,7 +2,8 @@
 
 An action is repeated when it and its outcome were seen among the `WITHIN` actions before it, but for digits and blanks
 (a time of day or a counter makes no difference), or when it only gives back what was just printed. `stretch` is how
-many such actions stand at the end without one that is new. bench/endless.py judges whole runs by the same rule.
+many such actions stand at the end without one that is new; `pressure` how many are among the last ones, since small
+models mix a loop with a word that is new. bench/endless.py judges whole runs by the same rule.
 """
 
 import re
@@ -14,6 +15,8 @@ from stockade.loop.state import Done
 from stockade.loop.stuck import says_nothing_new
 
 WITHIN = 8
+LATELY = 12
+"""Actions whose repetitions make the pressure."""
 ENDLESS = 20
 """A stretch this long is an endless loop."""
 _LOOKED_AT = 96
@@ -57,6 +60,20 @@ def stretch(done: Sequence[Done]) -> int:
             break
         count += 1
     return count
+
+
+def pressure(done: Sequence[Done]) -> int:
+    """How many of the last actions are repetitions; 0 when the very last one is new and so was the one before it."""
+    marks = repeated(done[-LATELY - WITHIN :])[-LATELY:]
+    return sum(marks) if any(marks[-2:]) else 0
+
+
+def began(done: Sequence[Done]) -> int:
+    """The turn in which what goes round was done first, among the last actions."""
+    recent = done[-LATELY - WITHIN :]
+    found = [action_key(one.step.action) for one in recent]
+    again = {key for key, mark in zip(found, repeated(recent), strict=True) if mark}
+    return min((one.turn for one, key in zip(recent, found, strict=True) if key in again), default=recent[-1].turn)
 
 
 def longest(marks: Sequence[bool]) -> int:

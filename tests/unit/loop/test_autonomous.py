@@ -1,6 +1,7 @@
 """A bot that lives until it is stopped, on fakes: its own rules, and the way out of loops."""
 
 import json
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -21,8 +22,10 @@ from stockade.core.events import (
     RunStarted,
     TurnsForgotten,
 )
-from stockade.core.messages import ModelInfo, ModelRequest
-from stockade.core.ports import ExecResult
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
+from stockade.core.ports import ExecResult, OnText
+from stockade.loop import circles
+from stockade.loop.autonomous import Autonomous
 from stockade.loop.context import Context
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
@@ -190,9 +193,9 @@ async def test_forgetting_leaves_the_prompt_before_the_loop_as_it_was() -> None:
 
 
 async def test_something_new_ends_the_way_out() -> None:
-    alive = Alive([act(command="ls")] * 6 + [act(command="something else"), act(command="and more")])
+    alive = Alive([act(command="ls")] * 6 + [act(command="something else"), act(command="and more"), act(command="x")])
     await alive.run()
-    assert alive.sandbox.ran[-2:] == ["something else", "and more"]
+    assert alive.sandbox.ran[-3:] == ["something else", "and more", "x"]
     assert alive.model.requests[-1].sampling.temperature == 0.0
 
 
@@ -259,3 +262,38 @@ def test_an_ordinary_run_is_guided_as_before() -> None:
     assert first.autonomy is None
     assert type(steering_of(first)).__name__ == "Steering"
     assert ModelInfo(name="x", provider="y").local
+
+
+class Copycat(ScriptedModel):
+    """What small models do: the more often something stands in the prompt, the likelier it comes again.
+
+    Warmth helps against it; an empty prompt helps most.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__([])
+        self._random = random.Random(seed)
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        said = [message.content for message in request.messages if message.role == "assistant"][-8:]
+        last = said[-1] if said else ""
+        copies = said.count(last)
+        stay = min(0.99, 0.6 + 0.13 * copies) - 0.15 * max(0.0, (request.sampling.temperature or 0.0) - 1.0)
+        if said and self._random.random() < stay:
+            return ModelAnswer(content=last)
+        return ModelAnswer(content=act(command="try " + "".join(self._random.choices("abcdefgh", k=6))))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_copycat_is_kept_out_of_endless_loops_and_without_it_falls_into_one(seed: int) -> None:
+    longest = {}
+    for breaking in (True, False):
+        alive = Alive([], turns=200)
+        may = alive.first.autonomy
+        assert may is not None
+        object.__setattr__(alive.parts, "steering", Autonomous(may, "/workspace", breaking=breaking))
+        object.__setattr__(alive.parts, "model", Copycat(seed))
+        finished = await alive.run()
+        assert (finished.reason, finished.turns) == ("turns", 200)
+        longest[breaking] = circles.longest(circles.repeated(fold(await alive.events()).done))
+    assert longest[True] < circles.ENDLESS < longest[False]
