@@ -1,0 +1,184 @@
+"""`stockade mcp` as a client starts it: a process that speaks the protocol on its standard streams, nothing else."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import anyio
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import CallToolResult, TextContent
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.txt").write_text("alpha\n")
+    call = {"function": {"name": "shell", "arguments": json.dumps({"command": "sleep 100"})}}
+    (tmp_path / "script.jsonl").write_text(json.dumps({"tool_calls": [call]}) + "\n")
+    return tmp_path
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, **{f"XDG_{name}_HOME": str(home / name) for name in ("STATE", "CONFIG", "CACHE", "DATA")}}
+
+
+def arguments(home: Path, *more: str) -> list[str]:
+    script = f"scripted/{home / 'script.jsonl'}"
+    return [
+        "-m",
+        "stockade.cli",
+        "mcp",
+        "--folder",
+        str(home / "work"),
+        "--model",
+        script,
+        "--answers",
+        "native",
+        *more,
+    ]
+
+
+def text(result: CallToolResult) -> str:
+    return "\n".join(one.text for one in result.content if isinstance(one, TextContent))
+
+
+@pytest.mark.anyio
+async def test_the_official_client_starts_it(home: Path) -> None:
+    command = StdioServerParameters(command=sys.executable, args=arguments(home), env=environment(home))
+    async with Client(command) as client:
+        found = await client.call_tool("sandbox_exec", {"command": "cat a.txt", "folder": "."})
+        assert found.structured_content is not None
+        assert found.structured_content["stdout"] == "alpha\n"
+        refused = await client.call_tool("sandbox_exec", {"command": "ls", "folder": "/"})
+        assert refused.is_error
+        assert "not among the folders" in text(refused)
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, *arguments(home)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(home),
+    ) as process:
+        yield process
+        process.kill()
+
+
+def pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None
+    return stream
+
+
+def send(process: subprocess.Popen[bytes], *messages: Any) -> None:
+    for message in messages:
+        line = message if isinstance(message, bytes) else json.dumps(message).encode()
+        pipe(process.stdin).write(line + b"\n")
+    pipe(process.stdin).flush()
+
+
+def received(process: subprocess.Popen[bytes], number: int) -> dict[str, Any]:
+    """The answer to a request; every line on the way is a message of the protocol."""
+    while line := pipe(process.stdout).readline():
+        message: dict[str, Any] = json.loads(line)
+        assert message["jsonrpc"] == "2.0"
+        if message.get("id") == number:
+            return message
+    raise AssertionError(pipe(process.stderr).read().decode())
+
+
+def call(number: int, tool: str, **given: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": given, "_meta": {"progressToken": number}}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+def test_garbage_is_passed_over_and_output_is_the_protocol_alone(server: subprocess.Popen[bytes]) -> None:
+    send(server, b"garbage", b"\xff\xfe{", b"[" * 100_000, b"x" * (9 << 20), b"", HELLO, READY)
+    assert received(server, 1)["result"]["serverInfo"]["name"] == "stockade"
+    send(server, call(2, "no_such_tool"), call(3, "sandbox_exec", command="echo fine"))
+    answers = [received(server, 3)]
+    assert answers[0]["result"]["structuredContent"]["stdout"] == "fine\n"
+    pipe(server.stdin).close()
+    assert server.wait(30) == 0
+    assert b"Traceback" not in pipe(server.stderr).read()
+
+
+def test_a_client_that_is_gone_ends_what_it_began(server: subprocess.Popen[bytes], home: Path) -> None:
+    send(server, HELLO, READY, call(2, "run_bot", task="wait", folder="."))
+    while b"shell" not in pipe(server.stdout).readline():
+        pass
+    pipe(server.stdin).close()
+    assert server.wait(60) == 0
+    listed = subprocess.run(
+        [sys.executable, "-m", "stockade.cli", "runs", "list", "--json"],
+        env=environment(home),
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(listed.stdout)["status"] == "stopped"
+
+
+def test_a_signal_ends_it(server: subprocess.Popen[bytes]) -> None:
+    send(server, HELLO)
+    received(server, 1)
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(30) == 130
+    assert pipe(server.stdout).read() == b""
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--folder", "/"], "too much"),
+        (["--folder", ".:rw"], "may not be given rw"),
+        (["--folder", "/no/such/place"], "no such folder"),
+        (["--http", "0.0.0.0:80"], "loopback only"),
+        (["--http", "127.0.0.1:x"], "loopback only"),
+    ],
+)
+def test_what_it_cannot_serve_is_said_on_stderr(home: Path, more: list[str], words: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "stockade.cli", "mcp", *more],
+        env=environment(home),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (2, "")
+    assert words in found.stderr
+
+
+@pytest.mark.anyio
+async def test_over_http_on_loopback(home: Path) -> None:
+    command = [sys.executable, *arguments(home, "--http", "127.0.0.1:0")]
+    async with await anyio.open_process(command, env=environment(home), stdin=subprocess.DEVNULL) as process:
+        try:
+            assert process.stderr is not None
+            line = (await process.stderr.receive()).decode()
+            address = line.split()[-1]
+            assert address.endswith("/mcp")
+            async with Client(address) as client:
+                found = await client.call_tool("sandbox_exec", {"command": "cat a.txt", "folder": "."})
+                assert found.structured_content is not None
+                assert found.structured_content["stdout"] == "alpha\n"
+        finally:
+            process.terminate()
+        assert await process.wait() == 130
