@@ -20,6 +20,7 @@ from stockade.assemble import (
     start,
 )
 from stockade.coder.executor import RUNNER_AT, Executor
+from stockade.coder.fan import Fan
 from stockade.coder.loop import Coder
 from stockade.coder.prompts import system
 from stockade.coder.service import DEFAULT_PORT, Answer, Query, Service, parse_address
@@ -31,7 +32,7 @@ from stockade.core.events import RunEvent, RunStarted, SandboxStarted
 from stockade.core.messages import Sampling
 from stockade.core.model_options import LoadOptions
 from stockade.core.policy import WORKSPACE, FolderRule, Policy
-from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
+from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import known, watched
 from stockade.loop.parts import Parts
 from stockade.options import Options
@@ -98,7 +99,7 @@ async def prepare_coder(
     run_id = new_run_id()
     try:
         sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
-        model, name, note = await open_model(options, on_progress)
+        model, name, note = await _open_models(options, wanted_.plan.candidates, on_progress)
         budget = make_budget(options, BUDGET)
         if budget.max_cost and not model.info.priced:
             raise UsageError(f"--max-cost cannot be kept: nobody says what {name} costs", "see docs/models.md")
@@ -136,6 +137,17 @@ async def prepare_coder(
         drive=coder.drive,
     )
     return Prepared(started, parts, note), coder
+
+
+async def _open_models(
+    options: Options, candidates: int, on_progress: OnProgress | None
+) -> tuple[Model, str, str | None]:
+    """One for each candidate where the server is ours and lends each user a slot of its cache; else one for all."""
+    model, name, note = await open_model(options, on_progress)
+    if candidates == 1 or not name.startswith(("embedded/", "gguf/")):
+        return model, name, note
+    same = options.model_copy(update={"model": name})
+    return Fan([model, *[(await open_model(same, None))[0] for _ in range(candidates - 1)]]), name, note
 
 
 def _sampling(options: Options, *, local: bool) -> Sampling:

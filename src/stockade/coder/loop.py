@@ -134,8 +134,6 @@ class _Work:
         for answer in answers:
             done.append(await self._attempt(answer))
             self.coder.attempts.append(done[-1])
-            if done[-1].verdict.passed:
-                break
         return done
 
     async def _ask(self, requests: Sequence[ModelRequest]) -> list[ModelAnswer]:

@@ -144,6 +144,8 @@ async def test_candidates_are_asked_for_together_and_the_good_one_counts(tmp_pat
     assert done.model.requests[0].sampling.temperature == 0.0
     assert {request.sampling.seed for request in done.model.requests} == {None, 1, 2}
     assert done.result.code == "def add(a, b):\n    return a + b\n"
+    assert [attempt.verdict.passed for attempt in done.result.attempts] == [False, True, False]
+    assert done.finished.turns == 3
 
 
 async def test_one_candidate_of_which_nothing_came_is_no_end(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The coder's service over real sockets, with a solver of the test's: PC-18, and whoever else may ask."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
@@ -11,7 +12,7 @@ from stockade.coder.service import MAX_BODY_BYTES, Answer, Query, Service, parse
 from stockade.core.errors import SandboxFailed, UsageError
 
 pytestmark = pytest.mark.anyio
-Talk = Callable[[bytes], Awaitable[tuple[int, object]]]
+Talk = Callable[[bytes], Coroutine[Any, Any, tuple[int, object]]]
 PATIENCE_S = 60.0
 
 
