@@ -1,7 +1,7 @@
 """The least that an agent loop can be: ask, run, append. What everything else is measured against.
 
-Takes its server from OPENAI_BASE_URL. `floor.py httpx2` asks with the client that ours uses, `floor.py stdlib` with
-http.client. No streaming, no record, no sandbox, no limits, no checks.
+Takes its server from OPENAI_BASE_URL. `floor.py httpx2` asks with a general client, `floor.py stdlib` with http.client.
+No streaming, no record, no sandbox, no limits, no checks.
 """
 
 import http.client
