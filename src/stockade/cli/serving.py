@@ -1,9 +1,8 @@
 """`stockade sandbox serve` and `health`: sandboxes of this machine for another one."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import click
@@ -18,9 +17,7 @@ from stockade.core.ports import OnNetwork, Sandbox
 from stockade.options import Options
 from stockade.policies import make_policy
 
-if TYPE_CHECKING:
-    from stockade.sandboxes.remote.server import OpenBox
-
+OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
 KEEP_S = 120.0
 
 
@@ -73,7 +70,7 @@ def serve(
     return INTERRUPTED if anyio.run(all_of_it) else 0
 
 
-def opener(backend: str) -> "OpenBox":
+def opener(backend: str) -> OpenBox:
     """Sandboxes of that kind, each gone with all that belongs to it when it is left."""
 
     @asynccontextmanager
