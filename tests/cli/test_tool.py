@@ -15,7 +15,7 @@ PHRASE = "Something to echo"
 
 @pytest.fixture
 def echo(tmp_path: Path) -> str:
-    return shutil.copy(wasm.ECHO, tmp_path / "echo.wasm")
+    return str(shutil.copy(str(wasm.ECHO), str(tmp_path / "echo.wasm")))
 
 
 @pytest.mark.parametrize("answers", ["json", "use-tool"])

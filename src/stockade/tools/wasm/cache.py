@@ -59,9 +59,9 @@ class Entry:
         return (self.folder / DESCRIBED).read_text()
 
 
-def entry(component: bytes, limits: Limits, where: Path | None = None) -> Entry:
+def entry(sha256: str, limits: Limits, where: Path | None = None) -> Entry:
     """Where a component's compiled code is or will be. The key holds all that the code depends on."""
-    digest = hashlib.sha256(component)
+    digest = hashlib.sha256(sha256.encode())
     digest.update(f"|{wasmtime_version()}|{sys.platform}|{machine()}|{FORMAT}|{_processor()}".encode())
     digest.update(f"|fuel={bool(limits.fuel)}|stack={limits.stack_bytes}".encode())
     return Entry((where or cache_dir()) / digest.hexdigest()[:40])

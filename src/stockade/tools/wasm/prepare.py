@@ -37,7 +37,8 @@ async def prepared(
     data = read_component(path)
     rules = policy or beside(path)
     limits = read_policy(rules).held if rules else Limits()
-    place = cache.entry(data, limits)
+    digest = hashlib.sha256(data).hexdigest()
+    place = cache.entry(digest, limits)
     description = place.description()
     if description is None:
         if on_progress is not None:
@@ -45,7 +46,6 @@ async def prepared(
         description, compiled = await _compile(path.name, data, limits, open_box)
         cache.put(place, compiled, description)
     found = read_description(description, path.name)
-    digest = hashlib.sha256(data).hexdigest()
     return understood(path, digest, len(data), place.compiled, found, policy)
 
 

@@ -10,7 +10,7 @@ from stockade.tools.wasm import cache
 from stockade.tools.wasm.policy import Limits
 
 
-def _put(where: Path, data: bytes = b"x") -> cache.Entry:
+def _put(where: Path, data: str = "x") -> cache.Entry:
     place = cache.entry(data, Limits(), where)
     cache.put(place, b"native code", '{"functions": []}')
     return place
@@ -18,7 +18,7 @@ def _put(where: Path, data: bytes = b"x") -> cache.Entry:
 
 def test_what_was_put_is_found_again_and_private(tmp_path: Path) -> None:
     where = tmp_path / "cache"
-    assert cache.entry(b"x", Limits(), where).description() is None
+    assert cache.entry("x", Limits(), where).description() is None
     place = _put(where)
     assert place.description() == '{"functions": []}'
     assert place.compiled.read_bytes() == b"native code"
@@ -28,13 +28,13 @@ def test_what_was_put_is_found_again_and_private(tmp_path: Path) -> None:
 
 def test_the_place_depends_on_all_that_code_depends_on(tmp_path: Path) -> None:
     places = {
-        cache.entry(b"x", Limits(), tmp_path).folder,
-        cache.entry(b"y", Limits(), tmp_path).folder,
-        cache.entry(b"x", Limits(fuel=5), tmp_path).folder,
-        cache.entry(b"x", Limits(stack_bytes=1 << 17), tmp_path).folder,
+        cache.entry("x", Limits(), tmp_path).folder,
+        cache.entry("y", Limits(), tmp_path).folder,
+        cache.entry("x", Limits(fuel=5), tmp_path).folder,
+        cache.entry("x", Limits(stack_bytes=1 << 17), tmp_path).folder,
     }
     assert len(places) == 4
-    same = cache.entry(b"x", Limits(timeout_s=3, memory_bytes=1 << 20), tmp_path).folder
+    same = cache.entry("x", Limits(timeout_s=3, memory_bytes=1 << 20), tmp_path).folder
     assert same in places
 
 
@@ -66,11 +66,11 @@ def test_what_belongs_to_another_is_not_used(tmp_path: Path, monkeypatch: pytest
 
 def test_the_longest_unused_go_when_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = tmp_path / "cache"
-    first = _put(where, b"1")
-    second = _put(where, b"2")
+    first = _put(where, "1")
+    second = _put(where, "2")
     os.utime(first.folder, (1, 1))
     monkeypatch.setattr(cache, "MAX_TOTAL_BYTES", 60)
-    third = _put(where, b"3")
+    third = _put(where, "3")
     assert first.description() is None
     assert (second.description(), third.description()) != (None, None)
     assert not list(where.glob(".new-*"))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from stockade.assemble_wasm import open_component
 from stockade.core.errors import UsageError
 from stockade.tools.wasm.toolbox import WasmToolbox
 from tests.support import wasm
@@ -122,7 +123,7 @@ async def test_a_suffix_of_another_kind_is_refused_as_the_llama_cpp_agent_does(t
     path = tmp_path / "tool.bin"
     path.write_bytes(wasm.ECHO.read_bytes())
     with pytest.raises(UsageError, match=r"must have a \.wasm extension"):
-        await wasm.open_component(path)
+        await open_component(path)
 
 
 async def test_resources_are_left_out_with_the_reason(tmp_path: Path) -> None:

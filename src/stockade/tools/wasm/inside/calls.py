@@ -27,15 +27,32 @@ class Ended(Exception):
         self.kind = kind
 
 
-def call(made_for: Engine, component: wc.Component, request: dict[str, Any]) -> tuple[str, str]:
+class Loaded:
+    """A component and what its calls have in common: its imports, linked once."""
+
+    def __init__(self, made_for: Engine, component: wc.Component) -> None:
+        self.engine, self.component = made_for, component
+        self._fetch: Fetch | None = None
+        names = [name for name in component.type.imports(made_for) if name.startswith(INTERFACE + "@")]
+        self._linker = linker(made_for, {name: {"fetch": self._asked} for name in names})
+
+    def _asked(self, store: object, request: object) -> Any:
+        assert self._fetch is not None
+        return self._fetch(store, request)
+
+    def instance(self, request: dict[str, Any], printed: Printed) -> tuple[Store, wc.Instance]:
+        """A fresh one, with what this request grants."""
+        limits, grants = request["limits"], request["grants"]
+        fresh = store(self.engine, limits, grants, printed)
+        self._fetch = Fetch(grants.get("hosts", ()), int(limits["http_bytes"]), float(limits["timeout_s"]))
+        return fresh, self._linker.instantiate(fresh, self.component)
+
+
+def call(loaded: Loaded, request: dict[str, Any]) -> tuple[str, str]:
     """(text, status) of the result. Raises Wrong for arguments that do not fit, Ended when it did not return."""
     printed = Printed()
-    limits, grants = request["limits"], request["grants"]
     try:
-        fresh = store(made_for, limits, grants, printed)
-        fetch = Fetch(grants.get("hosts", ()), int(limits["http_bytes"]), float(limits["timeout_s"]))
-        names = [name for name in component.type.imports(made_for) if name.startswith(INTERFACE + "@")]
-        live = linker(made_for, {name: {"fetch": fetch} for name in names}).instantiate(fresh, component)
+        fresh, live = loaded.instance(request, printed)
         function = function_at(live, fresh, request["path"])
         if function is None:
             raise Ended("missing", "the component does not have this function")

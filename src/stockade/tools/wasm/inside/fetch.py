@@ -22,8 +22,13 @@ class Refused(Exception):
     """Not allowed, or not possible; the message is for the component."""
 
 
-def allowed(url: str, hosts: Sequence[dict[str, Any]], method: str) -> None:
-    """Refused unless a rule has this host, scheme, port and method. `*.SUFFIX` is every name below."""
+def allowed(url: str, hosts: Sequence[dict[str, Any]], method: str) -> str:
+    """The address put together anew, so that nobody reads another host in it.
+
+    Refused unless a rule has its host, scheme and port, and the method. `*.SUFFIX` is every name below.
+    """
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        raise Refused(f"{url[:80]!r} is no address: write others than ASCII as %XX")
     parts = urllib.parse.urlsplit(url)
     host = (parts.hostname or "").rstrip(".").lower()
     if parts.scheme not in ("http", "https") or not host or parts.username is not None:
@@ -37,7 +42,7 @@ def allowed(url: str, hosts: Sequence[dict[str, Any]], method: str) -> None:
         below = name.startswith("*.") and host.endswith(name[1:])
         fits = (host == name or below) and rule.get("port") in (None, port)
         if fits and parts.scheme in rule["schemes"] and method in rule["methods"]:
-            return
+            return urllib.parse.urlunsplit((parts.scheme, f"{host}:{port}", parts.path or "/", parts.query, ""))
     raise Refused(f"{method} {parts.scheme}://{host}:{port} is not in the tool's policy")
 
 
@@ -67,13 +72,13 @@ class Fetch:
 
     def _fetch(self, request: Any) -> Any:
         method = request.method.upper()
-        allowed(request.url, self._hosts, method)
+        url = allowed(request.url, self._hosts, method)
         body = None if request.body is None else request.body.encode()
         if len(body or b"") > MAX_REQUEST_BYTES:
             raise Refused(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
         if not any(name in os.environ for name in ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY")):
             raise Refused("this run has no network")
-        wanted = urllib.request.Request(request.url, body, dict(request.headers), method=method)
+        wanted = urllib.request.Request(url, body, dict(request.headers), method=method)
         opener = urllib.request.build_opener(_NoRedirect)
         try:
             reply = opener.open(wanted, timeout=self._timeout_s)

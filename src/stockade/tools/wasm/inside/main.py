@@ -16,7 +16,7 @@ from typing import IO, Any, NoReturn
 from wasmtime import Engine, WasmtimeError
 from wasmtime import component as wc
 
-from stockade.tools.wasm.inside.calls import Ended, call
+from stockade.tools.wasm.inside.calls import Ended, Loaded, call
 from stockade.tools.wasm.inside.describe import describe
 from stockade.tools.wasm.inside.engine import engine
 from stockade.tools.wasm.inside.values import Wrong
@@ -35,7 +35,7 @@ def main() -> None:
         _answer(*_compile(engine(limits), source.read(), limits))
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(source, calls), daemon=True).start()
-    loaded = _Loaded()
+    loaded = _Components()
     while True:
         _write(_call(loaded, request, request["limits"]))
         request = json.loads(calls.get())
@@ -48,21 +48,21 @@ def _listen(source: IO[bytes], calls: "queue.SimpleQueue[bytes]") -> None:
     os._exit(0)
 
 
-class _Loaded:
+class _Components:
     """Compiled code by its file and the engine it is for."""
 
     def __init__(self) -> None:
         self._engines: dict[tuple[bool, int], Engine] = {}
-        self._components: dict[tuple[str, bool, int], wc.Component] = {}
+        self._components: dict[tuple[str, bool, int], Loaded] = {}
 
-    def get(self, path: str, limits: dict[str, Any]) -> tuple[Engine, wc.Component]:
+    def get(self, path: str, limits: dict[str, Any]) -> Loaded:
         key = (bool(limits.get("fuel")), int(limits["stack_bytes"]))
         if key not in self._engines:
             self._engines[key] = engine(limits)
         made_for = self._engines[key]
         if (path, *key) not in self._components:
-            self._components[path, *key] = wc.Component.deserialize_file(made_for, path)
-        return made_for, self._components[path, *key]
+            self._components[path, *key] = Loaded(made_for, wc.Component.deserialize_file(made_for, path))
+        return self._components[path, *key]
 
 
 def _write(answer: Answer, data: bytes | bytearray = b"") -> None:
@@ -96,18 +96,18 @@ def _within(limits: dict[str, Any], work: Any) -> Any:
         timer.cancel()
 
 
-def _call(loaded: _Loaded, request: dict[str, Any], limits: dict[str, Any]) -> Answer:
+def _call(components: _Components, request: dict[str, Any], limits: dict[str, Any]) -> Answer:
     seconds = float(limits["timeout_s"])
     late = {"status": "error", "kind": "timeout", "text": f"the tool did not end within {seconds:g} s and was stopped"}
     begun = time.monotonic()
     try:
-        made_for, component = loaded.get(request["compiled"], limits)
+        loaded = components.get(request["compiled"], limits)
         timer = threading.Timer(seconds, _answer, (late,))
         timer.daemon = True
         timer.start()
         there = time.monotonic()
         try:
-            text, status = call(made_for, component, request)
+            text, status = call(loaded, request)
         finally:
             timer.cancel()
     except Wrong as error:

@@ -1,0 +1,148 @@
+"""What a WebAssembly tool costs: compiled for the first time, from the cache, a call, its memory; beside programs.
+
+    nice -n 19 python -m bench.wasm COMPONENT.wasm:ARGUMENTS ...
+
+ARGUMENTS is the JSON of a call of the component's first function. Wall-clock milliseconds, median and lowest; CPU is
+that of everything that was started, as the kernel adds it up. Components are copied, so that no cache is used.
+"""
+
+import argparse
+import hashlib
+import json
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from stockade.assemble import prepare_sandbox
+from stockade.assemble_wasm import open_component, with_tool
+from stockade.core.policy import FolderRule, Policy
+from stockade.core.ports import Sandbox
+from stockade.tools.wasm import cache
+from stockade.tools.wasm.component import Component
+from stockade.tools.wasm.policy import Limits, beside, read_policy
+from stockade.tools.wasm.toolbox import WasmToolbox
+
+CALLS = 40
+PYTHON = ("python3", "-I", "-S", "-c", "import sys; sys.stdout.write(sys.argv[1])", "hello")
+_MEMORY = "for p in /proc/[0-9]*; do grep -qs stockade.tools.wasm $p/cmdline && grep VmRSS $p/status; done; true"
+
+
+@dataclass
+class Row:
+    """One way to have a tool; milliseconds, MiB."""
+
+    what: str
+    compiled: str = ""
+    cached: str = ""
+    load: str = ""
+    first: str = ""
+    calls: list[float] = field(default_factory=list)
+    inside: list[float] = field(default_factory=list)
+    memory: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        return (self.what, self.compiled, self.cached, self.load, self.first, _two(self.calls), _two(self.inside),
+                self.memory)  # fmt: skip
+
+
+def _two(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds) * 1000:.1f} / {min(seconds) * 1000:.1f}" if seconds else ""
+
+
+def _cpu() -> float:
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+async def _timed(work: Callable[[], Awaitable[Any]]) -> tuple[Any, float, float]:
+    """(result, wall seconds, CPU seconds of what has ended)."""
+    begun, used = time.perf_counter(), _cpu()
+    result = await work()
+    return result, time.perf_counter() - begun, _cpu() - used
+
+
+async def component(path: Path, arguments: dict[str, Any], folder: Path) -> Row:
+    """All figures of one component."""
+    data = await anyio.Path(path).read_bytes()
+    row = Row(f"{path.stem} ({len(data) >> 10} KiB)")
+    with tempfile.TemporaryDirectory() as made:
+        copied = Path(shutil.copy2(path, made))
+        for beside in path.parent.glob(f"{path.stem}.policy.*"):
+            shutil.copy2(beside, made)
+        shutil.rmtree(cache.entry(hashlib.sha256(data).hexdigest(), _limits(copied)).folder, ignore_errors=True)
+        found, wall, cpu = await _timed(lambda: open_component(copied))
+        row.compiled = f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
+        found, wall, cpu = await _timed(lambda: open_component(copied))
+        row.cached = f"{wall * 1000:.1f} ({cpu * 1000:.1f})"
+        await _called(found, arguments, folder, row)
+    return row
+
+
+def _limits(path: Path) -> Limits:
+    rules = beside(path)
+    return read_policy(rules).held if rules else Limits()
+
+
+async def _called(found: Component, arguments: dict[str, Any], folder: Path, row: Row) -> None:
+    policy = with_tool(found)(Policy(folders=(FolderRule(host=str(folder), mode="ro"),)))
+    with tempfile.TemporaryDirectory() as base:
+        async with await prepare_sandbox(policy, "bubblewrap", Path(base)) as sandbox:
+            async with WasmToolbox((found,), sandbox, policy) as box:
+                name = box.specs[0].name
+                reply, wall, _ = await _timed(lambda: box.ask(name, arguments))
+                assert reply.status != "error", reply
+                row.first, row.load = f"{wall * 1000:.0f}", f"{(reply.load_s or 0) * 1000:.1f}"
+                for _ in range(CALLS):
+                    reply, wall, _ = await _timed(lambda: box.ask(name, arguments))
+                    row.calls.append(wall)
+                    row.inside.append(reply.call_s or 0)
+                row.memory = await _resident(sandbox)
+
+
+async def _resident(sandbox: Sandbox) -> str:
+    found = (await sandbox.exec(["sh", "-c", _MEMORY])).stdout.decode().split()
+    return f"{int(found[1]) / 1024:.0f}" if len(found) > 1 else ""
+
+
+async def programs(folder: Path) -> list[Row]:
+    """The same answer from a program, started anew for each call in a sandbox that is there."""
+    rows = []
+    policy = Policy(folders=(FolderRule(host=str(folder), mode="ro"),))
+    with tempfile.TemporaryDirectory() as base:
+        async with await prepare_sandbox(policy, "bubblewrap", Path(base)) as sandbox:
+            for what, argv in (("/bin/echo in bubblewrap", ("/bin/echo", "hello")), ("Python in bubblewrap", PYTHON)):
+                row = Row(what)
+                for _ in range(CALLS):
+                    _, wall, _ = await _timed(lambda argv=argv: sandbox.exec(argv))  # type: ignore[misc]
+                    row.calls.append(wall)
+                rows.append(row)
+    return rows
+
+
+async def main(asked: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "data.csv").write_text("name,city\nAda,London\nKurt,Wien\n")
+        rows = []
+        for one in asked:
+            path, _, arguments = one.partition(":")
+            rows.append(await component(Path(path), json.loads(arguments or "{}"), folder))
+        rows += await programs(folder)
+    heads = ("tool", "compiled once (CPU)", "from the cache (CPU)", "load", "first call", "call, median / lowest",
+             "of it inside", "worker MiB")  # fmt: skip
+    for cells in (heads, tuple("---" for _ in heads), *(row.cells() for row in rows)):
+        sys.stdout.write(f"| {' | '.join(cells)} |\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("components", nargs="+", metavar="COMPONENT.wasm:ARGUMENTS")
+    anyio.run(main, parser.parse_args().components)
