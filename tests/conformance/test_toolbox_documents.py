@@ -1,5 +1,9 @@
 """`read_document` passes the toolbox suite, its file in a real sandbox."""
 
+import os
+import shutil
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +14,10 @@ from stockade.sandboxes.bubblewrap import BubblewrapSandbox
 from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade.tools.reading.toolbox import DocumentToolbox
+from tests.conformance.ordinary_user import run_as_ordinary_user
 from tests.support.documents import pdf
+
+ROOT = Path(__file__).parents[2]
 
 
 class TestDocuments(ToolboxConformance):
@@ -24,3 +31,17 @@ class TestDocuments(ToolboxConformance):
     @pytest.fixture
     def good(self) -> Call:
         return "read_document", {"path": "/copied/a b.pdf", "pages": "2"}, "The second"
+
+
+def test_all_of_it_as_an_ordinary_user() -> None:
+    if os.geteuid() != 0:
+        return  # all of the above just ran as one
+    home = Path(tempfile.mkdtemp(prefix="stockade-user-"))
+    try:
+        suite = f"{Path(__file__).relative_to(ROOT)}::TestDocuments"
+        options = ["-q", "-p", "no:cacheprovider", f"--basetemp={home}/t", f"--rootdir={ROOT}"]
+        done = run_as_ordinary_user([sys.executable, "-m", "pytest", *options, suite], home)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert " passed" in done.stdout
+    finally:
+        shutil.rmtree(home)
