@@ -202,7 +202,7 @@ def make_coder(wanted_: Wanted, job: Job, policy: Policy, task: str) -> Coder:
         signature=wanted(task, job.examples) if job.examples else None,
     )
     target = f"{WORKSPACE}/{wanted_.output}" if own is not None and own.mode != "ro" else None
-    return Coder(wanted_.plan, executor, target)
+    return Coder(wanted_.plan, executor, target, wanted_.examples)
 
 
 __all__ = ["DEFAULT_PORT", "MAX_TESTS_BYTES", "SOLUTION", "Answer", "Coder", "Plan", "Query", "Result", "Service",

@@ -50,12 +50,14 @@ _LAST_STEP = 100
 class Coder:
     """One task. `drive` is what loop.run calls when sandbox and model are there; `attempts` grow while it works.
 
-    `target` is where the program goes in the end, inside the sandbox; None: nowhere.
+    `target` is where the program goes in the end, inside the sandbox; None: nowhere. `examples` were given beside the
+    task.
     """
 
     plan: Plan
     executor: Executor
     target: str | None = None
+    examples: tuple[str, ...] = ()
     explain: Explain = by_error_handler
     attempts: list[Attempt] = field(default_factory=list)
 
@@ -156,10 +158,11 @@ class _Work:
         return [answers[number] for number in sorted(answers)]
 
     def _request(self, candidate: int) -> ModelRequest:
-        checks = self.coder.executor.job.has_checks
+        coder, executor = self.coder, self.coder.executor
         said = [nudge.text for nudge in self.record.state.nudges if nudge.why not in _OURS]
-        task = "\n\n".join([self.started.task, *said])
-        messages = list(prompts.opening(task, wants_example=not checks))
+        task = prompts.brief(self.started.task, coder.examples, executor.job.tests, executor.signature)
+        opening = prompts.opening("\n\n".join([task, *said]), wants_example=not executor.job.has_checks)
+        messages = list(opening)
         for attempt in self.streak:
             words = self.coder.explain(attempt)
             messages.append(Message(role="assistant", content=attempt.answer))

@@ -2,7 +2,12 @@
 reads them once.
 """
 
+from collections.abc import Sequence
+
 from stockade.core.messages import Message
+from stockade.tools.code.signature import Signature
+
+MAX_TESTS_CHARS = 6000
 
 _SYSTEM = """\
 You write Python 3 programs. What you write is run at once. Answer with these sections and nothing else:
@@ -24,6 +29,19 @@ _AGAIN = "Think about what is wrong, then answer with the sections again and the
 def system(*, wants_example: bool) -> str:
     """`wants_example`: there are no checks, so the program has to show by itself that it works."""
     return _SYSTEM + (_EXAMPLE if wants_example else "")
+
+
+def brief(task: str, examples: Sequence[str], tests: str, signature: Signature | None) -> str:
+    """The task with what else the program is checked by, which the person gave beside it."""
+    parts = [task]
+    if signature is not None and f"def {signature.name}" not in task:
+        parts.append(f"The program must define: {signature.text}")
+    if examples:
+        parts.append("It must hold:\n" + "\n".join(examples))
+    if tests:
+        shown = tests if len(tests) <= MAX_TESTS_CHARS else f"{tests[:MAX_TESTS_CHARS]}\n# ... and more"
+        parts.append(f"It must pass these tests, which are there already:\n```python\n{shown.strip()}\n```")
+    return "\n\n".join(parts)
 
 
 def opening(task: str, *, wants_example: bool) -> tuple[Message, ...]:

@@ -51,10 +51,11 @@ async def code(
     plan: Plan | None = None,
     options: Options | None = None,
     tests: str = "",
+    examples: tuple[str, ...] = (),
     budget: Budget | None = None,
     attempt_s: float = 10.0,
 ) -> Done:
-    wanted = Wanted(task=task, tests=tests, plan=plan or Plan(), attempt_s=attempt_s)
+    wanted = Wanted(task=task, tests=tests, examples=examples, plan=plan or Plan(), attempt_s=attempt_s)
     policy = coder_policy(options or Options())
     done, job = Done(), wanted.job()
     done.model, done.coder = ScriptedModel(answers), make_coder(wanted, job, policy, task)
@@ -244,6 +245,24 @@ async def test_tests_of_the_person(tmp_path: Path) -> None:
     done = await code(tmp_path, [WRONG, GOOD], "Write add.", tests="def test_add():\n    assert add(2, 2) == 4\n")
     assert done.result.status == "success"
     assert "add(2, 2) gave 0, but it should give 4." in done.result.attempts[0].verdict.words
+
+
+async def test_the_model_is_told_what_the_program_is_checked_by(tmp_path: Path) -> None:
+    tests = "def test_add():\n    assert add(2, 2) == 4\n"
+    done = await code(tmp_path, [GOOD], "Write it.", tests=tests, examples=("add('a', 'b') == 'ab'",))
+    words = done.model.requests[0].messages[1].content
+    assert words.startswith(
+        "Write it.\n\nThe program must define: def add(a1: str, a2: str)\n\nIt must hold:\nadd('a',"
+    )
+    assert tests in words
+    assert done.result.status == "success"
+
+
+async def test_a_program_that_asks_for_input_is_told_that_there_is_none(tmp_path: Path) -> None:
+    asks = "### Code\n```python\nname = input('who? ')\nprint(name)\n```"
+    done = await code(tmp_path, [asks, "### Code\n```python\nprint(1)\n```"], "Greet.")
+    assert "EOFError" in done.result.attempts[0].verdict.words
+    assert done.result.status == "success"
 
 
 async def test_another_name_for_the_wanted_function(tmp_path: Path) -> None:
