@@ -79,7 +79,7 @@ async def test_a_run_its_record_its_diff_and_the_person_who_says_yes(folder: Pat
         asked.append(params.message)
         return ElicitResult(action="accept", content={"apply": True})
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message or "")
 
     async with client(service(folder, *WRITES), mode=mode, elicitation_callback=person) as one:
@@ -162,7 +162,7 @@ async def test_what_may_not_be_is_one_clear_error(
 async def test_a_cancelled_run_is_on_record_as_stopped(folder: Path) -> None:
     begun = anyio.Event()
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
         if message and "shell" in message:
             begun.set()
 

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from stockade.core.actions import ToolResult
-from stockade.core.errors import UsageError
+from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.ports import Programs, Sandbox
 from stockade.core.tools import ToolSpec
 from stockade.tools.mcp.config import ServerConfig
@@ -39,6 +39,16 @@ class Rules:
     timeout_s: float = TIMEOUT_S
 
 
+_Listing = list[dict[str, Any]] | Unusable | SandboxFailed
+
+
+async def _list(server: McpServer, listed: dict[str, _Listing]) -> None:
+    try:
+        listed[server.config.name] = await server.tools()
+    except (Unusable, SandboxFailed) as failure:
+        listed[server.config.name] = failure
+
+
 @dataclass
 class McpToolbox:
     """Left by the task that entered it, like the sandbox."""
@@ -59,7 +69,12 @@ class McpToolbox:
         for server in servers:
             group.start_soon(server.serve)
         try:
-            self._offer([one for server in servers if (one := await self._usable(server)) is not None])
+            listed: dict[str, _Listing] = {}
+            async with anyio.create_task_group() as starting:
+                for server in servers:
+                    starting.start_soon(_list, server, listed)
+            found = [await self._usable(server, listed[server.config.name]) for server in servers]
+            self._offer([one for one in found if one is not None])
         except BaseException:
             await self._stack.aclose()
             raise
@@ -74,11 +89,12 @@ class McpToolbox:
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._specs
 
-    async def _usable(self, server: McpServer) -> Listed | None:
+    async def _usable(self, server: McpServer, tools: _Listing) -> Listed | None:
         """With the tools that it may offer; None when it is left out."""
         name = server.config.name
         try:
-            tools = await server.tools()
+            if isinstance(tools, Exception):
+                raise tools
             await self._pinned(server, tools)
         except Unusable as why:
             if self.rules.required:

@@ -13,7 +13,8 @@ from stockade.assemble_tools import Place, Plan, Request
 from stockade.core.policy import FolderRule, Limits, Network, Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from tests.support.hostile_site import Site, hostile_site, to_loopback
+from tests.support.hostile_site import Site, hostile_site
+from tests.support.site import to_loopback
 
 pytestmark = pytest.mark.anyio
 PYTHON = str(Path(sys.prefix) / "bin" / "python")

@@ -1,0 +1,51 @@
+"""What every sandbox that carries programs beside the shell (core.ports.Programs) must do, on any backend."""
+
+import anyio
+import pytest
+
+from stockade.core.policy import Policy
+from stockade.core.ports import Program, Programs
+from stockade.testing.conformance.bench import Bench, output_of
+
+
+async def everything(found: Program) -> bytes:
+    """What it writes until its end."""
+    data = b""
+    try:
+        while True:
+            data += await found.receive()
+    except anyio.EndOfStream:
+        return data
+
+
+class ProgramConformance:
+    """A test module subclasses this and gives `bench` as a fixture."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_it_is_spoken_to_between_commands_and_tells_its_end(self, bench: Bench) -> None:
+        async with bench.make(Policy()) as box:
+            assert isinstance(box, Programs)
+            async with box.program(["sh", "-c", "pwd; cat; echo bye >&2; exit 7"]) as found:
+                assert await output_of(box, "echo between") == "between\n"
+                await found.send(b"x" * 300_000)
+                await found.send_eof()
+                assert await everything(found) == b"/workspace\n" + b"x" * 300_000
+                assert (await found.last_words(), found.status) == ("bye", 7)
+
+    async def test_what_is_no_program_says_so(self, bench: Bench) -> None:
+        async with bench.make(Policy()) as box:
+            assert isinstance(box, Programs)
+            async with box.program(["/no/such/program"]) as found:
+                assert await everything(found) == b""
+                assert "No such file" in await found.last_words()
+
+    async def test_time_outs_of_commands_leave_it_alone_and_its_own_end_is_sure(self, bench: Bench) -> None:
+        async with bench.make(Policy()) as box:
+            assert isinstance(box, Programs)
+            stubborn = "trap '' TERM HUP PIPE; read x; echo $x; while :; do sleep 765; done"
+            async with box.program(["sh", "-c", stubborn]) as found:
+                assert (await box.run("sleep 100", 0.3)).timed_out
+                await found.send(b"still\n")
+                assert await found.receive() == b"still\n"
+            assert "sleep 765" not in await output_of(box, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")
