@@ -171,6 +171,7 @@ class _Restore:
         self._known = {layer.layer for layer in known}
 
     def __call__(self) -> None:
+        from stockade.sandboxes.carried import PRIVATE
         from stockade.sandboxes.folders.discard import remove_tree
         from stockade.sandboxes.folders.restore import restore
         from stockade.sandboxes.keeping import await_gone
@@ -183,7 +184,8 @@ class _Restore:
             restore(layer, name, source)
         base = run_dir(self._run_id)
         for place in base.iterdir() if base.is_dir() else ():
-            if place.name.isdecimal() and str(place.resolve()) not in self._known:
+            of_the_dead = place.name.startswith(PRIVATE)
+            if of_the_dead or (place.name.isdecimal() and str(place.resolve()) not in self._known):
                 remove_tree(place)  # made by a process that died before anything was done in it
 
 

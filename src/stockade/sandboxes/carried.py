@@ -27,6 +27,8 @@ from stockade.sandboxes.session import AgentConfig, AgentSession
 from stockade.sandboxes.speaking import SpeakingSandbox
 from stockade.sandboxes.staging import written_places
 
+PRIVATE = "sandbox-"
+"""How the names of the folders begin that a sandbox has beside its layers, in the run's folder."""
 _DEATH_NOTE_S = 5.0
 _END_S = 20.0
 
@@ -95,7 +97,7 @@ class CarriedSandbox(SpeakingSandbox):
     def _private_folder(self) -> Path:
         """A new folder in `run_dir`, removed at the end."""
         self._run_dir.mkdir(parents=True, exist_ok=True)
-        self._private = Path(tempfile.mkdtemp(prefix="sandbox-", dir=self._run_dir))
+        self._private = Path(tempfile.mkdtemp(prefix=PRIVATE, dir=self._run_dir))
         return self._private
 
     async def _connect(self, start: Callable[[socket.socket], Child], config: AgentConfig) -> None:
