@@ -173,8 +173,10 @@ def load(job: dict[str, Any], skipped: set[int]) -> types.ModuleType:
     return module
 
 
-def inside(job: dict[str, Any], report: int, skipped: set[int]) -> int:
-    """In the child: loads and checks. What was found out goes to `report` at the very end."""
+def inside(job: dict[str, Any], report: int, skipped: set[int], token: str) -> int:
+    """In the child: loads and checks. What was found out goes to `report` at the very end, with `token`: what the
+    program itself writes there is none.
+    """
     sys.path[0], sys.argv = os.getcwd(), [FILE]
     checks, loaded = Checks(), False
     try:
@@ -189,13 +191,13 @@ def inside(job: dict[str, Any], report: int, skipped: set[int]) -> int:
         show(error)
         whole = False
     found = {"loaded": loaded, "whole": whole, "passed": checks.passed, "failures": len(checks.failed),
-             "failed": checks.failed[:MOST_FAILED]}  # fmt: skip
+             "failed": checks.failed[:MOST_FAILED], "token": token}  # fmt: skip
     os.write(report, json.dumps(found).encode())
     sys.stdout.flush()
     return 0 if whole and not checks.failed else 1
 
 
-def child(job: dict[str, Any], report: int, skipped: set[int]) -> None:
+def child(job: dict[str, Any], report: int, skipped: set[int], token: str) -> None:
     """Never returns."""
     status = 1
     try:
@@ -204,7 +206,7 @@ def child(job: dict[str, Any], report: int, skipped: set[int]) -> None:
         faulthandler.enable()
         if not job["examples"] and not job["tests"]:
             os.execv(sys.executable, [sys.executable, "-X", "faulthandler", FILE])
-        status = inside(job, report, skipped)
+        status = inside(job, report, skipped, token)
     finally:
         os._exit(status)
 
@@ -271,9 +273,10 @@ def main(job_file: str, report_file: str, skipped: str = "") -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     part = f"{report_file}.part"
     report = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    token = os.urandom(16).hex()
     pid = os.fork()
     if not pid:
-        child(job, report, {int(line) for line in skipped.split(",") if line})
+        child(job, report, {int(line) for line in skipped.split(",") if line}, token)
     status, timed_out = wait(pid, job["limit_s"])
     left = sweep()
     said = os.pread(report, 1 << 20, 0)
@@ -281,6 +284,8 @@ def main(job_file: str, report_file: str, skipped: str = "") -> int:
     try:
         found = json.loads(said) if said else {}
     except ValueError:
+        found = {}
+    if not isinstance(found, dict) or found.pop("token", None) != token:
         found = {}
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
     exit_code = 124 if timed_out else code
