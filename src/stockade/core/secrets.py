@@ -25,7 +25,7 @@ from stockade.core.events import (
     to_json,
 )
 from stockade.core.ports import OnEvent, OnText
-from stockade.core.secret_formats import FORMATS, secret_variables
+from stockade.core.secret_formats import ANY_LITERAL, FORMATS, secret_variables
 
 MARK = "[redacted"
 SHORTEST_NAMED = 4
@@ -35,7 +35,6 @@ _AS_IT_IS = frozenset({"type", "tool", "kind", "stream", "run_id", "parent", "ho
                        "base64", "workdir", "finish_reason", "shell_event", "entry"})  # fmt: skip
 """Fields with words of ours, names of folders, and bytes (which are looked through as bytes)."""
 _HELD_CHARS = 16_384
-_ANY_FORMAT = re.compile("|".join(re.escape(literal) for one in FORMATS for literal in one.literals))
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]*-----")
 _AUTHORIZATION = re.compile(r"(?i)authorization\S{0,8}\s*\S{0,10}\s*\S*\Z", re.ASCII)
 
@@ -101,7 +100,7 @@ class Redactor:
 
     def _may_be_in(self, line: str) -> bool:
         """Whether an event with this JSON has to be gone through. Every format begins with what JSON leaves alone."""
-        return any(value in line for value in self._in_json) or _ANY_FORMAT.search(line) is not None
+        return any(value in line for value in self._in_json) or ANY_LITERAL.search(line) is not None
 
     def stream(self, on_text: OnText) -> "Stream":
         return Stream(self, on_text)
@@ -217,7 +216,7 @@ def _latin(text: str) -> str:
 
 def _possible(text: str) -> Iterator[int]:
     """The formats that may be in `text`."""
-    if _ANY_FORMAT.search(text) is None:
+    if ANY_LITERAL.search(text) is None:
         return iter(())
     return (number for number, one in enumerate(FORMATS) if any(literal in text for literal in one.literals))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stockade.core.actions import Answer, Chunk, CommandOutput, Shell, Step
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, NetworkRequested, RunEvent, to_json
-from stockade.core.secret_formats import secret_variables
+from stockade.core.secret_formats import ANY_LITERAL, FORMATS, secret_variables
 from stockade.core.secrets import Redactor, given_again, known, mark, watched, without_marks
 from stockade.testing.conformance.store import first
 
@@ -292,3 +292,11 @@ def test_lines_in_ascii() -> None:
     assert to_json(event, ascii_only=True).isascii()
     assert "\x7f" not in to_json(event, ascii_only=True)
     assert json.loads(to_json(event, ascii_only=True)) == json.loads(to_json(event))
+
+
+def test_the_one_look_finds_every_literal_and_nothing_else() -> None:
+    literals = {literal for one in FORMATS for literal in one.literals}
+    for literal in literals:
+        assert ANY_LITERAL.fullmatch(literal)
+        assert ANY_LITERAL.search(f"xx{literal}yy")
+        assert not ANY_LITERAL.search(literal[:-1]) or any(other in literal[:-1] for other in literals)
