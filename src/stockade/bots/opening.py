@@ -18,7 +18,7 @@ def opening(
     actions: Sequence[str] | None = None,
     usage: Sequence[str] = (),
 ) -> str:
-    """What never changes in a run. `actions`: the built-in ones, None for the bot's; `usage`: on programs for the shell.
+    """What never changes in a run. `actions`: built-in ones, None for the bot's; `usage`: on programs for the shell.
 
     Reads the first folder on the host, whatever its mode.
     """

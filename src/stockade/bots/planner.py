@@ -78,7 +78,7 @@ PLANNER = BotSpec(
     name="planner",
     summary="thinks aloud, plans, and does each action only when you authorise it (stockade plan)",
     prompt=prompt_of(with_fixed(DEFAULT_PROFILE), "{workdir}"),
-    tools=("shell", "read_file", "write_file", "ask_user", "finish"),
+    tools=("shell", "write_file", "ask_user", "finish"),
     authorised=True,
     answers="plan",
     budget=Budget(max_turns=50, timeout_s=1800.0),

@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-MAX_LINES = 400
-MAX_CHARS = 8000
+MAX_LINES = 300
+MAX_CHARS = 6000
+"""Of one look."""
 MAX_NAME_CHARS = 160
 MAX_TEXT_CHARS = 400
 MAX_DEPTH = 12
 MAX_OPTIONS = 30
 _MAX_NODES = 50_000
+_MAX_KEPT = 20_000
 ACTED_ON = frozenset({
     "button", "link", "textbox", "searchbox", "combobox", "listbox", "option", "checkbox", "radio", "switch", "slider",
     "spinbutton", "menuitem", "menuitemcheckbox", "menuitemradio", "tab", "treeitem", "DisclosureTriangle", "Date",
@@ -36,36 +38,44 @@ Node = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Snapshot:
-    """`refs`: the name of each element that can be acted on -> its node in the browser."""
+    """The whole page. `refs`: the name of each element that can be acted on -> its node in the browser."""
 
     lines: list[str] = field(default_factory=list)
     refs: dict[str, int] = field(default_factory=dict)
-    left_out: int = 0
 
-    @property
-    def text(self) -> str:
-        more = [f"... {self.left_out} lines more (browser_read gives the text)"] if self.left_out else []
-        return "\n".join([*self.lines, *more]) or "(the page is empty)"
+    def shown(self, start: int = 1, find: str = "") -> str:
+        """The lines from number `start` on, or those that hold the words of `find`; as many as are shown at once."""
+        words = find.lower().split()
+        chosen = [
+            (number, line)
+            for number, line in enumerate(self.lines, 1)
+            if number >= start and all(word in line.lower() for word in words)
+        ]
+        text: list[str] = []
+        chars = 0
+        for at, (number, line) in enumerate(chosen):
+            chars += len(line) + 1
+            if at and (chars > MAX_CHARS or at >= MAX_LINES):
+                more = f"... {len(chosen) - at} lines more: browser_snapshot with start={number}, or find=WORDS"
+                return "\n".join([*text, more])
+            text.append(line.lstrip() if words else line)
+        return "\n".join(text) or ("(no line holds that)" if words or start > 1 else "(the page is empty)")
 
 
 def snapshot(frames: Sequence[Sequence[Node]]) -> Snapshot:
     """Of the trees of a page's frames, as Accessibility.getFullAXTree gives them; the page itself first."""
     found = Snapshot()
-    chars = 0
     for number, nodes in enumerate(frames):
-        by_id = {str(node.get("nodeId")): node for node in nodes[:_MAX_NODES]}
+        by_id = {str(node.get("nodeId")): node for node in nodes[:_MAX_NODES] if isinstance(node, dict)}
         roots = [node for node in by_id.values() if str(node.get("parentId")) not in by_id]
         lines = _merged(line for root in roots for line in _lines(root, by_id, 0, ""))
-        for depth, words, backend in ([(0, "- frame:", None)] if number else []) + lines:
-            if len(found.lines) >= MAX_LINES or chars > MAX_CHARS:
-                found.left_out += 1
-                continue
+        frame: list[_Line] = [(0, "- frame:", None)] if number else []
+        for depth, words, backend in [*frame, *lines][: _MAX_KEPT - len(found.lines)]:
             if backend is not None:
                 ref = f"e{len(found.refs) + 1}"
                 found.refs[ref] = backend
                 words = words.replace("\0", f" [{ref}]")
             found.lines.append("  " * min(depth, MAX_DEPTH) + words.replace("\0", ""))
-            chars += len(found.lines[-1]) + 1
     return found
 
 

@@ -35,7 +35,12 @@ def _spec(name: str, about: str, required: tuple[str, ...] = (), **properties: d
 
 SPECS = (
     _spec("open", "Open a web page and show what is on it.", ("url",), url={"type": "string"}),
-    _spec("snapshot", "Show again what is on the page, with the names of what can be clicked or typed into."),
+    _spec(
+        "snapshot",
+        "Show again what is on the page, with the names of what can be clicked or typed into.",
+        start={"type": "integer", "description": "the line to begin at"},
+        find={"type": "string", "description": "only lines that hold these words"},
+    ),
     _spec("click", "Click an element of the page.", ("ref",), ref=_REF),
     _spec(
         "type",
@@ -63,6 +68,11 @@ class _Open(Arguments):
         return web_address(url)
 
 
+class _Look(Arguments):
+    start: int = Field(default=1, ge=1, le=1_000_000)
+    find: str = Field(default="", max_length=500)
+
+
 class _Click(Arguments):
     ref: str
 
@@ -85,7 +95,7 @@ class _Read(Arguments):
 
 
 _KINDS: Mapping[str, type[Arguments]] = {
-    "open": _Open, "snapshot": Arguments, "click": _Click, "type": _Type, "read": _Read, "back": Arguments,
+    "open": _Open, "snapshot": _Look, "click": _Click, "type": _Type, "read": _Read, "back": Arguments,
 }  # fmt: skip
 
 
@@ -158,14 +168,16 @@ class BrowserToolbox:
                 tab = await browser.tab()
             case _:
                 await tab.settle()
-        return await self._shown(await browser.arrived(tab))
+        look = wanted if isinstance(wanted, _Look) else _Look()
+        return await self._shown(await browser.arrived(tab), look)
 
-    async def _shown(self, tab: Tab) -> str:
+    async def _shown(self, tab: Tab, look: _Look) -> str:
         """The page in view, which may be another one than the call began with."""
         found = await tab.look()
         url, title = await tab.place()
         notes, tab.notes = tab.notes, []
-        lines = [f"{title or '(no title)'} · {url}", *(f"[{note}]" for note in notes), found.text]
+        lines = [f"{title or '(no title)'} · {url}", *(f"[{note}]" for note in notes)]
+        lines.append(found.shown(look.start, look.find))
         failed = f"The server answered with status {tab.status}.\n" if tab.status >= 400 else ""
         return failed + fenced("\n".join(lines), "the web page in view")
 

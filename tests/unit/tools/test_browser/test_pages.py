@@ -122,6 +122,14 @@ async def test_large_and_deep_pages_are_bounded(tmp_path: Path) -> None:
         shown = await web.open("long.html")
         assert len(shown) < 12_000
         assert "lines more" in shown
+        line = shown.partition("start=")[2].split(",")[0]
+        assert 'Button 0"' not in (further := await web.call("snapshot", start=int(line)))
+        found = await web.call("snapshot", find="button 1234")
+        assert found.count("Button 1234") == 1
+        assert len(found) < 400
+        assert ref_of(found, "Button 1234") not in further
+        assert "no line holds that" in await web.call("snapshot", find="button 99999")
+        assert "Long" in await web.click(found, "Button 1234")
         first = await web.call("read")
         assert "start=6000" in first
         assert (await web.call("read", start=6000)).startswith("Characters 6000 to 12000 of ")
