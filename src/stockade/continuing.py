@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from stockade.core.secrets import given_again, known, watched
 from stockade.loop.branch import branch, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
-from stockade.options import LOADING, Options
+from stockade.options import LOADING, REMOTE, Options
 from stockade.planning import with_fast
 from stockade.policies import make_budget
 
@@ -80,7 +81,8 @@ async def prepare_again(
     on_event, on_text = watched(redactor, on_event, on_text)
     sandbox, names, restore = await _sandbox(started, state, on_progress)
     actions = started.actions if started.actions is not None else find_bot(started.bot).tools
-    plan = plan_tools((*actions, *started.tools), started.policy, again=True, on_progress=on_progress)
+    tools = (*actions, *started.tools)
+    plan = await to_thread.run_sync(partial(plan_tools, tools, started.policy, again=True, on_progress=on_progress))
     settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": resumed.model}
     model, name, note = await open_model(options.model_copy(update=settings), on_progress)
     if (skip := getattr(model, "skip", None)) is not None:
@@ -198,6 +200,8 @@ async def _sandbox(
 ) -> tuple[Sandbox, tuple[str | None, ...], _Restore]:
     """On the layers that the run has; on new ones where they were applied or thrown away."""
     base, policy, backend = run_dir(started.run_id), started.policy, started.sandbox
+    if backend.startswith(REMOTE):  # its folders are not here, and written directly
+        return await prepare_sandbox(policy, backend, base, on_progress), (), _Restore(started.run_id, backend, (), ())
     files = state.checkpoint.files if state.checkpoint else ()
     names = (*files, *[None] * (len(policy.folders) - len(files)))
     layers = state.layers
