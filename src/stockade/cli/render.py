@@ -7,9 +7,10 @@ handled as text, never as markup.
 import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.text import Text
 
 from stockade.cli.clipped import clip_lines, coloured
@@ -65,6 +66,9 @@ from stockade.core.events import (
 from stockade.core.messages import Usage
 from stockade.core.policy import Policy
 
+if TYPE_CHECKING:
+    from rich.syntax import Syntax
+
 _HIGHLIGHTED_CHARS = 4000
 _PREVIEW_CHARS = 20_000
 _THOUGHT = "italic cyan"
@@ -109,7 +113,13 @@ class Renderer:
         self._turn = 0
         self._name = ""
         self._last_at = 0.0
-        self._syntax = Syntax("", "bash", theme="ansi_dark", background_color="default")
+
+    @cached_property
+    def _syntax(self) -> "Syntax":
+        """Imported for the first command: a run begins sooner, and one in JSON needs none."""
+        from rich.syntax import Syntax
+
+        return Syntax("", "bash", theme="ansi_dark", background_color="default")
 
     def event(self, event: RunEvent) -> None:
         """Show one event of a run, in order."""
