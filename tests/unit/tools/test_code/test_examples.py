@@ -63,3 +63,9 @@ def test_each_call_once_and_not_too_many() -> None:
 @pytest.mark.parametrize("text", ["(" * 100_000, "f(" * 20_000, ">>> " * 20_000, "f('\\d') -> 5 is 6", "\x00f(1) -> 2"])
 def test_hostile_tasks_end(text: str) -> None:
     find_examples(text)
+
+
+def test_doctests_in_a_fence_whose_docstring_ends_behind_them() -> None:
+    stub = 'def top(xs):\n    """ Largest.\n    >>> top([1, 2])\n    2\n    """'
+    task = f"Complete this:\n\n```python\n{stub}\n```\nThank you."
+    assert find_examples(task) == (Example(call="top([1, 2])", expected="2"),)
