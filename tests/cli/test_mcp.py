@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import anyio
+import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
 HELLO = {
@@ -172,13 +174,20 @@ async def test_over_http_on_loopback(home: Path) -> None:
     async with await anyio.open_process(command, env=environment(home), stdin=subprocess.DEVNULL) as process:
         try:
             assert process.stderr is not None
-            line = (await process.stderr.receive()).decode()
-            address = line.split()[-1]
+            words = (await process.stderr.receive()).decode().split()
+            address, token = words[words.index("at") + 1], words[-1]
             assert address.endswith("/mcp")
-            async with Client(address) as client:
-                found = await client.call_tool("sandbox_exec", {"command": "cat a.txt", "folder": "."})
-                assert found.structured_content is not None
-                assert found.structured_content["stdout"] == "alpha\n"
+            key = {"Authorization": f"Bearer {token}"}
+            async with httpx2.AsyncClient(headers=key) as http:
+                async with Client(streamable_http_client(address, http_client=http)) as client:
+                    found = await client.call_tool("sandbox_exec", {"command": "cat a.txt", "folder": "."})
+                    assert found.structured_content is not None
+                    assert found.structured_content["stdout"] == "alpha\n"
+                assert (await http.post(address, json=HELLO, headers={"Origin": "http://evil.test"})).status_code == 403
+                assert (await http.post(address, json=HELLO, headers={"Host": "evil.test"})).status_code == 421
+            for wrong in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {token}"}):
+                async with httpx2.AsyncClient(headers=wrong) as http:
+                    assert (await http.post(address, json=HELLO)).status_code == 401
         finally:
             process.terminate()
         assert await process.wait() == 130

@@ -102,6 +102,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "mcp": {"tools", "mcp_server"},
     "mcp_types": {"tools", "mcp_server"},
+    "starlette": {"mcp_server", "server"},
     "uvicorn": {"mcp_server", "server"},
     "h11": {"models", "coder"},
     "wasmtime": {"tools"},

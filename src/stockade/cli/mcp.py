@@ -1,6 +1,8 @@
 """`stockade mcp`: what Stockade does, as an MCP server."""
 
 import ipaddress
+import os
+import secrets
 import sys
 from importlib.util import find_spec
 from typing import Any
@@ -13,6 +15,8 @@ from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.core.errors import UsageError
 from stockade.settings import load
+
+TOKEN = "STOCKADE_MCP_TOKEN"
 
 
 @click.command("mcp", short_help="An MCP server: bots, sandboxes and records for any MCP client.")
@@ -28,6 +32,7 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
     Tools: run_bot, sandbox_exec, runs_list, run_show, run_diff, run_apply.
     --folder PATH[:ro] says which folders a client may name (by default the current one, and what is below);
     model, network, time and limits are those of the flags: a client may ask for less.
+    With --http a client needs the token that is printed, or that of STOCKADE_MCP_TOKEN.
     """
     if find_spec("mcp") is None:
         raise UsageError("stockade mcp needs the package mcp", "pip install 'stockade[mcp]'")
@@ -41,6 +46,8 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
     settings = load({**flags.given(values), "mcp": ("none",)})
     service = Service(settings.options, Roots.of(settings.options.folder))
     server = make_server(service, allow_apply=allow_apply)
+    made = not os.environ.get(TOKEN)
+    token = os.environ.get(TOKEN) or secrets.token_urlsafe(32)
     if place is None and sys.stdin is None:
         raise UsageError("standard input is closed", "an MCP client starts this and speaks to it")
 
@@ -52,7 +59,7 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
                     if place is None:
                         await serve_stdio(server)
                     else:
-                        await serve_http(server, *place, lambda address: say(f"MCP at {address}"))
+                        await serve_http(server, *place, token, lambda address: _say_where(address, token, made=made))
                     group.cancel_scope.cancel()
         except BaseExceptionGroup as error:
             raise sole(error) from None
@@ -61,8 +68,14 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
     return INTERRUPTED if anyio.run(all_of_it) else 0
 
 
+def _say_where(address: str, token: str, *, made: bool) -> None:
+    """The token is shown here and nowhere else; `say` would hide it."""
+    shown = token if made else f"${TOKEN}"
+    click.echo(f"stockade: MCP at {address} for who sends the header Authorization: Bearer {shown}", err=True)
+
+
 def _loopback(text: str) -> tuple[str, int]:
-    """UsageError for what is no loopback address: nobody has to prove who they are here."""
+    """UsageError for what is no loopback address: what travels is not encrypted."""
     host, _, port = text.rpartition(":")
     try:
         near = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback

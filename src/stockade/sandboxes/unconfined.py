@@ -57,7 +57,7 @@ def refuse(policy: Policy) -> None:
         (policy.rootfs, "an image"),
         (policy.copies, "--copy"),
         (policy.folders[1:], "two folders"),
-        (policy.lent, "a WebAssembly tool"),
+        (policy.lent, "what a tool needs of this machine"),
     ):
         if given:
             raise UsageError(f"{what} cannot be had unconfined", "use a sandbox, for example --sandbox bubblewrap")
