@@ -26,11 +26,13 @@ class Body:
     data: bytearray = field(default_factory=bytearray)
     _packed: int = 0
     _unpacker: _Unpacker | None = None
+    _may_be_raw: bool = False
 
     def __post_init__(self) -> None:
         coding = self.encoding.strip().lower()
         if coding in ("gzip", "x-gzip", "deflate"):
             self._unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+            self._may_be_raw = coding == "deflate"
         elif coding not in ("", "identity"):
             raise ActionFailed("the page is packed in a way that was not asked for")
 
@@ -45,10 +47,10 @@ class Body:
         try:
             self.data += self._unpacker.decompress(piece, room)
         except zlib.error:
-            if self.data or self._packed != len(piece) or self.encoding.strip().lower() != "deflate":
+            if not self._may_be_raw or self._packed != len(piece):
                 raise ActionFailed("the page is packed, and broken") from None
-            self._unpacker = zlib.decompressobj(_RAW)  # RFC 9110 section 8.4.1.2: some servers send it without zlib
-            self._packed = 0
+            # RFC 9110 section 8.4.1.2: some servers send it without zlib
+            self._unpacker, self._may_be_raw, self._packed = zlib.decompressobj(_RAW), False, 0
             self.feed(piece)
             return
         if len(self.data) > self.limit or self._unpacker.unconsumed_tail:
