@@ -17,8 +17,8 @@ from stockade.core.actions import Action, EditFile, Shell, ToolCall, WriteFile
 QUESTION = "[y] authorise / [y -N] N actions in a row / [n] stop and save / or feedback for {name}: "
 STOPPING = "the next action is asked about again; Ctrl-C once more stops and saves"
 AUTHORISED = "-=-=-=-=-=-=-= AUTHORISED BY USER -=-=-=-=-=-=-="
-CALL_CHARS = 1500
-"""Of a call of a tool, beyond which it may be shown shortened."""
+SHORT_CHARS, SHORT_CALL_CHARS = 4000, 1500
+"""Of an action, and of a call of a tool, beyond which the terminal may show it shortened."""
 
 
 @dataclass(slots=True)
@@ -75,14 +75,21 @@ class Person:
 
     def _show_rest(self, action: Action) -> None:
         """An action is shown shortened as it begins; whoever shall authorise it sees every line."""
-        text = Text(safe_text(whole(action)))
-        shortened = isinstance(action, ToolCall) and len(text) > CALL_CHARS
-        if shortened or clip_lines(text).plain != text.plain:
-            self._line("[all of it, since it is long:]", "yellow")
-            self.console.print(text, soft_wrap=True)
+        if not is_short(action):
+            self._line("[all of it, as it will be done:]", "yellow")
+            self.console.print(Text(safe_text(whole(action))), soft_wrap=True)
 
     def _line(self, words: str, style: str) -> None:
         self.console.print(Text(words, style), soft_wrap=True)
+
+
+def is_short(action: Action) -> bool:
+    """Whether all of it is seen as it begins (render.py): no line left out, none cut, no path in other words."""
+    text = Text(safe_text(whole(action)))
+    if isinstance(action, WriteFile | EditFile) and one_line(action.path) != action.path:
+        return False
+    limit = SHORT_CALL_CHARS if isinstance(action, ToolCall) else SHORT_CHARS
+    return len(text) <= limit and clip_lines(text).plain == text.plain
 
 
 def whole(action: Action) -> str:
