@@ -203,7 +203,7 @@ async def _sandbox(
     if backend.startswith(REMOTE):  # its folders are not here, and written directly
         return await prepare_sandbox(policy, backend, base, on_progress), (), _Restore(started.run_id, backend, (), ())
     files = state.checkpoint.files if state.checkpoint else ()
-    names = (*files, *[None] * (len(policy.folders) - len(files)))
+    names = (*files, *[None] * (len(policy.folders) + len(policy.lent) - len(files)))
     layers = state.layers
     there = _still_there(layers)
     if layers and all(there):
