@@ -12,6 +12,8 @@ _LIBRARIES = f"{ROOT}/lib"
 _INSIDE = "stockade/tools/wasm/inside"
 _START = f"import sys; sys.path.insert(0, {_LIBRARIES!r}); from stockade.tools.wasm.inside.main import main; main()"
 
+PROBE = f"import sys; sys.path.insert(0, {_LIBRARIES!r}); import wasmtime"
+
 
 def interpreter() -> Path:
     """Of this process, without its virtual environment."""

@@ -15,7 +15,7 @@ from stockade.tools.wasm.component import Component, Tool
 from stockade.tools.wasm.mounts import inside_of
 from stockade.tools.wasm.names import squats
 from stockade.tools.wasm.policy import check_network, environment_of, folders_of
-from stockade.tools.wasm.worker import Reply, Worker, worker_in
+from stockade.tools.wasm.worker import Reply, Worker, check_place, worker_in
 
 
 class WasmToolbox:
@@ -41,6 +41,7 @@ class WasmToolbox:
         return tuple(tool.spec for tool, _ in self._calls.values())
 
     async def __aenter__(self) -> Self:
+        await check_place(self._sandbox)
         self._worker = await self._stack.enter_async_context(worker_in(self._sandbox))
         return self
 

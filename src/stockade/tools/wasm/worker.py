@@ -10,9 +10,9 @@ import anyio
 from pydantic import ValidationError
 
 from stockade.core.data import Data
-from stockade.core.errors import ActionFailed, SandboxFailed
+from stockade.core.errors import ActionFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Program, Programs, Sandbox
-from stockade.tools.wasm.mounts import argv
+from stockade.tools.wasm.mounts import PROBE, argv
 
 SLACK_S = 5.0
 """For starting Python and loading compiled code, beyond a call's own limit, before the process is killed."""
@@ -33,6 +33,18 @@ class Worker(Protocol):
     async def ask(self, request: dict[str, Any], timeout_s: float, output_bytes: int) -> Reply:
         """The reply to one call, within `timeout_s` and a little. Raises only SandboxFailed."""
         ...
+
+
+async def check_place(sandbox: Sandbox) -> None:
+    """UsageError where this machine's Python and wasmtime cannot run; in bubblewrap they can."""
+    if sandbox.backend == "bubblewrap":
+        return
+    done = await sandbox.exec((*argv()[:-1], PROBE), timeout_s=60)
+    if done.exit_code:
+        raise UsageError(
+            f"WebAssembly tools cannot run with --sandbox {sandbox.backend} here: this Python does not start in it",
+            "use --sandbox bubblewrap",
+        )
 
 
 @asynccontextmanager
