@@ -53,13 +53,15 @@ def read_token(path: Path) -> bytes:
         raise UsageError(
             f"the token file {path} cannot be read: {error.strerror}", f"name it by {TOKEN_VARIABLE}, or copy it there"
         ) from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise UsageError(f"the token file {path} is no plain file")
         if info.st_mode & 0o077:
             raise UsageError(f"others can read the token file {path}", f"chmod 600 {path}")
-        token = file.read(_MAX_TOKEN_BYTES).strip()
+        token = os.read(descriptor, _MAX_TOKEN_BYTES).strip()
+    finally:
+        os.close(descriptor)
     if len(token) < LEAST_TOKEN_CHARS:
         raise UsageError(
             f"the token in {path} is shorter than {LEAST_TOKEN_CHARS} characters",
