@@ -141,6 +141,7 @@ class _Connection:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.idle_since = 0.0
+        self._whole = True
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
 
     async def ask(self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes | None) -> Response:
@@ -152,14 +153,25 @@ class _Connection:
         question = http.send(h11.Request(method=method, target=target, headers=headers + length)) or b""
         question += (http.send(h11.Data(data=body)) or b"") if body else b""
         question += http.send(h11.EndOfMessage()) or b""
-        await self.stream.send(question)
-        while not isinstance(head := await _event(http, self.stream), h11.Response):
+        unsent: Lost | None = None
+        try:
+            await self.stream.send(question)
+        except Lost as error:
+            unsent = error  # a server may say that this is too much before it has heard all of it, and close
+            self._whole = False
+        try:
+            return Response(await self._head(), http, self.stream)
+        except Lost as error:
+            raise unsent or error from error
+
+    async def _head(self) -> h11.Response:
+        while not isinstance(head := await _event(self._http, self.stream), h11.Response):
             if not isinstance(head, h11.InformationalResponse):
                 raise Lost("it was closed without an answer")
-        return Response(head, http, self.stream)
+        return head
 
     def can_go_on(self) -> bool:
-        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        return self._whole and self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
 
 async def _event(http: h11.Connection, stream: Stream) -> object:

@@ -171,6 +171,22 @@ async def test_an_answer_that_is_not_read_to_its_end_costs_the_connection() -> N
             await server.closed.wait()
 
 
+async def test_an_answer_that_comes_before_the_question_was_heard() -> None:
+    async def refuse(stream: SocketStream) -> None:
+        async with stream:
+            await stream.receive(100)
+            await stream.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nmuch")
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, refuse)
+        async with Client(url, {}) as client:
+            for _ in range(2):
+                assert await ask(client, url, b"x" * (64 << 20)) == (413, b"much")
+        group.cancel_scope.cancel()
+
+
 async def test_a_redirect_is_an_answer_and_not_followed() -> None:
     moved = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     async with says(moved) as server, Client(server.url, {"Authorization": "Bearer k"}) as client:
