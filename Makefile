@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARED_MODELS ?= $(HOME)/.cache/stockade-dev
 
-.PHONY: run test test-model check attack attack-page faults bench docs agent picture lock clean
+.PHONY: run test test-model test-wasm check attack attack-page faults bench docs agent picture lock clean
 
 $(BIN)/stockade: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +44,9 @@ faults: $(VENV)/.dev  ## hundreds of real kills: sandboxes, runs, resumes, appli
 
 test-model: $(VENV)/.dev  ## five small tasks that the default model must solve (fetches 1.1 GB once)
 	$(BIN)/python -m pytest -m model tests/model
+
+test-wasm: $(VENV)/.dev  ## the example tools built in three languages (fetches their compilers once; needs Debian's clang-19)
+	$(BIN)/python -m pytest -m toolchain tests/wasm
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/overhead.py

@@ -18,7 +18,7 @@ from stockade.tools.wasm.names import cleaned
 
 WIT = Path(__file__).parent / "wit"
 BUILD_S = 900
-_WORLD = re.compile(r"^\s*world\s+([a-z][a-z0-9-]*)\s*\{", re.MULTILINE)
+_WORLD = re.compile(r"(?:^|[;}])\s*world\s+([a-z][a-z0-9-]*)\s*\{", re.MULTILINE)
 _CLANGS = ("clang-19", "clang-20", "clang-18", "clang-17", "clang-16", "clang")
 
 

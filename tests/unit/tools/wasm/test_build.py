@@ -1,0 +1,110 @@
+"""Building: what is missing is said with the way to it, a compiler's failure in a line. Real builds: tests/wasm."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from stockade.core.errors import UsageError
+from stockade.tools.wasm.build import build
+from stockade.tools.wasm.scaffold import scaffold
+from tests.support import wasm
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which no compiler is found but those in `bin`."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin-of-nobody")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere" / "python"))
+    return programs
+
+
+def _program(programs: Path, name: str, script: str) -> None:
+    path = programs / name
+    path.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "way_out"),
+    [
+        ("t.py", "componentize-py is needed", "pip install componentize-py"),
+        ("t.js", "jco is needed", "npm install"),
+        ("t.c", "clang-19 is needed", "apt install clang-19"),
+        ("t.rs", "rustc is needed", "rustup"),
+    ],
+)
+def test_a_missing_toolchain_is_named_with_the_way_to_it(
+    tmp_path: Path, alone: Path, name: str, what: str, way_out: str
+) -> None:
+    source = tmp_path / name
+    source.write_text("x")
+    with pytest.raises(UsageError) as found:
+        build(source)
+    assert what in found.value.message
+    assert way_out in str(found.value.hint)
+
+
+def test_a_rust_without_the_target_is_told_so(tmp_path: Path, alone: Path) -> None:
+    _program(alone, "rustc", "echo /no/such/folder")
+    source = tmp_path / "t.rs"
+    source.write_text("x")
+    with pytest.raises(UsageError) as found:
+        build(source)
+    assert found.value.hint == "rustup target add wasm32-wasip1"
+
+
+def test_a_failing_compiler_is_one_line_without_its_colours(tmp_path: Path, alone: Path) -> None:
+    _program(alone, "componentize-py", r"printf 'Traceback\n\033[31mSyntaxError: bad\033[0m\n' >&2; exit 3")
+    source = tmp_path / "t.py"
+    source.write_text("x")
+    with pytest.raises(UsageError) as found:
+        build(source)
+    assert "SyntaxError: bad" in found.value.message
+    assert found.value.message.isprintable()
+
+
+def test_a_compiler_that_makes_no_component_is_found_out(tmp_path: Path, alone: Path) -> None:
+    _program(alone, "componentize-py", 'while [ "$1" != -o ]; do shift; done; echo nonsense > "$2"')
+    source = tmp_path / "t.py"
+    source.write_text("x")
+    with pytest.raises(UsageError, match="no WebAssembly"):
+        build(source)
+    assert not (tmp_path / "t.wasm").exists()
+
+
+def test_what_is_built_lies_beside_the_source_with_the_comments_of_its_wit(tmp_path: Path, alone: Path) -> None:
+    (alone / "given.wasm").write_bytes(wasm.ECHO.read_bytes())
+    _program(alone, "componentize-py", f'while [ "$1" != -o ]; do shift; done; cp {alone}/given.wasm "$2"')
+    source = next(file for file in scaffold("my-tool", "python", tmp_path) if file.suffix == ".py")
+    component, manifest = build(source)
+    assert component == tmp_path / "my-tool" / "my-tool.wasm"
+    assert manifest is not None
+    told = json.loads(manifest.read_text())["tools"]["run"]
+    assert told == {
+        "description": "What the tool does, in a sentence for the model.",
+        "parameters": {"text": "what this argument is for"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"a.wit": "package a:a; world x {}", "b.wit": "package a:a; world y {}"}, "say which one: --wit"),
+        ({"a.wit": "package a:a; world x {}\nworld y {}"}, "say which one: --world"),
+        ({"a.wit": "package a:a;"}, "has 0 worlds"),
+    ],
+)
+def test_which_wit_and_world_is_asked_when_it_is_not_clear(
+    tmp_path: Path, alone: Path, files: dict[str, str], words: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    source = tmp_path / "t.py"
+    source.write_text("x")
+    with pytest.raises(UsageError) as found:
+        build(source)
+    assert words in f"{found.value.message} {found.value.hint}"

@@ -1,0 +1,83 @@
+"""The examples in three languages: built from packages, called in the sandbox (make test-wasm; minutes)."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stockade.assemble_wasm import open_component
+from stockade.core.policy import FolderRule
+from stockade.tools.wasm.build import WIT, build
+from stockade.tools.wasm.scaffold import scaffold
+from tests.support import wasm
+from tests.support.toolchains import HOME, toolchains
+
+pytestmark = [pytest.mark.anyio, pytest.mark.toolchain]
+EXAMPLES = Path(__file__).parents[2] / "examples" / "wasm"
+PHRASE = "Something to echo"
+
+
+@pytest.fixture(autouse=True)
+def _toolchains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{toolchains()}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("source", ["echo-c/echo.c", "echo-js/echo.js"])
+async def test_echo_in_c_and_javascript(tmp_path: Path, source: str) -> None:
+    component = await open_component(build(Path(shutil.copy(str(EXAMPLES / source), str(tmp_path))))[0])
+    async with wasm.toolbox(tmp_path, component) as box:
+        assert (await box.ask("Echo", {"value": PHRASE})).text == PHRASE
+
+
+async def test_the_committed_echo_is_what_its_source_gives(tmp_path: Path) -> None:
+    built = build(Path(shutil.copy(str(EXAMPLES / "echo-c/echo.c"), str(tmp_path))))[0]
+    assert await _text(built, tmp_path, "Echo", {"value": PHRASE}) == await _text(
+        wasm.ECHO, tmp_path, "Echo", {"value": PHRASE}
+    )
+
+
+async def _text(path: Path, base: Path, name: str, arguments: dict[str, Any]) -> str:
+    async with wasm.toolbox(base, await open_component(path)) as box:
+        return (await box.ask(name, arguments)).text
+
+
+async def test_the_reactor_adapter_is_used_where_a_tool_needs_wasi(tmp_path: Path) -> None:
+    """The llama.cpp agent's own way: a core module for the first WASI, adapted."""
+    text = (WIT / "llama-cpp-tool" / "tool.c").read_text()
+    source = tmp_path / "loud.c"
+    source.write_text(text.replace("int32_t run(void) {", 'int puts(const char *); int32_t run(void) { puts("x");'))
+    adapter = HOME / "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.reactor.wasm"
+    component = await open_component(build(source, adapter=adapter)[0])
+    assert any(name.startswith("wasi:cli/stdout") for name in component.imports)
+    async with wasm.toolbox(tmp_path, component) as box:
+        assert (await box.ask("Echo", {"value": PHRASE})).text == PHRASE
+
+
+async def test_csv_query_in_python_reads_the_folder_of_its_policy_only(tmp_path: Path) -> None:
+    built = build(Path(shutil.copytree(EXAMPLES / "csv-query", tmp_path / "csv-query")) / "csv_query.py")[0]
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "people.csv").write_text("name,city\nAda,London\nKurt,Wien\nÉmile,Paris\n")
+    component = await open_component(built)
+    assert "CSV file" in component.tools[0].spec.description
+    async with wasm.toolbox(tmp_path, component, folders=(FolderRule(host=str(data), mode="ro"),)) as box:
+        path = "/workspace/people.csv"
+        found = await box.ask("csv_query_query", {"path": path, "column": "city", "equals": "Paris"})
+        assert found.text == '[{"cells": [["name", "Émile"], ["city", "Paris"]]}]'
+        assert (await box.ask("csv_query_columns", {"path": path})).text == '[3, ["name", "city"]]'
+        wrong = await box.ask("csv_query_query", {"path": path, "column": "age"})
+        assert (wrong.status, "the columns are: name, city" in wrong.text) == ("error", True)
+        for other in ("/etc/passwd", "/workspace/../etc/passwd", "/proc/self/environ"):
+            assert (await box.ask("csv_query_columns", {"path": other})).status == "error"
+
+
+@pytest.mark.parametrize("language", ["python", "js"])
+async def test_what_new_writes_builds_as_it_is(tmp_path: Path, language: str) -> None:
+    source = next(file for file in scaffold("loud", language, tmp_path) if file.suffix in (".py", ".js"))
+    component = await open_component(build(source)[0])
+    async with wasm.toolbox(tmp_path, component) as box:
+        assert (await box.ask("loud_run", {"text": "hé"})).text == "HÉ"
+        empty = await box.ask("loud_run", {"text": ""})
+    assert (empty.status, empty.text) == ("error", "text is empty")
