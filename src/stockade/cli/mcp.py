@@ -11,7 +11,7 @@ import anyio
 import click
 
 from stockade.cli import flags
-from stockade.cli.failures import INTERRUPTED, say, sole
+from stockade.cli.failures import INTERRUPTED, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.core.errors import UsageError
 from stockade.settings import load
