@@ -102,11 +102,12 @@ class _Watch:
 
 def carry_out(
     settings: Settings, store: RunStore, prepare: Callable[..., Any], *, show_intro: bool = False,
-    tape: Recorder | None = None,
+    tape: Recorder | None = None, more: Callable[[], dict[str, Any]] = dict,
 ) -> int:  # fmt: skip
     """The whole command but reading its line: run, answer, review. `prepare` takes the callbacks of a run.
 
-    `show_intro`: scripted actions before the first turn too. `tape` gets every event.
+    `show_intro`: scripted actions before the first turn too. `tape` gets every event. `more` is for the last line of
+    --json.
     """
     front = settings.front
     console = progress(plain=front.plain)
@@ -137,7 +138,7 @@ def carry_out(
         say(f"{finished.status} ({finished.reason}): {one_line(finished.detail)}")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
-        watch.write(result_of(watch.facts))
+        watch.write({**result_of(watch.facts), **more()})
     if watch.reader_gone:
         raise BrokenPipeError
     if interrupt.pressed:
