@@ -59,8 +59,15 @@ def test_a_program_that_never_passes_is_shown_and_not_applied(stage: Stage) -> N
 
 
 def test_json(stage: Stage) -> None:
-    ended = stage.call("code", "add(1, 2) == 3", "--model", stage.script(GOOD), "--json")
+    ended = stage.call("code", "add(1, 2) == 3", "--model", stage.script(WRONG, GOOD), "--json")
     assert ended.result["answer"] == ADD
+    found = ended.result["code"]
+    assert (found["status"], found["code"], found["stdout"], found["error"]) == ("success", ADD, "", "")
+    assert [(one["number"], one["passed"], one["exit_code"]) for one in found["attempts"]] == [
+        (1, False, 1),
+        (2, True, 0),
+    ]
+    assert "gave -1" in found["attempts"][0]["words"]
     assert (ended.result["status"], ended.result["verified"]) == ("done", True)
 
 
