@@ -326,6 +326,8 @@ def _first_event(
     """All that is needed to run it again, but for its id, task, model and sandbox."""
     may = autonomy(options) if spec.autonomous else None
     policy = plan.policy
+    far = options.sandbox.startswith(REMOTE)  # a path of its folders is another thing here
+    near = policy.model_copy(update={"folders": ()}) if far else policy
     return RunStarted(
         at=time.time(),
         version=__version__,
@@ -338,7 +340,7 @@ def _first_event(
         policy=policy,
         budget=budget,
         sampling=options.sampling(local=model.local),
-        system_prompt=opening(spec, protocol, policy, plan.actions, (*plan.usage, *own_part(may, policy.workdir))),
+        system_prompt=opening(spec, protocol, near, plan.actions, (*plan.usage, *own_part(may, policy.workdir))),
         check=options.check,
         options=options.model_dump(include=RECORDED, exclude_none=True),
         tools=plan.asked,

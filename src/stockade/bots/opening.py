@@ -27,7 +27,7 @@ def opening(
         *usage,
         protocol.instructions([tool for tool in spec.tools if tool in BUILT_IN_TOOLS] if actions is None else actions),
     ]
-    if policy.folders and (words := guidance(Path(policy.folders[0].host), policy.workdir)):
+    if policy.folders and not spec.autonomous and (words := guidance(Path(policy.folders[0].host), policy.workdir)):
         parts.append(words)
     if spec.example is not None:
         parts.append(_spelled(spec.example, protocol))
