@@ -22,7 +22,7 @@ from stockade.tools.wasm.policy import Limits
 
 COMPILED, DESCRIBED = "component.cwasm", "description.json"
 MAX_TOTAL_BYTES = 2 << 30
-FORMAT = 2
+FORMAT = 3
 """Of the description; raised when what looks at components changes."""
 
 

@@ -138,3 +138,26 @@ async def test_resources_are_left_out_with_the_reason(tmp_path: Path) -> None:
     assert [tool.spec.name for tool in component.tools] == ["tool_seven"]
     assert component.skipped[0].path == ("use",)
     assert "resource" in component.skipped[0].reason
+
+
+async def test_metadata_that_does_not_end_is_no_tool(tmp_path: Path) -> None:
+    core = '(func (export "m") (result i32) (loop (br 0)) unreachable) (func (export "e"))'
+    lifted = (
+        '(func (export "get-metadata") (result string) (canon lift (core func $i "m") $LIFT))'
+        '(func (export "execute") (canon lift (core func $i "e")))'
+    )
+    with pytest.raises(UsageError, match="does not end"):
+        await wasm.opened(tmp_path, wasm.component_of(core, lifted), "limits: {timeout_s: 0.3}")
+
+
+async def test_types_that_unfold_to_millions_are_left_out(tmp_path: Path) -> None:
+    types = ["(type $t0 (tuple u8 u8))"]
+    types += [f"(type $t{n} (tuple $t{n - 1} $t{n - 1}))" for n in range(1, 15)]
+    core = '(func (export "f") (param i32)) (func (export "g") (result i32) (i32.const 7))'
+    lifted = (
+        '(func (export "bomb") (param "v" $t14) (canon lift (core func $i "f") $LIFT))'
+        '(func (export "seven") (result u32) (canon lift (core func $i "g")))'
+    )
+    component = await wasm.opened(tmp_path, wasm.component_of(core, lifted, types=" ".join(types)))
+    assert [tool.spec.name for tool in component.tools] == ["tool_seven"]
+    assert "more than 2000" in component.skipped[0].reason

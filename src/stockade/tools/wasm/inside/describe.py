@@ -8,7 +8,7 @@ from wasmtime import component as wc
 
 from stockade.tools.wasm.inside.engine import Printed, function_at, linker, store
 from stockade.tools.wasm.inside.fetch import INTERFACE
-from stockade.tools.wasm.inside.schema import Foreign, of_function, of_type
+from stockade.tools.wasm.inside.schema import Foreign, of_function, of_result
 from stockade.tools.wasm.inside.values import lift
 
 _INTERNAL = ("wasi:", "cabi_")
@@ -27,8 +27,7 @@ def describe(made_for: Engine, component: wc.Component, limits: dict[str, Any]) 
             skipped.append({"path": path, "reason": f"more than {MAX_FUNCTIONS} functions"})
             continue
         try:
-            result = None if function.result is None else of_type(function.result)
-            functions.append({"path": path, "parameters": of_function(function), "result": result})
+            functions.append({"path": path, "parameters": of_function(function), "result": of_result(function.result)})
         except Foreign as error:
             skipped.append({"path": path, "reason": f"its type holds {error}"})
     imports = [name for name, item in component.type.imports(made_for).items() if _asks(item, made_for)]
