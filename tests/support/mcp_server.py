@@ -1,7 +1,7 @@
 """An MCP server of the standard library alone, which does what it is asked, bad things too. Runs inside a sandbox.
 
-Its arguments: `change` lists other tools than without, `mute` answers nothing, `crash` ends at once, `only` has one tool, `chatty` writes to
-its output what is no message, `squat` lists tools that are none.
+Its arguments: `change` lists other tools than without, `mute` answers nothing, `old` nothing that is new, `crash` ends
+at once, `only` has one tool, `chatty` writes to its output what is no message, `squat` lists tools that are none.
 """
 
 import json
@@ -10,13 +10,19 @@ import time
 from typing import Any
 
 MODE = sys.argv[1:]
-TEXT = {"type": "object", "properties": {"text": {"type": "string", "description": "What\x1b[31m to say"}}, "required": ["text"]}  # noqa: E501
+TEXT = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "description": "What\x1b[31m to say"}},
+    "required": ["text"],
+}
 NAMES = ("hang", "die", "notify", "garbage", "endless", "wrong_id", "bad_json", "huge", "kinds", "fail", "structured",
          "asks", "deep", "bigint", "half", "twice")  # fmt: skip
 
 
 def tools() -> list[Any]:
-    found: list[Any] = [{"name": "echo", "description": "Says it again" + "!" * ("change" in MODE), "inputSchema": TEXT}]
+    found: list[Any] = [
+        {"name": "echo", "description": "Says it again" + "!" * ("change" in MODE), "inputSchema": TEXT}
+    ]
     if "only" in MODE:
         return found
     found += [{"name": name, "inputSchema": {"type": "object"}} for name in NAMES]
@@ -91,7 +97,13 @@ def called(name: str, arguments: dict[str, Any], number: Any) -> Any:
         case "deep":
             say('{"jsonrpc": "2.0", "id": ' + str(number) + ', "result": ' + "[" * 100_000 + "]" * 100_000 + "}")
         case "bigint":
-            say('{"jsonrpc": "2.0", "id": ' + str(number) + ', "result": {"content": [], "structuredContent": {"n": ' + "9" * 100_000 + "}}}")  # noqa: E501
+            say(
+                '{"jsonrpc": "2.0", "id": '
+                + str(number)
+                + ', "result": {"content": [], "structuredContent": {"n": '
+                + "9" * 100_000
+                + "}}}"
+            )
         case "half":
             return {"content": [{"type": "hologram", "beam": 1}]}
         case "twice":
@@ -103,7 +115,11 @@ def called(name: str, arguments: dict[str, Any], number: Any) -> Any:
 def answer(message: dict[str, Any]) -> Any:
     match message["method"]:
         case "initialize":
-            return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}  # noqa: E501
+            return {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "t", "version": "1"},
+            }
         case "tools/list":
             return {"tools": tools()}
         case "tools/call":
@@ -119,7 +135,7 @@ def main() -> None:
         message = json.loads(line)
         if "chatty" in MODE:
             say("INFO: got a message")
-        if "mute" in MODE or "id" not in message:
+        if "mute" in MODE or "id" not in message or ("old" in MODE and message["method"] == "server/discover"):
             continue
         try:
             result = answer(message)

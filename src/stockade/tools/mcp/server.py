@@ -26,7 +26,6 @@ from stockade.tools.mcp.words import clean
 
 START_S = 60.0
 """Until it has told its tools: one that is fetched first takes long."""
-PROBE_S = 20.0
 MAX_ARGUMENT_BYTES = 4 << 20
 MAX_PAGES = 20
 MAX_STARTS = 5
@@ -80,8 +79,9 @@ class _Connection:
 class McpServer:
     """`serve` has to run, in a task, while anything else is called."""
 
-    def __init__(self, config: ServerConfig, programs: Programs) -> None:
+    def __init__(self, config: ServerConfig, programs: Programs, start_s: float = START_S) -> None:
         self.config = config
+        self._start_s = start_s
         self._programs = programs
         self._current: _Connection | None = None
         self._lock = anyio.Lock()
@@ -98,14 +98,14 @@ class McpServer:
 
     async def _hold(self, one: _Connection) -> None:
         try:
-            with anyio.CancelScope(deadline=anyio.current_time() + START_S) as scope:
+            with anyio.CancelScope(deadline=anyio.current_time() + self._start_s) as scope:
                 async with self._connected(one) as client:
                     scope.deadline = float("inf")
                     one.client = client
                     one.settled.set()
                     await one.over.wait()
             if scope.cancelled_caught:
-                one.why = Unusable(f"it did not start within {START_S:g} s")
+                one.why = Unusable(f"it did not start within {self._start_s:g} s")
         except Exception as failure:  # noqa: BLE001 - the library meets a hostile peer: told to whoever asks
             one.why = await one.reason(failure)
         finally:
@@ -117,16 +117,17 @@ class McpServer:
     async def _connected(self, one: _Connection) -> AsyncIterator[Client]:
         config = self.config
         about = Implementation(name="stockade", version="1")
+        probe_s = self._start_s / 3  # one that does not answer a question of 2026 is asked as in 2025
         if config.url is not None:
             async with client_inside(config.url, config.headers, self._programs) as http:
                 transport = filtered(streamable_http_client(config.url, http_client=http))
-                async with Client(transport, cache=None, read_timeout_seconds=PROBE_S, client_info=about) as client:
+                async with Client(transport, cache=None, read_timeout_seconds=probe_s, client_info=about) as client:
                     yield client
             return
         async with self._programs.program(config.argv) as one.program:
             one.channel = Channel(one.program)
             streams = one.channel.streams()
-            async with Client(streams, cache=None, read_timeout_seconds=PROBE_S, client_info=about) as client:
+            async with Client(streams, cache=None, read_timeout_seconds=probe_s, client_info=about) as client:
                 yield client
 
     async def _ready(self) -> tuple[_Connection, Client]:
@@ -157,7 +158,7 @@ class McpServer:
         found: list[dict[str, Any]] = []
         (one, client), cursor = await self._ready(), None
         try:
-            with anyio.fail_after(START_S):
+            with anyio.fail_after(self._start_s):
                 for _ in range(MAX_PAGES):
                     page = await client.list_tools(cursor=cursor)
                     listed = page.model_dump(by_alias=True, exclude_none=True, mode="json", include={"tools"})
@@ -167,7 +168,7 @@ class McpServer:
                     if cursor is None or len(found) > MAX_TOOLS:
                         break
         except TimeoutError:
-            raise Unusable(f"it did not list its tools within {START_S:g} s") from None
+            raise Unusable(f"it did not list its tools within {self._start_s:g} s") from None
         except Exception as failure:
             raise await one.reason(failure) from failure
         names = [tool["name"] for tool in found]

@@ -16,7 +16,7 @@ from stockade.core.tools import ToolSpec
 from stockade.tools.mcp.config import ServerConfig
 from stockade.tools.mcp.pins import Differences, Pins, identity_key
 from stockade.tools.mcp.results import error
-from stockade.tools.mcp.server import McpServer, Unusable
+from stockade.tools.mcp.server import START_S, McpServer, Unusable
 from stockade.tools.mcp.words import clean, fingerprint, refusal, spec, tool_names
 
 TIMEOUT_S = 60.0
@@ -37,6 +37,7 @@ class Rules:
     required: bool = True
     accepted: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
+    start_s: float = START_S
 
 
 _Listing = list[dict[str, Any]] | Unusable | SandboxFailed
@@ -65,7 +66,7 @@ class McpToolbox:
             raise UsageError("MCP servers need a sandbox that can run them", "use --sandbox bubblewrap")
         group = await self._stack.enter_async_context(anyio.create_task_group())
         self._stack.callback(group.cancel_scope.cancel)
-        servers = [McpServer(config, self.sandbox) for config in self.servers]
+        servers = [McpServer(config, self.sandbox, self.rules.start_s) for config in self.servers]
         for server in servers:
             group.start_soon(server.serve)
         try:

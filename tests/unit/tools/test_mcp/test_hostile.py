@@ -124,6 +124,27 @@ async def test_one_that_cannot_start_says_why(tmp_path: Path) -> None:
             pass
 
 
+async def test_one_that_never_answers_at_its_start(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="it did not start within 1 s"):
+        async with toolbox(tmp_path, scripted("test", "mute"), start_s=1.0):
+            pass
+
+
+async def test_one_that_does_not_know_a_question_of_2026_is_asked_as_in_2025(tmp_path: Path) -> None:
+    async with toolbox(tmp_path, scripted("test", "old")) as box:
+        await still_there(box)
+
+
+async def test_one_that_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
+    """It hangs, and what it is sent then does not fit into its pipe."""
+    async with sandbox(tmp_path) as place, McpToolbox((scripted(),), place, rules(tmp_path)) as box:
+        await said(box, "hang", 0.5)
+        result = await box.call("test__echo", {"text": "x" * 2_000_000}, 0.5)
+        assert "did not answer within 0.5 s" in result.text
+        assert (await place.run("echo here")).stdout == b"here\n"
+        assert (await box.call("test__echo", {"text": "x" * 150_000}, 15)).text == "x" * 150_000
+
+
 async def test_one_that_is_not_required_is_left_out_with_a_note(tmp_path: Path) -> None:
     notes: list[str] = []
     servers = (scripted("bad", "crash"), scripted("good"))
