@@ -46,6 +46,22 @@ def test_a_tool_that_fails_is_told_to_the_bot_and_the_run_goes_on(stage: Stage, 
     assert stage.left_behind() == []
 
 
+def test_a_run_with_a_component_goes_on_and_not_with_another_in_its_place(stage: Stage, echo: str) -> None:
+    done = say("finish", answer="done")
+    first, second = say("Echo", value="one"), say("Echo", value="two more")
+    script = stage.script(first, done, second, done, done)
+    begun = stage.call("run", "echo", "--folder", str(stage.demo), "--model", script, "--tool", echo)
+    assert begun.status == 0, begun.err
+    went_on = stage.call("runs", "resume", "last", "Echo two more", "--json")
+    assert went_on.status == 0, went_on.err
+    seen = [event["observation"]["text"] for event in went_on.events if event["type"] == "action_finished"]
+    assert seen == ["two more"]
+    Path(echo).write_bytes(wasm.HOSTILE)
+    Path(echo).with_suffix(".policy.yaml").write_text("tools: {shell: {offered: false}}")
+    refused = stage.call("runs", "resume", "last", "Echo three")
+    assert (refused.status, "is not what it was when the run began" in refused.err) == (2, True), refused.err
+
+
 def test_run_prints_what_the_tool_runner_prints(stage: Stage, echo: str) -> None:
     ended = stage.call("tool", "run", echo, "--value", PHRASE)
     assert ended.status == 0, ended.err
