@@ -18,12 +18,15 @@ from stockade.core.events import (
     CheckFinished,
     ModelAnswered,
     Nudged,
+    OwnRules,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
+    TurnsForgotten,
 )
 from stockade.exports.atif import text_of
+from stockade.exports.own import in_words
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
@@ -100,6 +103,10 @@ def _step(event: RunEvent) -> Iterator[str]:
             yield f"**Check {'passed' if event.passed else 'failed'}**\n"
             yield from _fenced(event.command, "bash")
             yield from _result(event.observation)
+        case OwnRules():
+            yield f"*in force from now on:* {_plain(in_words(event))}\n"
+        case TurnsForgotten():
+            yield f"*loop:* turns {event.first_turn} to {event.turn - 1} are forgotten. {_plain(event.text)}\n"
         case Nudged():
             yield f"*{_plain(event.why)}:* {_plain(event.text)}\n"
         case RunResumed():

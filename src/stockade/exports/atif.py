@@ -15,11 +15,14 @@ from stockade.core.events import (
     CheckFinished,
     ModelAnswered,
     Nudged,
+    OwnRules,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
+    TurnsForgotten,
 )
+from stockade.exports.own import in_words
 
 SCHEMA = "ATIF-v1.7"
 
@@ -82,6 +85,7 @@ class _Steps:
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
         self._turn: dict[str, Any] | None = None
+        self._scripted = 0
 
     def take(self, event: RunEvent) -> None:
         match event:
@@ -92,6 +96,8 @@ class _Steps:
                 self._add("user", event.task, event.at)
             case ModelAnswered():
                 self._begin(event)
+            case AnswerUnderstood() if not event.turn:
+                self._script(event)
             case AnswerUnderstood() if self._turn is not None:
                 self._understood(event, self._turn)
             case AnswerUnreadable() if self._turn is not None:
@@ -104,6 +110,11 @@ class _Steps:
                 self._add("system", text, event.at)
             case Nudged():
                 self._add("user", event.text, event.at, {"why": event.why})
+            case TurnsForgotten():
+                self._add("user", event.text, event.at, {"why": "loop", "forgotten_from_turn": event.first_turn})
+            case OwnRules():
+                facts = event.model_dump(mode="json", exclude={"at", "type", "turn"})
+                self._add("system", f"In force from now on: {in_words(event)}", event.at, {"own_rules": facts})
             case _:
                 pass
 
@@ -130,8 +141,14 @@ class _Steps:
         if event.answer.model:
             self._turn["model_name"] = event.answer.model
 
-    def _understood(self, event: AnswerUnderstood, turn: dict[str, Any]) -> None:
-        turn["tool_calls"] = [_call(event.turn, number, step) for number, step in enumerate(event.answer.steps)]
+    def _script(self, event: AnswerUnderstood) -> None:
+        """Actions before the first turn, which no model asked for."""
+        self._turn = self._add("agent", "", event.at, {"scripted": True})
+        self._understood(event, self._turn, self._scripted)
+        self._scripted += len(event.answer.steps)
+
+    def _understood(self, event: AnswerUnderstood, turn: dict[str, Any], first: int = 0) -> None:
+        turn["tool_calls"] = [_call(event.turn, number, step) for number, step in enumerate(event.answer.steps, first)]
         if event.answer.thought:
             turn["reasoning_content"] = event.answer.thought
 

@@ -5,8 +5,20 @@ import json
 import pytest
 from atif import Trajectory
 
+from stockade.core.actions import Answer, CommandOutput, Shell, Step
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    ModelAnswered,
+    OwnRules,
+    RunEvent,
+    TurnsForgotten,
+)
+from stockade.core.messages import ModelAnswer, Sampling
 from stockade.exports.atif import trajectory
 from tests.unit.exports.sample import HOSTILE, sample_run
+from tests.unit.loop.helpers import started
 
 
 @pytest.mark.anyio
@@ -45,3 +57,25 @@ async def test_a_run_that_was_cut_is_a_trajectory_too() -> None:
     events = await sample_run()
     for end in range(1, len(events)):
         Trajectory.model_validate(trajectory(events[:end]))
+
+
+def test_what_a_bot_without_an_end_sets_itself_and_its_intro_are_there() -> None:
+    def step(turn: int, number: int, command: str) -> list[RunEvent]:
+        action = Step(action=Shell(command=command))
+        return [
+            AnswerUnderstood(at=2.0, turn=turn, answer=Answer(steps=(action,))),
+            ActionStarted(at=2.0, turn=turn, step=number, action=action),
+            ActionFinished(at=2.0, turn=turn, step=number, observation=CommandOutput(exit_code=0)),
+        ]
+
+    events: list[RunEvent] = [started(), *step(0, 0, "ls"), *step(0, 1, "git init")]
+    events.append(OwnRules(at=3.0, turn=1, goal="learn", sampling=Sampling(temperature=0.5), refused=("goal: no",)))
+    events.append(ModelAnswered(at=4.0, turn=1, answer=ModelAnswer(content="[]")))
+    events += step(1, 0, "pwd")
+    events.append(TurnsForgotten(at=5.0, turn=2, first_turn=1, text="round and round"))
+    document = json.loads(json.dumps(trajectory(events)))
+    valid = Trajectory.model_validate(document)
+    calls = [call.tool_call_id for one in valid.steps for call in one.tool_calls or []]
+    assert calls == ["0-0", "0-1", "1-0"]
+    assert any("goal: learn; temperature 0.5; not taken: goal: no" in str(one.message) for one in valid.steps)
+    assert valid.steps[-1].message == "round and round"
