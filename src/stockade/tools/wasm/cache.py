@@ -86,8 +86,8 @@ def put(place: Entry, compiled: bytes, description: str) -> None:
         try:
             (made / COMPILED).write_bytes(compiled)
             (made / DESCRIBED).write_text(description)
-            for path in (made / COMPILED, made / DESCRIBED):
-                path.chmod(0o600)
+            for path, mode in ((made / COMPILED, 0o644), (made / DESCRIBED, 0o644), (made, 0o755)):
+                path.chmod(mode)  # the sandbox's user reads them where owners cannot be mapped; `parent` is private
             made.replace(place.folder)
         except OSError:
             shutil.rmtree(made, ignore_errors=True)

@@ -22,8 +22,9 @@ def test_what_was_put_is_found_again_and_private(tmp_path: Path) -> None:
     place = _put(where)
     assert place.description() == '{"functions": []}'
     assert place.compiled.read_bytes() == b"native code"
-    for path in (where, place.folder, place.compiled):
-        assert not path.stat().st_mode & 0o077
+    assert not where.stat().st_mode & 0o077
+    for path in (place.folder, place.compiled):
+        assert not path.stat().st_mode & 0o022
 
 
 def test_the_place_depends_on_all_that_code_depends_on(tmp_path: Path) -> None:
