@@ -89,10 +89,11 @@ def basic(user: str) -> str:
 async def connect(url: SplitResult, context: ssl.SSLContext | None, proxy: Proxy | None, *, near: bool) -> Stream:
     """To the server of `url`; through `proxy`, TLS goes to the server itself. `near`: it is on this machine."""
     host, port = ascii_host(url), url.port or _PORTS[url.scheme]
-    with _mapped(NotReached):
+    with _mapped(NotReached, f"the proxy {proxy.host}:{proxy.port}: " if proxy else ""):
         if near and context is None:
             return await _near(host, port)
         stream: ByteStream = await anyio.connect_tcp(*(proxy[:2] if proxy else (host, port)))
+    with _mapped(NotReached):
         try:
             if context is not None:
                 if proxy:
@@ -131,12 +132,12 @@ async def _tunnel(stream: ByteStream, target: str, proxy: Proxy) -> None:
 
 
 @contextmanager
-def _mapped(kind: type[HttpError]) -> Iterator[None]:
+def _mapped(kind: type[HttpError], before: str = "") -> Iterator[None]:
     try:
         yield
     except (OSError, ssl.CertificateError, anyio.BrokenResourceError, anyio.ClosedResourceError,
             anyio.EndOfStream, h11.ProtocolError) as error:  # fmt: skip
-        raise kind(_words(error)) from error
+        raise kind(before + _words(error)) from error
 
 
 def _words(error: BaseException) -> str:
@@ -144,9 +145,9 @@ def _words(error: BaseException) -> str:
     cause = error.__cause__ if isinstance(error, OSError) and error.errno is None and error.__cause__ else error
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
-    if isinstance(cause, ssl.SSLError):
-        return str(cause)
-    said = cause.strerror if isinstance(cause, OSError) else ""
+    if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError | socket.gaierror) and cause.errno:
+        return os.strerror(cause.errno)  # asyncio has words of its own in its place
+    said = cause.strerror if isinstance(cause, socket.gaierror) else ""
     return said or str(cause) or "it was closed"
 
 

@@ -324,8 +324,15 @@ async def test_a_proxy_that_refuses(trusted: ssl.SSLContext, monkeypatch: pytest
 async def test_nobody_is_there(url: str) -> None:
     tls_context.cache_clear()
     async with Client(url, {}) as client:
-        with pytest.raises(NotReached, match=r"\w"):
+        with pytest.raises(NotReached, match=r"^Connection refused$"):
             await ask(client, url)
+
+
+async def test_no_proxy_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    async with Client("http://model.test", {}) as client:
+        with pytest.raises(NotReached, match=r"^the proxy 127.0.0.1:1: Connection refused$"):
+            await ask(client, "http://model.test")
 
 
 @pytest.mark.parametrize("url", ["http://no-such-host.invalid", "http://x..y.test", "http://\u00e9..test"])
