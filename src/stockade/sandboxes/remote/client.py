@@ -3,6 +3,7 @@
 import math
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -11,13 +12,13 @@ import anyio
 from stockade.core.actions import CommandOutput
 from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
-from stockade.core.errors import SandboxDied, SandboxFailed, UsageError
+from stockade.core.errors import ActionFailed, SandboxDied, SandboxFailed, UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, OnNetwork
 from stockade.sandboxes.remote import messages
 from stockade.sandboxes.remote.greeting import GREETING_S, as_client
 from stockade.sandboxes.remote.messages import Cancelled, Closed, Executed, FromServer, Heard, Opened, Problem, Ran
-from stockade.sandboxes.remote.wire import Link, LinkLost
+from stockade.sandboxes.remote.wire import MAX_FRAME_BYTES, Link, LinkLost
 
 PATIENCE_S = 60.0
 """How long a broken connection is tried again before the sandbox counts as dead."""
@@ -26,6 +27,7 @@ SLACK_S = 60.0
 CLOSE_S = 30.0
 OPEN_S = 600.0
 """Starting a sandbox may copy a folder first."""
+_ROOM_BYTES = 1 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 
@@ -121,6 +123,8 @@ class RemoteSandbox:
     ) -> tuple[FromServer, bytes]:
         """The reply to a new request. Cancelling ends it over there first, so that the next one finds order."""
         text = messages.text_of(request)
+        if len(text) + len(raw) > MAX_FRAME_BYTES - _ROOM_BYTES:
+            raise ActionFailed(f"a request is over the limit of {(MAX_FRAME_BYTES - _ROOM_BYTES) >> 20} MiB")
         self._number = request.n
         limit = timeout_s or self._policy.limits.command_timeout_s or math.inf
         try:
@@ -128,7 +132,7 @@ class RemoteSandbox:
                 return self._checked(await self._until(request.n, text, raw))
         except anyio.get_cancelled_exc_class():
             if self._dead is None:
-                with anyio.move_on_after(CLOSE_S, shield=True) as scope:
+                with anyio.move_on_after(CLOSE_S, shield=True) as scope, suppress(SandboxFailed):
                     await self._until(request.n, messages.text_of(messages.Cancel(n=request.n)), b"")
                 if scope.cancelled_caught:
                     await self._died("the server did not end a command")
@@ -161,6 +165,8 @@ class RemoteSandbox:
                 lost_at = min(lost_at, anyio.current_time())
                 if anyio.current_time() - lost_at > self._patience_s:
                     raise await self._died(f"the connection to {self._address} is lost: {error}") from error
+            except UsageError as error:  # it took the token before
+                raise await self._died(f"the connection to {self._address} is lost: {error.message}") from error
             await anyio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

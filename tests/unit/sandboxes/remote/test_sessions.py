@@ -136,6 +136,35 @@ async def test_a_server_that_stays_away_is_the_death_of_the_sandbox() -> None:
                 await box.run("ls")
 
 
+async def test_a_server_that_does_not_take_the_token_any_more_is_one_that_is_lost() -> None:
+    async with scene() as here, box_of(here) as box:
+        here.server.token = b"quite another token, since this morning"
+        await here.way.cut()
+        with pytest.raises(SandboxDied, match="does not take the token"):
+            await box.run("ls")
+
+
+async def test_cancelling_with_a_server_that_is_gone_is_cancelling() -> None:
+    async with scene() as here, box_of(here, patience_s=0.1) as box:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(box.run, "slow")
+                await here.boxes.made[0].began.wait()
+                here.way.to = here.way.to.model_copy(update={"port": 1})
+                await here.way.cut()
+                scope.cancel()
+        assert scope.cancelled_caught
+        with pytest.raises(SandboxDied):
+            await box.run("ls")
+
+
+async def test_what_is_too_large_is_the_bots_to_mend() -> None:
+    async with scene() as here, box_of(here) as box:
+        with pytest.raises(ActionFailed, match="over the limit of 67 MiB"):
+            await box.exec(["cat"], bytes(68 << 20))
+        assert (await box.run("ls")).stdout == b"did ls"
+
+
 async def test_a_server_that_was_started_anew_has_no_such_sandbox() -> None:
     async with scene() as here:
         async with box_of(here) as box, scene() as other:
