@@ -164,6 +164,8 @@ class _Work:
         opening = prompts.opening("\n\n".join([task, *said]), wants_example=not executor.job.has_checks)
         messages = list(opening)
         for attempt in self.streak:
+            if not attempt.code:  # told that its form was wrong, a small model answers with that; it is asked again
+                continue
             words = self.coder.explain(attempt)
             messages.append(Message(role="assistant", content=attempt.answer))
             messages.append(Message(role="user", content=prompts.repair(words)))

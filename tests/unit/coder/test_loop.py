@@ -130,6 +130,8 @@ async def test_an_answer_without_a_program_is_an_attempt_and_no_success(tmp_path
     assert [type(event) for event in done.events].count(AnswerUnreadable) == 2
     assert done.result.status == "success"
     assert [bool(attempt.code) for attempt in done.result.attempts] == [False, False, True]
+    assert len({request.messages for request in done.model.requests}) == 1
+    assert len({request.sampling for request in done.model.requests}) == 3
 
 
 async def test_nothing_but_words(tmp_path: Path) -> None:
