@@ -91,6 +91,15 @@ def test_the_list_in_a_folder_is_read_once_it_is_trusted(home: Path) -> None:
     assert "stockade trust" in run(home, *work).stderr
 
 
+def test_what_was_not_seen_whole_is_not_trusted_on_sight(home: Path) -> None:
+    path = home / "work" / ".mcp.json"
+    for text in ("\n" * 300 + "{}", '{"a": "' + " " * 2000 + '"}'):
+        path.write_text(text)
+        found = stockade(home, "trust", str(path))
+        assert found.returncode == 2
+        assert "too long" in found.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

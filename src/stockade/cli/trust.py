@@ -12,7 +12,8 @@ from stockade.core.errors import UsageError
 from stockade.settings import PROJECT_FILE, SERVERS_FILE
 from stockade.trust import is_trusted, read_bounded, trust
 
-MAX_SHOWN_LINES = 200
+MAX_SHOWN_LINES, MAX_LINE_CHARS = 200, 1000
+"""What is trusted on a terminal must have been seen whole."""
 
 
 @click.command("trust", short_help="Let a folder's stockade.toml or .mcp.json be read.")
@@ -31,11 +32,11 @@ def command(file: str, yes: bool) -> int:
         say(f"{path} is trusted already")
         return 0
     lines = data.decode(errors="replace").splitlines()
-    for line in lines[:MAX_SHOWN_LINES]:
-        click.echo(f"  {one_line(line)}", err=True)
-    if len(lines) > MAX_SHOWN_LINES:
-        click.echo(f"  ... and {len(lines) - MAX_SHOWN_LINES} lines more", err=True)
     if not yes:
+        if len(lines) > MAX_SHOWN_LINES or any(len(line) > MAX_LINE_CHARS for line in lines):
+            raise UsageError(f"{file} is too long to be judged here", "read it yourself, then add --yes")
+        for line in lines:
+            click.echo(f"  {one_line(line, 2 * MAX_LINE_CHARS)}", err=True)
         if not can_ask(no_input=False):
             raise UsageError("nobody is there to ask", "add --yes when you know the file")
         if ask_person(f"Trust {one_line(str(path))} as shown? [y]es / [N]o: ") not in ("y", "yes"):

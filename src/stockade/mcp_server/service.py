@@ -106,6 +106,7 @@ class Service:
             "verified": finished.verified,
             "answer": clip(finished.answer or "", MAX_TEXT),
             "turns": finished.turns,
+            "usage": finished.usage.model_dump(mode="json"),
             "changes": [change.model_dump(mode="json") for change in finished.changes[:200]],
             "model": prepared.started.model,
         }
