@@ -1,0 +1,60 @@
+"""What an attempt costs beside the model: `python -m bench.humaneval.cost`.
+
+Programs that fail a check, one after the other in one sandbox, by the coder's own loop; from each answer of a model
+that takes no time to the next.
+"""
+
+import statistics
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+
+from stockade import __version__
+from stockade.answers.code_sections import SectionAnswers
+from stockade.assemble import SystemClock, open_sandbox, open_store
+from stockade.assemble_coder import Wanted, coder_policy, make_coder
+from stockade.coder.prompts import system
+from stockade.coder.work import Plan
+from stockade.core.budget import Budget
+from stockade.core.events import RunStarted
+from stockade.loop.parts import Parts
+from stockade.loop.run import run
+from stockade.options import Options
+from stockade.testing import ScriptedModel
+
+ATTEMPTS = 30
+TASK = "Write add(a, b). add(1, 2) == 3"
+
+
+async def attempts(folder: Path) -> list[float]:
+    """Seconds of each but the first, which writes the checks."""
+    wanted = Wanted(task=TASK, plan=Plan(repairs=ATTEMPTS, fresh_starts=0, rounds=ATTEMPTS))
+    policy, job = coder_policy(Options()), wanted.job()
+    coder = make_coder(wanted, job, policy, TASK)
+    sandbox = open_sandbox(policy, "bubblewrap", folder / "layers")
+    store = open_store(str(folder / "runs.db"))
+    started = RunStarted(
+        at=time.time(), version=__version__, run_id="cost", task=TASK, bot="coder", model="script", answers="sections",
+        sandbox=sandbox.backend, policy=policy, budget=Budget(max_turns=0, timeout_s=0),
+        system_prompt=system(wants_example=False),
+    )  # fmt: skip
+    model = ScriptedModel(f"```python\ndef add(a, b):\n    return a - b - {number}\n```" for number in range(ATTEMPTS))
+    async with store.driving("cost"):
+        await run(started, Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), drive=coder.drive))
+    asked = [event.at for event in await store.events("cost") if event.type == "model_answered"]
+    await store.close()
+    return [after - before for before, after in pairwise(asked[1:])]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="stockade-cost-") as name:
+        times = sorted(anyio.run(attempts, Path(name)))
+    median, last = statistics.median(times) * 1000, times[int(len(times) * 0.95)] * 1000
+    print(f"{len(times)} attempts: median {median:.0f} ms, 95 % within {last:.0f} ms, least {times[0] * 1000:.0f} ms")
+
+
+if __name__ == "__main__":
+    main()
