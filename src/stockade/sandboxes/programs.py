@@ -12,7 +12,7 @@ from stockade.sandboxes.egress.groups import raising_the_one
 from stockade.sandboxes.session import AgentSession
 
 WORDS_BYTES = 4096
-END_S = 2.0
+END_S = 1.0
 """How long a program may go on after the end of its input."""
 
 
