@@ -28,7 +28,9 @@ PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"
 SERVERS_FILE = ".mcp.json"
 FOLDER_MODES = frozenset(typing.get_args(FolderMode))
-OTHER_VARIABLES = frozenset({"STOCKADE_API_KEY", "STOCKADE_MODELS", "STOCKADE_GOAL", "STOCKADE_TOKEN_FILE", "STOCKADE_MCP_TOKEN"})
+OTHER_VARIABLES = frozenset(
+    {"STOCKADE_API_KEY", "STOCKADE_MODELS", "STOCKADE_GOAL", "STOCKADE_TOKEN_FILE", "STOCKADE_MCP_TOKEN"}
+)
 _RANDOM_SEEDS = ("-1", "4294967295")
 """What llama.cpp takes for "another one each time"."""
 _EXCLUSIVE = (("apply", "discard"), ("json", "quiet"))
