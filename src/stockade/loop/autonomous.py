@@ -7,6 +7,7 @@ never ends for it (docs/shell.md).
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from stockade.core.actions import Action, Step
 from stockade.core.events import Autonomy, Nudged, OwnRules, StopReason, TurnsForgotten
@@ -41,6 +42,7 @@ SUGGESTIONS = (
 class Autonomous(Steering):
     """`folder` is where the bot's own files are, inside. `breaking` False leaves it in its loops, for comparison."""
 
+    finishes: ClassVar[bool] = False
     may: Autonomy
     folder: str
     intro: tuple[Step, ...] = ()

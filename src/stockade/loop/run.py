@@ -169,13 +169,13 @@ class _Loop:
 
     async def _ask(self) -> Answer | None:
         """One turn of the model. None when no action could be read from its answer: that is on record, ask again."""
-        state, turn = self.record.state, self.record.state.turns + 1
+        state, turn, steering = self.record.state, self.record.state.turns + 1, self.parts.steering
         await self.parts.pause.said(self.record, self.parts.clock, turn)
-        if (warning := self.account.warning(self._now(), state.warnings)) is not None:
+        if steering.finishes and (warning := self.account.warning(self._now(), state.warnings)) is not None:
             await self.record.add(Nudged(at=self._now(), turn=turn, why="budget", text=warning))
-        await self.parts.steering.before(self.record, self.parts.sandbox, self.parts.clock, turn)
+        await steering.before(self.record, self.parts.sandbox, self.parts.clock, turn)
         answer = await window.ask(self.parts.model, self.record, self._request, turn, self._now, self.parts.on_text)
-        sampling = self.parts.steering.other_sampling(self.started.sampling, state)
+        sampling = steering.other_sampling(self.started.sampling, state)
         answered = ModelAnswered(at=self._now(), turn=turn, answer=answer, sampling=sampling)
         try:
             understood = self.parts.protocol.read(answer, self.tools.offered)

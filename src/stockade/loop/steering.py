@@ -4,6 +4,8 @@ One object a run (Parts.steering). This one is for a bot with a task, which may 
 for a bot that goes on until somebody stops it.
 """
 
+from typing import ClassVar
+
 from stockade.core.actions import Action, Step
 from stockade.core.events import Nudged, StopReason
 from stockade.core.messages import Sampling
@@ -20,6 +22,9 @@ WARMER_UNREADABLE = 0.4
 
 class Steering:
     """Decides by the run's state alone, so that a run that goes on is guided as if it had never stopped."""
+
+    finishes: ClassVar[bool] = True
+    """Whether the bot can come to an end, and is told when its budget does."""
 
     def opening(self, state: RunState) -> tuple[Step, ...]:
         """Scripted actions before the first turn; none for most bots, none when the run is under way."""

@@ -243,6 +243,12 @@ async def test_a_full_window_is_folded_and_what_holds_is_said_again_first() -> N
     assert max(model.lengths) < 2048 * 4
 
 
+async def test_a_budget_that_ends_is_no_news_for_one_that_cannot_finish() -> None:
+    alive = Alive([act(command=name) for name in "abcdefghij"])
+    await alive.run()
+    assert not [event for event in await alive.events() if isinstance(event, Nudged)]
+
+
 async def test_state_and_conversation_are_folds_of_the_record() -> None:
     alive = Alive([act(file="goal", content="g")] + [act(command="ls")] * 12, Autonomy())
     await alive.run()
