@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from wasmtime import wat2wasm
 
 from stockade.assemble import prepare_sandbox
 from stockade.assemble_wasm import open_component, with_tool
@@ -32,6 +33,9 @@ from stockade.tools.wasm.policy import Limits, beside, read_policy
 from stockade.tools.wasm.toolbox import WasmToolbox
 
 CALLS = 40
+LIMIT_S, RUNAWAYS = 0.5, 5
+SPIN = """(component (core module $m (func (export "spin") (loop (br 0)))) (core instance $i (instantiate $m))
+  (func (export "spin") (canon lift (core func $i "spin"))))"""
 PYTHON = ("python3", "-I", "-S", "-c", "import sys; sys.stdout.write(sys.argv[1])", "hello")
 _MEMORY = "for p in /proc/[0-9]*; do grep -qs stockade.tools.wasm $p/cmdline && grep VmRSS $p/status; done; true"
 
@@ -127,6 +131,25 @@ async def programs(folder: Path) -> list[Row]:
     return rows
 
 
+async def runaway(folder: Path) -> list[float]:
+    """How long after its limit a loop without end was answered, each time."""
+    path = folder / "spin.wasm"
+    await anyio.Path(path).write_bytes(wat2wasm(SPIN))
+    await anyio.Path(folder / "spin.policy.yaml").write_text(f"limits: {{timeout_s: {LIMIT_S}}}")
+    found = await open_component(path)
+    policy = with_tool(found)(Policy())
+    late = []
+    with tempfile.TemporaryDirectory() as base:
+        async with await prepare_sandbox(policy, "bubblewrap", Path(base)) as sandbox:
+            async with WasmToolbox((found,), sandbox, policy) as box:
+                for _ in range(RUNAWAYS):
+                    await box.ask("spin", {}, 0.01)  # the process is there, and is replaced
+                    reply, wall, _ = await _timed(lambda: box.ask("spin", {}))
+                    assert reply.kind == "timeout"
+                    late.append(wall - LIMIT_S)
+    return late
+
+
 async def main(asked: list[str]) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -136,10 +159,12 @@ async def main(asked: list[str]) -> None:
             path, _, arguments = one.partition(":")
             rows.append(await component(Path(path), json.loads(arguments or "{}"), folder))
         rows += await programs(folder)
+        late = await runaway(folder)
     heads = ("tool", "compiled once (CPU)", "from the cache (CPU)", "load", "first call", "call, median / lowest",
              "of it inside", "worker MiB")  # fmt: skip
     for cells in (heads, tuple("---" for _ in heads), *(row.cells() for row in rows)):
         sys.stdout.write(f"| {' | '.join(cells)} |\n")
+    sys.stdout.write(f"A loop, answered after its limit of {LIMIT_S} s, a new process among it: {_two(late)} ms\n")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble_wasm import open_component
-from stockade.core.policy import FolderRule
+from stockade.assemble_wasm import open_component, with_tool
+from stockade.core.policy import FolderRule, Network, Policy
+from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.tools.wasm.build import WIT, build
 from stockade.tools.wasm.scaffold import scaffold
+from stockade.tools.wasm.toolbox import WasmToolbox
 from tests.support import wasm
+from tests.support.site import site, to_loopback
 from tests.support.toolchains import HOME, toolchains
 
 pytestmark = [pytest.mark.anyio, pytest.mark.toolchain]
@@ -47,7 +50,7 @@ async def test_the_reactor_adapter_is_used_where_a_tool_needs_wasi(tmp_path: Pat
     """The llama.cpp agent's own way: a core module for the first WASI, adapted."""
     text = (WIT / "llama-cpp-tool" / "tool.c").read_text()
     source = tmp_path / "loud.c"
-    source.write_text(text.replace("int32_t run(void) {", 'int puts(const char *); int32_t run(void) { puts("x");'))
+    source.write_text("#include <stdio.h>\n" + text.replace("run(void) {", 'run(void) { puts("x");'))
     adapter = HOME / "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.reactor.wasm"
     component = await open_component(build(source, adapter=adapter)[0])
     assert any(name.startswith("wasi:cli/stdout") for name in component.imports)
@@ -81,3 +84,24 @@ async def test_what_new_writes_builds_as_it_is(tmp_path: Path, language: str) ->
         assert (await box.ask("loud_run", {"text": "hé"})).text == "HÉ"
         empty = await box.ask("loud_run", {"text": ""})
     assert (empty.status, empty.text) == ("error", "text is empty")
+
+
+async def test_http_get_in_javascript_asks_its_host_and_no_other(tmp_path: Path) -> None:
+    built = build(Path(shutil.copytree(EXAMPLES / "http-get", tmp_path / "http-get")) / "http_get.js")[0]
+    policy_file = built.with_suffix(".policy.yaml")
+    policy_file.write_text(policy_file.read_text().replace("example.com", "good.test"))
+    served = tmp_path / "site"
+    served.mkdir()
+    (served / "page").write_text("hello\n")
+    component = await open_component(built)
+    with site(served, None) as port:
+        policy = with_tool(component)(Policy(network=Network(mode="allow", hosts=(f"good.test:{port}",))))
+        base = tmp_path / "box"
+        sandbox = BubblewrapSandbox(policy, prepare_layers(policy, base), base, egress=to_loopback)
+        async with sandbox, WasmToolbox((component,), sandbox, policy) as box:
+            page = await box.ask("http_get_get", {"url": f"http://good.test:{port}/page"})
+            missing = await box.ask("http_get_get", {"url": f"http://good.test:{port}/none"})
+            other = await box.ask("http_get_get", {"url": "http://example.com/"})
+    assert (page.status, page.text) == ("data", "hello\n")
+    assert (missing.status, "answered 404" in missing.text) == ("error", True)
+    assert (other.status, "not in the tool's policy" in other.text) == ("error", True)
