@@ -3,8 +3,10 @@
     nice -n 19 python -m bench.layout RUN.jsonl --model embedded/smollm2 --turns 20
 
 Sends the requests of a run on record again in both layouts, each for an answer of one token, and adds up how many
-tokens of the prompts came from the server's cache. RUN.jsonl: `stockade runs export --format jsonl`, or what
-bench/endless.py leaves.
+tokens of the prompts came from the server's cache, from the second turn on. The recorded answers are read anew in both;
+in a real run the first layout has them in the cache too, the second has not.
+
+RUN.jsonl: `stockade runs export --format jsonl`, or what bench/endless.py leaves.
 """
 
 import argparse
@@ -54,7 +56,9 @@ async def measure(events: Sequence[RunEvent], options: Options, turns: int) -> N
                 if number == turns:
                     break
                 request = ModelRequest(messages=messages, sampling=Sampling(temperature=0.0, max_tokens=1))
-                usage = usage + (await model.ask(request)).usage
+                answer = await model.ask(request)
+                if number:  # the first one is as cold as what was asked before it
+                    usage = usage + answer.usage
             row = {
                 "model": name, "layout": "said once" if once else "last message", "turns": turns,
                 "prompt_tokens": usage.prompt_tokens, "cached_tokens": usage.cached_tokens,
