@@ -1,13 +1,14 @@
 """One call in a fresh instance."""
 
+import importlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from wasmtime import Engine, ExitTrap, Store, WasmtimeError
 from wasmtime import component as wc
 
-from stockade.tools.wasm.inside.engine import Printed, function_at, linker, store
-from stockade.tools.wasm.inside.fetch import INTERFACE, Fetch
+from stockade.tools.wasm.inside.engine import HTTP, Printed, function_at, linker, store
 from stockade.tools.wasm.inside.values import Wrong, lift, lower_arguments, spelled, tagged
 
 _TRAPS = (
@@ -32,8 +33,10 @@ class Loaded:
 
     def __init__(self, made_for: Engine, component: wc.Component) -> None:
         self.engine, self.component = made_for, component
-        self._fetch: Fetch | None = None
-        names = [name for name in component.type.imports(made_for) if name.startswith(INTERFACE + "@")]
+        self._fetch: Callable[[object, object], Any] | None = None
+        names = [name for name in component.type.imports(made_for) if name.startswith(HTTP + "@")]
+        # An HTTP client is a third of what starting this process costs; most components have no use for one.
+        self._http = importlib.import_module("stockade.tools.wasm.inside.fetch") if names else None
         self._linker = linker(made_for, {name: {"fetch": self._asked} for name in names})
 
     def _asked(self, store: object, request: object) -> Any:
@@ -44,7 +47,9 @@ class Loaded:
         """A fresh one, with what this request grants."""
         limits, grants = request["limits"], request["grants"]
         fresh = store(self.engine, limits, grants, printed)
-        self._fetch = Fetch(grants.get("hosts", ()), int(limits["http_bytes"]), float(limits["timeout_s"]))
+        if self._http is not None:
+            hosts, seconds = grants.get("hosts", ()), float(limits["timeout_s"])
+            self._fetch = self._http.Fetch(hosts, int(limits["http_bytes"]), seconds)
         return fresh, self._linker.instantiate(fresh, self.component)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 from wasmtime import Engine, WasmtimeError
 from wasmtime import component as wc
 
-from stockade.tools.wasm.inside.engine import Printed, function_at, linker, store
-from stockade.tools.wasm.inside.fetch import INTERFACE
+from stockade.tools.wasm.inside.engine import HTTP, Printed, function_at, linker, store
 from stockade.tools.wasm.inside.schema import Foreign, of_function, of_result
 from stockade.tools.wasm.inside.values import lift
 
@@ -62,7 +61,7 @@ def _metadata(made_for: Engine, component: wc.Component, limits: dict[str, Any])
     """What `get-metadata` of the tool world says; {"error": why} when it does not."""
     printed = Printed()
     fresh = store(made_for, limits, {}, printed)
-    nothing = {name: {"fetch": _nothing} for name in component.type.imports(made_for) if name.startswith(INTERFACE)}
+    nothing = {name: {"fetch": _nothing} for name in component.type.imports(made_for) if name.startswith(HTTP)}
     try:
         live = linker(made_for, nothing).instantiate(fresh, component)
         function = function_at(live, fresh, ["get-metadata"])

@@ -6,6 +6,8 @@ from typing import Any
 from wasmtime import Config, Engine, Store, WasiConfig
 from wasmtime import component as wc
 
+HTTP = "stockade:tool/http"
+"""Our interface for the network; what does it is in fetch.py."""
 GUEST_OUTPUT_BYTES = 4096
 """Of what a component prints, for the message when it fails."""
 

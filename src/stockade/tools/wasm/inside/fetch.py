@@ -14,7 +14,6 @@ from typing import IO, Any
 
 from wasmtime import component as wc
 
-INTERFACE = "stockade:tool/http"
 MAX_REQUEST_BYTES = 1 << 20
 
 
