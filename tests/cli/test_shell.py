@@ -116,6 +116,17 @@ def test_hostile_files_of_its_own_are_refused_and_it_lives_on(stage: Stage) -> N
     assert len(rules(ended)[2]["refused"]) == 2
 
 
+def test_a_folder_of_yours_is_its_home_only_when_you_name_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stage.tmp_path)
+    stage.demo.rename(stage.tmp_path / "workspace")
+    common = ("--model", stage.script(act(command="touch new")), "--max-turns", "1", "--no-intro")
+    refused = stage.call("shell", *common)
+    assert (refused.status, "--workspace" in refused.err) == (2, True)
+    assert sorted(path.name for path in (stage.tmp_path / "workspace").iterdir()) == ["data.csv"]
+    assert stage.call("shell", *common, "--workspace", "workspace").status == 3
+    assert (stage.tmp_path / "workspace" / "new").exists()
+
+
 def test_reset_removes_only_what_was_made_here(stage: Stage) -> None:
     refused = stage.call("shell", "reset", "--workspace", str(stage.demo))
     assert (refused.status, "was not made by stockade shell" in refused.err) == (2, True)
@@ -207,7 +218,7 @@ def test_a_stream_in_config_json_changes_nothing(stage: Stage) -> None:
         (("--cast", "/"), "there already"),
         (("--goal", " "), "empty"),
         (("start", "now"), "unexpected"),
-        (("dance",), "No such"),
+        (("dance",), "unexpected extra argument"),
     ],
 )
 def test_mistakes_are_named_in_one_line(stage: Stage, arguments: tuple[str, ...], words: str) -> None:

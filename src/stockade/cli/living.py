@@ -19,10 +19,11 @@ from stockade.options import REMOTE
 from stockade.settings import load
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
+WORKSPACE = "workspace"
 _YES = ("1", "true", "yes")
 
 
-def live(where: str, goal: str | None, given: Mapping[str, Any], *, show_intro: bool, cast: Path | None) -> int:
+def live(where: str | None, goal: str | None, given: Mapping[str, Any], *, show_intro: bool, cast: Path | None) -> int:
     """A new run in the workspace, until it is stopped; the exit status."""
     folder = _folder(where)
     settings = load({**given, "task": _goal(goal), "bot": "shell"})
@@ -33,7 +34,7 @@ def live(where: str, goal: str | None, given: Mapping[str, Any], *, show_intro: 
     store = assemble.open_store(settings.options.store)
     try:
         with nullcontext() if far else workspace.held(folder):
-            if not far and workspace.ensure(folder, assemble_shell.workspace_template()):
+            if not far and workspace.ensure(folder, assemble_shell.workspace_template(), named=where is not None):
                 say(f"made the workspace {folder}")
             tape = Recorder(cast, show_intro=shows) if cast is not None else None
             try:
@@ -46,7 +47,7 @@ def live(where: str, goal: str | None, given: Mapping[str, Any], *, show_intro: 
         anyio.run(store.close)
 
 
-def begin_anew(where: str) -> int:
+def begin_anew(where: str | None) -> int:
     """The workspace as it was made."""
     folder = _folder(where)
     workspace.reset(folder, assemble_shell.workspace_template())
@@ -61,7 +62,8 @@ def _goal(given: str | None) -> str:
     return next(found, assemble_shell.default_goal())
 
 
-def _folder(text: str) -> Path:
+def _folder(given: str | None) -> Path:
+    text = WORKSPACE if given is None else given
     if not text or "\0" in text:
         raise UsageError("--workspace names no folder", "write --workspace PATH")
     return Path(text).expanduser().absolute()

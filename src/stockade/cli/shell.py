@@ -26,9 +26,7 @@ def command() -> None:
     """
 
 
-_WHERE = click.option(
-    "--workspace", default="workspace", metavar="PATH", help="The folder that it lives in; ./workspace by default."
-)
+_WHERE = click.option("--workspace", metavar="PATH", help="The folder that it lives in; ./workspace by default.")
 
 
 @command.command("start", short_help="Start the bot; its workspace is made when it is not there.")
@@ -41,7 +39,7 @@ _WHERE = click.option(
 @click.option("--show-intro", is_flag=True, help="Show them; else $LLAMA_SHOW_INTRO.")
 @click.option("--cast", type=click.Path(path_type=Path), metavar="FILE", help="Keep the terminal as an asciicast.")
 @flags.offered(flags.LIVING, flags.SANDBOX, flags.SHOWN, flags.STORE)
-def start(workspace: str, goal: str | None, show_intro: bool, cast: Path | None, **values: Any) -> int:
+def start(workspace: str | None, goal: str | None, show_intro: bool, cast: Path | None, **values: Any) -> int:
     """Start the bot in its workspace, which is made when it is not there.
 
     It writes to the workspace itself and to nothing else. To go on with it: stockade runs resume. Exit status: 3
@@ -54,7 +52,7 @@ def start(workspace: str, goal: str | None, show_intro: bool, cast: Path | None,
 
 @command.command("reset", short_help="Begin anew with an empty workspace.")
 @_WHERE
-def reset(workspace: str) -> int:
+def reset(workspace: str | None) -> int:
     """Remove everything in the workspace and begin anew with the template."""
     from stockade.cli.living import begin_anew
 

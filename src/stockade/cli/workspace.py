@@ -16,10 +16,18 @@ from stockade.core.errors import UsageError
 _LIST = "workspaces"
 
 
-def ensure(folder: Path, template: Mapping[str, str]) -> bool:
-    """Makes `folder` from `template` when it is not there, or empty; True when it did. UsageError when it cannot be."""
+def ensure(folder: Path, template: Mapping[str, str], *, named: bool = True) -> bool:
+    """Makes `folder` from `template` when it is not there, or empty; True when it did.
+
+    UsageError when it cannot be made, and for somebody's folder that the person has not `named` to be written to.
+    """
     try:
         if folder.is_dir() and any(folder.iterdir()):
+            if not named and str(folder.resolve()) not in _noted():
+                raise UsageError(
+                    f"{folder} is there and was not made by stockade shell: the bot would write to it",
+                    f"--workspace {folder} if you mean it, or another one",
+                )
             return False
         folder.mkdir(parents=True, exist_ok=True)
         _fill(folder, template)
