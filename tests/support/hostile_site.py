@@ -163,6 +163,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def page_unnamed(self) -> None:
         self.answer(b"just some text", "")
 
+    def page_scripted(self) -> None:
+        self.answer(b"<html><body><div id=app></div><script>app.innerText = 'hello'</script></body></html>")
+
     def page_latin(self) -> None:
         self.answer("<html><body><p>Grüße aus Köln</p></body></html>".encode("latin-1"), "text/html; charset=utf-8")
 

@@ -27,6 +27,7 @@ NAME = "read_page"
 SHOWN_CHARS = 6000
 PASSAGE_CHARS = 3000
 MAX_LINKS = 12
+NO_TEXT = "(no text: it may be a page that only scripts fill)"
 _KEPT = 4
 """Pages whose further parts need no second look at the web."""
 SPEC = ToolSpec(
@@ -131,7 +132,7 @@ class PageToolbox:
             shown += text if document.unit == "part" else f"\n--- {document.unit} {last + 1} ---\n{text}"
             last += 1
         if not shown.strip():
-            shown = "(no text)"
+            shown = NO_TEXT
         if part == 1 and document.links:
             shown += "\n\nLinks:\n" + "\n".join(f"- {words}: {url}" for url, words in document.links[:MAX_LINKS])
         lines = [_head(address, document), fenced(shown[: 2 * self._shown_chars], "this page")]
@@ -143,7 +144,7 @@ class PageToolbox:
         kept, found = nearest("\n\n".join(document.pages), words, PASSAGE_CHARS)
         text = "\n...\n".join(f"[{one.heading}]\n{one.text}" if one.heading else one.text for one in kept)
         how = "The passages nearest to it" if found else "No passage has any of these words; the page begins"
-        return f"{_head(address, document)} {how}:\n{fenced(text or '(no text)', 'this page')}"
+        return f"{_head(address, document)} {how}:\n{fenced(text or NO_TEXT, 'this page')}"
 
 
 def _head(address: Address, document: Document) -> str:

@@ -90,6 +90,8 @@ async def test_other_kinds(site: Site, tool: PageToolbox) -> None:
     assert "Page one of the report" in inside(await read(tool, url=site.url("/report.pdf")))
     assert inside(await read(tool, url=site.url("/unnamed"))) == "just some text"
     assert "Grüße aus Köln" in inside(await read(tool, url=site.url("/latin")))
+    for more in ({}, {"question": "hello"}):
+        assert "only scripts fill" in inside(await read(tool, url=site.url("/scripted"), **more))
     assert (await read(tool, url=site.url("/disguised"))).text == "it is not text, but a program"
     assert (await read(tool, url=site.url("/picture"))).text == "it is image/png, not text"
 
