@@ -284,7 +284,7 @@ async def prepare(
     run_id = new_run_id()
     tools = chosen(spec.tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
     allowed = partial(plan_tools, allowed_external=options.allow_external, mcp_accept=options.mcp_accept)
-    plan = await to_thread.run_sync(partial(allowed, tools, policy, on_progress=on_progress))
+    plan = await to_thread.run_sync(partial(allowed, tools, policy, secret=options.secret, on_progress=on_progress))
     policy = plan.policy
     redactor = known(os.environ, policy.environment, options.secret)
     on_event, on_text = watched(redactor, on_event, on_text)

@@ -1,5 +1,6 @@
 """`--mcp FILE` and the `.mcp.json` of a folder: MCP servers as a toolbox, with what they need in the sandbox."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -26,7 +27,8 @@ def mcp_file(request: Request) -> Plan:
     of_folder = path.name == FOLDER_FILE
     if of_folder and not is_trusted(path):
         raise UsageError(f"{path} is not trusted as it stands", f"look at it: stockade trust {path}")
-    servers = read_config(path, plan.policy.environment)
+    secrets = {name: os.environ[name] for name in request.secret if name in os.environ}
+    servers = read_config(path, plan.policy.environment, secrets)
     policy = plan.policy
     if not request.again:
         known = {rule.inside for rule in policy.lent}

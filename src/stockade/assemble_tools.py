@@ -68,6 +68,8 @@ class Request:
     no_input: bool = True
     on_progress: OnProgress | None = None
     mcp_accept: Sequence[str] = ()
+    secret: Sequence[str] = ()
+    """Variables of the host whose values stay out of the sandbox and of the record."""
     again: bool = False
     """The run goes on: what the tool needs in the sandbox is in its policy already."""
 
@@ -159,6 +161,7 @@ def plan_tools(
     *,
     allowed_external: Sequence[str] = (),
     mcp_accept: Sequence[str] = (),
+    secret: Sequence[str] = (),
     on_progress: OnProgress | None = None,
     again: bool = False,
 ) -> Plan:
@@ -174,7 +177,8 @@ def plan_tools(
             plan = replace(plan, makers=(*plan.makers, make), asked=(*plan.asked, name))
         else:
             path = _file(name)
-            request = Request(path, plan, allowed_external, on_progress=on_progress, mcp_accept=mcp_accept, again=again)
+            more = Request(path, plan, allowed_external, on_progress=on_progress, again=again)
+            request = replace(more, mcp_accept=mcp_accept, secret=secret)
             planned = files()[path.suffix.lower()](request)
             plan = replace(planned, asked=(*plan.asked, str(path)))
     return plan

@@ -82,7 +82,8 @@ async def prepare_again(
     sandbox, names, restore = await _sandbox(started, state, on_progress)
     actions = started.actions if started.actions is not None else find_bot(started.bot).tools
     tools = (*actions, *started.tools)
-    plan = await to_thread.run_sync(partial(plan_tools, tools, started.policy, again=True, on_progress=on_progress))
+    again = partial(plan_tools, secret=options.secret, again=True, on_progress=on_progress)
+    plan = await to_thread.run_sync(again, tools, started.policy)
     settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": resumed.model}
     model, name, note = await open_model(options.model_copy(update=settings), on_progress)
     if (skip := getattr(model, "skip", None)) is not None:

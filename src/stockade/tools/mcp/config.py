@@ -45,8 +45,11 @@ class ServerConfig(Data):
         return {"name": self.name, "command": list(self.command), "cwd": self.cwd, "url": self.url}
 
 
-def read_config(path: Path, variables: Mapping[str, str]) -> tuple[ServerConfig, ...]:
-    """The servers of a file. `${NAME}` and `${NAME:-OTHERWISE}` stand for `variables` and nothing else."""
+def read_config(path: Path, variables: Mapping[str, str], secrets: Mapping[str, str]) -> tuple[ServerConfig, ...]:
+    """The servers of a file. `${NAME}` and `${NAME:-OTHERWISE}` stand for `variables` and nothing else.
+
+    `secrets` as well, in headers only: those never enter the sandbox.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -55,14 +58,14 @@ def read_config(path: Path, variables: Mapping[str, str]) -> tuple[ServerConfig,
     if len(data) > MAX_FILE_BYTES:
         raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes: this is no list of MCP servers")
     try:
-        return parse_config(json.loads(data, object_pairs_hook=_once), variables)
+        return parse_config(json.loads(data, object_pairs_hook=_once), variables, secrets)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", error.hint) from None
 
 
-def parse_config(found: Any, variables: Mapping[str, str]) -> tuple[ServerConfig, ...]:
+def parse_config(found: Any, variables: Mapping[str, str], secrets: Mapping[str, str]) -> tuple[ServerConfig, ...]:
     """The servers under `mcpServers` that are not disabled."""
     servers = found.get("mcpServers") if isinstance(found, dict) else None
     if not isinstance(servers, dict):
@@ -72,7 +75,7 @@ def parse_config(found: Any, variables: Mapping[str, str]) -> tuple[ServerConfig
     if len(servers) > MAX_SERVERS:
         raise UsageError(f"{len(servers)} servers are more than the {MAX_SERVERS} that a run may have")
     return tuple(
-        _server(name, entry, variables)
+        _server(name, entry, variables, secrets)
         for name, entry in servers.items()
         if not (isinstance(entry, dict) and entry.get("disabled") is True)
     )
@@ -85,7 +88,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _server(name: str, entry: Any, variables: Mapping[str, str]) -> ServerConfig:
+def _server(name: str, entry: Any, variables: Mapping[str, str], secrets: Mapping[str, str]) -> ServerConfig:
     if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():
         raise UsageError(f"{name!r:.80} is no name for a server", f"1 to {MAX_NAME_CHARS} printable characters")
     if not isinstance(entry, dict):
@@ -97,7 +100,7 @@ def _server(name: str, entry: Any, variables: Mapping[str, str]) -> ServerConfig
         if kind == "stdio":
             return _program(name, entry, variables)
         if kind in ("http", "streamable-http", "streamable_http"):
-            return _address(name, entry, variables)
+            return _address(name, entry, variables, secrets)
     except UsageError as error:
         raise UsageError(f"{name}: {error.message}", error.hint) from None
     raise UsageError(f"{name}: there is no transport {kind!r:.40}", "stdio or http")
@@ -126,7 +129,9 @@ def _program(name: str, entry: dict[str, Any], variables: Mapping[str, str]) -> 
     return ServerConfig(name=name, command=words, env=env, cwd=cwd, lend=tuple(lend))
 
 
-def _address(name: str, entry: dict[str, Any], variables: Mapping[str, str]) -> ServerConfig:
+def _address(
+    name: str, entry: dict[str, Any], variables: Mapping[str, str], secrets: Mapping[str, str]
+) -> ServerConfig:
     url = entry.get("url")
     if not isinstance(url, str):
         raise UsageError("url is missing", 'write "url": "https://HOST/mcp"')
@@ -138,7 +143,8 @@ def _address(name: str, entry: dict[str, Any], variables: Mapping[str, str]) -> 
         good = False
     if not good or not url.isprintable() or " " in url:
         raise UsageError(f"{url!r:.100} is no address", "write http:// or https://, a host, and no user name")
-    headers = {key: _expanded(value, variables) for key, value in _strings("headers", entry).items()}
+    known = {**variables, **secrets}
+    headers = {key: _expanded(value, known, "--secret") for key, value in _strings("headers", entry).items()}
     if any(not key.isascii() or any(char in key + value for char in "\r\n\0") for key, value in headers.items()):
         raise UsageError("a header holds what none may hold")
     return ServerConfig(name=name, url=url, headers=headers)
@@ -151,13 +157,13 @@ def _strings(key: str, entry: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
+def _expanded(text: str, variables: Mapping[str, str], flag: str = "--env") -> str:
     def value(found: re.Match[str]) -> str:
         name, otherwise = found[1], found[3]
         if name in variables:
             return variables[name]
         if found[2] is not None:
             return otherwise or ""
-        raise UsageError(f"it wants the variable {name}", f"give it with --env {name}")
+        raise UsageError(f"it wants the variable {name}", f"give it with {flag} {name}")
 
     return _VARIABLE.sub(value, text)

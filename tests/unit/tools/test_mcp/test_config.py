@@ -13,7 +13,7 @@ from stockade.tools.mcp.config import parse_config, read_config
 
 
 def one(entry: Any, variables: dict[str, str] | None = None, name: str = "s") -> Any:
-    (found,) = parse_config({"mcpServers": {name: entry}}, variables or {})
+    (found,) = parse_config({"mcpServers": {name: entry}}, variables or {}, {})
     return found
 
 
@@ -34,8 +34,24 @@ def test_an_address_with_headers() -> None:
     assert (found.url, found.headers) == ("https://h.test/mcp", {"Authorization": "Bearer k"})
 
 
+def test_a_secret_goes_into_headers_and_nowhere_else() -> None:
+    far: dict[str, Any] = {"url": "https://h.test/mcp", "headers": {"Authorization": "Bearer ${K}"}}
+    (found,) = parse_config({"mcpServers": {"s": far}}, {}, {"K": "k"})
+    assert found.headers == {"Authorization": "Bearer k"}
+    with pytest.raises(UsageError, match="wants the variable K") as refused:
+        parse_config({"mcpServers": {"s": far}}, {}, {})
+    assert refused.value.hint == "give it with --secret K"
+    for entry in (
+        {"command": "x", "args": ["${K}"]},
+        {"command": "x", "env": {"A": "${K}"}},
+        {"url": "https://h/${K}"},
+    ):
+        with pytest.raises(UsageError, match="wants the variable K"):
+            parse_config({"mcpServers": {"s": entry}}, {}, {"K": "k"})
+
+
 def test_one_that_is_disabled_is_none() -> None:
-    assert parse_config({"mcpServers": {"s": {"command": "x", "disabled": True}}}, {}) == ()
+    assert parse_config({"mcpServers": {"s": {"command": "x", "disabled": True}}}, {}, {}) == ()
 
 
 @pytest.mark.parametrize(
@@ -88,17 +104,17 @@ def test_files_that_are_no_list(tmp_path: Path, text: bytes, words: str) -> None
     path = tmp_path / "x.json"
     path.write_bytes(text)
     with pytest.raises(UsageError, match=words):
-        read_config(path, {})
+        read_config(path, {}, {})
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        read_config(tmp_path / "nothing", {})
+        read_config(tmp_path / "nothing", {}, {})
 
 
 def test_too_many() -> None:
     with pytest.raises(UsageError, match="17 servers"):
-        parse_config({"mcpServers": {str(n): {"command": "x"} for n in range(17)}}, {})
+        parse_config({"mcpServers": {str(n): {"command": "x"} for n in range(17)}}, {}, {})
 
 
 JSON = st.recursive(
@@ -117,7 +133,7 @@ JSON = st.recursive(
 def test_anything_is_a_list_or_a_usage_error(entry: Any) -> None:
     said = ""
     try:
-        parse_config({"mcpServers": {"s": entry}}, {})
+        parse_config({"mcpServers": {"s": entry}}, {}, {})
     except UsageError as error:
         said = error.message
     assert "\n" not in said
