@@ -143,7 +143,8 @@ class SQLRecord:
     def _find(self, reference: str) -> str:
         if reference == "last":
             rows = self._db.execute(
-                "SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id ORDER BY started DESC, run_id DESC LIMIT 1"
+                "SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id"
+                " ORDER BY started DESC, run_id DESC LIMIT 1"
             )
             if not rows:
                 raise UsageError("there are no runs yet", "stockade run TASK")
