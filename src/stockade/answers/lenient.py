@@ -74,7 +74,8 @@ def _strict(text: str, position: int) -> Any:
         value, _ = _DECODER.raw_decode(text, position)
     except (ValueError, RecursionError):
         return None
-    return value if _is_shallow(value, MAX_DEPTH) else None
+    # Few brackets cannot be deep.
+    return value if text.count("{") + text.count("[") <= MAX_DEPTH or _is_shallow(value, MAX_DEPTH) else None
 
 
 def _is_shallow(value: Any, levels: int) -> bool:
