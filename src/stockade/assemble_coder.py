@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 from stockade import __version__
 from stockade.alive import held
@@ -44,6 +45,8 @@ from stockade.tools.code.signature import wanted
 BOT = "coder"
 ANSWER_TOKENS = 2048
 SOLUTION = "solution.py"
+MAX_NAMES = 30
+OFFLINE = "There is no network and nothing can be installed: use Python's standard library only."
 BUDGET = Budget(max_turns=0, timeout_s=1800.0)
 """Its attempts are bounded anyway."""
 
@@ -202,7 +205,19 @@ def make_coder(wanted_: Wanted, job: Job, policy: Policy, task: str) -> Coder:
         signature=wanted(task, job.examples) if job.examples else None,
     )
     target = f"{WORKSPACE}/{wanted_.output}" if own is not None and own.mode != "ro" else None
-    return Coder(wanted_.plan, executor, target, wanted_.examples)
+    around = [] if executor.online else [OFFLINE]
+    if own is not None and (names := _names(Path(own.host))):
+        around.append(f"In the current folder are: {', '.join(names)}.")
+    return Coder(wanted_.plan, executor, target, wanted_.examples, " ".join(around))
+
+
+def _names(folder: Path) -> list[str]:
+    """What a program may look for; none when the folder cannot be read, which the sandbox will say better."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.isprintable() and not name.startswith("."))
+    except OSError:
+        return []
+    return [*names[:MAX_NAMES], *([f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else [])]
 
 
 __all__ = ["DEFAULT_PORT", "MAX_TESTS_BYTES", "SOLUTION", "Answer", "Coder", "Plan", "Query", "Result", "Service",

@@ -32,6 +32,7 @@ _SLACK_S = 5.0
 _REFUSED = re.compile(r"Tunnel connection failed: \d+ (?:stockade: )?([^'\n]{1,200})")
 _NOT_FOUND = 127
 _MAX_WORDS_CHARS = 500
+NAME_IT = "Libraries are installed when their names stand under ### Requirements."
 NO_NETWORK = "Nothing can be installed, for there is no network: use the standard library only."
 
 
@@ -133,8 +134,8 @@ class Executor:
         words = verdict.words
         if wrong is not None:
             words = f"{wrong[0].upper()}{wrong[1:]}."
-        elif not self.online and "ModuleNotFoundError" in words:
-            words = f"{words} {NO_NETWORK}"
+        elif "ModuleNotFoundError" in words:
+            words = f"{words} {NAME_IT if self.online else NO_NETWORK}"
         return verdict.model_copy(update={"words": words})
 
 

@@ -51,13 +51,14 @@ class Coder:
     """One task. `drive` is what loop.run calls when sandbox and model are there; `attempts` grow while it works.
 
     `target` is where the program goes in the end, inside the sandbox; None: nowhere. `examples` were given beside the
-    task.
+    task; `around` is what the model is told of where the program runs.
     """
 
     plan: Plan
     executor: Executor
     target: str | None = None
     examples: tuple[str, ...] = ()
+    around: str = ""
     explain: Explain = by_error_handler
     attempts: list[Attempt] = field(default_factory=list)
 
@@ -161,7 +162,8 @@ class _Work:
         coder, executor = self.coder, self.coder.executor
         said = [nudge.text for nudge in self.record.state.nudges if nudge.why not in _OURS]
         task = prompts.brief(self.started.task, coder.examples, executor.job.tests, executor.signature)
-        opening = prompts.opening("\n\n".join([task, *said]), wants_example=not executor.job.has_checks)
+        words = "\n\n".join(part for part in (task, coder.around, *said) if part)
+        opening = prompts.opening(words, wants_example=not executor.job.has_checks)
         messages = list(opening)
         for attempt in self.streak:
             if not attempt.code:  # told that its form was wrong, a small model answers with that; it is asked again

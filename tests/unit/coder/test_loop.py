@@ -9,7 +9,7 @@ import pytest
 
 from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import SystemClock, open_sandbox
-from stockade.assemble_coder import Wanted, coder_policy, make_coder
+from stockade.assemble_coder import OFFLINE, Wanted, coder_policy, make_coder
 from stockade.coder.loop import Coder
 from stockade.coder.prompts import system
 from stockade.coder.work import Plan, Result
@@ -184,6 +184,16 @@ async def test_every_attempt_has_a_workspace_of_its_own_with_the_folder_in_it(tm
     assert done.result.stdout == "False 5\n\n"
     assert [(change.path, change.kind) for change in done.finished.changes] == []
     assert (folder / "data.txt").read_text() == "5\n"
+
+
+async def test_the_model_is_told_of_files_and_of_what_cannot_be_installed(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    for name in ("b.csv", "a.txt", ".hidden", "line\nbreak"):
+        (folder / name).write_text("")
+    done = await code(tmp_path, ["```python\nprint(1)\n```"], "Print 1.", options=Options(folder=(str(folder),)))
+    words = done.model.requests[0].messages[1].content
+    assert words.startswith(f"Print 1.\n\n{OFFLINE} In the current folder are: a.txt, b.csv.\n\n")
 
 
 async def test_a_hang_costs_its_seconds_and_is_told(tmp_path: Path) -> None:
