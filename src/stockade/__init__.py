@@ -1,11 +1,7 @@
 """Stockade runs LLM agents where they can do no harm.
 
-    from stockade import WritingBot, Folder
-
-    bot = WritingBot(folder=Folder("demo"))
-    result = bot.run("Write the number of lines of data.csv into count.txt")
-    print(result.result, result.diff)
-    result.apply()
+`WritingBot(folder="demo").run("Write the number of lines of data.csv into count.txt")` gives a result with an answer, a
+diff, and `apply()`; see docs/bots.md.
 """
 
 from importlib import import_module

@@ -49,14 +49,14 @@ def test_a_killed_model_server_ends_the_run_by_name(
         threading.Event().wait(chance.random() * 0.06)
         server.kill()
         _, err = run.communicate(timeout=PATIENCE_S)
-    before = on_record(stage)
+    before = on_record(stage, str(stage.state / "runs.db"))
     assert before[-1]["type"] == "run_finished"
     if before[-1]["status"] == "failed":
         assert (run.returncode, before[-1]["reason"]) == (5, "model"), err
         with serving(port):
             ended = stage.call("runs", "resume", "--apply")
         assert ended.status == 0, ended.err
-    events = on_record(stage)
+    events = on_record(stage, str(stage.state / "runs.db"))
     must, _ = check(events, before)
     assert must == [f"line-{turn}" for turn in range(1, model_server.TURNS + 1)]
     if before[-1]["status"] == "failed":

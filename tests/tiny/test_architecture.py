@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "changes": {"core"},
     "api": {
         "alive",
+        "bots",
         "assemble",
         "assemble_tools",
         "changes",

@@ -6,14 +6,13 @@ from stockade.assemble import (
     Options,
     check_task,
     find_bot,
-    make_budget,
-    make_policy,
     new_run_id,
     open_store,
     pick_protocol,
 )
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
+from stockade.policies import make_budget, make_policy
 
 
 def options(**given: object) -> Options:

@@ -9,7 +9,7 @@ from componentize_py_types import Err
 MAX_ROWS = 100
 
 
-class WitWorld(wit_world.WitWorld):
+class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
     """The world of csv_query.wit."""
 
     def query(self, path: str, column: str | None, equals: str | None, limit: int | None) -> list[wit_world.Row]:

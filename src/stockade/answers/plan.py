@@ -29,7 +29,8 @@ _BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s*")
 _PARTS = ("text", "reasoning", "criticism", "speak")
 _THEIRS = {"self_criticism": "criticism", "thought": "text"}
 _FORM = (
-    '{"thoughts": {"text": "what you think now", "reasoning": "why", "plan": ["this step in words", "the one after it"],'
+    '{"thoughts": {"text": "what you think now", "reasoning": "why",'
+    ' "plan": ["this step in words", "the one after it"],'
     ' "criticism": "what could be wrong", "speak": "one line for the user"}, "action": {...}}'
 )
 

@@ -295,5 +295,5 @@ OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
 __all__ = ["AddEvent", "AnswerProtocol", "Approver", "Asker", "Clock", "ExecResult", "Helper", "Keeper", "Model",
-           "Observation", "OnEvent", "OnNetwork", "OnText", "Program", "Programs", "Reviewer", "RunStore", "RunSummary", "Sandbox",
-           "Toolbox"]  # fmt: skip
+           "Observation", "OnEvent", "OnNetwork", "OnText", "Program", "Programs", "Reviewer", "RunStore",
+           "RunSummary", "Sandbox", "Toolbox"]  # fmt: skip

@@ -19,8 +19,8 @@ from stockade.sandboxes.session import AgentSession
 class SpeakingSandbox(ABC):
     """The `run`, `exec` and `on_network` of core.ports.Sandbox, and core.ports.Programs.
 
-    `_session` is there while the sandbox is. With a network it has to be left by the task that entered it. `egress` makes the proxy; tests give one that finds
-    their servers.
+    `_session` is there while the sandbox is. With a network it has to be left by the task that entered it. `egress`
+    makes the proxy; tests give one that finds their servers.
     """
 
     def __init__(self, policy: Policy, egress: MakeServer) -> None:

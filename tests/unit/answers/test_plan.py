@@ -46,7 +46,7 @@ def test_what_autogpt_writes_is_read() -> None:
         {"thought": "just words", "action": LS},
         {"thoughts": {"text": "just words"}, "tool": "shell", "command": "ls"},
         {"thoughts": {"text": "just words"}, "action": "shell", "command": "ls"},
-        'Here it is:\n```json\n{"thoughts": {"text": "just words"}, "action": {"tool": "shell", "command": "ls"},}\n```',
+        'Here:\n```json\n{"thoughts": {"text": "just words"}, "action": {"tool": "shell", "command": "ls"},}\n```',
     ],
 )
 def test_lenient_reading(value: object) -> None:

@@ -48,6 +48,7 @@ def _wire(reply: Reply) -> bytes:
     elif isinstance(reply, Opened | Closed):
         kind, payload = 5 if isinstance(reply, Opened) else 8, struct.pack("<I", reply.number)
     else:
+        assert isinstance(reply, Done)
         strings = reply.cwd.encode() + b"\0" + reply.error.encode()
         kind, payload = 3, struct.pack("<3I", reply.id, reply.status, reply.flags) + strings
     return struct.pack("<IB", len(payload), kind) + payload
