@@ -15,6 +15,7 @@ import pwd
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
@@ -209,10 +210,11 @@ def _open_folders(usr: Path, below: Sequence[str]) -> None:
     """The folders of the system again, as our own: an overlay shows their modes and owners, so files can be added."""
     for base in ("/usr", *(f"{layer}/usr" for layer in below)):
         for where, folders, _ in os.walk(base):
-            inside = usr / os.path.relpath(where, base)
+            inside = f"{usr}{where.removeprefix(base)}"
             for name in folders:
-                if not os.path.islink(os.path.join(where, name)):
-                    (inside / name).mkdir(exist_ok=True)
+                if not os.path.islink(f"{where}/{name}"):
+                    with suppress(FileExistsError):
+                        os.mkdir(f"{inside}/{name}")
 
 
 def remove_if_there(folder: Path) -> None:
@@ -240,10 +242,10 @@ def _finish(folder: Path) -> None:
     for where, folders, names, at in os.fwalk(folder, topdown=False, follow_symlinks=False):
         for name in names:
             _seal(name, at)
+        inside = where.removeprefix(f"{folder}/")
         for name in folders:
-            _seal(name, at)
-            if where.startswith(f"{folder}/usr"):
-                _remove_empty(where, name, at, folder)
+            if not (inside.partition("/")[0] == "usr" and _removed_empty(inside, name, at)):
+                _seal(name, at)
     for name in ("lib", "cache", "tmp"):
         (folder / "var" / name).mkdir(exist_ok=True)
     if os.geteuid() == 0:
@@ -265,10 +267,10 @@ def _seal(name: str, at: int) -> None:
         os.chmod(name, mode, dir_fd=at)
 
 
-def _remove_empty(where: str, name: str, at: int, folder: Path) -> None:
-    """A folder with nothing new in it that the system has as well."""
-    if Path("/usr", os.path.relpath(where, folder / "usr"), name).is_dir():
-        try:
+def _removed_empty(inside: str, name: str, at: int) -> bool:
+    """Removes a folder with nothing new in it that the system has as well; whether it did."""
+    if os.path.isdir(f"/{inside}/{name}"):
+        with suppress(OSError):
             os.rmdir(name, dir_fd=at)
-        except OSError:
-            return
+            return True
+    return False
