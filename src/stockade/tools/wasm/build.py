@@ -200,4 +200,5 @@ def _run(argv: Sequence[str], job: Job) -> None:
     if done.returncode:
         words = [line for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
         told = next((line for line in words if "error" in line.lower()), words[-1] if words else "no reason given")
-        raise UsageError(f"{job.source.name} cannot be built: {Path(argv[0]).name}: {cleaned(told, 300)}")
+        why = f"{told}: {words[-1]}" if "Caused by:" in words else told
+        raise UsageError(f"{job.source.name} cannot be built: {Path(argv[0]).name}: {cleaned(why, 300)}")
