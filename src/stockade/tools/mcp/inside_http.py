@@ -28,9 +28,9 @@ _CARRY = """
 exec 4<&0
 if ! { exec 3<>"/dev/tcp/$1/$2"; } 2>/dev/null; then echo "nothing answers there" >&2; exit 1; fi
 printf +
-cat <&4 >&3 & cat <&3; kill $! 2>/dev/null
+{ cat <&4 >&3; kill 0; } & cat <&3; kill 0
 """
-"""Carries one connection between its standard streams and $1:$2; says + once it is there."""
+"""Carries one connection between its standard streams and $1:$2; says + once it is there. Either end ends all of it."""
 
 
 class _Carried(ByteStream):

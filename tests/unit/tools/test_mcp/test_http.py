@@ -20,7 +20,7 @@ from stockade.core.ports import Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.tools.mcp.config import ServerConfig
 from stockade.tools.mcp.toolbox import McpToolbox
-from tests.support.site import to_loopback
+from tests.support.site import certificates, to_loopback
 from tests.unit.tools.test_mcp.support import rules
 from tests.unit.tools.test_mcp.test_real_servers import PYTHON, planned
 
@@ -69,11 +69,11 @@ class _Quiet(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(app: Any) -> AsyncIterator[int]:
+async def served(app: Any, certificate: Path | None = None) -> AsyncIterator[int]:
     """The port of loopback on which it is served."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
+        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1, ssl_certfile=certificate)
         async with _Quiet(config).running(listener):
             yield listener.getsockname()[1]
 
@@ -106,6 +106,22 @@ async def test_through_the_rules_and_on_record(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="far cannot be used"):
             async with McpToolbox((far(port, "bad.test"),), place, rules(tmp_path)):
                 pass
+
+
+async def test_over_tls_whose_certificate_is_judged_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificates(tmp_path)
+    app = official().streamable_http_app(
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    )
+    async with served(app, tmp_path / "site.pem") as port, sandbox(tmp_path, port) as (place, heard):
+        secure = ServerConfig(name="far", url=f"https://good.test:{port}/mcp")
+        with pytest.raises(UsageError, match="far cannot be used"):
+            async with McpToolbox((secure,), place, rules(tmp_path)):
+                pass
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        async with McpToolbox((secure,), place, rules(tmp_path)) as box:
+            assert (await box.call("far__echo", {"text": "sealed"}, 20)).text == "sealed"
+        assert {event.host for event in heard} == {"good.test"}
 
 
 async def test_without_a_network_it_cannot_be_reached(tmp_path: Path) -> None:
