@@ -14,12 +14,13 @@ from functools import cached_property
 from pathlib import Path
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import UsageError
+from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import MIB, WORKSPACE, Limits, Network, Policy
 from stockade.core.ports import OnNetwork, Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox
 from stockade.sandboxes.egress.inside import MakeServer
 from stockade.sandboxes.egress.proxy import Egress
+from stockade.sandboxes.facts import fresh_sandbox_uid, host_facts
 
 READING = Limits(
     memory_bytes=768 * MIB, processes=32, open_files=256, file_bytes=64 * MIB, disk_bytes=64 * MIB,
@@ -63,6 +64,18 @@ class ReadingRoom:
     def packages(self) -> tuple[str, ...]:
         """Folders of libraries inside, for `sys.path`."""
         return tuple(f"{_INSIDE}/packages-{number}" for number in range(len(self._libraries)))
+
+    def check(self) -> None:
+        """UsageError when none can be made on this machine. May block for a moment, the first time."""
+        try:
+            fresh_sandbox_uid()
+            host_facts()
+        except (PolicyNotEnforceable, SandboxFailed) as error:
+            raise UsageError(
+                f"documents and pages are read in bubblewrap, which cannot be used here: {error.message}",
+                error.hint,
+            ) from error
+        assert self.python
 
     def open(self, network: Network | None = None, on_network: OnNetwork | None = None) -> Sandbox:
         """One, not entered yet. Entering raises PolicyNotEnforceable or SandboxFailed."""

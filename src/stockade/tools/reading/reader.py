@@ -29,6 +29,10 @@ class Room(Protocol):
     @property
     def packages(self) -> tuple[str, ...]: ...
 
+    def check(self) -> None:
+        """UsageError when there can be none. Blocks."""
+        ...
+
     def open(
         self, network: Network | None = None, on_network: OnNetwork | None = None
     ) -> AbstractAsyncContextManager[Sandbox]: ...

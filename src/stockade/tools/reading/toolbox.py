@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 
 from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed
@@ -56,6 +57,7 @@ class DocumentToolbox:
         self._shown_chars = shown_chars
 
     async def __aenter__(self) -> Self:
+        await anyio.to_thread.run_sync(self._reader.room.check)
         return self
 
     async def __aexit__(

@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
@@ -69,7 +69,10 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 @dataclass
 class _ToProxy(httpcore2.AsyncNetworkBackend):
+    """`ends` are those of all its connections: whoever made them closes them, as a cancelled proxy may not have."""
+
     offer: Callable[[ByteStream], Awaitable[None]]
+    ends: list[SocketStream] = field(default_factory=list)
 
     async def connect_tcp(
         self,
@@ -79,9 +82,16 @@ class _ToProxy(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        ours, theirs = socket.socketpair()
-        await self.offer(await SocketStream.from_socket(theirs))
-        return _Stream(await SocketStream.from_socket(ours))
+        with anyio.CancelScope(shield=True):  # nothing that could take long
+            ours, theirs = [await SocketStream.from_socket(end) for end in socket.socketpair()]
+        self.ends += (ours, theirs)
+        await self.offer(theirs)
+        return _Stream(ours)
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            for end in self.ends:
+                await anyio.aclose_forcefully(end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +105,15 @@ class ThroughProxy:
     async def pool(self) -> AsyncIterator[httpcore2.AsyncConnectionPool]:
         """While it lasts the proxy serves it, and nobody else."""
         give, take = anyio.create_memory_object_stream[ByteStream](8)
-        async with give, take, anyio.create_task_group() as group:
-            group.start_soon(self.server.serve, take.receive)
-            async with httpcore2.AsyncHTTPProxy(
-                _PROXY, ssl_context=self.tls(), network_backend=_ToProxy(give.send)
-            ) as pool:
-                yield pool
-            group.cancel_scope.cancel()
+        backend = _ToProxy(give.send)
+        try:
+            async with give, take, anyio.create_task_group() as group:
+                group.start_soon(self.server.serve, take.receive)
+                async with httpcore2.AsyncHTTPProxy(_PROXY, ssl_context=self.tls(), network_backend=backend) as pool:
+                    yield pool
+                group.cancel_scope.cancel()
+        finally:
+            await backend.close()
 
 
 @dataclass(frozen=True, slots=True)

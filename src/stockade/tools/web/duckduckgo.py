@@ -44,9 +44,10 @@ class DuckDuckGo:
 
     @classmethod
     def installed(cls, room: Room, on_network: OnNetwork | None = None) -> "DuckDuckGo":
-        """UsageError when ddgs is not there."""
+        """UsageError when ddgs, or a place for it, is not there. May block for a moment."""
         if importlib.util.find_spec("ddgs") is None:
             raise UsageError("--search duckduckgo needs ddgs", "pip install 'stockade[web]'")
+        room.check()
         return cls(room, on_network)
 
     async def search(self, query: str, count: int) -> Sequence[Found]:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 from pydantic import Field
 
 from stockade.core.actions import ToolResult
@@ -77,6 +78,7 @@ class PageToolbox:
         self._pages: OrderedDict[str, tuple[Address, Document]] = OrderedDict()
 
     async def __aenter__(self) -> Self:
+        await anyio.to_thread.run_sync(self._reader.room.check)
         return self
 
     async def __aexit__(

@@ -1,11 +1,13 @@
 """Text from files of every kind, good and hostile, by the real parsers in a real sandbox."""
 
 import io
+import sys
 import zipfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
 
 from stockade.core.errors import ActionFailed
@@ -216,6 +218,18 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
 async def test_too_large(reader: Reader) -> None:
     with pytest.raises(ActionFailed, match="larger than 32 MiB"):
         await reader.read(bytes(33 * MIB), NAMES)
+
+
+async def test_where_no_place_can_be_made_the_person_is_told(tmp_path: Path) -> None:
+    """As root of a user namespace with one id, where bubblewrap cannot give a run an id of its own."""
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom stockade.core.errors import UsageError\n"
+        "from stockade.sandboxes.reading import ReadingRoom\n"
+        "try:\n    ReadingRoom(Path(sys.argv[1])).check()\nexcept UsageError as error:\n    print(error)\n"
+    )
+    done = await anyio.run_process(["unshare", "-Ur", sys.executable, "-c", program, str(tmp_path)])
+    assert b"are read in bubblewrap, which cannot be used here: you are root of a user namespace" in done.stdout
+    ReadingRoom(tmp_path).check()
 
 
 async def test_the_place_has_neither_network_nor_the_persons_files(tmp_path: Path) -> None:

@@ -1,9 +1,14 @@
 """Fetching through the real proxy, from pages on loopback that mean no good."""
 
+import gc
+import os
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from stockade.core.errors import ActionFailed
@@ -120,6 +125,35 @@ async def test_an_endless_page_is_left_and_not_read_to_its_end(site: Site) -> No
     await why(site, site.url("/endless"))
     assert site.ended.wait(20)
     assert site.events[0].bytes_down < 100 * MIB
+
+
+def pairs() -> int:
+    """Sockets of this process that are ends of a pair; those of the site are TCP's."""
+    known = {line.split()[6] for line in Path("/proc/self/net/unix").read_text().splitlines()[1:]}
+    opened = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the site's threads close theirs meanwhile
+            opened.append(os.readlink(f"/proc/self/fd/{number}"))
+    return sum(name.removeprefix("socket:[").rstrip("]") in known for name in opened if name.startswith("socket:"))
+
+
+async def test_a_fetch_that_is_cut_at_any_moment_leaves_no_socket(site: Site) -> None:
+    await get(site, site.url("/tea"))
+    before = pairs()
+    for step in range(60):
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+
+                async def cut(steps: int, scope: anyio.CancelScope = scope) -> None:
+                    for _ in range(steps):
+                        await anyio.lowlevel.checkpoint()
+                    scope.cancel()
+
+                group.start_soon(cut, step)
+                await get(site, site.url("/tea"))
+                group.cancel_scope.cancel()
+    gc.collect()
+    assert pairs() == before
 
 
 async def test_nobody_there(site: Site) -> None:
