@@ -67,6 +67,7 @@ class Channel:
         if isinstance(message, JSONRPCRequest):
             if not self._pending:
                 self._exchanged = self._requests = 0
+                self.trouble = None
             self._pending.add(str(message.id))
             self._asked.set()
         elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
@@ -75,7 +76,7 @@ class Channel:
     async def _read(self, incoming: MemoryObjectSendStream[Item]) -> None:
         buffer = bytearray()
         with incoming, suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            while self.trouble is None or not self.trouble.startswith("it wrote more"):
+            while True:
                 while not self._pending:
                     self._asked = anyio.Event()
                     await self._asked.wait()
