@@ -9,6 +9,8 @@ from stockade.tools.memory.folder import MemoryFolder
 from stockade.tools.memory.paths import ROOT, Names, shown
 
 LISTED_LEVELS = 2
+_PLACES = 20
+"""Of a text that stands in a file too often; more of them tell nobody more."""
 _AROUND = 2
 """Lines shown before and after an edit."""
 
@@ -50,7 +52,7 @@ def str_replace(folder: MemoryFolder, names: Names, old: str, new: str) -> str:
             f"View the file and copy the text exactly."
         )
     if len(places) > 1:
-        lines = ", ".join(str(text.count("\n", 0, place) + 1) for place in places[:20])
+        lines = ", ".join(str(text.count("\n", 0, place) + 1) for place in places)
         raise ActionFailed(
             f"No replacement was performed. Multiple occurrences of old_str `{old[:200]}` in lines: {lines}. "
             f"Please ensure it is unique"
@@ -109,7 +111,7 @@ def _check_text(text: str) -> None:
 
 def _places(text: str, old: str) -> list[int]:
     found, at = [], text.find(old)
-    while at >= 0:
+    while at >= 0 and len(found) < _PLACES:
         found.append(at)
         at = text.find(old, at + 1)
     return found

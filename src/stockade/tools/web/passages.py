@@ -54,13 +54,16 @@ def nearest(text: str, query: str, limit: int) -> tuple[list[Passage], bool]:
     counts = [Counter(_words(f"{one.heading} {one.text}")) for one in every]
     lengths = [max(1, count.total()) for count in counts]
     mean = sum(lengths) / len(lengths) if lengths else 1.0
-    scores = [0.0] * len(every)
-    for word in wanted:
-        within = sum(word in count for count in counts)
-        rarity = math.log(1 + (len(every) - within + 0.5) / (within + 0.5))
-        for place, count in enumerate(counts):
-            often = count[word]
-            scores[place] += rarity * often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * lengths[place] / mean))
+    shared = [wanted & count.keys() for count in counts]  # only these: a page of many passages costs no more
+    within = Counter(word for words in shared for word in words)
+    rarity = {word: math.log(1 + (len(every) - often + 0.5) / (often + 0.5)) for word, often in within.items()}
+    scores = [
+        sum(
+            rarity[word] * count[word] * (_K1 + 1) / (count[word] + _K1 * (1 - _B + _B * length / mean))
+            for word in sorted(words)
+        )
+        for words, count, length in zip(shared, counts, lengths, strict=True)
+    ]
     ranked = sorted(every, key=lambda one: (-scores[one.place], one.place))
     kept, left = list[Passage](), limit
     for one in ranked:
