@@ -100,12 +100,11 @@ async def test_a_connection_that_breaks_at_any_byte_does_everything_once(up: boo
 async def test_a_command_is_cancelled_over_there_too() -> None:
     async with scene() as here:
         async with box_of(here) as box:
-            with anyio.move_on_after(5) as scope:
+            with anyio.fail_after(60):
                 async with anyio.create_task_group() as group:
                     group.start_soon(box.run, "slow")
                     await here.boxes.made[0].began.wait()
                     group.cancel_scope.cancel()
-            assert not scope.cancelled_caught
             assert (await box.run("after")).stdout == b"did after"
             with anyio.CancelScope() as at_once:
                 at_once.cancel()
