@@ -149,6 +149,7 @@ class RunState:
         self._begun_at, self.finished, self.unreadable = event.at, None, 0
         self.done.clear()
         self.signs = None
+        self.forgotten.clear()
         self.forgot_at = 0
         if event.task is not None:
             self._earlier_s, self._earlier_usage = 0.0, self.usage
