@@ -27,6 +27,8 @@ class Reply(Data):
     kind: str | None = None
     load_s: float | None = None
     call_s: float | None = None
+    cpu_s: float | None = None
+    """Of the process, during the call."""
 
 
 class Worker(Protocol):

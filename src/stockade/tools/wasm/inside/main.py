@@ -105,7 +105,7 @@ def _call(components: _Components, request: dict[str, Any], limits: dict[str, An
         timer = threading.Timer(seconds, _answer, (late,))
         timer.daemon = True
         timer.start()
-        there = time.monotonic()
+        there, used = time.monotonic(), time.process_time()
         try:
             text, status = call(loaded, request)
         finally:
@@ -119,6 +119,7 @@ def _call(components: _Components, request: dict[str, Any], limits: dict[str, An
         text = f"the result has {size} bytes, over the limit of {limits['output_bytes']}: ask for less"
         return {"status": "error", "kind": "output", "text": text}
     taken = {"load_s": round(there - begun, 6), "call_s": round(time.monotonic() - there, 6)}
+    taken["cpu_s"] = round(time.process_time() - used, 6)
     return {"status": status, "text": text, **taken}
 
 
