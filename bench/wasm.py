@@ -151,7 +151,7 @@ async def main(asked: list[str]) -> None:
     with tempfile.TemporaryDirectory() as made:
         os.environ["XDG_CACHE_HOME"] = f"{made}/cache"
         folder = Path(made, "data")
-        folder.mkdir()
+        await anyio.Path(folder).mkdir()
         (folder / "data.csv").write_text("name,city\nAda,London\nKurt,Wien\n")
         rows = []
         for one in asked:
