@@ -76,7 +76,7 @@ class OneShot:
         self._sandbox = sandbox
 
     async def ask(self, request: dict[str, Any], timeout_s: float, output_bytes: int) -> Reply:
-        line = spelled(request)
+        line = spelled({**request, "once": True})
         if line is None:
             return Reply(status="error", kind="arguments", text="the arguments are no JSON")
         try:

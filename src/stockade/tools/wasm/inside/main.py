@@ -1,7 +1,9 @@
 """Requests on standard input, answers on standard output, JSON in lines.
 
-{"op": "compile", "limits": ...} and the component after the line   -> {"description": ...} and the compiled code
-{"op": "call", "compiled": PATH, "path": [...], "arguments": ...}   -> {"status": ..., "text": ...}, and the next
+    {"op": "compile", "limits": ...} and the component after the line   -> {"description": ...} and the compiled code
+    {"op": "call", "compiled": PATH, "path": [...], "arguments": ...}   -> {"status": ..., "text": ...}
+
+After a call the next one is waited for, but after one with {"once": true}.
 """
 
 import ctypes
@@ -33,9 +35,11 @@ def main() -> None:
     if request["op"] == "compile":
         limits = request["limits"]
         _answer(*_compile(engine(limits), source.read(), limits))
+    loaded = _Components()
+    if request.get("once"):
+        _answer(_call(loaded, request, request["limits"]))
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(source, calls), daemon=True).start()
-    loaded = _Components()
     while True:
         _write(_call(loaded, request, request["limits"]))
         request = json.loads(calls.get())

@@ -1,0 +1,64 @@
+"""The process inside: for each call where a sandbox runs no long-lived programs, replaced where it was broken."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from stockade.core.ports import ExecResult
+from stockade.tools.wasm import worker
+from stockade.tools.wasm.toolbox import WasmToolbox, granted
+from stockade.tools.wasm.worker import OneShot, Reply
+from tests.support import wasm
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_process_a_call(tmp_path: Path) -> None:
+    component = await wasm.opened(tmp_path, wasm.HOSTILE, "limits: {timeout_s: 0.3}\ntools: {shell: {offered: false}}")
+    async with wasm.sandbox_for(tmp_path, component) as (sandbox, policy):
+        one = OneShot(sandbox)
+        fixed = granted(component, policy)
+
+        async def ask(function: str, arguments: dict[str, Any]) -> Reply:
+            return await one.ask({**fixed, "path": [function], "arguments": arguments}, 0.3, 65536)
+
+        assert (await ask("add", {"a": 40, "b": 2})).text == "42"
+        assert (await ask("spin", {})).kind == "timeout"
+        assert (await ask("crash", {})).kind == "trap"
+        assert (await ask("add", {"a": float("nan"), "b": 2})).kind == "arguments"
+        none = await one.ask({**fixed, "path": ["add"], "arguments": {}, "compiled": "/no/such.cwasm"}, 0.3, 65536)
+        assert none.kind == "crash"
+
+
+async def test_a_process_that_was_killed_is_an_error_and_the_next_call_has_a_new_one(tmp_path: Path) -> None:
+    component = await wasm.opened(tmp_path, wasm.ECHO.read_bytes(), name="echo")
+    kill = "for p in /proc/[0-9]*; do grep -qs stockade.tools.wasm $p/cmdline && kill -9 ${p#/proc/}; done; true"
+    async with wasm.sandbox_for(tmp_path, component) as (sandbox, policy):
+        async with WasmToolbox((component,), sandbox, policy) as box:
+            assert (await box.call("Echo", {"value": "one"})).text == "one"
+            await sandbox.run(kill)
+            dead = await box.ask("Echo", {"value": "two"})
+            assert (dead.status, dead.kind) == ("error", "crash")
+            assert (await box.call("Echo", {"value": "three"})).text == "three"
+
+
+async def test_a_cancelled_call_ends_inside_too(tmp_path: Path) -> None:
+    component = await wasm.opened(tmp_path, wasm.SLEEPER, "limits: {timeout_s: 300}")
+    async with wasm.toolbox(tmp_path, component) as box:
+        assert (await box.ask("tool_sleep", {"nanoseconds": 1})).status == "success"
+        with anyio.move_on_after(0.2) as cancelled:
+            await box.ask("tool_sleep", {"nanoseconds": 10**12})
+        assert cancelled.cancelled_caught
+        assert (await box.ask("tool_sleep", {"nanoseconds": 1})).status == "success"
+
+
+@pytest.mark.parametrize(
+    ("stdout", "kind"),
+    [(b"", "crash"), (b"garbage\n", "crash"), (b'{"status": "weird", "text": ""}\n', "crash")],
+)
+def test_what_is_no_answer_is_a_crash(stdout: bytes, kind: str) -> None:
+    reply = worker._of_process(ExecResult(exit_code=139, stdout=stdout, stderr=b"Segmentation fault\n"), 1.0)
+    assert (reply.status, reply.kind) == ("error", kind)
+    assert "Segmentation fault" in reply.text
