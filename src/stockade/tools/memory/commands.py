@@ -110,7 +110,7 @@ def _check_text(text: str) -> None:
 
 
 def _places(text: str, old: str) -> list[int]:
-    found, at = [], text.find(old)
+    found, at = list[int](), text.find(old)
     while at >= 0 and len(found) < _PLACES:
         found.append(at)
         at = text.find(old, at + 1)
