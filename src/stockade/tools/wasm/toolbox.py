@@ -22,7 +22,7 @@ class WasmToolbox:
     """The tools of one or several components, granted what their policies and the run both give."""
 
     def __init__(self, components: Sequence[Component], sandbox: Sandbox, policy: Policy) -> None:
-        self._sandbox = sandbox
+        self._sandbox, self._image = sandbox, policy.rootfs
         self._calls: dict[str, tuple[Tool, dict[str, Any]]] = {}
         for component in components:
             fixed = granted(component, policy)
@@ -41,7 +41,7 @@ class WasmToolbox:
         return tuple(tool.spec for tool, _ in self._calls.values())
 
     async def __aenter__(self) -> Self:
-        await check_place(self._sandbox)
+        await check_place(self._sandbox, self._image)
         self._worker = await self._stack.enter_async_context(worker_in(self._sandbox))
         return self
 

@@ -37,15 +37,15 @@ class Worker(Protocol):
         ...
 
 
-async def check_place(sandbox: Sandbox) -> None:
-    """UsageError where this machine's Python and wasmtime cannot run; in bubblewrap they can."""
-    if sandbox.backend == "bubblewrap":
+async def check_place(sandbox: Sandbox, image: str | None) -> None:
+    """UsageError where this machine's Python and wasmtime cannot run; in bubblewrap they can, without an image."""
+    if sandbox.backend == "bubblewrap" and image is None:
         return
     done = await sandbox.exec((*argv()[:-1], PROBE), timeout_s=60)
     if done.exit_code:
         raise UsageError(
-            f"WebAssembly tools cannot run with --sandbox {sandbox.backend} here: this Python does not start in it",
-            "use --sandbox bubblewrap",
+            f"WebAssembly tools cannot run in this {sandbox.backend} sandbox: this Python does not start in it",
+            "use --sandbox bubblewrap, without --image",
         )
 
 

@@ -1,12 +1,16 @@
 """The process inside: for each call where a sandbox runs no long-lived programs, replaced where it was broken."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from stockade.core.errors import UsageError
+from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult
+from stockade.testing import MemorySandbox
 from stockade.tools.wasm import worker
 from stockade.tools.wasm.toolbox import WasmToolbox, granted
 from stockade.tools.wasm.worker import OneShot, Reply
@@ -62,3 +66,20 @@ def test_what_is_no_answer_is_a_crash(stdout: bytes, kind: str) -> None:
     reply = worker._of_process(ExecResult(exit_code=139, stdout=stdout, stderr=b"Segmentation fault\n"), 1.0)
     assert (reply.status, reply.kind) == ("error", kind)
     assert "Segmentation fault" in reply.text
+
+
+async def test_a_sandbox_without_this_python_is_said_before_the_first_call(tmp_path: Path) -> None:
+    class Elsewhere(MemorySandbox):
+        async def exec(
+            self,
+            argv: Sequence[str],
+            stdin: bytes = b"",
+            timeout_s: float | None = None,
+            max_output_bytes: int = 1 << 20,
+        ) -> ExecResult:
+            return ExecResult(exit_code=127, stdout=b"", stderr=b"not found")
+
+    component = await wasm.opened(tmp_path, wasm.ECHO.read_bytes(), name="echo")
+    with pytest.raises(UsageError, match="cannot run in this memory sandbox"):
+        async with WasmToolbox((component,), Elsewhere(), Policy()):
+            pass
