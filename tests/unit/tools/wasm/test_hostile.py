@@ -22,7 +22,7 @@ CASES: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("tool_add", {"a": 2**32, "b": 1}, "arguments", "a must be a whole number from 0 to 4294967295"),
     ("tool_add", {"a": -1, "b": 1}, "arguments", "a must be a whole number"),
     ("tool_add", {"a": 10**400, "b": 1}, "arguments", "a must be a whole number"),
-    ("tool_add", {"a": "1", "b": 1}, "arguments", "a must be a whole number"),
+    ("tool_add", {"a": "one", "b": 1}, "arguments", "a must be a whole number"),
     ("tool_add", {"a": True, "b": 1}, "arguments", "a must be a whole number"),
     ("not_a_shell", {}, "trap", "crashed"),
 )

@@ -52,11 +52,11 @@ CASES: dict[str, tuple[wasm.Piece, list[Any]]] = {
     ),
 }
 WRONG: dict[str, list[Any]] = {
-    "u8": [-1, 256, 1.5, "1", None, True, [], 10**30],
+    "u8": [-1, 256, 1.5, "1 ", "256", "0x1", None, True, [], 10**30],
     "u64": [2**64, -1],
     "s64": [2**63, -(2**63) - 1],
-    "f64": ["1", True, 10**400],
-    "bool": [1, "true"],
+    "f64": ["1e3", "nan", True, 10**400],
+    "bool": [1, "yes", "True"],
     "char": ["", "ab", 1],
     "enum": ["blue", None, 0],
     "flags": ["read", ["fly"], [1]],
@@ -91,6 +91,18 @@ async def test_values_come_back_as_they_went_and_others_are_refused(tmp_path: Pa
 
 def _same(text: str, value: Any) -> bool:
     return bool(json.loads(text) == value)
+
+
+async def test_numbers_and_booleans_that_came_as_text(tmp_path: Path) -> None:
+    async with wasm.toolbox(tmp_path, await _component(tmp_path)) as box:
+        for kind, value, expected in (
+            ("u8", "255", "255"),
+            ("s64", "-5", "-5"),
+            ("f64", "2.5", "2.5"),
+            ("bool", "true", "true"),
+            ("option", "7", "7"),
+        ):
+            assert (await box.ask(f"all_t_{kind}", {"v": value})).text == expected
 
 
 async def test_schemas_have_the_bounds_of_the_types(tmp_path: Path) -> None:

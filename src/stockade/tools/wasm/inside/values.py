@@ -4,11 +4,15 @@ import base64
 import binascii
 import json
 import math
+import re
 from typing import Any
 
 from wasmtime import component as wc
 
 from stockade.tools.wasm.inside.schema import INTEGERS, is_bytes
+
+_DIGITS = re.compile(r"-?[0-9]{1,20}")
+_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 
 
 class Wrong(Exception):
@@ -26,7 +30,8 @@ def lower(kind: wc.ValType, value: Any, place: str) -> Any:
         return _integer(value, bounds, place)
     match kind:
         case wc.Bool():
-            return _is(value, bool, "true or false", place)
+            return _is({"true": True, "false": False}.get(value, value) if isinstance(value, str) else value, bool,
+                       "true or false", place)  # fmt: skip
         case wc.F32() | wc.F64():
             return _number(value, place)
         case wc.Char():
@@ -122,12 +127,16 @@ def _sure(cases: dict[str, wc.ValType | None], tag: str, inner: Any, place: str)
 def _integer(value: Any, bounds: tuple[int, int], place: str) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)  # spellings of calls without types give all as text
     if isinstance(value, bool) or not isinstance(value, int) or not bounds[0] <= value <= bounds[1]:
         raise Wrong(f"{place} must be a whole number from {bounds[0]} to {bounds[1]}")
     return value
 
 
 def _number(value: Any, place: str) -> float:
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Wrong(f"{place} must be a number")
     try:
