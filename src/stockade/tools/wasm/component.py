@@ -82,6 +82,8 @@ def read_component(path: Path) -> bytes:
     """Its bytes. UsageError when it is none: the name, the size, a core module, or something else."""
     if path.suffix != ".wasm":
         raise UsageError(f"File '{path}' must have a .wasm extension")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file")
     try:
         with path.open("rb") as file:
             data = file.read(MAX_COMPONENT_BYTES + 1)

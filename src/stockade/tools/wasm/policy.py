@@ -181,6 +181,8 @@ def beside(component: Path) -> Path | None:
 
 def read_policy(path: Path) -> ToolPolicy:
     """UsageError, naming file and key, for what is not understood: a rule that is passed over would be a lie."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file")
     try:
         data = path.read_bytes()
     except OSError as error:
