@@ -30,6 +30,8 @@ class Browser:
     _coming: dict[str, Tab] = field(default_factory=dict)
     _came: anyio.Event = field(default_factory=anyio.Event)
     _group: TaskGroup | None = None
+    _had_page: bool = False
+    """Whether the first page of this browser came up, which it opens by itself."""
     failed: SandboxFailed | None = None
 
     async def tab(self) -> Tab:
@@ -38,7 +40,7 @@ class Browser:
             self.words = ""
             ready = self._ready = anyio.Event()
             self._wanted.set()
-            if self._tools is not None and not self._coming:
+            if self._tools is not None and self._had_page and not self._coming:
                 await self._tools.call("Target.createTarget", url="about:blank")
             with anyio.move_on_after(START_S):
                 await ready.wait()
@@ -87,7 +89,7 @@ class Browser:
         """The next that asks for a page starts it anew."""
         self.tabs.clear()
         self._coming.clear()
-        self._tools, self._group = None, None
+        self._tools, self._group, self._had_page = None, None, False
         self._wanted = anyio.Event()
         self._ready.set()
         self._come()
@@ -142,6 +144,7 @@ class Browser:
             if self.tabs:
                 tab.note("this is a new window that the page before has opened; browser_back closes it")
             self.tabs.append(tab)
+            self._had_page = True
         except BrowserError as error:
             self.words = error.message
         finally:

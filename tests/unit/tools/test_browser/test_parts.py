@@ -107,6 +107,10 @@ class Pipes:
     async def send_eof(self) -> None:
         self._give.close()
 
+    def close(self) -> None:
+        self._give.close()
+        self._take.close()
+
     async def last_words(self) -> str:
         return ""
 
@@ -122,6 +126,7 @@ async def asked(answer: Callable[[dict[str, Any]], bytes], calls: int = 1, limit
             results = [await tools.call("X.y", "s", limit_s) for _ in range(calls)]
         finally:
             group.cancel_scope.cancel()
+            pipes.close()
     return results
 
 
