@@ -6,6 +6,7 @@ or in none; they write the example as another file that imports the program.
 
 import ast
 import re
+from collections.abc import Iterator
 
 from stockade.answers.code_sections import libraries
 from stockade.answers.lenient import spoken
@@ -23,7 +24,7 @@ _NAMES = {
     "example": "example", "example usage": "example", "usage": "example",
 }  # fmt: skip
 _PYTHON = frozenset({"", "python", "python3", "py", "py3"})
-_FENCE = re.compile(r"^[ \t]*```+[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```+[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_MARK = re.compile(r"[ \t]*```+[ \t]*([\w+-]*)")
 
 
 class Draft(Data):
@@ -46,7 +47,11 @@ def read(answer: ModelAnswer) -> Draft:
     if answer.finish_reason == "length":
         raise UnreadableAnswer("The answer was cut off because it is too long: write a shorter program.")
     text = spoken(answer.content).replace("\r\n", "\n")
-    draft = _of_sections(find_sections(text, _NAMES)) or _of_fences(text) or _bare(text)
+    draft = _of_sections(find_sections(text, _NAMES))
+    if draft is None or syntax_error(draft.code) is not None:  # output beside the code, in a fence of its own
+        fenced = _of_fences(text) or _bare(text)
+        better = fenced is not None and (draft is None or syntax_error(fenced.code) is None)
+        draft = fenced if better else draft
     if draft is None or is_empty(draft.code):
         raise UnreadableAnswer("There is no program in the answer: write it under ### Code, in a python fence.")
     return draft.model_copy(update={"example": without_own_import(draft.example, draft.code)})
@@ -60,7 +65,7 @@ def _of_sections(found: list[Section]) -> Draft | None:
         return None
     required = next((part.body for part in found if part.name == "requirements"), "")
     example = next((part for part in python if part.name == "example"), None)
-    usable = example is not None and (example.fenced or syntax_error(example.body) is None)
+    usable = example is not None and syntax_error(example.body) is None  # models put there what it prints, too
     return Draft(
         requirements=tuple(libraries(required)),
         code=code.body.strip("\n"),
@@ -70,7 +75,7 @@ def _of_sections(found: list[Section]) -> Draft | None:
 
 def _of_fences(text: str) -> Draft | None:
     """The first fence with a definition in it, else the first with Python; the one behind it may be the example."""
-    bodies = [found[2].strip("\n") for found in _FENCE.finditer(text) if found[1].lower() in _PYTHON]
+    bodies = [body.strip("\n") for language, body in _fences(text) if language.lower() in _PYTHON]
     bodies = [body for body in bodies if body.strip() and not is_empty(body)]
     if not bodies:
         return None
@@ -79,6 +84,25 @@ def _of_fences(text: str) -> Draft | None:
     behind = bodies[first + 1] if first + 1 < len(bodies) else ""
     usable = behind and syntax_error(behind) is None and not functions(behind)
     return Draft(code=bodies[first], example=behind if usable else "")
+
+
+def _fences(text: str) -> Iterator[tuple[str, str]]:
+    """The language and the text of each; the last one may never be closed. Line by line: a hostile answer costs no
+    more than its length.
+    """
+    opened: str | None = None
+    body: list[str] = []
+    for line in text.split("\n"):
+        mark = _MARK.match(line)
+        if opened is None:
+            opened = mark[1] if mark is not None else None
+        elif mark is not None and not line[mark.end() :].strip() and not mark[1]:
+            yield opened, "\n".join(body)
+            opened, body = None, []
+        else:
+            body.append(line)
+    if opened is not None:
+        yield opened, "\n".join(body)
 
 
 def _bare(text: str) -> Draft | None:

@@ -73,6 +73,19 @@ def test_a_fence_that_is_never_closed() -> None:
     assert draft(f"### Code\n```python\n{CODE}\n").code.strip() == CODE
 
 
+def test_what_a_program_prints_is_no_part_of_it() -> None:
+    """Seen of Qwen2.5-Coder 1.5B."""
+    assert draft(sections(example="Region  Sum\nA      100")) == Draft(code=CODE)
+    beside = f"### Code\n```python\n{CODE}\n```\nIt prints:\n```\nRegion  Sum\nA      100\n```"
+    assert draft(beside) == Draft(code=CODE)
+
+
+def test_the_prompt_given_back_as_requirements() -> None:
+    """Seen of Qwen2.5-Coder 1.5B."""
+    assert draft(sections("libraries from PyPI that the code needs, one a line, or none")).requirements == ()
+    assert draft(sections("`pandas`")).requirements == ("pandas",)
+
+
 def test_windows_line_ends() -> None:
     assert draft(sections().replace("\n", "\r\n")).code == CODE
 
