@@ -1,14 +1,16 @@
 """How much an autonomous bot repeats itself, and what it repeats: pure functions over what it did.
 
 An action is repeated when it and its outcome were seen among the `WITHIN` actions before it, but for digits and blanks
-(a time of day or a counter makes no difference), or when it only gives back what was just printed. `stretch` is how
-many such actions stand at the end without one that is new; `pressure` how many are among the last ones, since small
-models mix a loop with a word that is new. bench/endless.py judges whole runs by the same rule.
+(a time of day or a counter makes no difference), when it only gives back what was just printed, or when it writes the
+file that was written just before once more, nearly as it was. `stretch` is how many such actions stand at the end
+without one that is new; `pressure` how many are among the last ones, since small models mix a loop with a word that is
+new. bench/endless.py judges whole runs by the same rule.
 """
 
 import re
 from collections import Counter
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 
 from stockade.core.actions import Action, EditFile, ReadFile, Refused, Shell, WriteFile
 from stockade.loop.state import Done
@@ -20,6 +22,7 @@ LATELY = 12
 ENDLESS = 20
 """A stretch this long is an endless loop."""
 _LOOKED_AT = 96
+_COMPARED_CHARS, _NEARLY = 400, 0.85
 _NUMBER = re.compile(r"\d+")
 _SHOWN_CHARS = 100
 
@@ -48,8 +51,17 @@ def repeated(done: Sequence[Done]) -> list[bool]:
     for at, (action, _) in enumerate(found):
         before = found[max(0, at - WITHIN) : at]
         refused = isinstance(done[at].observation, Refused) and any(action == one for one, _ in before)
-        marks.append(found[at] in before or refused or says_nothing_new(done, at))
+        marks.append(found[at] in before or refused or says_nothing_new(done, at) or _writes_on(done, at))
     return marks
+
+
+def _writes_on(done: Sequence[Done], at: int) -> bool:
+    """The same file twice in a row, with nothing looked at in between, and hardly changed."""
+    now, before = done[at].step.action, done[at - 1].step.action if at else None
+    if not isinstance(now, WriteFile) or not isinstance(before, WriteFile) or now.path != before.path:
+        return False
+    texts = (now.content[:_COMPARED_CHARS], before.content[:_COMPARED_CHARS])
+    return SequenceMatcher(None, *texts, autojunk=False).quick_ratio() > _NEARLY
 
 
 def stretch(done: Sequence[Done]) -> int:

@@ -44,6 +44,16 @@ def test_output_given_back_as_a_comment_is_one() -> None:
     assert circles.stretch([done("cat f", said), done(f"echo {said}", said), done(f"# {said}")]) == 2
 
 
+def test_a_file_written_again_and_again_nearly_as_it_was_is_one() -> None:
+    words = "The code I wrote last time makes sure that every line has two spaces, which is a big step"
+    drift = [done(WriteFile(path="t", content=words + " on" * n), f"wrote {'abcdef'[n]}") for n in range(5)]
+    assert circles.stretch(drift) == 4
+    looked = [one for pair in zip(drift, [done(f"cat {name}") for name in "vwxyz"], strict=True) for one in pair]
+    assert circles.stretch(looked) == 0
+    other = [done(WriteFile(path="t", content=text), text) for text in ("def f(): pass", "import json, sys", words)]
+    assert circles.stretch(other) == 0
+
+
 def test_the_longest_of_a_run() -> None:
     assert circles.longest([False, True, True, False, True]) == 2
     assert circles.longest([]) == 0
