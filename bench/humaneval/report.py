@@ -6,6 +6,7 @@ first that passes the visible examples, else the best so far. Without a visible 
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,10 @@ def solved(row: Row, repairs: int) -> bool:
 
 
 def common(found: Mapping[str, Mapping[str, Row]], repairs: int) -> list[str]:
-    """The problems that all arms have done to the end."""
+    """The first problems, as far as all arms have done all of them: those that take longest are no easier."""
     sets = [{name for name, row in arm.items() if is_complete(row, repairs)} for arm in found.values()]
-    return sorted(set.intersection(*sets), key=lambda name: int(name.rpartition("/")[2])) if sets else []
+    done = set.intersection(*sets) if sets else set()
+    return [f"HumanEval/{number}" for number in takewhile(lambda number: f"HumanEval/{number}" in done, count())]
 
 
 def curve(arm: Mapping[str, Row], names: Sequence[str], repairs: int) -> list[float]:
@@ -59,7 +61,7 @@ def curve(arm: Mapping[str, Row], names: Sequence[str], repairs: int) -> list[fl
     return [100 * sum(solved(arm[name], after) for name in names) / len(names) for after in range(repairs + 1)]
 
 
-def draw(curves: Mapping[str, Sequence[float]], count: int, repairs: int) -> str:
+def draw(curves: Mapping[str, Sequence[float]], problems: int, repairs: int) -> str:
     """The curves as SVG."""
     low = min(40.0, *(min(points) for points in curves.values())) // 10 * 10
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
@@ -80,7 +82,7 @@ def draw(curves: Mapping[str, Sequence[float]], count: int, repairs: int) -> str
         x, _ = place(after, low)
         parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{after}</text>')
     middle = _LEFT + wide / 2
-    parts.append(f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle">repairs ({count} problems)</text>')
+    parts.append(f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle">repairs ({problems} problems)</text>')
     ends: list[float] = []
     for name, points in curves.items():
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(after, value) for after, value in enumerate(points)))

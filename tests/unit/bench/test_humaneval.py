@@ -78,18 +78,18 @@ def row(name: str, arm: str, *attempts: tuple[bool, bool], rounds: int = 4) -> s
 def test_the_report(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text(
-        row("HumanEval/1", "ours", (True, True)) + row("HumanEval/1", "traceback", (True, True))
-        + row("HumanEval/2", "ours", (False, False), (True, True))
-        + row("HumanEval/2", "traceback", (False, False), (False, False), (False, False), (False, False))
-        + row("HumanEval/10", "ours", (True, False)) + row("HumanEval/10", "traceback", (True, False))
-        + row("HumanEval/11", "ours", (False, False), rounds=1) + row("HumanEval/12", "ours", (True, True))
+        row("HumanEval/0", "ours", (True, True)) + row("HumanEval/0", "traceback", (True, True))
+        + row("HumanEval/1", "ours", (False, False), (True, True))
+        + row("HumanEval/1", "traceback", (False, False), (False, False), (False, False), (False, False))
+        + row("HumanEval/2", "ours", (True, False)) + row("HumanEval/2", "traceback", (True, False))
+        + row("HumanEval/3", "ours", (False, False), rounds=1) + row("HumanEval/5", "ours", (True, True))
     )  # fmt: skip
     found = rows(path)
     names = common(found, 3)
-    assert names == ["HumanEval/1", "HumanEval/2", "HumanEval/10"]
+    assert names == ["HumanEval/0", "HumanEval/1", "HumanEval/2"]
     assert [round(value) for value in curve(found["ours"], names, 3)] == [33, 67, 67, 67]
     assert [round(value) for value in curve(found["traceback"], names, 3)] == [33, 33, 33, 33]
-    assert not solved(found["ours"]["HumanEval/10"], 3)
+    assert not solved(found["ours"]["HumanEval/2"], 3)
     write_report(path, tmp_path / "table.md", 3, ["ours", "traceback"])
     assert "| ours | 1 (33.3 %) | 2 (66.7 %) | 2 (66.7 %) | 2 (66.7 %) | 1 | 0 |" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "humaneval.svg").read_text().startswith("<svg")
