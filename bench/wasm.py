@@ -24,7 +24,7 @@ import anyio
 from wasmtime import wat2wasm
 
 from stockade.assemble import prepare_sandbox
-from stockade.assemble_wasm import open_component, with_tool
+from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.tools.wasm.component import Component

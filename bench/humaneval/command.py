@@ -24,7 +24,7 @@ from bench.humaneval.report import write_report
 from stockade import __version__
 from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import SystemClock, open_sandbox
-from stockade.assemble_coder import Wanted, coder_policy
+from stockade.assemble.coder import Wanted, coder_policy
 from stockade.coder.executor import PLACE, RUNNER_AT, Executor
 from stockade.coder.loop import Coder
 from stockade.coder.prompts import system

@@ -15,7 +15,7 @@ import anyio
 from stockade import __version__
 from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import SystemClock, open_sandbox, open_store
-from stockade.assemble_coder import Wanted, coder_policy, make_coder
+from stockade.assemble.coder import Wanted, coder_policy, make_coder
 from stockade.coder.prompts import system
 from stockade.coder.work import Plan
 from stockade.core.budget import Budget

@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "Bot": "api.bots",
     "BossBot": "api.bots",
+    "BrowsingBot": "api.bots",
     "LogAnalysisBot": "api.bots",
     "ReadingBot": "api.bots",
     "WritingBot": "api.bots",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble_wasm import open_component, with_tool
+from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Network, Policy
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.tools.wasm.build import WIT, build

@@ -152,6 +152,12 @@ class WritingBot(Bot):
     kind = "WRITING"
 
 
+class BrowsingBot(Bot):
+    """Uses a browser inside the sandbox; `net="allow=HOST"` says where it may go."""
+
+    kind = "BROWSING"
+
+
 class BossBot(Bot):
     """Hands parts of its task to helpers in the same sandbox, on one budget."""
 

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 from stockade import assemble, changes
 from stockade.alive import held
 from stockade.api.archive import MAX_COPY_BYTES, check_free, pack, unpack
-from stockade.assemble_tools import programs
+from stockade.assemble.policies import make_policy
+from stockade.assemble.tools import programs
 from stockade.core.changes import Change
 from stockade.core.errors import SandboxDied, UsageError
 from stockade.core.policy import FolderMode, Policy
 from stockade.core.ports import Sandbox as SandboxPort
 from stockade.options import Options
-from stockade.policies import make_policy
 
 COPY_S = 600.0
 T = TypeVar("T")

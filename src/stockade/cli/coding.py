@@ -9,7 +9,7 @@ import anyio
 from pydantic import ValidationError
 
 from stockade import assemble
-from stockade.assemble_coder import (
+from stockade.assemble.coder import (
     MAX_TESTS_BYTES,
     SOLUTION,
     Answer,

@@ -9,7 +9,8 @@ from typing import Any
 
 import anyio
 
-from stockade import assemble, assemble_shell
+from stockade import assemble
+from stockade.assemble import shell as assemble_shell
 from stockade.cli import workspace
 from stockade.cli.asciicast import Recorder
 from stockade.cli.failures import say

@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from stockade import assemble_models as models
+from stockade.assemble import models
 from stockade.cli import flags
 from stockade.cli.console import moves_cursor, progress, results
 from stockade.cli.failures import say

@@ -13,8 +13,8 @@ from stockade.core.errors import UsageError
 
 if TYPE_CHECKING:
     from stockade.assemble import Prepared
+    from stockade.assemble.planning import Wishes
     from stockade.core.ports import RunStore
-    from stockade.planning import Wishes
     from stockade.settings import Settings
 
 ASKED = "Enter the task, with as much detail as possible: "
@@ -106,7 +106,7 @@ def _line(question: str) -> str:
 
 def _carry_out(settings: "Settings", store: "RunStore", values: dict[str, Any], *, asks: bool) -> int:
     """The run, and those that follow as long as the person has a task for the same bot."""
-    from stockade import planning
+    from stockade.assemble import planning
     from stockade.cli.console import progress
     from stockade.cli.profile import Reviser
     from stockade.cli.run import carry_out
@@ -142,14 +142,14 @@ def _follow_up(prepared: "Prepared") -> str:
 
 
 def _again(settings: "Settings", store: "RunStore", run_id: str, task: str) -> Callable[..., Any]:
-    from stockade.continuing import Going, prepare_again
+    from stockade.assemble.continuing import Going, prepare_again
 
     history = tuple(anyio.run(store.events, run_id))
     return partial(prepare_again, Going(run_id, history, task, {}), settings.options, store)
 
 
 def _wishes(values: dict[str, Any]) -> "Wishes":
-    from stockade.planning import Overrides, Wishes
+    from stockade.assemble.planning import Overrides, Wishes
 
     overrides = Overrides(
         name=_short(values["ai_name"]),

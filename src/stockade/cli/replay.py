@@ -74,7 +74,7 @@ def _wait(seconds: float, renderer: Renderer) -> None:
 
 
 async def _verify(events: Sequence[RunEvent], console: Console) -> int:
-    from stockade.continuing import verifying
+    from stockade.assemble.continuing import verifying
     from stockade.loop.verify import verify
 
     started, verdict = events[0], _Verdict(console)

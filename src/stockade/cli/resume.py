@@ -36,8 +36,8 @@ def resume(run: str, task: str | None, **values: Any) -> int:
     recorded turn, the shell is a new one in the same folder with the same exported variables. A new TASK has the run's
     budget once more. Exit status as of `stockade run`.
     """
+    from stockade.assemble.continuing import Going, prepare_again
     from stockade.cli.run import carry_out
-    from stockade.continuing import Going, prepare_again
 
     given = flags.given(values)
     settings, store = _opened(given)
@@ -62,8 +62,8 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
 
     RUN itself stays as it is. With a TASK the bot is given that from there. Exit status as of `stockade run`.
     """
+    from stockade.assemble.continuing import Going, make_branch, prepare_again
     from stockade.cli.run import carry_out
-    from stockade.continuing import Going, make_branch, prepare_again
 
     given = flags.given(values)
     settings, store = _opened(given)

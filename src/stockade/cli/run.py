@@ -151,7 +151,7 @@ def traced() -> Callable[[RunStore, assemble.Prepared], None] | None:
     """What sends the spans of a run, where `OTEL_*` asks for them. UsageError when that is not possible."""
     if not any(name.startswith("OTEL_") for name in os.environ):
         return None
-    from stockade import continuing
+    from stockade.assemble import continuing
 
     def send(store: RunStore, prepared: assemble.Prepared) -> None:
         if not anyio.run(continuing.trace, store, prepared.started.run_id, len(prepared.history)):

@@ -14,7 +14,8 @@ from pydantic import Field, ValidationError
 
 from stockade import assemble
 from stockade.alive import held
-from stockade.assemble_tools import programs
+from stockade.assemble.policies import make_policy
+from stockade.assemble.tools import programs
 from stockade.cli import flags, review
 from stockade.cli.console import piped_input
 from stockade.cli.failures import INTERRUPTED, say, sole
@@ -25,7 +26,6 @@ from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, Sandbox
-from stockade.policies import make_policy
 from stockade.settings import load
 
 SANDBOX_FAILED = 125

@@ -9,13 +9,13 @@ import click
 
 from stockade import assemble
 from stockade.alive import held
+from stockade.assemble.policies import make_policy
 from stockade.cli import review
 from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.core.policy import Policy
 from stockade.core.ports import OnNetwork, Sandbox
 from stockade.options import Options
-from stockade.policies import make_policy
 
 OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
 KEEP_S = 120.0
@@ -41,7 +41,7 @@ def serve(
     Folders are those of this machine, and only those that are allowed here. What travels is authenticated and cannot be
     changed, but it is not encrypted: across networks that are not yours, use a tunnel (docs/remote.md).
     """
-    from stockade import assemble_remote
+    from stockade.assemble import remote as assemble_remote
 
     roots = tuple(assemble_remote.allowed_root(text) for text in allow)
     network = make_policy(Options(net=net), "ro").network
@@ -92,7 +92,7 @@ def opener(backend: str) -> OpenBox:
 @click.argument("address", metavar="HOST:PORT")
 def health(address: str) -> int:
     """Whether sandboxes are served at HOST:PORT. Status 0 when they are, 4 when not; no token is needed."""
-    from stockade import assemble_remote
+    from stockade.assemble import remote as assemble_remote
 
     version = anyio.run(assemble_remote.health, address)
     print(f"{address} serves sandboxes, protocol {version}")

@@ -7,7 +7,8 @@ from typing import Any
 import anyio
 import click
 
-from stockade.assemble_wasm import (
+from stockade.assemble.policies import make_policy
+from stockade.assemble.wasm import (
     Component,
     Reply,
     Tool,
@@ -26,7 +27,6 @@ from stockade.cli.sandbox import in_sandbox
 from stockade.cli.tool_arguments import parsed
 from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox
-from stockade.policies import make_policy
 from stockade.settings import load
 
 _POLICY = click.option(

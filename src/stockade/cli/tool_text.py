@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from stockade.assemble_wasm import Component, Reply, Tool, key_of
+from stockade.assemble.wasm import Component, Reply, Tool, key_of
 from stockade.cli.safe import one_line, safe_text
 from stockade.core.tools import ToolSpec
 

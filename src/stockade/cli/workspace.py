@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from stockade import assemble, assemble_shell
+from stockade import assemble
+from stockade.assemble import shell as assemble_shell
 from stockade.core.errors import UsageError
 
 _LIST = "workspaces"

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stockade.assemble.policies import parse_folder
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
-from stockade.policies import parse_folder
 
 MAX_PATH_CHARS = 4096
 

@@ -10,13 +10,13 @@ import anyio.to_thread
 
 from stockade import assemble, changes
 from stockade.alive import held, is_alive, tidy
+from stockade.assemble.policies import make_policy
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, ChangesApplied, RunEvent, RunStarted
 from stockade.core.ports import RunStore
 from stockade.loop.observe import clip, describe
 from stockade.mcp_server.folders import Roots
 from stockade.options import Options
-from stockade.policies import make_policy
 
 MAX_RUNS = 4
 """At once; who asks for more is told so."""

@@ -192,10 +192,16 @@ def test_the_public_names() -> None:
         stockade.__all__, key=lambda name: (not name.isupper(), name.startswith("_"), name)
     )
     assert set(stockade.__all__) == {
-        "LLM", "Bot", "BossBot", "Environment", "Exchange", "Execution", "Folder", "LogAnalysisBot", "ReadingBot",
+        "LLM", "Bot", "BossBot", "BrowsingBot", "Environment", "Exchange", "Execution", "Folder", "LogAnalysisBot", "ReadingBot",
         "RunResult", "Sandbox", "StockadeError", "ToolDefinition", "WritingBot", "__version__",
     }  # fmt: skip
     assert all(getattr(stockade, name) is not None for name in stockade.__all__)
     assert stockade.Environment is stockade.Sandbox
     with pytest.raises(AttributeError):
         stockade.no_such_name  # noqa: B018
+
+
+def test_a_browsing_bot_has_the_browser(tmp_path: Path) -> None:
+    result = BrowsingBot(model=script(tmp_path, say("finish", answer="nothing to see"))).run("look")
+    assert result.status
+    assert "browser" in result.events[0].tools  # type: ignore[union-attr]

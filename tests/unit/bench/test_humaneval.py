@@ -11,7 +11,7 @@ from bench.humaneval.recorded import Answers, Offline, RecordedModel, key_of
 from bench.humaneval.report import common, curve, rows, solved, write_report
 
 from stockade.assemble import open_sandbox
-from stockade.assemble_coder import coder_policy
+from stockade.assemble.coder import coder_policy
 from stockade.coder.prompts import opening
 from stockade.coder.work import Attempt, Verdict
 from stockade.core.messages import ModelRequest

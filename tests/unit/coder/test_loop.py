@@ -9,7 +9,7 @@ import pytest
 
 from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import SystemClock, open_sandbox
-from stockade.assemble_coder import OFFLINE, Wanted, coder_policy, make_coder
+from stockade.assemble.coder import OFFLINE, Wanted, coder_policy, make_coder
 from stockade.coder.loop import Coder
 from stockade.coder.prompts import system
 from stockade.coder.work import Plan, Result

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble_mcp import mcp_file
-from stockade.assemble_tools import Place, Plan, Request
+from stockade.assemble.mcp import mcp_file
+from stockade.assemble.tools import Place, Plan, Request
 from stockade.core.policy import FolderRule, Limits, Network, Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers

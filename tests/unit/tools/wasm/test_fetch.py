@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble_wasm import with_tool
+from stockade.assemble.wasm import with_tool
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Network, Policy
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble_wasm import open_component
+from stockade.assemble.wasm import open_component
 from stockade.core.errors import UsageError
 from stockade.tools.wasm.toolbox import WasmToolbox
 from tests.support import wasm

@@ -20,6 +20,7 @@ from stockade.assemble import (
     run_dir,
     start,
 )
+from stockade.assemble.policies import make_budget, make_policy
 from stockade.coder.executor import RUNNER_AT, Executor
 from stockade.coder.fan import Fan
 from stockade.coder.loop import Coder
@@ -37,7 +38,6 @@ from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import known, watched
 from stockade.loop.parts import Parts
 from stockade.options import Options
-from stockade.policies import make_budget, make_policy
 from stockade.sandboxes.keeping import note_holder
 from stockade.tools.code.report import MAX_TESTS_BYTES, runner_folder
 from stockade.tools.code.signature import wanted

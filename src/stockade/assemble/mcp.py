@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from stockade.assemble_tools import Place, Plan, Request
+from stockade.assemble.tools import Place, Plan, Request
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderRule
 from stockade.core.ports import Toolbox
@@ -20,7 +20,7 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc")
 
 
 def mcp_file(request: Request) -> Plan:
-    """The plan with the servers of a file in it. Implements assemble_tools.FileTool."""
+    """The plan with the servers of a file in it. Implements assemble.tools.FileTool."""
     path, plan = request.path, request.plan
     if find_spec("mcp") is None:
         raise UsageError("MCP servers need the package mcp", "pip install 'stockade[mcp]'")

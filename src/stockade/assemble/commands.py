@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import anyio.from_thread
 import platformdirs
 
-from stockade.assemble_tools import OnProgress, Plan, Request
+from stockade.assemble.tools import OnProgress, Plan, Request
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox, Toolbox
@@ -31,7 +31,7 @@ def layers(on_progress: OnProgress | None = None) -> Layers:
 
 
 def command_file(request: Request) -> Plan:
-    """The plan with the tool of a file in it; installs it when it is not. Implements assemble_tools.FileTool."""
+    """The plan with the tool of a file in it; installs it when it is not. Implements assemble.tools.FileTool."""
     tool = read_tool(request.path)
     for path in map(Path, request.plan.asked):
         if path.suffix.lower() in SUFFIXES and read_tool(path).name == tool.name:
@@ -60,7 +60,7 @@ def plan_command(tool: CommandTool, request: Request) -> Plan:
 async def programs(
     wanted: Sequence[str], policy: Policy, on_progress: OnProgress | None = None
 ) -> tuple[Policy, tuple[Callable[[Sandbox], Toolbox], ...]]:
-    """See assemble_tools.programs."""
+    """See assemble.tools.programs."""
     makers = []
     for tool in [_program(name) for name in wanted]:
         ready = await prepare_tool(tool, policy, layers(on_progress))

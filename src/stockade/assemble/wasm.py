@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from stockade.assemble import prepare_sandbox, state_dir
-from stockade.assemble_tools import OnProgress, Place, Plan, Request, named, shipped
+from stockade.assemble.tools import OnProgress, Place, Plan, Request, named, shipped
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy

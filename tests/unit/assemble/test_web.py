@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stockade.assemble import prepare, state_dir
-from stockade.assemble_web import memory_name
+from stockade.assemble.web import memory_name
 from stockade.core.actions import Failed, ToolResult
 from stockade.core.events import ActionFinished, NetworkRequested, RunEvent, RunFinished
 from stockade.loop.run import run

@@ -25,7 +25,9 @@ from stockade.assemble import (
     prepare_sandbox,
     run_dir,
 )
-from stockade.assemble_tools import plan_tools
+from stockade.assemble.planning import with_fast
+from stockade.assemble.policies import make_budget
+from stockade.assemble.tools import plan_tools
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
@@ -37,8 +39,6 @@ from stockade.loop.branch import branch, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
 from stockade.options import LOADING, REMOTE, Options
-from stockade.planning import with_fast
-from stockade.policies import make_budget
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 CHANGEABLE = (*BUDGET, "model", "check")

@@ -7,11 +7,11 @@ import pytest
 
 from stockade import assemble
 from stockade.approval.authorise import Authoriser
+from stockade.assemble.planning import Wishes, fast_environment, prepare_plan
 from stockade.bots.planner import DEFAULT_PROFILE, Overrides, prompt_of, with_fixed
 from stockade.core.errors import ModelFailed, UsageError
 from stockade.core.profile import Profile
 from stockade.options import Options
-from stockade.planning import Wishes, fast_environment, prepare_plan
 from stockade.testing import MemoryStore
 from stockade.testing.fake_openai import FakeOpenAI, fails, says
 

@@ -10,9 +10,9 @@ from stockade.assemble import (
     open_store,
     pick_protocol,
 )
+from stockade.assemble.policies import make_budget, make_policy
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
-from stockade.policies import make_budget, make_policy
 
 
 def options(**given: object) -> Options:

@@ -86,14 +86,14 @@ def named() -> Mapping[str, MakeToolbox]:
 
 
 def _browser(place: Place) -> Toolbox:
-    from stockade.assemble_browser import make
+    from stockade.assemble.browser import make
 
     return make(place)
 
 
 def _ours(name: str) -> MakeToolbox:
     def make(place: Place) -> Toolbox:
-        from stockade.assemble_web import MAKERS
+        from stockade.assemble.web import MAKERS
 
         return MAKERS[name](place)
 
@@ -107,19 +107,19 @@ def files() -> Mapping[str, FileTool]:
 
 
 def _command_file(request: Request) -> Plan:
-    from stockade.assemble_commands import command_file
+    from stockade.assemble.commands import command_file
 
     return command_file(request)
 
 
 def _component(request: Request) -> Plan:
-    from stockade.assemble_wasm import wasm_tool
+    from stockade.assemble.wasm import wasm_tool
 
     return wasm_tool(request)
 
 
 def _servers(request: Request) -> Plan:
-    from stockade.assemble_mcp import mcp_file
+    from stockade.assemble.mcp import mcp_file
 
     return mcp_file(request)
 
@@ -143,14 +143,14 @@ async def programs(
     """
     if not wanted:
         return policy, ()
-    from stockade.assemble_commands import programs as found
+    from stockade.assemble.commands import programs as found
 
     return await found(wanted, policy, on_progress)
 
 
 def shipped() -> Mapping[str, Path]:
     """The tool files that come with Stockade, by name."""
-    from stockade.assemble_commands import shipped as found
+    from stockade.assemble.commands import shipped as found
 
     return found()
 

@@ -1,6 +1,6 @@
 """The browser of a run, where its network allows one."""
 
-from stockade.assemble_tools import Place
+from stockade.assemble.tools import Place
 from stockade.core.errors import UsageError
 from stockade.core.ports import Toolbox
 from stockade.tools.browser.toolbox import BrowserToolbox

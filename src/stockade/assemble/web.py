@@ -4,7 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from stockade.assemble_tools import MakeToolbox, Place
+from stockade.assemble.tools import MakeToolbox, Place
 from stockade.core.errors import UsageError
 from stockade.core.events import NetworkRequested
 from stockade.core.ports import OnNetwork, Toolbox

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
-from stockade.assemble_tools import OnProgress, Place, Plan, chosen, mcp_files, plan_tools
+from stockade.assemble.policies import make_budget, make_policy
+from stockade.assemble.tools import OnProgress, Place, Plan, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
 from stockade.bots.opening import opening
@@ -40,7 +41,6 @@ from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
 from stockade.options import RECORDED, REMOTE, Options, autonomy
-from stockade.policies import make_budget, make_policy
 
 if TYPE_CHECKING:
     from stockade.core.findings import Finding
@@ -192,7 +192,7 @@ def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgre
 
         return UnconfinedSandbox.prepared(policy, base, on_progress)
     if backend.startswith(REMOTE):
-        from stockade.assemble_remote import remote_sandbox
+        from stockade.assemble.remote import remote_sandbox
 
         return remote_sandbox(policy, backend.removeprefix(REMOTE))
     raise UsageError(
