@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 import stockade
-from stockade import BossBot, Bot, Folder, LogAnalysisBot, ReadingBot, Sandbox, StockadeError, WritingBot
+from stockade import BossBot, Bot, BrowsingBot, Folder, LogAnalysisBot, ReadingBot, Sandbox, StockadeError, WritingBot
 from stockade.api.bots import log_task
 from stockade.core.errors import UsageError
 from stockade.core.events import RunFinished
@@ -192,8 +192,8 @@ def test_the_public_names() -> None:
         stockade.__all__, key=lambda name: (not name.isupper(), name.startswith("_"), name)
     )
     assert set(stockade.__all__) == {
-        "LLM", "Bot", "BossBot", "BrowsingBot", "Environment", "Exchange", "Execution", "Folder", "LogAnalysisBot", "ReadingBot",
-        "RunResult", "Sandbox", "StockadeError", "ToolDefinition", "WritingBot", "__version__",
+        "LLM", "Bot", "BossBot", "BrowsingBot", "Environment", "Exchange", "Execution", "Folder", "LogAnalysisBot",
+        "ReadingBot", "RunResult", "Sandbox", "StockadeError", "ToolDefinition", "WritingBot", "__version__",
     }  # fmt: skip
     assert all(getattr(stockade, name) is not None for name in stockade.__all__)
     assert stockade.Environment is stockade.Sandbox
@@ -202,6 +202,9 @@ def test_the_public_names() -> None:
 
 
 def test_a_browsing_bot_has_the_browser(tmp_path: Path) -> None:
-    result = BrowsingBot(model=script(tmp_path, say("finish", answer="nothing to see"))).run("look")
+    model = script(tmp_path, say("finish", answer="nothing to see"))
+    result = BrowsingBot(model=model, net="allow=example.com").run("look")
     assert result.status
-    assert "browser" in result.events[0].tools  # type: ignore[union-attr]
+    started = result.events[0]
+    assert started.type == "run_started"
+    assert "browser" in started.tools
