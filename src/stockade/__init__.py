@@ -34,8 +34,24 @@ _WHERE = {
     "StockadeError": "core.errors",
     "ToolDefinition": "tools.command.definition",
 }
-__all__ = ["LLM", "Bot", "BossBot", "BrowsingBot", "Environment", "Exchange", "Execution", "Folder", "LogAnalysisBot",
-           "ReadingBot", "RunResult", "Sandbox", "StockadeError", "ToolDefinition", "WritingBot", "__version__"]  # fmt: skip
+__all__ = [
+    "LLM",
+    "BossBot",
+    "Bot",
+    "BrowsingBot",
+    "Environment",
+    "Exchange",
+    "Execution",
+    "Folder",
+    "LogAnalysisBot",
+    "ReadingBot",
+    "RunResult",
+    "Sandbox",
+    "StockadeError",
+    "ToolDefinition",
+    "WritingBot",
+    "__version__",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
