@@ -24,15 +24,17 @@ def _pids() -> Iterator[int]:
             yield int(name)
 
 
-def descendants() -> set[int]:
+def descendants(of: int | None = None) -> set[int]:
+    """Every process below `of`, by default below this one."""
+    top = of or os.getpid()
     parents = {}
     for pid in _pids():
         with suppress(OSError):
             parents[pid] = _parent(pid)
-    found = {os.getpid()}
+    found = {top}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    return found - {top}
 
 
 class BubblewrapBench:

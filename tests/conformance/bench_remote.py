@@ -52,6 +52,6 @@ class RemoteBench(BubblewrapBench):
 
     def kill(self, sandbox: Sandbox) -> None:
         """All that runs in the server's sandbox, from outside: children of the server, not the server."""
-        for pid in descendants() - {self._process.pid}:
+        for pid in descendants(self._process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
