@@ -11,6 +11,7 @@ from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, OnNetwork
+from stockade.sandboxes.egress.groups import raising_the_one
 from stockade.sandboxes.egress.inside import MakeServer, way_out
 from stockade.sandboxes.programs import RunningProgram, program
 from stockade.sandboxes.session import AgentSession
@@ -62,6 +63,12 @@ class SpeakingSandbox(ABC):
             return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
         except SandboxDied as error:
             raise await self._died(error) from error
+
+    @asynccontextmanager
+    async def carried(self) -> AsyncIterator[None]:
+        """Implements core.ports.Programs."""
+        async with raising_the_one(), self._open().carrying():
+            yield
 
     @asynccontextmanager
     async def program(self, argv: Sequence[str]) -> AsyncIterator[RunningProgram]:

@@ -33,6 +33,27 @@ class ProgramConformance:
                 assert await everything(found) == b"/workspace\n" + b"x" * 300_000
                 assert (await found.last_words(), found.status) == ("bye", 7)
 
+    async def test_the_first_may_end_before_the_second(self, bench: Bench) -> None:
+        async with bench.make(Policy()) as box:
+            assert isinstance(box, Programs)
+            programs, first_is_there, second_is_there = box, anyio.Event(), anyio.Event()
+
+            async def first() -> None:
+                async with programs.program(["cat"]):
+                    first_is_there.set()
+                    await second_is_there.wait()
+
+            async with box.carried(), anyio.create_task_group() as group:
+                group.start_soon(first)
+                await first_is_there.wait()
+                async with box.program(["sh", "-c", "read x; cat"]) as second:
+                    second_is_there.set()
+                    with anyio.fail_after(30):
+                        while (await output_of(box, "pgrep -cx cat || true")).strip() != "0":
+                            await anyio.lowlevel.checkpoint()
+                    await second.send(b"\nalone\n")
+                    assert await second.receive() == b"alone\n"
+
     async def test_what_is_no_program_says_so(self, bench: Bench) -> None:
         async with bench.make(Policy()) as box:
             assert isinstance(box, Programs)

@@ -115,6 +115,7 @@ class BrowserToolbox:
             raise UsageError(f"the browser cannot run in {self._sandbox.backend}", "--sandbox bubblewrap")
         binary = await process.find(self._sandbox)
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._sandbox.carried())
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
             self._browser = Browser(self._sandbox, process.command(binary))

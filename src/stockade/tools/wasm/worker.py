@@ -57,7 +57,7 @@ async def worker_in(sandbox: Sandbox) -> AsyncIterator[Worker]:
         return
     worker = Warm(sandbox)
     try:
-        async with anyio.create_task_group() as group:
+        async with sandbox.carried(), anyio.create_task_group() as group:
             group.start_soon(worker.serve)
             try:
                 yield worker
