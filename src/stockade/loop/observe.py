@@ -21,6 +21,14 @@ _SHELL_EVENTS = {
     "shell_lost_state": "The shell lost its state.",
 }
 
+_MISSING = {
+    "python": "Python is called python3 here.",
+    "pip": "Here it is: python3 -m pip.",
+    "sudo": "There is no sudo here, and nothing that needs it: do without.",
+}
+"""What bots type out of habit, and what they can do instead; the default model asked for sudo to install Python."""
+_NOT_FOUND = 127
+
 
 def clip(text: str, limit: int) -> str:
     """`text` in at most about `limit` characters: its head and its tail, and how much is missing between them."""
@@ -62,6 +70,8 @@ def _command(result: CommandOutput, limit: int) -> str:
     else:
         how = "The command has succeeded"
     lines = [f"{how}. Output:", text] if text else [f"{how}; it printed nothing."]
+    if result.exit_code == _NOT_FOUND:
+        lines += [way_out for name, way_out in _MISSING.items() if f": {name}: command not found" in text]
     if result.wrote:
         lines.append(clip(result.wrote, limit))
     if result.truncated_bytes:
