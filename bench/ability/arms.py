@@ -90,6 +90,33 @@ class Stockade:
         )
 
 
+@dataclass(frozen=True)
+class StockadeApi:
+    """The same through the Python API: what is written is applied, flagged changes too."""
+
+    server: str
+    name: str = "stockade-api"
+
+    def do(self, words: str, folder: Path, run: str, max_turns: int) -> Did:
+        with tempfile.TemporaryDirectory(prefix="stockade-ability-") as home:
+            environment = {
+                "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8", "HOME": home,
+                "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": "none",
+            }  # fmt: skip
+            script = str(ROOT / "bench" / "ability" / "ours_api.py")
+            done = _run([PYTHON, script, str(max_turns), words, str(folder)], environment)
+        try:
+            result = json.loads(done.stdout.strip().splitlines()[-1])
+        except (IndexError, json.JSONDecodeError):
+            return Did("error", 0, 0, Tokens(), "", done.stderr[-400:], [])
+        usage = result["usage"]
+        tokens = Tokens(usage["prompt_tokens"], usage["cached_tokens"], usage["completion_tokens"])
+        detail = f"{result['status']}: {result['reason']}"
+        return Did(
+            _ended(result), result["turns"], result["malformed"], tokens, result["answer"] or "", detail, result["log"]
+        )
+
+
 def _ended(result: dict[str, Any]) -> Ended:
     if result["status"] == "done":
         return "done"
@@ -166,6 +193,7 @@ def arms(server: str, proxy: Proxy) -> dict[str, Arm]:
     )
     found: list[Arm] = [
         Stockade(server),
+        StockadeApi(server),
         Stockade(server, "stockade-fenced", ("--answers", "fenced")),
         Stockade(server, "stockade-json", ("--answers", "json")),
         PeerArm(mini, proxy, "mini-swe-agent text", ("text",)),

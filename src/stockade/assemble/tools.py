@@ -81,7 +81,8 @@ FileTool = Callable[[Request], Plan]
 def named() -> Mapping[str, MakeToolbox]:
     """Tools of ours by name. Each imports its adapter when it is made."""
     return {name: _ours(name) for name in ("memory", "read_document", "read_page", "web_search")} | {
-        "browser": _browser
+        "browser": _browser,
+        "python": _python,
     }
 
 
@@ -89,6 +90,12 @@ def _browser(place: Place) -> Toolbox:
     from stockade.assemble.browser import make
 
     return make(place)
+
+
+def _python(place: Place) -> Toolbox:
+    from stockade.tools.python import PythonTool
+
+    return PythonTool(place.sandbox)
 
 
 def _ours(name: str) -> MakeToolbox:
