@@ -124,7 +124,7 @@ def says_nothing_new(done: Sequence[Done], at: int) -> bool:
 def nudge_text(state: RunState) -> str | None:
     """What to say to a bot that begins to go in circles, once a circle; None when it does not."""
     sign = _strongest(state)
-    if sign.count < NUDGE_AFTER or (
+    if _was_reviewed(state) or sign.count < NUDGE_AFTER or (
         state.nudges and state.nudges[-1].why == "loop" and state.nudges[-1].turn + 1 >= state.turns
     ):
         return None
@@ -136,10 +136,18 @@ def offered(state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
 
     Constrained models copy their last answer at any temperature. Finishing does no harm: the bot is then shown what it
     has changed, and a check still decides. Other actions with the same outcome are a try at something: those go on.
+    Shown its changes, a bot may see what is wrong: then it may act again.
     """
+    if _was_reviewed(state):
+        return tools
     cycle, _, echoing = _signs(state)
     stuck = max(cycle.count, echoing.count)
     return ("finish",) if "finish" in tools and stuck >= WITHHOLD_AFTER else tools
+
+
+def _was_reviewed(state: RunState) -> bool:
+    """Whether the bot wanted to end, and has been shown its changes just now."""
+    return bool(state.nudges) and state.nudges[-1].why == "review" and state.nudges[-1].turn == state.turns
 
 
 def is_loop(state: RunState) -> str | None:

@@ -6,6 +6,7 @@ import pytest
 
 from stockade.core.actions import Chunk, CommandOutput, Failed, FileWritten, Observation, Shell, Step, WriteFile
 from stockade.core.budget import Budget
+from stockade.core.events import Nudged
 from stockade.loop import stuck
 from stockade.loop.state import Done, RunState
 from stockade.testing import MemorySandbox, say
@@ -122,3 +123,14 @@ async def test_no_run_without_limits_spins_for_ever(answers: list[str]) -> None:
     assert finished.status == "stopped"
     assert finished.reason in ("loop", "unreadable")
     assert finished.turns <= 12
+
+
+def test_a_bot_that_was_shown_its_changes_may_mend_them() -> None:
+    """The 1.5B saw in its review that the version should stand there without quotes, and could only finish."""
+    state = state_of([shell("jq .version package.json > v", "") for _ in range(4)])
+    assert stuck.offered(state, ("shell", "finish")) == ("finish",)
+    state.nudges.append(Nudged(at=1.0, turn=state.turns, why="review", text="Content of v: '\"2.14.3\"'"))
+    assert stuck.offered(state, ("shell", "finish")) == ("shell", "finish")
+    assert stuck.nudge_text(state) is None
+    state.turns += 1
+    assert stuck.offered(state, ("shell", "finish")) == ("finish",)
