@@ -124,8 +124,10 @@ def says_nothing_new(done: Sequence[Done], at: int) -> bool:
 def nudge_text(state: RunState) -> str | None:
     """What to say to a bot that begins to go in circles, once a circle; None when it does not."""
     sign = _strongest(state)
-    if _was_reviewed(state) or sign.count < NUDGE_AFTER or (
-        state.nudges and state.nudges[-1].why == "loop" and state.nudges[-1].turn + 1 >= state.turns
+    if (
+        _was_reviewed(state)
+        or sign.count < NUDGE_AFTER
+        or (state.nudges and state.nudges[-1].why == "loop" and state.nudges[-1].turn + 1 >= state.turns)
     ):
         return None
     return sign.way_out
