@@ -116,7 +116,8 @@ class Bot:
             if self._on_event is not None:
                 self._on_event(event)
 
-        there = BorrowedSandbox(self.environment.live) if self.environment is not None else None
+        box = self.environment
+        there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
         try:
             prepared = await assemble.prepare(given, store, heard, spec=self.spec, there=there)
             with held(prepared.started.run_id):
@@ -169,7 +170,7 @@ class LogAnalysisBot(Bot):
 
     kind = "LOG_ANALYSIS"
 
-    def run(
+    async def arun(
         self,
         task: str,
         timeout: float | None = 300.0,
@@ -177,13 +178,18 @@ class LogAnalysisBot(Bot):
         user_prompt: str | None = None,
         **options: Any,
     ) -> RunResult:
-        """`task` is the path of the log. `user_prompt` is context: data for the bot, not orders."""
-        log = Path(task).expanduser()
-        if not log.is_file():
-            raise UsageError(f"{log}: there is no such log")
+        """`task` is the path of the log. `user_prompt` is context: data, not orders. `run` takes the same."""
+        log = await to_thread.run_sync(_log, task)
+        copies = (*options.pop("copy", ()), str(log))
         words = log_task(log.name, user_prompt)
-        copies = (*options.pop("copy", ()), str(log.absolute()))
-        return super().run(words, timeout, max_iterations, copy=copies, **options)
+        return await super().arun(words, timeout or 300.0, max_iterations or 20, copy=copies, **options)
+
+
+def _log(path: str) -> Path:
+    log = Path(path).expanduser().absolute()
+    if not log.is_file():
+        raise UsageError(f"{log}: there is no such log")
+    return log
 
 
 def log_task(name: str, user_prompt: str | None) -> str:

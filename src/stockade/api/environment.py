@@ -18,7 +18,7 @@ from stockade.alive import held
 from stockade.api.archive import MAX_COPY_BYTES, check_free, pack, unpack
 from stockade.assemble.policies import make_policy
 from stockade.assemble.tools import programs
-from stockade.core.changes import Change
+from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxDied, UsageError
 from stockade.core.policy import FolderMode, Policy
 from stockade.core.ports import Sandbox as SandboxPort
@@ -65,7 +65,8 @@ class Sandbox:
         given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
         self._options = options_of({**given, "folder": tuple(str(one) for one in (*folders, *more))})
         self.policy: Policy = make_policy(self._options, "overlay")
-        self._async = AsyncExitStack()
+        self._async, self._running = AsyncExitStack(), AsyncExitStack()
+        self._layers: tuple[FolderLayer, ...] = ()
         self._sync = ExitStack()
         self._portal: BlockingPortal | None = None
         self._box: SandboxPort | None = None
@@ -89,10 +90,13 @@ class Sandbox:
             base = assemble.run_dir(run_id)
             self.policy, makers = await programs(self._options.tool, self.policy)
             box = await assemble.prepare_sandbox(self.policy, self._options.sandbox, base)
+            self._layers = box.layers
             stack.callback(changes.discard, assemble.reviewer(), box.layers)
-            self._box = await stack.enter_async_context(box)
+            self._running = AsyncExitStack()
+            stack.push_async_callback(self._running.aclose)
+            self._box = await self._running.enter_async_context(box)
             for make in makers:
-                await stack.enter_async_context(make(box))
+                await self._running.enter_async_context(make(box))
             self._async = stack.pop_all()
         return self
 
@@ -159,12 +163,19 @@ class Sandbox:
         return tuple(change for one in work for change in one.changes)
 
     def apply(self, *, flagged: bool = False, force: bool = False) -> tuple[str, ...]:
-        """Ends the sandbox and writes its changes to the host's folders; see RunResult.apply."""
-        done, reviewer, layers = changes.Applied(), assemble.reviewer(), self.live.layers
-        work = changes.pending(reviewer, layers)
-        changes.apply(reviewer, work, done, flagged=flagged, force=force)
-        self.kill()
+        """Ends the sandbox, then writes its changes to the host's folders; see RunResult.apply. Blocks."""
+        self._wait(self.aend)
+        done, reviewer = changes.Applied(), assemble.reviewer()
+        try:
+            changes.apply(reviewer, changes.pending(reviewer, self._layers), done, flagged=flagged, force=force)
+        finally:
+            self.kill()
         return tuple(done.paths)
+
+    async def aend(self) -> None:
+        """Ends all that runs in it: nothing writes any more to what is looked at then."""
+        self._box = None
+        await self._running.aclose()
 
     async def akill(self) -> None:
         """Ends it and all that runs in it. Does nothing the second time."""

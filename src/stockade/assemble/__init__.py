@@ -270,16 +270,16 @@ async def prepare(
     on_progress: OnProgress | None = None,
     *,
     spec: BotSpec | None = None,
-    there: Sandbox | None = None,
+    there: tuple[Sandbox, Policy] | None = None,
 ) -> Prepared:
     """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed.
 
-    `spec`: the bot, where it is none that has a name. `there`: a sandbox that is up, and stays up.
+    `spec`: the bot, where it is none that has a name. `there`: a sandbox that is up, and stays up, and its policy.
     """
     spec = spec or find_bot(options.bot)
     options = with_defaults(options, spec)
     task = check_task(options.task)
-    policy = make_policy(options, spec.folder_mode)
+    policy = there[1] if there else make_policy(options, spec.folder_mode)
     pick_protocol(options.answers)
     run_id = new_run_id()
     tools = chosen(spec.tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
@@ -289,7 +289,8 @@ async def prepare(
     redactor = known(os.environ, policy.environment, options.secret)
     on_event, on_text = watched(redactor, on_event, on_text)
     try:
-        sandbox = there or await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
+        base = run_dir(run_id)
+        sandbox = there[0] if there else await prepare_sandbox(policy, options.sandbox, base, on_progress)
         model, name, note = await open_model(options, on_progress)
         budget = make_budget(options, spec.budget)
         if budget.max_cost and not model.info.priced:

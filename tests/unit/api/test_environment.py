@@ -54,6 +54,19 @@ def test_an_overlay_is_thrown_away_unless_it_is_applied(tmp_path: Path) -> None:
     assert (folder / "a").read_text() == "1\n"
 
 
+def test_nothing_writes_any_more_to_what_is_applied(tmp_path: Path) -> None:
+    folder = tmp_path / "f"
+    folder.mkdir()
+    with Sandbox(folder) as box:
+        box.execute("echo 1 > a; (while :; do echo x >> a; done) >/dev/null 2>&1 &")
+        assert box.apply() == ("a",)
+        size = (folder / "a").stat().st_size
+        with pytest.raises(SandboxDied):
+            box.execute("true")
+    assert (folder / "a").stat().st_size == size
+    assert list((tmp_path / "state" / "stockade" / "runs").iterdir()) == []
+
+
 def test_files_go_in_and_out(tmp_path: Path) -> None:
     source = tmp_path / "in"
     (source / "deep").mkdir(parents=True)
