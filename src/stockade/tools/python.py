@@ -4,12 +4,12 @@ A model that thinks in Python needs no here-documents for it: quotes and new lin
 """
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from stockade.core.actions import ToolResult
 from stockade.core.ports import Sandbox
 from stockade.core.tools import ToolSpec
+from stockade.tools.one import OneTool
 
 NAME = "python"
 MAX_CODE_BYTES = 1_000_000
@@ -30,28 +30,16 @@ SPEC = ToolSpec(
 )
 
 
-class PythonTool:
+class PythonTool(OneTool):
     """A fresh interpreter a call, as the bot's own user, where the shell is."""
+
+    spec = SPEC
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return (SPEC,)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
+    async def do(self, arguments: Mapping[str, Any], timeout_s: float | None) -> ToolResult:
         """What it printed and, where it failed, its exit status and what it wrote as errors."""
-        if name != NAME:
-            raise KeyError(name)
         code = arguments.get("code")
         if not isinstance(code, str) or not code.strip():
             return _error("code is missing: give the whole program as a text")

@@ -8,8 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 from anyio.abc import Process
@@ -17,6 +16,7 @@ from anyio.abc import Process
 from stockade.core.actions import ToolResult
 from stockade.core.tools import ToolSpec
 from stockade.tools.command.definition import PLACEHOLDER, CommandTool, Parameter
+from stockade.tools.one import OneTool
 
 MAX_ARGUMENT_BYTES = 100_000
 MAX_OUTPUT_BYTES = 64 << 10
@@ -30,7 +30,7 @@ class BadArgument(Exception):
     """For the bot: what is wrong with its arguments."""
 
 
-class ExternalTool:
+class ExternalTool(OneTool):
     """One external tool; implements core.ports.Toolbox. The person has allowed it by name."""
 
     def __init__(self, tool: CommandTool, environ: Mapping[str, str]) -> None:
@@ -39,20 +39,10 @@ class ExternalTool:
         self._environment = {**passed, **tool.environment}
 
     @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return (self._tool.spec,)
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
-        if name != self._tool.name:
-            raise KeyError(name)
+    async def do(self, arguments: Mapping[str, Any], timeout_s: float | None) -> ToolResult:
         try:
             values = _checked(self._tool.parameters, arguments)
             argv = _argv(self._tool.command, values)

@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.to_thread
 
-from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
 from stockade.core.tools import ToolSpec
 from stockade.tools.arguments import Arguments, is_text, read
+from stockade.tools.one import Telling
 from stockade.tools.reading.reader import MAX_BYTES, Document, Reader, Room, Wanted, one_line
 
 NAME = "read_document"
@@ -46,10 +45,10 @@ class _Wanted(Arguments):
     pages: str | int | None = None
 
 
-class DocumentToolbox:
+class DocumentToolbox(Telling):
     """Implements core.ports.Toolbox: bytes come from the run's sandbox, text from a sealed place of `room`."""
 
-    specs: tuple[ToolSpec, ...] = (SPEC,)
+    spec = SPEC
 
     def __init__(self, sandbox: Sandbox, room: Room, shown_chars: int = SHOWN_CHARS) -> None:
         self._sandbox = sandbox
@@ -60,21 +59,11 @@ class DocumentToolbox:
         await anyio.to_thread.run_sync(self._reader.room.check)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def late(self, seconds: float) -> str:
+        return f"reading it takes longer than {seconds:g} s"
 
-    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
-        if name != NAME:
-            raise KeyError(name)
-        try:
-            with anyio.fail_after(timeout_s):
-                return ToolResult(status="data", text=await self._read(read(_Wanted, arguments)))
-        except ActionFailed as error:
-            return ToolResult(status="error", text=error.message)
-        except TimeoutError:
-            return ToolResult(status="error", text=f"reading it takes longer than {timeout_s:g} s")
+    async def tell(self, arguments: Mapping[str, Any]) -> str:
+        return await self._read(read(_Wanted, arguments))
 
     async def _read(self, wanted: _Wanted) -> str:
         first, last = page_range(wanted.pages)

@@ -6,17 +6,16 @@ out in the address; which hosts it may ask is the person's --net, for this as fo
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.to_thread
 from pydantic import Field
 
-from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed
 from stockade.core.tools import ToolSpec
 from stockade.tools.arguments import Arguments, read
+from stockade.tools.one import Telling
 from stockade.tools.reading.reader import Document, Reader, Room, Wanted, one_line
 from stockade.tools.web.address import Address, parse
 from stockade.tools.web.connecting import Connecting
@@ -63,10 +62,10 @@ class _Wanted(Arguments):
         return " ".join(filter(None, [self.question, *topics]))[:4000].strip()
 
 
-class PageToolbox:
+class PageToolbox(Telling):
     """Implements core.ports.Toolbox. `connecting` is the way out, with its rules."""
 
-    specs: tuple[ToolSpec, ...] = (SPEC,)
+    spec = SPEC
 
     def __init__(
         self, connecting: Connecting, room: Room, bounds: Bounds = BOUNDS, shown_chars: int = SHOWN_CHARS
@@ -81,21 +80,11 @@ class PageToolbox:
         await anyio.to_thread.run_sync(self._reader.room.check)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def late(self, seconds: float) -> str:
+        return f"reading the page takes longer than {seconds:g} s"
 
-    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
-        if name != NAME:
-            raise KeyError(name)
-        try:
-            with anyio.fail_after(timeout_s):
-                return ToolResult(status="data", text=await self._read(read(_Wanted, arguments)))
-        except ActionFailed as error:
-            return ToolResult(status="error", text=error.message)
-        except TimeoutError:
-            return ToolResult(status="error", text=f"reading the page takes longer than {timeout_s:g} s")
+    async def tell(self, arguments: Mapping[str, Any]) -> str:
+        return await self._read(read(_Wanted, arguments))
 
     async def _read(self, wanted: _Wanted) -> str:
         address = parse(wanted.url)

@@ -1,17 +1,15 @@
 """`web_search`: a list of titles, addresses and excerpts from a search engine (core.search)."""
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
-import anyio
 from pydantic import Field
 
-from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed
 from stockade.core.search import SearchEngine
 from stockade.core.tools import ToolSpec
 from stockade.tools.arguments import Arguments, is_text, read
+from stockade.tools.one import Telling
 from stockade.tools.reading.reader import one_line
 from stockade.tools.web.fence import clean, fenced
 
@@ -35,10 +33,10 @@ class _Wanted(Arguments):
     count: int = Field(default=RESULTS, ge=1)
 
 
-class SearchToolbox:
+class SearchToolbox(Telling):
     """Implements core.ports.Toolbox. `find` gives the engine on entering; UsageError when there is none."""
 
-    specs: tuple[ToolSpec, ...] = (SPEC,)
+    spec = SPEC
 
     def __init__(self, find: Callable[[], SearchEngine]) -> None:
         self._find = find
@@ -53,22 +51,11 @@ class SearchToolbox:
         self._found = self._find()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def late(self, seconds: float) -> str:
+        return f"{self._engine.name} did not answer within {seconds:g} s"
 
-    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
-        if name != NAME:
-            raise KeyError(name)
-        try:
-            wanted = read(_Wanted, arguments)
-            with anyio.fail_after(timeout_s):
-                return ToolResult(status="data", text=await self._search(wanted))
-        except ActionFailed as error:
-            return ToolResult(status="error", text=error.message)
-        except TimeoutError:
-            return ToolResult(status="error", text=f"{self._engine.name} did not answer within {timeout_s:g} s")
+    async def tell(self, arguments: Mapping[str, Any]) -> str:
+        return await self._search(read(_Wanted, arguments))
 
     async def _search(self, wanted: _Wanted) -> str:
         query = wanted.query.strip()
