@@ -5,7 +5,6 @@ Adapters are imported inside the functions that need them, so that `stockade --h
 
 import difflib
 import os
-import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import platformdirs
 from anyio import to_thread
 from pydantic import ValidationError
 
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
-from stockade.assemble.policies import make_budget, make_policy
+from stockade.assemble.policies import check_priced, make_budget, make_policy
+from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, recover_store, run_dir, state_dir
+from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare_sandbox, reviewer
 from stockade.assemble.tools import OnProgress, Place, Plan, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
@@ -30,10 +30,10 @@ from stockade.bots.spec import BotSpec
 from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
-from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
+from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
-from stockade.core.ports import AnswerProtocol, Approver, Model, OnEvent, OnText, Reviewer, RunStore, Sandbox
+from stockade.core.ports import AnswerProtocol, Approver, Model, OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, known, watched
 from stockade.loop.pause import Pause
 from stockade.loop.person import Person
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from stockade.core.findings import Finding
     from stockade.models.listing import ModelEntry
     from stockade.models.settings import ModelSettings
-    from stockade.store.recover import Recovered
 
 MAX_TASK_BYTES = 1_000_000
 KEPT_BYTES = 2 << 30
@@ -64,52 +63,6 @@ class Prepared:
     resumed: RunResumed | None = None
     restore: Callable[[], None] | None = None
     """Of a run that goes on: what is on record, how it goes on, and what brings its folders back. Blocks."""
-
-
-class SystemClock:
-    """Implements core.ports.Clock."""
-
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
-def state_dir() -> Path:
-    """Where runs are kept: `$XDG_STATE_HOME/stockade`."""
-    return Path(platformdirs.user_state_dir("stockade", appauthor=False))
-
-
-def run_dir(run_id: str) -> Path:
-    return state_dir() / "runs" / run_id
-
-
-def new_run_id() -> str:
-    """Sorts by time, short enough to type a prefix of: `20261122-020648-k3f9`."""
-    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
-    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + "".join(secrets.choice(alphabet) for _ in range(4))
-
-
-def open_store(where: str | None = None) -> RunStore:
-    """The record: a file's path or the address of a PostgreSQL database, by default runs.db in the state folder."""
-    if where and where.startswith(("postgresql:", "postgres:")):
-        from stockade.store.postgres import PostgresStore
-
-        return PostgresStore(where)
-    from stockade.store.sqlite import SQLiteStore
-
-    return SQLiteStore(Path(where) if where else state_dir() / "runs.db")
-
-
-async def recover_store(damaged: str | None, new: str | None) -> "Recovered":
-    """What is readable of a SQLite record, into a new one beside it. Errors are those of store.recover."""
-    from stockade.store.recover import recover
-
-    if damaged and damaged.startswith(("postgresql:", "postgres:")):
-        raise UsageError("only a record in a file can be recovered", "PostgreSQL has pg_dump and its backups")
-    path = Path(damaged) if damaged else state_dir() / "runs.db"
-    return await recover(path, Path(new) if new else path.with_name(f"{path.name}.recovered"))
 
 
 def find_bot(name: str) -> BotSpec:
@@ -163,58 +116,6 @@ def check_task(task: str) -> str:
     if len(task.encode(errors="replace")) > MAX_TASK_BYTES:
         raise UsageError(f"the task is larger than {MAX_TASK_BYTES} bytes", "put it in a file and use --copy")
     return "".join(char for char in task if char in "\n\t" or (char >= " " and char != "\x7f"))
-
-
-async def prepare_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
-    """open_sandbox in a thread: cancelled, it ends between two files that it copies, and leaves none."""
-    from stockade.sandboxes.stoppable import stoppable
-
-    return await stoppable(lambda progress: open_sandbox(policy, backend, base, progress), on_progress)
-
-
-def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
-    """A sandbox for `policy`, its layers under `base`. Raises before anything runs when it cannot be held.
-
-    Blocks while a folder is copied.
-    """
-    if backend in ("auto", "bubblewrap"):
-        return _bubblewrap(policy, base, on_progress)
-    if backend in ("docker", "podman"):
-        from stockade.sandboxes.container import ContainerSandbox
-
-        return ContainerSandbox.prepared(policy, base, "docker" if backend == "docker" else "podman", on_progress)
-    if backend == "gvisor":
-        from stockade.sandboxes.gvisor import GVisorSandbox
-
-        return GVisorSandbox.prepared(policy, base, on_progress)
-    if backend == "unconfined":
-        from stockade.sandboxes.unconfined import UnconfinedSandbox
-
-        return UnconfinedSandbox.prepared(policy, base, on_progress)
-    if backend.startswith(REMOTE):
-        from stockade.assemble.remote import remote_sandbox
-
-        return remote_sandbox(policy, backend.removeprefix(REMOTE))
-    raise UsageError(
-        f"there is no sandbox {backend!r}", "choose bubblewrap, docker, podman, gvisor, unconfined or remote=HOST:PORT"
-    )
-
-
-def _bubblewrap(policy: Policy, base: Path, on_progress: OnProgress | None) -> Sandbox:
-    from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-
-    if policy.rootfs and not Path(policy.rootfs).is_dir():
-        raise UsageError(
-            f"--image {policy.rootfs}: bubblewrap takes a root file system directory",
-            "images are for docker and podman",
-        )
-    return BubblewrapSandbox(policy, prepare_layers(policy, base, on_progress), base)
-
-
-def reviewer() -> Reviewer:
-    from stockade.sandboxes.folders import Review
-
-    return Review()
 
 
 def probe() -> "Sequence[Finding]":
@@ -293,11 +194,7 @@ async def prepare(
         sandbox = there[0] if there else await prepare_sandbox(policy, options.sandbox, base, on_progress)
         model, name, note = await open_model(options, on_progress)
         budget = make_budget(options, spec.budget)
-        if budget.max_cost and not model.info.priced:
-            raise UsageError(
-                f"--max-cost cannot be kept: nobody says what {name} costs",
-                "write it into prices.toml (docs/models.md)",
-            )
+        check_priced(budget, model.info, name)
         protocol = await suited_protocol(options.answers, model, name, on_progress)
     except BaseException:
         forget(run_id)
@@ -352,14 +249,6 @@ def _first_event(
     )
 
 
-def forget(run_id: str) -> None:
-    """Remove what was prepared for a run that will not begin."""
-    from stockade.sandboxes.folders.discard import remove_tree
-
-    if run_dir(run_id).exists():
-        remove_tree(run_dir(run_id))
-
-
 async def start(prepared: Prepared) -> RunFinished:
     """The run to its end, as loop.run.run or loop.resume.resume say. RunTaken when another process drives it."""
     from stockade.sandboxes.keeping import forget_holder
@@ -405,15 +294,7 @@ def make_parts(
     names: Sequence[str | None] = (),
 ) -> Parts:
     """The adapters of a run that begins or goes on; its files are kept turn by turn, from the snapshots `names` on."""
-    from stockade.sandboxes.keeping import LayerKeeper, note_holder
-
-    run_id = started.run_id
-
-    def heard(event: RunEvent) -> None:
-        if isinstance(event, SandboxStarted):
-            note_holder(run_dir(run_id), getattr(sandbox, "host_pid", None))
-        if on_event is not None:
-            on_event(event)
+    from stockade.sandboxes.keeping import LayerKeeper
 
     pause = Pause()
     person = Person(pause)
@@ -429,7 +310,7 @@ def make_parts(
         approver=_approver(started, pause),
         asker=person,
         reviewer=reviewer(),
-        on_event=heard,
+        on_event=noting_its_holder(started.run_id, sandbox, on_event),
         on_text=on_text,
         redactor=redactor,
         keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES),
@@ -458,5 +339,6 @@ def model_info(name: str) -> "ModelEntry":
 
 Decision = Literal["apply", "discard", "keep"]
 
-__all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "open_store",
-           "prepare", "run_dir", "state_dir"]  # fmt: skip
+__all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
+           "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "recover_store", "reviewer",
+           "run_dir", "state_dir"]  # fmt: skip

@@ -20,7 +20,8 @@ from stockade.assemble import (
     run_dir,
     start,
 )
-from stockade.assemble.policies import make_budget, make_policy
+from stockade.assemble.policies import check_priced, make_budget, make_policy
+from stockade.assemble.sandboxes import noting_its_holder
 from stockade.coder.executor import RUNNER_AT, Executor
 from stockade.coder.fan import Fan
 from stockade.coder.loop import Coder
@@ -29,16 +30,14 @@ from stockade.coder.service import DEFAULT_PORT, Answer, Query, Service, parse_a
 from stockade.coder.work import Job, Plan, Result, make_job
 from stockade.core.budget import Budget
 from stockade.core.data import Data
-from stockade.core.errors import UsageError
-from stockade.core.events import RunEvent, RunStarted, SandboxStarted
+from stockade.core.events import RunStarted
 from stockade.core.messages import Sampling
 from stockade.core.model_options import LoadOptions
 from stockade.core.policy import WORKSPACE, FolderRule, Policy
-from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
+from stockade.core.ports import Model, OnEvent, OnText, RunStore
 from stockade.core.secrets import known, watched
 from stockade.loop.parts import Parts
 from stockade.options import Options
-from stockade.sandboxes.keeping import note_holder
 from stockade.tools.code.report import MAX_TESTS_BYTES, runner_folder
 from stockade.tools.code.signature import wanted
 
@@ -104,8 +103,7 @@ async def prepare_coder(
         sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
         model, name, note = await _open_models(options, wanted_.plan.candidates, on_progress)
         budget = make_budget(options, BUDGET)
-        if budget.max_cost and not model.info.priced:
-            raise UsageError(f"--max-cost cannot be kept: nobody says what {name} costs", "see docs/models.md")
+        check_priced(budget, model.info, name)
     except BaseException:
         forget(run_id)
         raise
@@ -125,7 +123,6 @@ async def prepare_coder(
         options=options.model_dump(include=set(LoadOptions.model_fields), exclude_none=True),
     )
     coder = make_coder(wanted_, job, policy, task)
-    heard = _heard(run_id, sandbox, on_event)
     parts = Parts(
         model=model,
         protocol=SectionAnswers(),
@@ -134,7 +131,7 @@ async def prepare_coder(
         clock=SystemClock(),
         tools=(),
         reviewer=reviewer(),
-        on_event=heard,
+        on_event=noting_its_holder(run_id, sandbox, on_event),
         on_text=on_text,
         redactor=redactor,
         drive=coder.drive,
@@ -159,18 +156,6 @@ def _sampling(options: Options, *, local: bool) -> Sampling:
     if options.answer_tokens is None and local:
         return sampling.model_copy(update={"max_tokens": ANSWER_TOKENS})
     return sampling
-
-
-def _heard(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -> OnEvent:
-    """With a note of the sandbox's process, so that what a killed run leaves can be found."""
-
-    def heard(event: RunEvent) -> None:
-        if isinstance(event, SandboxStarted):
-            note_holder(run_dir(run_id), getattr(sandbox, "host_pid", None))
-        if on_event is not None:
-            on_event(event)
-
-    return heard
 
 
 async def answer(query: Query, plan: Plan, options: Options, store: RunStore, attempt_s: float) -> Answer:

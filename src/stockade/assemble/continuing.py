@@ -27,12 +27,12 @@ from stockade.assemble import (
 )
 from stockade.assemble.planning import with_fast
 from stockade.assemble.policies import make_budget
+from stockade.assemble.sandboxes import sandbox_on
 from stockade.assemble.tools import plan_tools
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
-from stockade.core.policy import Policy
 from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import given_again, known, watched
 from stockade.loop.branch import branch, up_to
@@ -217,27 +217,6 @@ async def _sandbox(
     ] or [None] * len(fresh.layers)
     moved = [(layer, name, source) for layer, name, source in zip(fresh.layers, names, sources, strict=True) if source]
     return fresh, (None,) * len(names), _Restore(started.run_id, backend, moved, (*layers, *fresh.layers))
-
-
-def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:
-    """The sandbox of that name on layers that are there already."""
-    if backend == "bubblewrap":
-        from stockade.sandboxes.bubblewrap import BubblewrapSandbox
-
-        return BubblewrapSandbox(policy, layers, base)
-    if backend in ("docker", "podman"):
-        from stockade.sandboxes.container import ContainerSandbox
-
-        return ContainerSandbox(policy, layers, base, "docker" if backend == "docker" else "podman")
-    if backend == "gvisor":
-        from stockade.sandboxes.gvisor import GVisorSandbox
-
-        return GVisorSandbox(policy, layers, base)
-    if backend == "unconfined":
-        from stockade.sandboxes.unconfined import UnconfinedSandbox
-
-        return UnconfinedSandbox(policy, layers, base)
-    raise UsageError(f"there is no sandbox {backend!r} any more", "start a new run")
 
 
 async def make_branch(store: RunStore, history: Sequence[RunEvent], turn: int) -> tuple[str, tuple[RunEvent, ...]]:

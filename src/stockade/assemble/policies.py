@@ -6,6 +6,7 @@ from typing import Any
 
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
+from stockade.core.messages import ModelInfo
 from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
 from stockade.options import Options
 
@@ -88,3 +89,11 @@ def make_budget(options: Options, default: Budget) -> Budget:
         "max_cost": options.max_cost,
     }
     return default.model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+def check_priced(budget: Budget, info: ModelInfo, name: str) -> None:
+    """UsageError when a bound on cost is asked for and nobody says what the model costs."""
+    if budget.max_cost and not info.priced:
+        raise UsageError(
+            f"--max-cost cannot be kept: nobody says what {name} costs", "write it into prices.toml (docs/models.md)"
+        )

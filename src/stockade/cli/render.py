@@ -7,20 +7,18 @@ handled as text, never as markup.
 import time
 from collections import Counter
 from collections.abc import Iterable
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from stockade.cli.clipped import clip_lines, coloured
-from stockade.cli.safe import one_line, safe_text
+from stockade.cli.action_drawing import PREVIEW_CHARS, ActionDrawing
+from stockade.cli.clipped import coloured
+from stockade.cli.run_facts import places, requests, usage_facts
+from stockade.cli.safe import one_line
 from stockade.cli.statusline import StatusLine, megabytes
 from stockade.cli.thoughts import drawn, profile_name
 from stockade.core.actions import (
-    Action,
     Answered,
-    AskUser,
     CommandOutput,
     EditFile,
     Failed,
@@ -28,12 +26,8 @@ from stockade.core.actions import (
     FileWritten,
     Finish,
     Observation,
-    ReadFile,
     Refused,
-    Shell,
     Step,
-    SubTask,
-    ToolCall,
     ToolResult,
     WriteFile,
 )
@@ -63,14 +57,7 @@ from stockade.core.events import (
     ToolsReady,
     TurnsForgotten,
 )
-from stockade.core.messages import Usage
-from stockade.core.policy import Policy
 
-if TYPE_CHECKING:
-    from rich.syntax import Syntax
-
-_HIGHLIGHTED_CHARS = 4000
-_PREVIEW_CHARS = 20_000
 _THOUGHT = "italic cyan"
 _STATUS_STYLES = {"done": "bold green", "stopped": "bold yellow", "failed": "bold red"}
 _SHELL_EVENTS = {
@@ -100,6 +87,7 @@ class Renderer:
         self.status = StatusLine(console, live=live)
         self._live = live
         self._whole = whole
+        self._drawing = ActionDrawing(whole=whole)
         self._show_answer = show_answer
         self._show_intro = show_intro
         self._cwd = "/workspace"
@@ -113,13 +101,6 @@ class Renderer:
         self._turn = 0
         self._name = ""
         self._last_at = 0.0
-
-    @cached_property
-    def _syntax(self) -> "Syntax":
-        """Imported for the first command: a run begins sooner, and one in JSON needs none."""
-        from rich.syntax import Syntax
-
-        return Syntax("", "bash", theme="ansi_dark", background_color="default")
 
     def event(self, event: RunEvent) -> None:
         """Show one event of a run, in order."""
@@ -255,7 +236,7 @@ class Renderer:
 
     def _begin(self, event: RunStarted) -> None:
         where = " · ".join(
-            one_line(part) for part in (event.bot, event.model, event.sandbox, *_places(event.policy)) if part
+            one_line(part) for part in (event.bot, event.model, event.sandbox, *places(event.policy)) if part
         )
         self._print(Text.assemble(("stockade ", "bold"), where))
         self._print(Text.assemble(("task ", "bold"), one_line(event.task, 400)))
@@ -285,7 +266,7 @@ class Renderer:
 
     def _unreadable(self, event: AnswerUnreadable) -> None:
         if self._said.strip():
-            self._print(coloured([(self._said[:_PREVIEW_CHARS].strip(), "dim")], whole=self._whole))
+            self._print(coloured([(self._said[:PREVIEW_CHARS].strip(), "dim")], whole=self._whole))
         self._line(f"[unreadable answer, attempt {event.attempt}: {one_line(event.message, 400)}]", "yellow")
         self.status.begin("thinking")
 
@@ -318,36 +299,10 @@ class Renderer:
         if step.comment and step.comment.strip():
             self._line(f"# {one_line(step.comment)}", "dim")
         prompt = Text.assemble((f"{one_line(self._cwd)} $ ", "bold blue"))
-        self._print(prompt + self._spelled(step.action))
+        self._print(prompt + self._drawing.spelled(step.action))
         if isinstance(step.action, WriteFile | EditFile):
-            self._print(coloured(_preview(step.action), whole=self._whole))
+            self._print(self._drawing.preview(step.action))
         self.status.begin("running")
-
-    def _spelled(self, action: Action) -> Text:
-        match action:
-            case Shell(command=command):
-                return self._highlighted(command.strip("\n"))
-            case ReadFile(path=path, start=start, end=end):
-                lines = f" (lines {start or 1} to {end or 'the end'})" if start or end else ""
-                return Text(f"read_file {one_line(path)}{lines}")
-            case WriteFile(path=path) | EditFile(path=path):
-                return Text(f"{action.tool} {one_line(path)}")
-            case ToolCall(name=name, arguments=arguments):
-                return Text(one_line(f"{name} {arguments}", 2000))
-            case AskUser(question=question):
-                return Text(f"ask_user {one_line(question)}")
-            case SubTask(task=task):
-                return Text(f"sub_task {one_line(task)}")
-            case Finish():
-                return Text("finish")
-
-    def _highlighted(self, command: str) -> Text:
-        safe = safe_text(command)
-        if len(safe) > _HIGHLIGHTED_CHARS:
-            return Text(safe) if self._whole else clip_lines(Text(safe))
-        text = self._syntax.highlight(safe)
-        text.rstrip()
-        return text
 
     def _observed(self, observation: Observation) -> None:
         match observation:
@@ -386,7 +341,7 @@ class Renderer:
             self._line(f"[exit {output.exit_code}]", "red")
 
     def _checked(self, event: CheckFinished) -> None:
-        self._print(Text.assemble(("check $ ", "bold magenta")) + self._highlighted(event.command))
+        self._print(Text.assemble(("check $ ", "bold magenta")) + self._drawing.highlighted(event.command))
         self._observed(event.observation)
         self._line("[check passed]" if event.passed else "[check failed]", "green" if event.passed else "bold red")
         self.status.begin("thinking")
@@ -409,7 +364,7 @@ class Renderer:
         why = f" ({event.reason}{f': {one_line(event.detail, 600)}' if event.detail else ''})"
         verified = {True: "verified", False: "not verified", None: ""}[event.verified]
         facts = (verified, f"{event.turns} turns", f"{max(0.0, event.at - self._started_at):.1f} s",
-                 *_requests(self._requests), *_usage(event.usage, self._model_s))  # fmt: skip
+                 *requests(self._requests), *usage_facts(event.usage, self._model_s))  # fmt: skip
         self._print(
             Text.assemble(
                 (event.status, _STATUS_STYLES[event.status]),
@@ -417,36 +372,3 @@ class Renderer:
                 (" · " + " · ".join(fact for fact in facts if fact), "dim"),
             )
         )
-
-
-def _places(policy: Policy) -> list[str]:
-    folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders] or ["no folder"]
-    network = {"none": "no network", "open": "open network"}.get(policy.network.mode)
-    return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
-
-
-def _requests(counted: Counter[str]) -> list[str]:
-    if not counted:
-        return []
-    refused = f", {counted['refused']} refused" if counted["refused"] else ""
-    return [f"{counted['allowed']} requests{refused}"]
-
-
-def _usage(usage: Usage, model_s: float) -> list[str]:
-    if not usage.prompt_tokens and not usage.completion_tokens:
-        return []
-    cached = f" ({100 * usage.cached_tokens // usage.prompt_tokens}% cached)" if usage.prompt_tokens else ""
-    facts = [f"{usage.prompt_tokens} prompt tokens{cached}", f"{usage.completion_tokens} answer tokens"]
-    if model_s > 0.05:
-        facts.append(f"{usage.completion_tokens / model_s:.1f} tokens/s")
-    if usage.cost:
-        facts.append(f"{usage.cost:.4f} USD")
-    return facts
-
-
-def _preview(action: WriteFile | EditFile) -> list[tuple[str, str]]:
-    if isinstance(action, WriteFile):
-        return [(action.content[:_PREVIEW_CHARS], "dim")]
-    old = "".join(f"- {line}\n" for line in action.old[:_PREVIEW_CHARS].split("\n"))
-    new = "".join(f"+ {line}\n" for line in action.new[:_PREVIEW_CHARS].split("\n"))
-    return [(old, "red"), (new, "green")]

@@ -142,9 +142,15 @@ def carry_out(
     if watch.reader_gone:
         raise BrokenPipeError
     if interrupt.pressed:
-        say("interrupted: the run is closed and on record", f"to go on: stockade runs resume {watch.run_id}")
+        way_on = f"to go on: stockade runs resume {watch.run_id}" if _can_go_on(watch) else None
+        say("interrupted: the run is closed and on record", way_on)
         return INTERRUPTED
     return status_of(finished)
+
+
+def _can_go_on(watch: _Watch) -> bool:
+    """A loop of its own, such as the coder's, begins anew each time."""
+    return watch.prepared is None or watch.prepared.parts.drive is None
 
 
 def traced() -> Callable[[RunStore, assemble.Prepared], None] | None:

@@ -1,0 +1,31 @@
+"""Facts of a run in words: where it works, what it asked of the network, what it used."""
+
+from collections import Counter
+
+from stockade.core.messages import Usage
+from stockade.core.policy import Policy
+
+
+def places(policy: Policy) -> list[str]:
+    folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders] or ["no folder"]
+    network = {"none": "no network", "open": "open network"}.get(policy.network.mode)
+    return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
+
+
+def requests(counted: Counter[str]) -> list[str]:
+    if not counted:
+        return []
+    refused = f", {counted['refused']} refused" if counted["refused"] else ""
+    return [f"{counted['allowed']} requests{refused}"]
+
+
+def usage_facts(usage: Usage, model_s: float) -> list[str]:
+    if not usage.prompt_tokens and not usage.completion_tokens:
+        return []
+    cached = f" ({100 * usage.cached_tokens // usage.prompt_tokens}% cached)" if usage.prompt_tokens else ""
+    facts = [f"{usage.prompt_tokens} prompt tokens{cached}", f"{usage.completion_tokens} answer tokens"]
+    if model_s > 0.05:
+        facts.append(f"{usage.completion_tokens / model_s:.1f} tokens/s")
+    if usage.cost:
+        facts.append(f"{usage.cost:.4f} USD")
+    return facts
