@@ -13,7 +13,8 @@ TARGET = Path(__file__).with_name("cli.md")
 
 def sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
     """The help of a command and of all below it, in order."""
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=110, max_content_width=110)
+    settings = {**command.context_settings, "max_content_width": 110}
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=110, **settings)
     yield f"## {context.command_path}\n\n```\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
