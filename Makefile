@@ -40,7 +40,7 @@ attack-page: $(VENV)/.dev  ## docs/security/attacks.md from a real run (as root,
 	$(BIN)/python -m tests.attack.page
 
 faults: $(VENV)/.dev  ## hundreds of real kills: sandboxes, runs, resumes, applies (an hour)
-	STOCKADE_KILLS=100 STOCKADE_RESUME_KILLS=300 $(BIN)/python -m pytest tests/faults
+	STOCKADE_KILLS=100 STOCKADE_RESUME_KILLS=300 STOCKADE_POWER_CUTS=40 $(BIN)/python -m pytest tests/faults
 
 test-model: $(VENV)/.dev  ## five small tasks that the default model must solve (fetches 1.1 GB once)
 	$(BIN)/python -m pytest -m model tests/model

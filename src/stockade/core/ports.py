@@ -227,8 +227,12 @@ class RunSummary(Data):
 class RunStore(Protocol):
     """Append-only. `append` returns when the events are on disk."""
 
-    async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
-        """All or none of them. StoreFailed when that is not possible, RunTaken when somebody else drives the run."""
+    async def append(self, run_id: str, events: Sequence[RunEvent], *, durable: bool = True) -> None:
+        """All or none of them. StoreFailed when that is not possible, RunTaken when somebody else drives the run.
+
+        Without `durable` they are safe from the end of any process when this returns, but a power cut may take them
+        back, and then all that came after them too, until the next append that is durable.
+        """
         ...
 
     def driving(self, run_id: str) -> AbstractAsyncContextManager[None]:

@@ -5,7 +5,8 @@ from functools import partial
 
 import anyio
 
-from stockade.core.events import RunEvent
+from stockade.core.actions import Answered, Refused
+from stockade.core.events import ActionFinished, Checkpoint, RunEvent
 from stockade.core.ports import OnEvent, RunStore
 from stockade.core.secrets import Redactor
 from stockade.loop.context import Context
@@ -28,9 +29,19 @@ class Record:
         """Returns when `events` are on disk and taken in, without the secrets in them."""
         events = tuple(self.redactor.event(event) for event in events)
         async with self.turn:  # what the network has to say comes at any time: one order on disk and here
-            await self.store.append(self.run_id, events)
+            await self.store.append(self.run_id, events, durable=not all(_may_wait(event) for event in events))
             for event in events:
                 self.state.apply(event)
                 self.context.apply(event)
                 if self.listener is not None:
                     self.listener(event)
+
+
+def _may_wait(event: RunEvent) -> bool:
+    """Whether it need not be synced before the model's next answer is: a power cut leaves its action "unknown" then.
+
+    What a person said is: nobody says it again. docs/record.md has the whole reasoning.
+    """
+    if isinstance(event, ActionFinished):
+        return not isinstance(event.observation, Answered | Refused)
+    return isinstance(event, Checkpoint)

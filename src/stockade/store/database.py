@@ -26,12 +26,12 @@ class Database(Protocol):
 
     def execute_many(self, sql: str, rows: Iterable[Values]) -> None: ...
 
-    def begin(self) -> None:
-        """A transaction that writes."""
+    def begin(self, *, durable: bool = True) -> None:
+        """A transaction that writes. A power cut may undo one that need not be `durable`, until the next that is."""
         ...
 
     def commit(self) -> None:
-        """On disk when it returns."""
+        """When it returns, no end of any process undoes it; and no power cut, where it is durable."""
         ...
 
     def rollback(self) -> None:

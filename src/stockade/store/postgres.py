@@ -105,7 +105,8 @@ class PostgresDatabase:
         with self._db.cursor() as cursor:
             cursor.executemany(_dialect(sql), rows)
 
-    def begin(self) -> None:
+    def begin(self, *, durable: bool = True) -> None:
+        """Always durable: what the server had not yet synced is lost when it crashes, which this process survives."""
         self._db.execute("BEGIN")
 
     def commit(self) -> None:

@@ -52,9 +52,10 @@ class SQLRecord:
     async def close(self) -> None:
         await self._writer.close()
 
-    async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
+    async def append(self, run_id: str, events: Sequence[RunEvent], *, durable: bool = True) -> None:
         if events:
-            await self._writer.write(partial(self._append, _Append(run_id, events, [encode(one) for one in events])))
+            job = _Append(run_id, events, [encode(one) for one in events])
+            await self._writer.write(partial(self._append, job), durable=durable)
 
     async def events(self, run_id: str) -> list[RunEvent]:
         rows = await self._writer.read(partial(self._rows, run_id))

@@ -1,4 +1,8 @@
-"""The record in one SQLite file: WAL with synchronous=FULL, so that a commit is on disk; large outputs beside it."""
+"""The record in one SQLite file; large outputs beside it.
+
+A WAL with synchronous=FULL, so that a commit is on disk when it returns; with NORMAL for those that need not be
+durable: they are written to the log in order, and synced with the next that is.
+"""
 
 import contextlib
 import errno
@@ -58,7 +62,7 @@ class SQLiteDatabase:
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
+        self._set_durable(True)
         if not outstanding(self._version(), "sqlite", self.place):
             return
         self.begin()
@@ -81,8 +85,15 @@ class SQLiteDatabase:
     def execute_many(self, sql: str, rows: Iterable[Values]) -> None:
         self._db.executemany(sql, rows)
 
-    def begin(self) -> None:
+    def begin(self, *, durable: bool = True) -> None:
+        if durable is not self._durable:
+            self._set_durable(durable)
         self._db.execute("BEGIN IMMEDIATE")
+
+    def _set_durable(self, durable: bool) -> None:
+        """Not by `execute`, which keeps statements: SQLite carries this one out while it is made ready."""
+        self._db.executescript(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        self._durable = durable
 
     def commit(self) -> None:
         self._db.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""One thread that owns the connection. What waits for it is written together: many appends, one sync to disk.
+"""One thread that owns the connection. What waits for it is written together: many appends, at most one sync to disk.
 
 A hop to this thread and back costs half of one to anyio's worker threads, and nobody ever waits for a lock.
 """
@@ -27,6 +27,7 @@ T = TypeVar("T")
 class _Job:
     work: Callable[[], Any]
     writes: bool
+    durable: bool
     token: anyio.lowlevel.EventLoopToken
     done: anyio.Event = field(default_factory=anyio.Event)
     result: Any = None
@@ -49,14 +50,16 @@ class Writer:
         """What `work` returns, run in the thread outside of a transaction. StoreFailed for the database's errors."""
         return cast(T, await self._do(work, writes=False))
 
-    async def write(self, work: Callable[[], T]) -> T:
+    async def write(self, work: Callable[[], T], *, durable: bool = True) -> T:
         """The same inside a transaction that is on disk when this returns, and in which others may write too.
+
+        Without `durable` it need not be synced, and is where another wants that.
 
         `work` may be called again when that failed, and raises a StockadeError only before it has written anything.
         Cannot be cancelled: what is on disk and what the caller knows must not differ.
         """
         with anyio.CancelScope(shield=True):
-            result = await self._do(work, writes=True)
+            result = await self._do(work, writes=True, durable=durable)
         return cast(T, result)
 
     async def close(self) -> None:
@@ -67,10 +70,10 @@ class Writer:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._thread.join)
 
-    async def _do(self, work: Callable[[], Any], *, writes: bool) -> Any:
+    async def _do(self, work: Callable[[], Any], *, writes: bool, durable: bool = True) -> Any:
         if self._closed:
             raise StoreFailed(f"the record {self._db.place} is closed")
-        job = _Job(work, writes, anyio.lowlevel.current_token())
+        job = _Job(work, writes, durable, anyio.lowlevel.current_token())
         self._jobs.put(job)
         await job.done.wait()
         if job.error is not None:
@@ -131,7 +134,7 @@ class Writer:
                 job.error = bug
 
     def _transaction(self, jobs: list[_Job]) -> None:
-        self._db.begin()
+        self._db.begin(durable=any(job.durable for job in jobs))
         for job in jobs:
             try:
                 job.result = job.work()
@@ -155,7 +158,7 @@ class Writer:
     def _heartbeat(self) -> None:
         """One that cannot be written is not an error: the next append says what is wrong."""
         try:
-            self._db.begin()
+            self._db.begin(durable=False)
             self._beat()
             self._db.commit()
         except self._db.errors as error:

@@ -120,7 +120,7 @@ class MemoryStore:
     async def driver(self, run_id: str) -> str | None:
         return "this process" if run_id in self._driven else None
 
-    async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
+    async def append(self, run_id: str, events: Sequence[RunEvent], *, durable: bool = True) -> None:
         self._lines.setdefault(run_id, []).extend(to_json(event) for event in events)
 
     async def events(self, run_id: str) -> list[RunEvent]:

@@ -57,7 +57,7 @@ async def test_a_sandbox_that_dies_leaves_its_requests_and_its_name() -> None:
 
 
 class FullStore(MemoryStore):
-    async def append(self, run_id: str, events: object) -> None:
+    async def append(self, run_id: str, events: object, *, durable: bool = True) -> None:
         if isinstance(events, tuple) and isinstance(events[0], NetworkRequested):
             raise StoreFailed("the disk is full")
 

@@ -61,7 +61,7 @@ class Commits(MemoryStore):
         super().__init__()
         self.ends: list[int] = []
 
-    async def append(self, run_id: str, events: Sequence[RunEvent]) -> None:
+    async def append(self, run_id: str, events: Sequence[RunEvent], *, durable: bool = True) -> None:
         await super().append(run_id, events)
         self.ends.append((self.ends or [0])[-1] + len(events))
 

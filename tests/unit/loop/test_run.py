@@ -1,9 +1,11 @@
 """The loop on fakes: how runs go on, and every way in which they end."""
 
+from collections.abc import Sequence
+
 import anyio
 import pytest
 
-from stockade.core.actions import Action, Chunk, CommandOutput, Failed, Refused
+from stockade.core.actions import Action, Chunk, CommandOutput, Failed, Refused, Shell
 from stockade.core.budget import Budget
 from stockade.core.errors import (
     ContextExceeded,
@@ -266,7 +268,7 @@ async def test_file_actions() -> None:
 class FullStore(MemoryStore):
     """The disk is full after three appends."""
 
-    async def append(self, run_id: str, events: list[RunEvent] | tuple[RunEvent, ...]) -> None:  # type: ignore[override]
+    async def append(self, run_id: str, events: Sequence[RunEvent], *, durable: bool = True) -> None:
         if len(await self.events(run_id) if self._lines else []) >= 3:
             raise StoreFailed("the disk is full")
         await super().append(run_id, events)
@@ -279,6 +281,37 @@ async def test_nothing_runs_that_cannot_be_recorded() -> None:
         await run(started(), bench.parts)
     assert len(bench.sandbox.ran) <= 1
     assert bench.sandbox.left == 1
+
+
+class Synced(MemoryStore):
+    """Remembers what was in each commit, and whether it was to be synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[tuple[bool, list[str]]] = []
+
+    async def append(self, run_id: str, events: Sequence[RunEvent], *, durable: bool = True) -> None:
+        await super().append(run_id, events, durable=durable)
+        self.commits.append((durable, [event.type for event in events]))
+
+
+class RefusesTwo:
+    async def judge(self, action: Action) -> str | None:
+        return "no" if isinstance(action, Shell) and action.command == "two" else None
+
+
+async def test_a_turn_is_one_sync_and_only_what_came_of_an_action_waits_for_the_next() -> None:
+    """But for what a person may have said."""
+    bench = Bench(
+        [say("shell", command="one"), say("shell", command="two"), say("finish", answer="x")], approver=RefusesTwo()
+    )
+    store = Synced()
+    object.__setattr__(bench.parts, "store", store)
+    await run(started(), bench.parts)
+    answered = (True, ["model_answered", "answer_understood", "action_started"])
+    begun = [(True, ["run_started"]), (True, ["sandbox_started"]), (True, ["model_started"])]
+    assert store.commits[:7] == [*begun, answered, (False, ["action_finished"]), answered, (True, ["action_finished"])]
+    assert all(durable for durable, _ in store.commits[7:])
 
 
 class SmallWindow(ScriptedModel):

@@ -5,15 +5,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from stockade.core.errors import StoreFailed
 from stockade.core.events import RunEvent
+from stockade.store.record import SQLRecord
 from stockade.store.schema import migrations
-from stockade.store.sqlite import SQLiteStore
+from stockade.store.sqlite import SQLiteDatabase, SQLiteStore
 from stockade.testing.conformance.store import first, some
 
 pytestmark = pytest.mark.anyio
@@ -149,8 +153,41 @@ async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     assert os.stat(tmp_path / "state").st_mode & 0o077 == 0
 
 
-async def test_every_commit_is_synced_to_the_disk(tmp_path: Path) -> None:
-    """What kill -9 cannot show: without FULL a power cut loses commits that were acknowledged."""
-    async with SQLiteStore(tmp_path / "runs.db") as store:
-        assert store._db.execute("PRAGMA synchronous") == [(2,)]
+class Watched(SQLiteDatabase):
+    """Notes with which of SQLite's levels each transaction began: 2 syncs its commit, 1 does not."""
+
+    def __init__(self, path: Path) -> None:
+        self.levels: list[int] = []
+        super().__init__(path)
+
+    def begin(self, *, durable: bool = True) -> None:
+        super().begin(durable=durable)
+        self.levels.append(self.execute("PRAGMA synchronous")[0][0])
+
+
+async def test_a_commit_is_synced_to_the_disk_unless_it_need_not_be(tmp_path: Path) -> None:
+    """What kill -9 cannot show; tests/faults/test_power_cut.py cuts the power."""
+    db = Watched(tmp_path / "runs.db")
+    async with SQLRecord(db) as store:
         assert store._db.execute("PRAGMA journal_mode") == [("wal",)]
+        db.levels.clear()
+        await store.append("r", [first("r")])
+        for durable in (False, True, False, False, True):
+            await store.append("r", some(1), durable=durable)
+        assert db.levels == [2, 1, 2, 1, 1, 2]
+
+
+async def test_what_is_committed_together_is_synced_when_one_of_it_must_be(tmp_path: Path) -> None:
+    db = Watched(tmp_path / "runs.db")
+    async with SQLRecord(db) as store:
+        for durable, level in ((True, 2), (False, 1)):
+            db.levels.clear()
+            go_on = threading.Event()
+            async with anyio.create_task_group() as group:
+                group.start_soon(store._writer.read, go_on.wait)  # the next ones meet in the queue
+                await anyio.lowlevel.checkpoint()
+                group.start_soon(partial(store.append, f"a{level}", [first("a")], durable=False))
+                group.start_soon(partial(store.append, f"b{level}", [first("b")], durable=durable))
+                await anyio.lowlevel.checkpoint()
+                go_on.set()
+            assert db.levels == [level]
