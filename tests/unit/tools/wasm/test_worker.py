@@ -58,6 +58,29 @@ async def test_a_cancelled_call_ends_inside_too(tmp_path: Path) -> None:
         assert (await box.ask("tool_sleep", {"nanoseconds": 1})).status == "success"
 
 
+async def test_a_call_wakes_no_thread_but_the_one_that_does_it(tmp_path: Path) -> None:
+    """Each switch of threads waits for a processor: on a loaded machine that was most of a call."""
+    component = await wasm.opened(tmp_path, wasm.ECHO.read_bytes(), name="echo")
+    count = (
+        "for p in /proc/[0-9]*; do grep -qs stockade.tools.wasm $p/cmdline && "
+        "grep -h ^voluntary $p/task/*/status; done; true"
+    )
+    calls = 30
+    async with wasm.sandbox_for(tmp_path, component) as (sandbox, policy):
+        async with WasmToolbox((component,), sandbox, policy) as box:
+
+            async def switches() -> int:
+                words = (await sandbox.exec(["sh", "-c", count])).stdout.split()
+                return sum(int(word) for word in words if word.isdigit())
+
+            await box.call("Echo", {"value": "first"})
+            before = await switches()
+            for _ in range(calls):
+                await box.call("Echo", {"value": "again"})
+            assert before > 0
+            assert await switches() - before < 2 * calls  # one each is the wait for the next call
+
+
 @pytest.mark.parametrize(
     ("stdout", "kind"),
     [(b"", "crash"), (b"garbage\n", "crash"), (b'{"status": "weird", "text": ""}\n', "crash")],

@@ -7,13 +7,13 @@ After a call the next one is waited for, but after one with {"once": true}.
 """
 
 import ctypes
+import gc
 import json
 import os
-import queue
 import sys
-import threading
 import time
-from typing import IO, Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 from wasmtime import Engine, WasmtimeError
 from wasmtime import component as wc
@@ -22,6 +22,7 @@ from stockade.tools.wasm.inside.calls import Ended, Loaded, call
 from stockade.tools.wasm.inside.describe import describe
 from stockade.tools.wasm.inside.engine import engine
 from stockade.tools.wasm.inside.values import Wrong
+from stockade.tools.wasm.inside.watch import Watch, end_with
 
 _PR_SET_DUMPABLE = 4
 Answer = dict[str, Any]
@@ -30,26 +31,24 @@ Answer = dict[str, Any]
 def main() -> None:
     """Never returns with a traceback for what the component did."""
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # what is granted is not for the bot's commands to read
+    watch = Watch()
+    gc.freeze()  # what was imported stays: it is not looked through again in every call
+    gc.enable()
     source = sys.stdin.buffer
     request = json.loads(source.readline())
     if request["op"] == "compile":
         limits = request["limits"]
-        _answer(*_compile(engine(limits), source.read(), limits))
+        _answer(*_compile(engine(limits), source.read(), limits, watch))
     loaded = _Components()
     if request.get("once"):
-        _answer(_call(loaded, request, request["limits"]))
-    calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(source, calls), daemon=True).start()
+        _answer(_call(loaded, request, request["limits"], watch))
+    end_with(sys.stdin.fileno())
     while True:
-        _write(_call(loaded, request, request["limits"]))
-        request = json.loads(calls.get())
-
-
-def _listen(source: IO[bytes], calls: "queue.SimpleQueue[bytes]") -> None:
-    """The end of input is the end, also of a call that still runs."""
-    for line in source:
-        calls.put(line)
-    os._exit(0)
+        _write(_call(loaded, request, request["limits"], watch))
+        line = source.readline()
+        if not line:
+            os._exit(0)
+        request = json.loads(line)
 
 
 class _Components:
@@ -81,39 +80,27 @@ def _answer(answer: Answer, data: bytes | bytearray = b"") -> NoReturn:
     os._exit(0)
 
 
-def _compile(made_for: Engine, component: bytes, limits: dict[str, Any]) -> tuple[Answer, bytes | bytearray]:
+def _compile(
+    made_for: Engine, component: bytes, limits: dict[str, Any], watch: Watch
+) -> tuple[Answer, bytes | bytearray]:
+    """`get-metadata` of a hostile component must end too."""
+    late = partial(_answer, {"error": "get-metadata does not end"})
     try:
         compiled = wc.Component(made_for, component)
-        return {"description": _within(limits, lambda: describe(made_for, compiled, limits))}, compiled.serialize()
+        found = watch.within(limits["timeout_s"], late, lambda: describe(made_for, compiled, limits))
+        return {"description": found}, compiled.serialize()
     except WasmtimeError as error:
         return {"error": _reason(error)}, b""
 
 
-def _within(limits: dict[str, Any], work: Any) -> Any:
-    """`get-metadata` of a hostile component must end too."""
-    timer = threading.Timer(limits["timeout_s"], lambda: _answer({"error": "get-metadata does not end"}))
-    timer.daemon = True
-    timer.start()
-    try:
-        return work()
-    finally:
-        timer.cancel()
-
-
-def _call(components: _Components, request: dict[str, Any], limits: dict[str, Any]) -> Answer:
+def _call(components: _Components, request: dict[str, Any], limits: dict[str, Any], watch: Watch) -> Answer:
     seconds = float(limits["timeout_s"])
     late = {"status": "error", "kind": "timeout", "text": f"the tool did not end within {seconds:g} s and was stopped"}
     begun = time.monotonic()
     try:
         loaded = components.get(request["compiled"], limits)
-        timer = threading.Timer(seconds, _answer, (late,))
-        timer.daemon = True
-        timer.start()
         there, used = time.monotonic(), time.process_time()
-        try:
-            text, status = call(loaded, request)
-        finally:
-            timer.cancel()
+        text, status = watch.within(seconds, partial(_answer, late), lambda: call(loaded, request))
     except Wrong as error:
         return {"status": "error", "kind": "arguments", "text": str(error)}
     except Ended as error:
