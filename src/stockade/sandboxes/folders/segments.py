@@ -139,7 +139,7 @@ def read_snapshot(folder: Path, name: str | None) -> dict[str, Kept]:
     """The entries of a snapshot by path; None is the layer as it began. SandboxFailed when it is gone or damaged."""
     entries: dict[str, Kept] = {}
     for number in range(1, number_of(name) + 1):
-        delta, text = _read_delta(folder / f"{number}")
+        delta, text = _read_delta(f"{folder}/{number}")
         if number == number_of(name) and _name(number, text) != name:
             raise SandboxFailed(f"the snapshot {folder / str(number)} is not the one on record", _RESTART)
         for path in delta.dropped:
@@ -172,7 +172,7 @@ def copy_out(folder: Path, entry: Kept, to: int) -> None:
     path = folder / f"{entry.segment}"
     digest = hashlib.sha256()
     with suppress(FileNotFoundError), path.open("rb") as source:
-        _, start = _footer(source)
+        _, start = _footer(source.fileno(), str(path))
         if entry.at + entry.length <= start:
             at = entry.at
             for offset, count in entry.pieces if entry.pieces is not None else ((0, entry.length),):
@@ -195,7 +195,7 @@ def drop_data(folder: Path, number: int) -> int:
     path = folder / f"{number}"
     try:
         with path.open("rb") as source:
-            length, start = _footer(source)
+            length, start = _footer(source.fileno(), str(path))
             tail = os.pread(source.fileno(), length + _FOOTER, start)
     except FileNotFoundError:
         return 0
@@ -215,25 +215,29 @@ def _name(number: int, text: bytes) -> str:
     return f"{number}-{hashlib.sha256(text).hexdigest()[:_HASH_CHARS]}"
 
 
-def _footer(source: BinaryIO) -> tuple[int, int]:
-    """Length of the JSON and where it begins, which is where the data ends."""
-    size = os.fstat(source.fileno()).st_size
-    text = os.pread(source.fileno(), _FOOTER, max(0, size - _FOOTER))
+def _footer(source: int, name: str) -> tuple[int, int]:
+    """Length of the JSON and where it begins, which is where the data ends, of an open segment."""
+    size = os.fstat(source).st_size
+    text = os.pread(source, _FOOTER, max(0, size - _FOOTER))
     if len(text) != _FOOTER or not text.isdigit() or (start := size - _FOOTER - int(text)) < 0:
-        raise SandboxFailed(f"the snapshot {source.name} is damaged", _RESTART)
+        raise SandboxFailed(f"the snapshot {name} is damaged", _RESTART)
     return int(text), start
 
 
-def _read_delta(path: Path) -> tuple[Delta, bytes]:
+def _read_delta(name: str) -> tuple[Delta, bytes]:
+    """By a descriptor and a plain name: a long run that goes on reads hundreds of them, twice."""
     try:
-        with path.open("rb") as source:
-            length, start = _footer(source)
-            text = os.pread(source.fileno(), length, start)
-            return Delta.model_validate_json(text), text
+        source = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise SandboxFailed(f"the snapshot {path} is gone", _RESTART) from None
+        raise SandboxFailed(f"the snapshot {name} is gone", _RESTART) from None
+    try:
+        length, start = _footer(source, name)
+        text = os.pread(source, length, start)
+        return Delta.model_validate_json(text), text
     except ValidationError:
-        raise SandboxFailed(f"the snapshot {path} is damaged", _RESTART) from None
+        raise SandboxFailed(f"the snapshot {name} is damaged", _RESTART) from None
+    finally:
+        os.close(source)
 
 
 def _write_at(fd: int, data: bytes, offset: int) -> None:
