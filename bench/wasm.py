@@ -1,9 +1,12 @@
-"""What a WebAssembly tool costs: compiled for the first time, from the cache, a call, its memory; beside programs.
+"""What a WebAssembly tool costs, compiled for the first time, from the cache, and in each call; beside the same tool as
+a program that is started for each call, and as an MCP server on its standard streams (the official `mcp` package).
 
-    nice -n 19 python -m bench.wasm COMPONENT.wasm:ARGUMENTS ...
+    python -m bench.wasm COMPONENT.wasm:ARGUMENTS ...
 
-ARGUMENTS is the JSON of a call of the component's first function. Wall-clock milliseconds, median and lowest; CPU is
-that of everything that was started, as the kernel adds it up. The cache is a new one.
+ARGUMENTS is the JSON of a call of the component's first function; a function of another name is named as
+`COMPONENT.wasm:FUNCTION:ARGUMENTS`. All run in one sandbox, and each round calls every one of them once: what else the
+machine does meets all alike. Milliseconds. CPU is that of our process, the sandbox and all in it (a control group of
+version 1 counts it; as root). The cache is a new one.
 """
 
 import argparse
@@ -16,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,109 +27,184 @@ from typing import Any
 import anyio
 from wasmtime import wat2wasm
 
+from bench.cpu_group import counted
+from bench.processes import descendants, peak_rss
+from bench.table import draw
 from stockade.assemble import prepare_sandbox
+from stockade.assemble.mcp import mcp_file
+from stockade.assemble.tools import Place, Plan, Request
 from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.tools.wasm.component import Component
 from stockade.tools.wasm.toolbox import WasmToolbox
+from stockade.tools.wasm.worker import Reply
 
-CALLS = 40
+CALLS = 60
 LIMIT_S, RUNAWAYS = 0.5, 5
+MIB = 1 << 20
 SPIN = """(component (core module $m (func (export "spin") (loop (br 0))) (func (export "idle")))
   (core instance $i (instantiate $m))
   (func (export "idle") (canon lift (core func $i "idle")))
   (func (export "spin") (canon lift (core func $i "spin"))))"""
-PYTHON = ("python3", "-I", "-S", "-c", "import sys; sys.stdout.write(sys.argv[1])", "hello")
-_MEMORY = "for p in /proc/[0-9]*; do grep -qs stockade.tools.wasm $p/cmdline && grep VmRSS $p/status; done; true"
+COLUMNS = """
+import csv
+def columns(path: str) -> list[str]:
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [str(len(rows)), *(rows[0] if rows else ())]
+"""
+SERVER = f"""
+from mcp.server import MCPServer
+server = MCPServer("bench", log_level="ERROR")
+{COLUMNS}
+def echo(value: str) -> str:
+    return value
+server.tool()(columns)
+server.tool()(echo)
+server.run()
+"""
+ECHO = "import sys; sys.stdout.write(sys.argv[1])"
+CSV = f"{COLUMNS}\nimport json, sys\nsys.stdout.write(json.dumps(columns(sys.argv[1])))"
+PATH = "/workspace/data.csv"
+Call = Callable[[], Awaitable[Any]]
 
 
 @dataclass
-class Row:
-    """One way to have a tool; milliseconds, MiB."""
+class Way:
+    """One way to have a tool; seconds, bytes."""
 
     what: str
+    call: Call
     compiled: str = ""
-    cached: str = ""
+    ready: str = ""
     load: str = ""
-    first: str = ""
-    calls: list[float] = field(default_factory=list)
+    pid: int | None = None
+    walls: list[float] = field(default_factory=list)
+    cpus: list[float] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
-    ours: str = ""
-    memory: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        return (self.what, self.compiled, self.cached, self.load, self.first, _two(self.calls), _two(self.inside),
-                self.ours, self.memory)  # fmt: skip
+        return (self.what, self.compiled, self.ready, self.load, _two(self.walls), _two(self.cpus), _two(self.inside),
+                *self._memory())  # fmt: skip
+
+    def _memory(self) -> tuple[str, str]:
+        """(at rest, what a call adds to it), MiB."""
+        if self.pid is None:
+            return "", ""
+        rest = resident(self.pid)
+        return f"{rest / MIB:.0f}", f"{max(0, peak_rss(self.pid) - rest) / MIB:.1f}"
 
 
 def _two(seconds: list[float]) -> str:
     return f"{statistics.median(seconds) * 1000:.1f} / {min(seconds) * 1000:.1f}" if seconds else ""
 
 
-def _cpu() -> float:
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+def resident(pid: int) -> int:
+    """Bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-async def _timed(work: Callable[[], Awaitable[Any]]) -> tuple[Any, float, float]:
-    """(result, wall seconds, CPU seconds of what has ended)."""
-    begun, used = time.perf_counter(), _cpu()
-    result = await work()
-    return result, time.perf_counter() - begun, _cpu() - used
+@dataclass
+class Bench:
+    """Everything in one sandbox. `cpu_s`: of us and all that we started, so far."""
 
+    folder: Path
+    cpu_s: Callable[[], float]
+    policy: Policy
+    stack: AsyncExitStack
+    ways: list[Way] = field(default_factory=list)
+    components: list[tuple[Way, Component, str, dict[str, Any]]] = field(default_factory=list)
 
-async def component(path: Path, arguments: dict[str, Any], folder: Path) -> Row:
-    """All figures of one component."""
-    data = await anyio.Path(path).read_bytes()
-    row = Row(f"{path.stem} ({len(data) >> 10} KiB)")
-    with tempfile.TemporaryDirectory() as made:
+    async def timed(self, work: Call) -> tuple[Any, float, float]:
+        """(result, wall seconds, CPU seconds)."""
+        begun, used = time.perf_counter(), self.cpu_s()
+        result = await work()
+        return result, time.perf_counter() - begun, self.cpu_s() - used
+
+    async def compile(self, path: Path, name: str, arguments: dict[str, Any]) -> None:
+        """A copy of the component in the new cache."""
+        data = await anyio.Path(path).read_bytes()
+        made = self.folder.parent / f"component-{len(self.components)}"
+        made.mkdir()
         copied = Path(shutil.copy2(path, made))
         for beside in path.parent.glob(f"{path.stem}.policy.*"):
             shutil.copy2(beside, made)
-        found, wall, cpu = await _timed(lambda: open_component(copied))
-        row.compiled = f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
-        found, wall, cpu = await _timed(lambda: open_component(copied))
-        row.cached = f"{wall * 1000:.1f} ({cpu * 1000:.1f})"
-        await _called(found, arguments, folder, row)
-    return row
+        found, wall, cpu = await self.timed(lambda: open_component(copied))
+        way = Way(f"{path.parent.name}/{path.name}, {len(data) >> 10} KiB", _nothing)
+        way.compiled = f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
+        self.components.append((way, found, name, arguments))
+        self.policy = with_tool(found)(self.policy)
 
+    async def start(self, sandbox: Sandbox, plan: Plan) -> None:
+        """Each is ready when it has answered for the first time: in a sandbox that is there, from its cache."""
+        for way, found, name, arguments in self.components:
 
-async def _called(found: Component, arguments: dict[str, Any], folder: Path, row: Row) -> None:
-    policy = with_tool(found)(Policy(folders=(FolderRule(host=str(folder), mode="ro"),)))
-    with tempfile.TemporaryDirectory() as base:
-        async with await prepare_sandbox(policy, "bubblewrap", Path(base)) as sandbox:
-            async with WasmToolbox((found,), sandbox, policy) as box:
-                name = box.specs[0].name
-                reply, wall, _ = await _timed(lambda: box.ask(name, arguments))
+            async def first(
+                way: Way = way, found: Component = found, name: str = name, given: dict[str, Any] = arguments
+            ) -> Reply:
+                cached = await open_component(Path(found.file))
+                box = await self.stack.enter_async_context(WasmToolbox((cached,), sandbox, self.policy))
+                called = name or box.specs[0].name
+                way.call = lambda: box.ask(called, given)
+                reply: Reply = await way.call()
                 assert reply.status != "error", reply
-                row.first, row.load = f"{wall * 1000:.0f}", f"{(reply.load_s or 0) * 1000:.1f}"
-                used = _cpu()
-                for _ in range(CALLS):
-                    reply, wall, _ = await _timed(lambda: box.ask(name, arguments))
-                    row.calls.append(wall)
-                    row.inside.append(reply.cpu_s or 0)
-                row.ours = f"{(_cpu() - used) / CALLS * 1000:.1f}"
-                row.memory = await _resident(sandbox)
+                return reply
+
+            reply = await self.started(way, first)
+            way.load = f"{(reply.load_s or 0) * 1000:.1f}"
+        await self.servers(sandbox, plan)
+        for what, argv in (
+            ("/bin/echo, a program a call", ("/bin/echo", "hello")),
+            ("echo in Python, a program a call", ("python3", "-I", "-S", "-c", ECHO, "hello")),
+            ("csv in Python, a program a call", ("python3", "-I", "-S", "-c", CSV, PATH)),
+        ):
+            self.ways.append(Way(what, lambda argv=argv: sandbox.exec(argv)))  # type: ignore[misc]
+
+    async def servers(self, sandbox: Sandbox, plan: Plan) -> None:
+        echo, rows = Way("echo in Python, MCP server", _nothing), Way("csv in Python, the same server", _nothing)
+
+        async def first() -> Any:
+            (made,) = plan.toolboxes(Place(sandbox, self.policy, "writing", self.folder.parent / "state"))
+            box = await self.stack.enter_async_context(made)
+            echo.call = lambda: box.call("bench__echo", {"value": "hello"}, 60)
+            rows.call = lambda: box.call("bench__columns", {"path": PATH}, 60)
+            return await echo.call()
+
+        await self.started(echo, first)
+        assert (await rows.call()).status == "data"
+        self.ways.append(rows)
+
+    async def started(self, way: Way, first: Call) -> Any:
+        before = descendants(os.getpid())
+        result, wall, cpu = await self.timed(first)
+        way.ready = f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
+        new = [
+            pid for pid in descendants(os.getpid()) - before if b"/opt/stockade" in _argv(pid) or b"mcp" in _argv(pid)
+        ]
+        way.pid = new[0] if new else None
+        self.ways.append(way)
+        return result
+
+    async def rounds(self) -> None:
+        for way in self.ways:
+            if way.pid is not None:
+                await anyio.Path(f"/proc/{way.pid}/clear_refs").write_text("5")  # the peak begins anew; proc(5)
+        for _ in range(CALLS):
+            for way in self.ways:
+                reply, wall, cpu = await self.timed(way.call)
+                way.walls.append(wall)
+                way.cpus.append(cpu)
+                if isinstance(reply, Reply):
+                    way.inside.append(reply.cpu_s or 0)
 
 
-async def _resident(sandbox: Sandbox) -> str:
-    found = (await sandbox.exec(["sh", "-c", _MEMORY])).stdout.decode().split()
-    return f"{int(found[1]) / 1024:.0f}" if len(found) > 1 else ""
+async def _nothing() -> None:
+    """Until it is started."""
 
 
-async def programs(folder: Path) -> list[Row]:
-    """The same answer from a program, started anew for each call in a sandbox that is there."""
-    rows = []
-    policy = Policy(folders=(FolderRule(host=str(folder), mode="ro"),))
-    with tempfile.TemporaryDirectory() as base:
-        async with await prepare_sandbox(policy, "bubblewrap", Path(base)) as sandbox:
-            for what, argv in (("/bin/echo in bubblewrap", ("/bin/echo", "hello")), ("Python in bubblewrap", PYTHON)):
-                row = Row(what)
-                for _ in range(CALLS):
-                    _, wall, _ = await _timed(lambda argv=argv: sandbox.exec(argv))  # type: ignore[misc]
-                    row.calls.append(wall)
-                rows.append(row)
-    return rows
+def _argv(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 async def runaway(folder: Path) -> list[float]:
@@ -141,32 +220,44 @@ async def runaway(folder: Path) -> list[float]:
             async with WasmToolbox((found,), sandbox, policy) as box:
                 for _ in range(RUNAWAYS):
                     assert (await box.ask("spin_idle", {})).status == "success"  # the process is there
-                    reply, wall, _ = await _timed(lambda: box.ask("spin_spin", {}))
+                    begun = time.perf_counter()
+                    reply = await box.ask("spin_spin", {})
+                    late.append(time.perf_counter() - begun - LIMIT_S)
                     assert reply.kind == "timeout"
-                    late.append(wall - LIMIT_S)
     return late
 
 
-async def main(asked: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as made:
-        os.environ["XDG_CACHE_HOME"] = f"{made}/cache"
-        folder = Path(made, "data")
-        await anyio.Path(folder).mkdir()
-        (folder / "data.csv").write_text("name,city\nAda,London\nKurt,Wien\n")
-        rows = []
+async def main(asked: list[str], made: Path, cpu_s: Callable[[], float]) -> None:
+    os.environ["XDG_CACHE_HOME"] = f"{made}/cache"
+    folder = made / "data"
+    folder.mkdir()
+    (folder / "data.csv").write_text("name,city\nAda,London\nKurt,Wien\n")
+    servers = made / "servers.json"
+    python = str(Path(sys.prefix) / "bin" / "python")
+    servers.write_text(json.dumps({"mcpServers": {"bench": {"command": python, "args": ["-c", SERVER]}}}))
+    async with AsyncExitStack() as stack:
+        bench = Bench(folder, cpu_s, Policy(folders=(FolderRule(host=str(folder), mode="ro"),)), stack)
         for one in asked:
-            path, _, arguments = one.partition(":")
-            rows.append(await component(Path(path), json.loads(arguments or "{}"), folder))
-        rows += await programs(folder)
-        late = await runaway(folder)
-    heads = ("tool", "compiled once (CPU)", "from the cache (CPU)", "load", "first call", "call, median / lowest",
-             "CPU in the worker", "CPU of ours", "worker MiB")  # fmt: skip
-    for cells in (heads, tuple("---" for _ in heads), *(row.cells() for row in rows)):
-        sys.stdout.write(f"| {' | '.join(cells)} |\n")
-    sys.stdout.write(f"A loop, answered after its limit of {LIMIT_S} s by: {_two(late)} ms\n")
+            path, _, rest = one.partition(":")
+            name, _, arguments = rest.partition(":") if not rest.startswith("{") else ("", "", rest)
+            await bench.compile(Path(path), name, json.loads(arguments or "{}"))
+        plan = mcp_file(Request(servers, Plan(policy=bench.policy)))
+        bench.policy = plan.policy
+        sandbox = await stack.enter_async_context(await prepare_sandbox(plan.policy, "bubblewrap", made / "box"))
+        await bench.start(sandbox, plan)
+        await bench.rounds()
+        heads = ("tool", "compiled once (CPU)", "ready, cached (CPU)", "load", "call, median / lowest", "CPU of a call",
+                 "of it inside", "MiB at rest", "in a call")  # fmt: skip
+        sys.stdout.write(draw(heads, [way.cells() for way in bench.ways]) + "\n")
+    late = await runaway(folder)
+    sys.stdout.write(
+        f"A loop, answered after its limit of {LIMIT_S} s by: {_two(late)} ms (longest {max(late) * 1000:.1f})\n"
+    )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("components", nargs="+", metavar="COMPONENT.wasm:ARGUMENTS")
-    anyio.run(main, parser.parse_args().components)
+    given = parser.parse_args().components
+    with counted() as count, tempfile.TemporaryDirectory() as temporary:
+        anyio.run(main, given, Path(temporary), count)
