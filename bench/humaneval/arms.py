@@ -35,13 +35,24 @@ class Arm:
 _OURS = Plan(repairs=3, fresh_starts=1, rounds=ROUNDS)
 _NO_FRESH = Plan(repairs=ROUNDS, fresh_starts=0, rounds=ROUNDS)
 
+
+def _shown(plan: Plan) -> Plan:
+    """Every failed program is shown to the model, with what is said about it."""
+    return plan.model_copy(update={"rewrite": False})
+
+
 ARMS = {
     arm.name: arm
     for arm in (
-        Arm("ours", "error handler, fresh start", _OURS),
-        Arm("traceback", "the plain traceback, no fresh start: the baseline", _NO_FRESH, by_traceback),
-        Arm("no-fresh", "error handler, no fresh start", _NO_FRESH),
-        Arm("no-handler", "the plain traceback, fresh start", _OURS, by_traceback),
+        Arm(
+            "ours",
+            "wrong values: the task again with the values that must come; else error handler; fresh start",
+            _OURS,
+        ),
+        Arm("traceback", "the plain traceback, no fresh start: the baseline", _shown(_NO_FRESH), by_traceback),
+        Arm("no-fresh", "ours without the fresh start", _NO_FRESH),
+        Arm("no-handler", "the plain traceback, fresh start", _shown(_OURS), by_traceback),
+        Arm("no-rewrite", "error handler and the program, fresh start", _shown(_OURS)),
         Arm("three", "ours with three candidates a round", _OURS.model_copy(update={"candidates": 3})),
     )
 }

@@ -16,6 +16,7 @@ _COLOURS = {
     "traceback": "#d1242f",
     "no-fresh": "#9a6700",
     "no-handler": "#8250df",
+    "no-rewrite": "#bf3989",
     "three": "#1a7f37",
 }
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 640, 360, 56, 44, 24, 150

@@ -18,7 +18,7 @@ ADD = "def add(a, b):\n    return a + b\n"
 def test_a_program_is_mended_until_its_example_holds(stage: Stage) -> None:
     ended = stage.call("code", "Write add(a, b).", "--example", "add(1, 2) == 3", "--model", stage.script(WRONG, GOOD))
     assert (ended.status, ended.out) == (0, f"{ADD}\n"), ended.err
-    assert "[repair] 1 of 1 checks failed." in ended.err
+    assert "must give `3`, not `-1`" in ended.err
     assert "done · verified · 2 turns" in ended.err
     assert stage.left_behind() == []
 
@@ -34,7 +34,20 @@ def test_the_record_of_it_is_shown_done_again_and_exported(stage: Stage) -> None
     assert "add(1, 2)" in exported.out
     again = stage.call("runs", "resume", "last")
     assert again.status == 2
+    assert "is done" in again.err
     assert "stockade code" in again.err
+
+
+def test_of_candidates_each_answer_has_its_own_actions_in_the_export(stage: Stage) -> None:
+    script = stage.script(WRONG, GOOD)
+    assert stage.call("code", "add(1, 2) == 3", "--model", script, "--candidates", "2", "--quiet").status == 0
+    exported = json.loads(stage.call("runs", "export", "last", "--format", "atif").out)
+    steps = [step for step in exported["steps"] if step["source"] == "agent"]
+    programs = [[call["arguments"].get("content", "") for call in step["tool_calls"]] for step in steps]
+    assert [any("a - b" in text for text in texts) for texts in programs] == [True, False]
+    assert [any("a + b" in text for text in texts) for texts in programs] == [False, True]
+    rewound = stage.call("runs", "rewind", "last", "--to", "1", "--json")  # the other candidate's answer is gone
+    assert (rewound.status, rewound.result["answer"]) == (0, ADD), rewound.err
 
 
 def test_a_program_goes_to_the_folder_as_a_change(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from anyio import to_thread
 from pydantic import ValidationError
@@ -63,6 +63,8 @@ class Prepared:
     resumed: RunResumed | None = None
     restore: Callable[[], None] | None = None
     """Of a run that goes on: what is on record, how it goes on, and what brings its folders back. Blocks."""
+    facts: Callable[[], dict[str, Any]] = dict
+    """What the last line of --json tells beside the run's end."""
 
 
 def find_bot(name: str) -> BotSpec:

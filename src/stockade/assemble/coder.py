@@ -2,7 +2,10 @@
 
 import os
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from stockade import __version__
 from stockade.alive import held
@@ -25,17 +28,19 @@ from stockade.assemble.sandboxes import noting_its_holder
 from stockade.coder.executor import RUNNER_AT, Executor
 from stockade.coder.fan import Fan
 from stockade.coder.loop import Coder
+from stockade.coder.past import progress_of
 from stockade.coder.prompts import system
 from stockade.coder.service import DEFAULT_PORT, Answer, Query, Service, parse_address
 from stockade.coder.work import Job, Plan, Result, make_job
 from stockade.core.budget import Budget
 from stockade.core.data import Data
-from stockade.core.events import RunStarted
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunStarted
 from stockade.core.messages import Sampling
 from stockade.core.model_options import LoadOptions
 from stockade.core.policy import WORKSPACE, FolderRule, Policy
-from stockade.core.ports import Model, OnEvent, OnText, RunStore
-from stockade.core.secrets import known, watched
+from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
+from stockade.core.secrets import Redactor, known, watched
 from stockade.loop.parts import Parts
 from stockade.options import Options
 from stockade.tools.code.report import MAX_TESTS_BYTES, runner_folder
@@ -101,7 +106,7 @@ async def prepare_coder(
     run_id = new_run_id()
     try:
         sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
-        model, name, note = await _open_models(options, wanted_.plan.candidates, on_progress)
+        model, name, note = await open_models(options, wanted_.plan.candidates, on_progress)
         budget = make_budget(options, BUDGET)
         check_priced(budget, model.info, name)
     except BaseException:
@@ -120,10 +125,27 @@ async def prepare_coder(
         budget=budget,
         sampling=_sampling(options, local=model.info.local),
         system_prompt=system(wants_example=not job.has_checks),
-        options=options.model_dump(include=set(LoadOptions.model_fields), exclude_none=True),
+        options={
+            **options.model_dump(include=set(LoadOptions.model_fields), exclude_none=True),
+            BOT: wanted_.model_dump(mode="json", exclude={"task"}),
+        },
     )
     coder = make_coder(wanted_, job, policy, task)
-    parts = Parts(
+    parts = _parts(started, coder, model, sandbox, store, on_event, on_text, redactor)
+    return Prepared(started, parts, note, facts=partial(_facts, coder)), coder
+
+
+def _parts(
+    started: RunStarted,
+    coder: Coder,
+    model: Model,
+    sandbox: Sandbox,
+    store: RunStore,
+    on_event: OnEvent | None,
+    on_text: OnText | None,
+    redactor: Redactor,
+) -> Parts:
+    return Parts(
         model=model,
         protocol=SectionAnswers(),
         sandbox=sandbox,
@@ -131,15 +153,54 @@ async def prepare_coder(
         clock=SystemClock(),
         tools=(),
         reviewer=reviewer(),
-        on_event=noting_its_holder(run_id, sandbox, on_event),
+        on_event=noting_its_holder(started.run_id, sandbox, on_event),
         on_text=on_text,
         redactor=redactor,
         drive=coder.drive,
     )
-    return Prepared(started, parts, note), coder
 
 
-async def _open_models(
+def again(
+    history: Sequence[RunEvent],
+    started: RunStarted,
+    *,
+    model: Model,
+    sandbox: Sandbox,
+    store: RunStore,
+    on_event: OnEvent | None,
+    on_text: OnText | None,
+    redactor: Redactor,
+) -> tuple[Parts, Callable[[], dict[str, Any]]]:
+    """The parts of a run that goes on, with its progress folded from its record, and the facts of its end."""
+    wanted_ = wanted_of(started)
+    coder = make_coder(wanted_, wanted_.job(), started.policy, started.task)
+    coder.progress = progress_of(history, coder.executor)
+    parts = _parts(started, coder, model, sandbox, store, on_event, on_text, redactor)
+    return parts, partial(_facts, coder)
+
+
+def wanted_of(started: RunStarted) -> Wanted:
+    """What the run was started for. UsageError when its record does not say: it is of an older version."""
+    found = started.options.get(BOT)
+    if not isinstance(found, dict):
+        raise UsageError(f"the record of run {started.run_id} does not hold what it was checked by", "begin it again")
+    return Wanted.model_validate({**found, "task": started.task})
+
+
+def _facts(coder: Coder) -> dict[str, Any]:
+    """The attempts without what the events before it hold."""
+    result = coder.result()
+    attempts = [
+        {
+            **one.model_dump(include={"number", "start", "requirements", "exit_code", "duration_s"}),
+            **one.verdict.model_dump(),
+        }
+        for one in result.attempts
+    ]
+    return {"code": {**result.model_dump(exclude={"attempts"}), "attempts": attempts}}
+
+
+async def open_models(
     options: Options, candidates: int, on_progress: OnProgress | None
 ) -> tuple[Model, str, str | None]:
     """One for each candidate where the server is ours and lends each user a slot of its cache; else one for all."""
@@ -206,4 +267,5 @@ def _names(folder: Path) -> list[str]:
 
 
 __all__ = ["DEFAULT_PORT", "MAX_TESTS_BYTES", "SOLUTION", "Answer", "Coder", "Plan", "Query", "Result", "Service",
-           "Wanted", "answer", "make_coder", "parse_address", "prepare", "prepare_coder", "start"]  # fmt: skip
+           "Wanted", "again", "answer", "make_coder", "open_models", "parse_address", "prepare",
+           "prepare_coder", "start", "wanted_of"]  # fmt: skip

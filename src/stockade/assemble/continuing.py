@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from anyio import to_thread
 
@@ -16,6 +16,7 @@ from stockade.assemble import (
     OnProgress,
     Prepared,
     check_task,
+    coder,
     find_bot,
     make_parts,
     new_run_id,
@@ -25,20 +26,22 @@ from stockade.assemble import (
     prepare_sandbox,
     run_dir,
 )
+from stockade.assemble.coder import BOT as CODER
 from stockade.assemble.planning import with_fast
 from stockade.assemble.policies import make_budget
+from stockade.assemble.restoring import sandbox_again
 from stockade.assemble.sandboxes import sandbox_on
 from stockade.assemble.tools import plan_tools
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
-from stockade.core.ports import OnEvent, OnText, RunStore, Sandbox
-from stockade.core.secrets import given_again, known, watched
+from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
+from stockade.core.secrets import Redactor, given_again, known, watched
 from stockade.loop.branch import branch, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
-from stockade.options import LOADING, REMOTE, Options
+from stockade.options import LOADING, Options
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 CHANGEABLE = (*BUDGET, "model", "check")
@@ -66,6 +69,17 @@ class Going:
         return {key: value for key, value in (self.given or {}).items() if key in CHANGEABLE and value is not None}
 
 
+class _Around(TypedDict):
+    """What a run that goes on is given, whatever drives it."""
+
+    model: Model
+    sandbox: Sandbox
+    store: RunStore
+    on_event: OnEvent | None
+    on_text: OnText | None
+    redactor: Redactor
+
+
 async def prepare_again(
     going: Going,
     options: Options,
@@ -79,29 +93,19 @@ async def prepare_again(
     resumed = _resumed(going, state)
     redactor = known(os.environ, started.policy.environment, options.secret)
     on_event, on_text = watched(redactor, on_event, on_text)
-    sandbox, names, restore = await _sandbox(started, state, on_progress)
-    actions = started.actions if started.actions is not None else find_bot(started.bot).tools
-    tools = (*actions, *started.tools)
-    again = partial(plan_tools, secret=options.secret, again=True, on_progress=on_progress)
-    plan = await to_thread.run_sync(again, tools, started.policy)
-    settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": resumed.model}
-    model, name, note = await open_model(options.model_copy(update=settings), on_progress)
+    sandbox, names, restore = await sandbox_again(started, state, on_progress)
+    model, name, note = await _model(started, resumed.model, options, on_progress)
     if (skip := getattr(model, "skip", None)) is not None:
         skip(state.turns)  # a script goes on where it was
-    if isinstance(beside := started.options.get("fast_model"), str):
-        model = await with_fast(model, beside, options, on_progress)
-    parts = make_parts(
-        started,
-        plan,
-        model=model,
-        protocol=pick_protocol(started.answers),
-        sandbox=sandbox,
-        store=store,
-        on_event=on_event,
-        on_text=on_text,
-        redactor=redactor,
-        names=names,
-    )
+    facts: Callable[[], dict[str, Any]] = dict
+    around = _Around(model=model, sandbox=sandbox, store=store, on_event=on_event, on_text=on_text, redactor=redactor)
+    if started.bot == CODER:
+        parts, facts = coder.again(going.history, started, **around)
+    else:
+        actions = started.actions if started.actions is not None else find_bot(started.bot).tools
+        again = partial(plan_tools, secret=options.secret, again=True, on_progress=on_progress)
+        plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
+        parts = make_parts(started, plan, protocol=pick_protocol(started.answers), names=names, **around)
     return Prepared(
         started=started,
         parts=parts,
@@ -109,7 +113,22 @@ async def prepare_again(
         history=going.history,
         resumed=resumed.model_copy(update={"model": name}),
         restore=restore,
+        facts=facts,
     )
+
+
+async def _model(
+    started: RunStarted, name: str, options: Options, on_progress: OnProgress | None
+) -> tuple[Model, str, str | None]:
+    """The model that a run goes on with, loaded as it was; what else the run was started with stands beside it."""
+    settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": name}
+    options_ = options.model_copy(update=settings)
+    if started.bot == CODER:
+        return await coder.open_models(options_, coder.wanted_of(started).plan.candidates, on_progress)
+    model, full, note = await open_model(options_, on_progress)
+    if isinstance(beside := started.options.get("fast_model"), str):
+        model = await with_fast(model, beside, options, on_progress)
+    return model, full, note
 
 
 def with_secrets(started: RunStarted) -> RunStarted:
@@ -124,8 +143,8 @@ def _loading(started: RunStarted) -> dict[str, Any]:
 
 def _resumed(going: Going, state: RunState) -> RunResumed:
     started, task = going.started, going.task
-    if started.bot == "coder":
-        raise UsageError("a run of the coder does not go on", "begin it again: stockade code")
+    if started.bot == CODER:
+        _check_coder(going, state)
     if task is None and state.finished is not None and state.finished.status == "done":
         raise UsageError(
             f"run {going.run_id} is done", f'give it a new task: stockade runs resume {going.run_id} "..."'
@@ -148,6 +167,15 @@ def _resumed(going: Going, state: RunState) -> RunResumed:
     )
 
 
+def _check_coder(going: Going, state: RunState) -> None:
+    """A coder does one task, by the checks that it began with."""
+    done = state.finished is not None and state.finished.status == "done"
+    if going.task is not None or "check" in going.changed or done:
+        what = f"run {going.run_id} is done" if done else "the coder does one task, with the checks it began with"
+        raise UsageError(what, "begin a new one: stockade code")
+    coder.wanted_of(going.started)
+
+
 _MORE = {
     "turns": "give it more: --max-turns N",
     "time": "give it more: --timeout S",
@@ -158,65 +186,6 @@ _MORE = {
 
 def _last_resumed(history: Sequence[RunEvent]) -> RunResumed | None:
     return next((event for event in reversed(history) if isinstance(event, RunResumed)), None)
-
-
-class _Restore:
-    """Brings the layers of a run back, each to the snapshot on record, once nothing writes to them any more."""
-
-    def __init__(
-        self,
-        run_id: str,
-        backend: str,
-        work: Sequence[tuple[FolderLayer, str | None, Path | None]],
-        known: Sequence[FolderLayer],
-    ) -> None:
-        self._run_id, self._backend, self._work = run_id, backend, work
-        self._known = {layer.layer for layer in known}
-
-    def __call__(self) -> None:
-        from stockade.sandboxes.carried import PRIVATE
-        from stockade.sandboxes.folders.discard import remove_tree
-        from stockade.sandboxes.folders.restore import restore
-        from stockade.sandboxes.keeping import await_gone
-        from stockade.sandboxes.others import sweep_others
-
-        await_gone(run_dir(self._run_id))
-        if self._backend in ("docker", "podman", "gvisor"):
-            sweep_others()
-        for layer, name, source in self._work:
-            restore(layer, name, source)
-        base = run_dir(self._run_id)
-        for place in base.iterdir() if base.is_dir() else ():
-            of_the_dead = place.name.startswith(PRIVATE)
-            if of_the_dead or (place.name.isdecimal() and str(place.resolve()) not in self._known):
-                remove_tree(place)  # made by a process that died before anything was done in it
-
-
-def _still_there(layers: Sequence[FolderLayer]) -> list[bool]:
-    return [layer.layer is None or Path(layer.layer, "layer.json").exists() for layer in layers]
-
-
-async def _sandbox(
-    started: RunStarted, state: RunState, on_progress: OnProgress | None
-) -> tuple[Sandbox, tuple[str | None, ...], _Restore]:
-    """On the layers that the run has; on new ones where they were applied or thrown away."""
-    base, policy, backend = run_dir(started.run_id), started.policy, started.sandbox
-    if backend.startswith(REMOTE):  # its folders are not here, and written directly
-        return await prepare_sandbox(policy, backend, base, on_progress), (), _Restore(started.run_id, backend, (), ())
-    files = state.checkpoint.files if state.checkpoint else ()
-    names = (*files, *[None] * (len(policy.folders) + len(policy.lent) - len(files)))
-    layers = state.layers
-    there = _still_there(layers)
-    if layers and all(there):
-        work = [(layer, name, None) for layer, name in zip(layers, names, strict=True)]
-        return sandbox_on(policy, backend, base, layers), names, _Restore(started.run_id, backend, work, layers)
-    fresh = await prepare_sandbox(policy, backend, base, on_progress)
-    sources = [
-        Path(layer.layer) if present and layer.layer is not None else None
-        for layer, present in zip(layers, there, strict=True)
-    ] or [None] * len(fresh.layers)
-    moved = [(layer, name, source) for layer, name, source in zip(fresh.layers, names, sources, strict=True) if source]
-    return fresh, (None,) * len(names), _Restore(started.run_id, backend, moved, (*layers, *fresh.layers))
 
 
 async def make_branch(store: RunStore, history: Sequence[RunEvent], turn: int) -> tuple[str, tuple[RunEvent, ...]]:

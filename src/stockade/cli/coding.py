@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,15 +14,13 @@ from stockade.assemble.coder import (
     MAX_TESTS_BYTES,
     SOLUTION,
     Answer,
-    Coder,
     Plan,
     Query,
-    Result,
     Service,
     Wanted,
     answer,
     parse_address,
-    prepare_coder,
+    prepare,
 )
 from stockade.cli.failures import say, sole
 from stockade.cli.interrupt import Interrupt
@@ -49,29 +48,10 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
     wanted = make_wanted(words, own)
     wanted.job()  # what is wrong with the checks is said before anything starts
     store = assemble.open_store(settings.options.store)
-    coders: list[Coder] = []
-
-    async def prepared(**callbacks: Any) -> assemble.Prepared:
-        run, coder = await prepare_coder(wanted, settings.options, store, **callbacks)
-        coders.append(coder)
-        return run
-
     try:
-        return carry_out(settings, store, prepared, more=lambda: {"code": told(coders[0].result())})
+        return carry_out(settings, store, partial(prepare, wanted, settings.options, store))
     finally:
         anyio.run(store.close)
-
-
-def told(result: Result) -> dict[str, Any]:
-    """For the last line of --json: the attempts without what the events before it hold."""
-    attempts = [
-        {
-            **one.model_dump(include={"number", "start", "requirements", "exit_code", "duration_s"}),
-            **one.verdict.model_dump(),
-        }
-        for one in result.attempts
-    ]
-    return {**result.model_dump(exclude={"attempts"}), "attempts": attempts}
 
 
 def serve(own: Mapping[str, Any], rest: Mapping[str, Any]) -> int:

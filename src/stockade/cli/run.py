@@ -102,12 +102,11 @@ class _Watch:
 
 def carry_out(
     settings: Settings, store: RunStore, prepare: Callable[..., Any], *, show_intro: bool = False,
-    tape: Recorder | None = None, more: Callable[[], dict[str, Any]] = dict,
+    tape: Recorder | None = None,
 ) -> int:  # fmt: skip
     """The whole command but reading its line: run, answer, review. `prepare` takes the callbacks of a run.
 
-    `show_intro`: scripted actions before the first turn too. `tape` gets every event. `more` is for the last line of
-    --json.
+    `show_intro`: scripted actions before the first turn too. `tape` gets every event.
     """
     front = settings.front
     console = progress(plain=front.plain)
@@ -138,19 +137,13 @@ def carry_out(
         say(f"{finished.status} ({finished.reason}): {one_line(finished.detail)}")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
-        watch.write({**result_of(watch.facts), **more()})
+        watch.write({**result_of(watch.facts), **(watch.prepared.facts() if watch.prepared else {})})
     if watch.reader_gone:
         raise BrokenPipeError
     if interrupt.pressed:
-        way_on = f"to go on: stockade runs resume {watch.run_id}" if _can_go_on(watch) else None
-        say("interrupted: the run is closed and on record", way_on)
+        say("interrupted: the run is closed and on record", f"to go on: stockade runs resume {watch.run_id}")
         return INTERRUPTED
     return status_of(finished)
-
-
-def _can_go_on(watch: _Watch) -> bool:
-    """A loop of its own, such as the coder's, begins anew each time."""
-    return watch.prepared is None or watch.prepared.parts.drive is None
 
 
 def traced() -> Callable[[RunStore, assemble.Prepared], None] | None:

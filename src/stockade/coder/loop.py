@@ -5,7 +5,8 @@
               └─ mend ┘      after a few repairs, or when they change nothing: forget it all and write anew
 
 Debugging decays: after two or three repairs a model turns in circles (arXiv 2506.18403), so the conversation is thrown
-away but for the task, which is in every question.
+away but for the task, which is in every question (questions.py). All that is known is on record and folded from there
+(past.py), so a run that was cut goes on.
 """
 
 import ast
@@ -17,8 +18,10 @@ import anyio
 from stockade.coder import prompts
 from stockade.coder.draft import Draft, read
 from stockade.coder.executor import NO_NETWORK, Executor
-from stockade.coder.work import Attempt, Explain, Plan, Result, Verdict, best, by_error_handler
-from stockade.core.actions import Action, Answer, Observation, Step, WriteFile
+from stockade.coder.past import FRESH_START, LAST_STEP, REPAIR, Progress, Round, unreadable
+from stockade.coder.questions import candidate_of, conversation, sampling, told
+from stockade.coder.work import Attempt, Explain, Plan, Result, best, by_error_handler
+from stockade.core.actions import Answer, Observation, Step, WriteFile
 from stockade.core.budget import Account
 from stockade.core.errors import ContextExceeded, ModelFailed, UnreadableAnswer
 from stockade.core.events import (
@@ -32,23 +35,21 @@ from stockade.core.events import (
     RunStarted,
     StopReason,
 )
-from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling
+from stockade.core.messages import ModelRequest
 from stockade.loop.act import Actor
 from stockade.loop.ending import Ending
 from stockade.loop.parts import Parts
 from stockade.loop.record import Record
 from stockade.tools.code.trees import statements
 
-FRESH_TEMPERATURE = 0.8
 BOUNDS: Mapping[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
-_OURS = ("repair", "fresh start")
-_LAST_STEP = 100
-"""Of the program's delivery: behind all steps of an attempt."""
+_OURS = (REPAIR, FRESH_START)
 
 
 @dataclass(slots=True)
 class Coder:
-    """One task. `drive` is what loop.run calls when sandbox and model are there; `attempts` grow while it works.
+    """One task. `drive` is what loop.run calls when sandbox and model are there; `progress` grows while it works, from
+    nothing or from what is on record.
 
     `target` is where the program goes in the end, inside the sandbox; None: nowhere. `examples` were given beside the
     task; `around` is what the model is told of where the program runs.
@@ -60,7 +61,11 @@ class Coder:
     examples: tuple[str, ...] = ()
     around: str = ""
     explain: Explain = by_error_handler
-    attempts: list[Attempt] = field(default_factory=list)
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return self.progress.attempts
 
     async def drive(self, started: RunStarted, parts: Parts, record: Record, account: Account) -> Ending:
         """Until a program passes or the plan or the budget is at its end."""
@@ -95,161 +100,153 @@ class Coder:
 
 @dataclass(slots=True)
 class _Work:
-    """Round by round. `streak` holds the attempts since the last fresh start, one a round."""
+    """Round by round, from where the progress is."""
 
     coder: Coder
     started: RunStarted
     parts: Parts
     record: Record
     account: Account
-    streak: list[Attempt] = field(default_factory=list)
-    rounds: int = 0
-    starts: int = 0
+    turn: int = 0
+    """Of the last answer. Answers may come at once, so it is counted here."""
+
+    @property
+    def progress(self) -> Progress:
+        return self.coder.progress
 
     async def until_end(self) -> Ending:
-        plan = self.coder.plan
-        while self.rounds < plan.most_rounds:
+        plan, self.turn = self.coder.plan, self.record.state.turns
+        while self.progress.rounds < plan.most_rounds:
             await self.parts.pause.passed(self.record, self.parts.clock)
             if self.parts.pause.stopped is not None:
                 return self.coder.ended("user", self.parts.pause.stopped)
             if (bound := self.account.exhausted(self._now())) is not None:
                 return self.coder.ended(BOUNDS[bound.split(":")[0]], bound)
-            await self.parts.pause.said(self.record, self.parts.clock, self.record.state.turns + 1)
-            done = await self._round()
-            self.rounds += 1
-            passed = next((one for one in done if one.verdict.passed), None)
+            await self.parts.pause.said(self.record, self.parts.clock, self.turn + 1)
+            await self._round(self.progress.open)
+            passed = next((one for one in self.progress.open.done if one.verdict.passed), None)
             if passed is not None:
                 return await self._deliver(passed)
-            await self._go_on(best(done) or done[0])
+            await self._go_on()
         return self._given_up()
 
-    async def _round(self) -> list[Attempt]:
+    async def _round(self, round_: Round) -> None:
         """One question to the model, or several of the same kind at once; every program in it is run, in order."""
-        requests = [self._request(candidate) for candidate in range(self.coder.plan.candidates)]
-        try:
-            answers = await self._ask(requests)
-        except ContextExceeded:
-            if not self.streak:
-                raise
-            await self._begin_anew("The conversation does not fit the model any more.")
-            answers = await self._ask([self._request(candidate) for candidate in range(self.coder.plan.candidates)])
-        done: list[Attempt] = []
-        for answer in answers:
-            done.append(await self._attempt(answer))
-            self.coder.attempts.append(done[-1])
-        return done
+        if not round_.asked:
+            try:
+                await self._ask(round_)
+            except ContextExceeded:
+                if not self.progress.streak:
+                    raise
+                await self._begin_anew("The conversation does not fit the model any more.")
+                await self._ask(round_)
+        for answered in round_.answers:
+            if answered.turn not in round_.attempts:
+                attempt = await self._attempt(answered)
+                round_.attempts[answered.turn] = attempt
+                self.progress.attempts.append(attempt)
 
-    async def _ask(self, requests: Sequence[ModelRequest]) -> list[ModelAnswer]:
-        """Those that came. The first failure is raised when none did."""
-        on_text = self.parts.on_text if len(requests) == 1 else None
-        answers: dict[int, ModelAnswer] = {}
+    async def _ask(self, round_: Round) -> None:
+        """The questions of the round whose answers are not there yet. The first failure is raised when none came."""
+        base, count = self.started.sampling, self.coder.plan.candidates
+        known = {candidate_of(base, answered.sampling) for answered in round_.answers}
         failures: list[ModelFailed] = []
 
-        async def one(number: int, request: ModelRequest) -> None:
+        async def one(request: ModelRequest) -> None:
             try:
-                answers[number] = await self.parts.model.ask(request, on_text)
+                answer = await self.parts.model.ask(request, self.parts.on_text if count == 1 else None)
             except ModelFailed as error:
                 failures.append(error)
+                return
+            self.turn += 1
+            sampling = None if request.sampling == base else request.sampling
+            answered = ModelAnswered(at=self._now(), turn=self.turn, answer=answer, sampling=sampling)
+            round_.answers.append(answered)
+            if count > 1:  # one alone goes on record with what is done about it
+                await self.record.add(answered)
 
         async with anyio.create_task_group() as group:
-            for number, request in enumerate(requests):
-                group.start_soon(one, number, request)
-        if not answers:
+            for request in [self._request(number) for number in range(count) if number not in known]:
+                group.start_soon(one, request)
+        if not round_.answers:
             raise failures[0]
-        return [answers[number] for number in sorted(answers)]
+        round_.asked = True
 
     def _request(self, candidate: int) -> ModelRequest:
-        coder, executor = self.coder, self.coder.executor
+        coder, executor, streak = self.coder, self.coder.executor, self.progress.streak
         said = [nudge.text for nudge in self.record.state.nudges if nudge.why not in _OURS]
         task = prompts.brief(self.started.task, coder.examples, executor.job.tests, executor.signature)
         words = "\n\n".join(part for part in (task, coder.around, *said) if part)
-        opening = prompts.opening(words, wants_example=not executor.job.has_checks)
-        messages = list(opening)
-        for attempt in self.streak:
-            if not attempt.code:  # told that its form was wrong, a small model answers with that; it is asked again
-                continue
-            words = self.coder.explain(attempt)
-            messages.append(Message(role="assistant", content=attempt.answer))
-            messages.append(Message(role="user", content=prompts.repair(words)))
+        wants_example = not executor.job.has_checks
+        messages = conversation(words, streak, coder.plan, coder.explain, wants_example=wants_example)
         hidden = self.parts.redactor.text
         cleaned = tuple(one.model_copy(update={"content": hidden(one.content)}) for one in messages)
-        return ModelRequest(messages=cleaned, sampling=self._sampling(candidate))
+        drawn = sampling(self.started.sampling, streak, coder.plan, self.progress.rounds, candidate)
+        return ModelRequest(messages=cleaned, sampling=drawn)
 
-    def _sampling(self, candidate: int) -> Sampling:
-        """The first answer as it was asked for. A repair at temperature 0 is the same program again (38 of 40 times
-        with the 1.5B model), so each next one is warmer; another start is another draw.
-        """
-        base = self.started.sampling
-        if not self.rounds and not candidate:
-            return base
-        warm = min(FRESH_TEMPERATURE, 0.2 + 0.2 * len(self.streak)) if self.streak and not candidate else None
-        temperature = max(base.temperature or 0.0, FRESH_TEMPERATURE if warm is None else warm)
-        seed = (base.seed or 0) + 1000 * self.rounds + candidate
-        return base.model_copy(update={"temperature": temperature, "seed": seed})
-
-    async def _attempt(self, answer: ModelAnswer) -> Attempt:
+    async def _attempt(self, answered: ModelAnswered) -> Attempt:
         """The program of one answer, run; everything on record before it happens."""
-        turn = self.record.state.turns + 1
-        answered = ModelAnswered(at=self._now(), turn=turn, answer=answer)
+        turn, starts = answered.turn, self.progress.starts
+        first: tuple[RunEvent, ...] = () if self.record.state.turns >= turn else (answered,)
         try:
-            draft = read(answer)
+            draft = read(answered.answer)
         except UnreadableAnswer as error:
-            unreadable = self.record.state.unreadable + 1
-            bad = AnswerUnreadable(at=self._now(), turn=turn, attempt=unreadable, message=error.message)
-            await self.record.add(answered, bad)
-            verdict = Verdict(passed=False, words=error.message)
-            return Attempt(number=turn, start=self.starts, answer=answer.content, verdict=verdict)
+            again = self.record.state.unreadable + 1
+            await self.record.add(
+                *first, AnswerUnreadable(at=self._now(), turn=turn, attempt=again, message=error.message)
+            )
+            return unreadable(turn, starts, answered.answer.content, error.message)
         actions = self.coder.executor.actions(turn, draft)
-        steps = tuple(Step(action=action) for action in actions.values())
+        steps = tuple(Step(action=action, comment=purpose) for purpose, action in actions.items())
         understood = AnswerUnderstood(at=self._now(), turn=turn, answer=Answer(steps=steps))
-        seen = await self._act(turn, draft, actions, (answered, understood))
-        attempt = self.coder.executor.read(turn, self.starts, draft, seen)
-        return attempt.model_copy(update={"answer": answer.content})
+        seen = await self._act(turn, draft, steps, (*first, understood))
+        attempt = self.coder.executor.read(turn, starts, draft, seen)
+        return attempt.model_copy(update={"answer": answered.answer.content})
 
     async def _act(
-        self, turn: int, draft: Draft, actions: Mapping[str, Action], first: tuple[RunEvent, ...]
+        self, turn: int, draft: Draft, steps: Sequence[Step], first: tuple[RunEvent, ...]
     ) -> dict[str, Observation]:
         """As far as it went well; `first` goes on record with the first action."""
         seen: dict[str, Observation] = {}
-        for number, (purpose, action) in enumerate(actions.items()):
-            seen[purpose] = await self._do(turn, number, action, first)
+        for number, step in enumerate(steps):
+            purpose = step.comment or ""
+            seen[purpose] = await self._do(turn, number, step, first)
             first = ()
             if not self.coder.executor.goes_on(purpose, draft, seen[purpose]):
                 break
         return seen
 
-    async def _do(self, turn: int, number: int, action: Action, before: tuple[RunEvent, ...] = ()) -> Observation:
-        begun = ActionStarted(at=self._now(), turn=turn, step=number, action=Step(action=action))
+    async def _do(self, turn: int, number: int, step: Step, before: tuple[RunEvent, ...] = ()) -> Observation:
+        begun = ActionStarted(at=self._now(), turn=turn, step=number, action=step)
         await self.record.add(*before, begun)
         actor = Actor(self.parts.sandbox, self.parts.approver, self.started.policy.limits.command_timeout_s)
-        observation = await actor.do(action, self.account.seconds_left(self._now()))
+        observation = await actor.do(step.action, self.account.seconds_left(self._now()))
         await self.record.add(ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
         return observation
 
-    async def _go_on(self, attempt: Attempt) -> None:
+    async def _go_on(self) -> None:
         """Mend it next, or begin anew; what the model will be told is on record."""
-        plan = self.coder.plan
-        again = any(_same(attempt.code, one.code) for one in self.streak if attempt.code)
-        self.streak.append(attempt)
-        if self.rounds >= plan.most_rounds:
+        plan, streak = self.coder.plan, list(self.progress.streak)
+        attempt = self.progress.close()
+        again = any(_same(attempt.code, one.code) for one in streak if attempt.code)
+        if self.progress.rounds >= plan.most_rounds:
             return
-        if plan.fresh_starts and (again or len(self.streak) > plan.repairs):
-            why = "The same program came back" if again else f"{len(self.streak)} programs in a row failed"
+        if plan.fresh_starts and (again or len(streak) >= plan.repairs):
+            why = "The same program came back" if again else f"{len(streak) + 1} programs in a row failed"
             await self._begin_anew(f"{why}.")
             return
-        words = self.coder.explain(attempt)
-        await self.record.add(Nudged(at=self._now(), turn=self.record.state.turns, why="repair", text=words))
+        words = told(self.progress.streak, plan, self.coder.explain)
+        await self.record.add(Nudged(at=self._now(), turn=self.record.state.turns, why=REPAIR, text=words))
 
     async def _begin_anew(self, why: str) -> None:
-        self.streak.clear()
-        self.starts += 1
+        self.progress.begin_anew()
         words = f"{why} All of it is forgotten; the task is asked anew."
-        await self.record.add(Nudged(at=self._now(), turn=self.record.state.turns, why="fresh start", text=words))
+        await self.record.add(Nudged(at=self._now(), turn=self.record.state.turns, why=FRESH_START, text=words))
 
     async def _deliver(self, attempt: Attempt) -> Ending:
         if self.coder.target is not None:
             write = WriteFile(path=self.coder.target, content=attempt.code)
-            written = await self._do(attempt.number, _LAST_STEP, write)
+            written = await self._do(attempt.number, LAST_STEP, Step(action=write))
             if written.kind != "written":
                 return self.coder.ended("check_failed", f"{self.coder.target} could not be written")
         checks = self.coder.executor.job.has_checks

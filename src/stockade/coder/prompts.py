@@ -2,9 +2,10 @@
 reads them once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stockade.core.messages import Message
+from stockade.tools.code.failure import FailedCheck, cut
 from stockade.tools.code.signature import Signature
 
 MAX_TESTS_CHARS = 6000
@@ -55,3 +56,12 @@ def opening(task: str, *, wants_example: bool) -> tuple[Message, ...]:
 def repair(words: str) -> str:
     """After an attempt that failed; `words` say how."""
     return f"{words}\n\n{_AGAIN}"
+
+
+def cases(wrong: Mapping[str, Sequence[FailedCheck]]) -> str:
+    """What programs gave for these calls, in place of the programs."""
+    lines = []
+    for call, checks in wrong.items():
+        gave = " or ".join(f"`{cut(check.got)}`" for check in checks)
+        lines.append(f"Mind that `{cut(call)}` must give `{cut(checks[0].expected)}`, not {gave}, which was wrong.")
+    return "\n".join(lines)

@@ -84,7 +84,8 @@ class _Steps:
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
-        self._turn: dict[str, Any] | None = None
+        self._turns: dict[int, dict[str, Any]] = {}
+        """By number: several answers may come before the first of them is worked on."""
         self._scripted = 0
 
     def take(self, event: RunEvent) -> None:
@@ -98,12 +99,12 @@ class _Steps:
                 self._begin(event)
             case AnswerUnderstood() if not event.turn:
                 self._script(event)
-            case AnswerUnderstood() if self._turn is not None:
-                self._understood(event, self._turn)
-            case AnswerUnreadable() if self._turn is not None:
-                self._turn["extra"] = {"unreadable": event.message}
-            case ActionFinished() if self._turn is not None:
-                self._observed(self._turn, f"{event.turn}-{event.step}", event.observation)
+            case AnswerUnderstood() if event.turn in self._turns:
+                self._understood(event, self._turns[event.turn])
+            case AnswerUnreadable() if event.turn in self._turns:
+                self._turns[event.turn]["extra"] = {"unreadable": event.message}
+            case ActionFinished() if event.turn in self._turns:
+                self._observed(self._turns[event.turn], f"{event.turn}-{event.step}", event.observation)
             case CheckFinished():
                 words = "passed" if event.passed else "failed"
                 text = f"check `{event.command}` {words}\n{text_of(event.observation)}"
@@ -130,21 +131,21 @@ class _Steps:
 
     def _begin(self, event: ModelAnswered) -> None:
         usage = event.answer.usage
-        self._turn = self._add("agent", event.answer.content, event.at)
-        self._turn["llm_call_count"] = 1
-        self._turn["metrics"] = {
+        turn = self._turns[event.turn] = self._add("agent", event.answer.content, event.at)
+        turn["llm_call_count"] = 1
+        turn["metrics"] = {
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
             "cached_tokens": usage.cached_tokens,
             "cost_usd": usage.cost,
         }
         if event.answer.model:
-            self._turn["model_name"] = event.answer.model
+            turn["model_name"] = event.answer.model
 
     def _script(self, event: AnswerUnderstood) -> None:
         """Actions before the first turn, which no model asked for."""
-        self._turn = self._add("agent", "", event.at, {"scripted": True})
-        self._understood(event, self._turn, self._scripted)
+        turn = self._turns[event.turn] = self._add("agent", "", event.at, {"scripted": True})
+        self._understood(event, turn, self._scripted)
         self._scripted += len(event.answer.steps)
 
     def _understood(self, event: AnswerUnderstood, turn: dict[str, Any], first: int = 0) -> None:

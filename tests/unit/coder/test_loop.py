@@ -11,7 +11,8 @@ from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import SystemClock, open_sandbox
 from stockade.assemble.coder import OFFLINE, Wanted, coder_policy, make_coder
 from stockade.coder.loop import Coder
-from stockade.coder.prompts import system
+from stockade.coder.prompts import cases, system
+from stockade.coder.questions import wrong_values
 from stockade.coder.work import Plan, Result
 from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable, StockadeError
@@ -25,6 +26,7 @@ from stockade.testing import MemoryStore, ScriptedModel
 pytestmark = pytest.mark.anyio
 GOOD = "```python\ndef add(a, b):\n    return a + b\n```"
 WRONG = "```python\ndef add(a, b):\n    return a - b\n```"
+BROKEN = "```python\ndef add(a, b):\n    return a + b\n\nadd = nothing\n```"
 ZERO = "```python\ndef add(a, b):\n    return 0\n```"
 TASK = "Write add(a, b). add(1, 2) == 3"
 
@@ -80,23 +82,46 @@ async def test_right_at_once(tmp_path: Path) -> None:
     assert done.nudges == []
 
 
-async def test_a_repair_is_asked_for_with_the_task_the_program_and_what_is_wrong(tmp_path: Path) -> None:
-    done = await code(tmp_path, [WRONG, GOOD])
+async def test_a_program_that_does_not_run_is_shown_again_with_what_is_wrong(tmp_path: Path) -> None:
+    done = await code(tmp_path, [BROKEN, GOOD])
     assert done.result.status == "success"
     first, second = done.model.requests
     assert second.messages[: len(first.messages)] == first.messages
     assert TASK in second.messages[1].content
-    assert second.messages[2].content == WRONG
-    assert "add(1, 2) gave -1, but it should give 3." in second.messages[3].content
+    assert second.messages[2].content == BROKEN
+    assert "NameError: name 'nothing' is not defined" in second.messages[3].content
     assert first.sampling == Sampling(temperature=0.0)
-    assert (second.sampling.temperature or 0) > 0
+    assert second.sampling.temperature == 0.4
+
+
+async def test_of_a_program_with_wrong_values_only_the_values_are_told(tmp_path: Path) -> None:
+    done = await code(tmp_path, [WRONG, ZERO, GOOD])
+    first, second, third = done.model.requests
+    assert [len(request.messages) for request in done.model.requests] == [2, 2, 2]
+    assert second.messages[1].content.startswith(first.messages[1].content)
+    assert "`add(1, 2)` must give `3`, not `-1`" in second.messages[1].content
+    assert "`add(1, 2)` must give `3`, not `0` or `-1`, which was wrong." in third.messages[1].content
+    assert "a - b" not in second.messages[1].content
+    assert (second.sampling.temperature, third.sampling.temperature) == (0.8, 0.8)
+    assert [event.text for event in done.events if isinstance(event, Nudged)] == [
+        cases(wrong_values(done.result.attempts[:number])) for number in (1, 2)
+    ]
+
+
+async def test_every_program_is_shown_where_that_is_wanted(tmp_path: Path) -> None:
+    done = await code(tmp_path, [WRONG, ZERO, GOOD], plan=Plan(rewrite=False))
+    first, second, third = done.model.requests
+    assert second.messages[: len(first.messages)] == first.messages
+    assert third.messages[: len(second.messages)] == second.messages
+    assert [one.content for one in third.messages if one.role == "assistant"] == [WRONG, ZERO]
+    assert "add(1, 2) gave -1, but it should give 3." in second.messages[3].content
+    assert (second.sampling.temperature, third.sampling.temperature) == (0.4, 0.6000000000000001)
 
 
 async def test_after_three_repairs_everything_but_the_task_is_forgotten(tmp_path: Path) -> None:
     wrong = [f"```python\ndef add(a, b):\n    return a - b - {number}\n```" for number in range(4)]
     done = await code(tmp_path, [*wrong, GOOD])
     assert done.nudges == ["repair", "repair", "repair", "fresh start"]
-    assert [len(request.messages) for request in done.model.requests] == [2, 4, 6, 8, 2]
     assert done.model.requests[4].messages == done.model.requests[0].messages
     assert done.model.requests[4].sampling.temperature == 0.8
     assert done.result.status == "success"

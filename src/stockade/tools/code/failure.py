@@ -47,8 +47,8 @@ class FailedCheck(Data):
 
     def words(self) -> str:
         if not self.expected:
-            return f"{_cut(self.call)} raised {_cut(self.got)}."
-        return f"{_cut(self.call)} gave {_cut(self.got)}, but it should give {_cut(self.expected)}."
+            return f"{cut(self.call)} raised {cut(self.got)}."
+        return f"{cut(self.call)} gave {cut(self.got)}, but it should give {cut(self.expected)}."
 
 
 def of_traceback(stderr: str, code: str, file: str = "main.py") -> Failure | None:
@@ -107,11 +107,12 @@ def _error(text: str) -> tuple[str, str]:
     said = "\n".join(dropwhile(lambda line: not line.strip() or line.startswith(" "), lines)).strip()
     found = _ERROR.match(said)
     if found is None:
-        return _cut(" ".join(said.split()), 100) or "it failed without a word", ""
-    return found["kind"].rpartition(".")[2], _cut(" ".join((found["text"] or "").split()), 300)
+        return cut(" ".join(said.split()), 100) or "it failed without a word", ""
+    return found["kind"].rpartition(".")[2], cut(" ".join((found["text"] or "").split()), 300)
 
 
-def _cut(text: str, limit: int = _MAX_VALUE_CHARS) -> str:
+def cut(text: str, limit: int = _MAX_VALUE_CHARS) -> str:
+    """Its beginning and its end."""
     half = (limit - 5) // 2
     return text if len(text) <= limit else f"{text[:half]} ... {text[-half:]}"
 

@@ -66,12 +66,15 @@ class Report(BaseModel):
 
 
 class Verdict(Data):
-    """Whether a program is good; if not, why, in words for the model. `checks` counts those that were done."""
+    """Whether a program is good; if not, why, in words for the model. `checks` counts those that were done; `wrong` are
+    those of a program that ran whole and gave other values than it should, as far as they were kept.
+    """
 
     passed: bool
     words: str = ""
     checks_passed: int = 0
     checks: int = 0
+    wrong: tuple[FailedCheck, ...] = ()
 
 
 def read_report(text: str) -> Report | None:
@@ -125,6 +128,7 @@ def judge(code: str, job: Job, report: Report | None, stderr: str) -> Verdict:
         found = of_traceback(stderr, code)
         words = checks_in_words(report.failed, report.passed)
         trace = f"\n{found.words()}" if found is not None and found.line is not None else ""
+        facts["wrong"] = tuple(one for one in report.failed if one.expected)
         return Verdict(passed=False, words=words + trace, **facts)
     if report.passed < max(1, len(job.examples)):
         return Verdict(passed=False, words="The checks were not done.", **facts)

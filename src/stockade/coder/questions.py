@@ -1,0 +1,71 @@
+"""What the model is asked next: the messages and the sampling, from what failed so far. Pure functions.
+
+A program that does not run is shown again, with the error: that is a repair in a dialogue. One that runs and gives
+wrong values is not shown: a small model copies it, greedy or warm (docs/coder.md). The task is asked again with the
+values that must come, and drawn warm.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from stockade.coder import prompts
+from stockade.coder.work import Attempt, Explain, Plan
+from stockade.core.messages import Message, Sampling
+from stockade.tools.code.failure import FailedCheck
+
+FRESH_TEMPERATURE = 0.8
+MAX_CASES = 3
+_ROUND_SEEDS = 1000
+
+
+def is_rewrite(streak: Sequence[Attempt], plan: Plan) -> bool:
+    """Whether the program is written anew with the values that must come, in place of being shown again."""
+    return plan.rewrite and bool(streak) and bool(streak[-1].verdict.wrong)
+
+
+def told(streak: Sequence[Attempt], plan: Plan, explain: Explain) -> str:
+    """What the model is told of what failed, whether the program is shown or not."""
+    return prompts.cases(wrong_values(streak)) if is_rewrite(streak, plan) else explain(streak[-1])
+
+
+def conversation(words: str, streak: Sequence[Attempt], plan: Plan, explain: Explain, *, wants_example: bool
+                 ) -> tuple[Message, ...]:  # fmt: skip
+    """`words`: the task with all that belongs to it. `streak`: what was tried since the last fresh start."""
+    messages = list(prompts.opening(words, wants_example=wants_example))
+    if is_rewrite(streak, plan):
+        task = f"{messages[-1].content}\n\n{told(streak, plan, explain)}"
+        return (*messages[:-1], Message(role="user", content=task))
+    shown = [attempt for attempt in streak if attempt.code]  # told that its form was wrong, a small model answers
+    for attempt in shown[-1:] if plan.rewrite else shown:  # with that; it is asked again
+        messages.append(Message(role="assistant", content=attempt.answer))
+        messages.append(Message(role="user", content=prompts.repair(explain(attempt))))
+    return tuple(messages)
+
+
+def wrong_values(streak: Sequence[Attempt]) -> Mapping[str, tuple[FailedCheck, ...]]:
+    """By call, what programs gave that was wrong: the calls of the last program first, each value once."""
+    found: dict[str, dict[str, FailedCheck]] = {}
+    for attempt in reversed(streak):
+        for check in attempt.verdict.wrong:
+            if check.call in found or len(found) < MAX_CASES:
+                found.setdefault(check.call, {}).setdefault(check.got, check)
+    return {call: tuple(checks.values())[:MAX_CASES] for call, checks in found.items()}
+
+
+def sampling(base: Sampling, streak: Sequence[Attempt], plan: Plan, rounds: int, candidate: int) -> Sampling:
+    """The first answer as it was asked for. A repair at temperature 0 is the same program again (38 of 40 times with
+    the 1.5B model), so each next one is warmer; another start, and a rewrite, is another draw.
+    """
+    if not rounds and not candidate:
+        return base
+    dialogue = bool(streak) and not candidate and not is_rewrite(streak, plan)
+    warm = min(FRESH_TEMPERATURE, 0.2 + 0.2 * len(streak)) if dialogue else FRESH_TEMPERATURE
+    seed = (base.seed or 0) + _ROUND_SEEDS * rounds + candidate
+    return base.model_copy(update={"temperature": max(base.temperature or 0.0, warm), "seed": seed})
+
+
+def candidate_of(base: Sampling, asked: Sampling | None) -> int:
+    """Which candidate of its round an answer is, by what it was asked with."""
+    return 0 if asked is None or asked.seed is None else (asked.seed - (base.seed or 0)) % _ROUND_SEEDS
+
+
+__all__ = ["FRESH_TEMPERATURE", "candidate_of", "conversation", "is_rewrite", "sampling", "told", "wrong_values"]
