@@ -45,7 +45,7 @@ faults: $(VENV)/.dev  ## hundreds of real kills: sandboxes, runs, resumes, appli
 test-model: $(VENV)/.dev  ## five small tasks that the default model must solve (fetches 1.1 GB once)
 	$(BIN)/python -m pytest -m model tests/model
 
-test-wasm: $(VENV)/.dev  ## the example tools built in three languages (fetches their compilers once; needs Debian's clang-19)
+test-wasm: $(VENV)/.dev  ## the example tools built in four languages (fetches their compilers once; needs Debian's clang-19 and rustc, docs/wasm.md)
 	$(BIN)/python -m pytest -m toolchain tests/wasm
 
 bench: $(VENV)/.dev

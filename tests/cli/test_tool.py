@@ -137,7 +137,7 @@ def test_mistakes_are_a_line_and_status_2(stage: Stage, arguments: tuple[str, ..
 
 
 def test_a_new_tool_is_there_with_a_policy_that_grants_nothing(stage: Stage) -> None:
-    for language, source in (("python", "py"), ("js", "js"), ("c", "c")):
+    for language, source in (("python", "py"), ("js", "js"), ("c", "c"), ("rust", "rs")):
         made = stage.call("tool", "new", str(stage.demo / f"my-{language}"), "--lang", language)
         assert made.status == 0, made.err
         assert (stage.demo / f"my-{language}" / f"my_{language}.{source}").is_file()

@@ -1,4 +1,4 @@
-"""The examples in three languages: built from packages, called in the sandbox (make test-wasm; minutes)."""
+"""The examples in four languages: built from packages, called in the sandbox (make test-wasm; minutes)."""
 
 import os
 import shutil
@@ -20,6 +20,7 @@ from tests.support.toolchains import HOME, toolchains
 pytestmark = [pytest.mark.anyio, pytest.mark.toolchain]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "wasm"
 PHRASE = "Something to echo"
+ADAPTER = HOME / "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.reactor.wasm"
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +28,14 @@ def _toolchains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{toolchains()}:{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize("source", ["echo-c/echo.c", "echo-js/echo.js"])
-async def test_echo_in_c_and_javascript(tmp_path: Path, source: str) -> None:
-    component = await open_component(build(Path(shutil.copy(str(EXAMPLES / source), str(tmp_path))))[0])
+@pytest.mark.parametrize("source", ["echo-c/echo.c", "echo-js/echo.js", "echo-rust/echo.rs"])
+async def test_echo_in_c_javascript_and_rust(tmp_path: Path, source: str) -> None:
+    copied = Path(shutil.copy(str(EXAMPLES / source), str(tmp_path)))
+    component = await open_component(build(copied, adapter=ADAPTER if copied.suffix == ".rs" else None)[0])
     async with wasm.toolbox(tmp_path, component) as box:
         assert (await box.ask("Echo", {"value": PHRASE})).text == PHRASE
+        assert (await box.ask("Echo", {"value": ""})).status == "success"
+        assert (await box.ask("Echo", {"value": "é" * 10_000})).text == "é" * 10_000
 
 
 async def test_the_committed_echo_is_what_its_source_gives(tmp_path: Path) -> None:
@@ -51,8 +55,7 @@ async def test_the_reactor_adapter_is_used_where_a_tool_needs_wasi(tmp_path: Pat
     text = (WIT / "llama-cpp-tool" / "tool.c").read_text()
     source = tmp_path / "loud.c"
     source.write_text("#include <stdio.h>\n" + text.replace("run(void) {", 'run(void) { puts("x");'))
-    adapter = HOME / "node_modules/@bytecodealliance/jco/lib/wasi_snapshot_preview1.reactor.wasm"
-    component = await open_component(build(source, adapter=adapter)[0])
+    component = await open_component(build(source, adapter=ADAPTER)[0])
     assert any(name.startswith("wasi:cli/stdout") for name in component.imports)
     async with wasm.toolbox(tmp_path, component) as box:
         assert (await box.ask("Echo", {"value": PHRASE})).text == PHRASE
@@ -84,6 +87,14 @@ async def test_what_new_writes_builds_as_it_is(tmp_path: Path, language: str) ->
         assert (await box.ask("loud_run", {"text": "hé"})).text == "HÉ"
         empty = await box.ask("loud_run", {"text": ""})
     assert (empty.status, empty.text) == ("error", "text is empty")
+
+
+@pytest.mark.parametrize(("language", "suffix"), [("c", ".c"), ("rust", ".rs")])
+async def test_what_new_writes_for_the_tool_world_builds_as_it_is(tmp_path: Path, language: str, suffix: str) -> None:
+    source = next(file for file in scaffold("loud", language, tmp_path) if file.suffix == suffix)
+    component = await open_component(build(source, adapter=ADAPTER)[0])
+    async with wasm.toolbox(tmp_path, component) as box:
+        assert (await box.ask("loud", {"value": PHRASE})).text == PHRASE
 
 
 async def test_http_get_in_javascript_asks_its_host_and_no_other(tmp_path: Path) -> None:

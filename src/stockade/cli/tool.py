@@ -127,7 +127,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     help="The reactor adapter for C and Rust that use WASI; by default jco's.",
 )
 def build(source: Path, output: Path | None, wit: Path | None, world: str | None, adapter: Path | None) -> int:
-    """A component from SOURCE: .py (componentize-py), .js (jco, QuickJS), .c (clang) or .rs (rustc, wasm32-wasip1).
+    """A component from SOURCE: .py (componentize-py), .js (jco, QuickJS), .c (clang) or .rs (rustc for WASI).
 
     The compilers are yours and run unsealed, on what you give them.
     """
@@ -141,12 +141,12 @@ def build(source: Path, output: Path | None, wit: Path | None, world: str | None
 
 @command.command("new")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--lang", default="python", metavar="python|js|c", help="Its language.")
+@click.option("--lang", default="python", metavar="python|js|c|rust", help="Its language.")
 def new(folder: Path, lang: str) -> int:
     """A new FOLDER, named as the tool, with its beginning: source, WIT and a policy that grants nothing."""
     files = scaffold(folder.name, lang, folder.parent)
     print("\n".join(str(file) for file in files))
-    source = next(file for file in files if file.suffix in (".py", ".js", ".c"))
+    source = next(file for file in files if file.suffix in (".py", ".js", ".c", ".rs"))
     say(f"next: stockade tool build {source}")
     return 0
 

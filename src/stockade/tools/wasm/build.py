@@ -2,6 +2,7 @@
 a compiler runs what it compiles (componentize-py and jco do), so build only what you would run.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -19,6 +20,12 @@ from stockade.tools.wasm.names import cleaned
 WIT = Path(__file__).parent / "wit"
 BUILD_S = 900
 _WORLD = re.compile(r"(?:^|[;}])\s*world\s+([a-z][a-z0-9-]*)\s*\{", re.MULTILINE)
+_SYSTEM_RUST = "/usr/bin/rustc"
+_RUST_TARGET = "rustup target add wasm32-wasip1, or on Debian apt install rustc libstd-rust-dev-wasm32 lld-14"
+_FIRST_WASI = "wasi_snapshot_preview1"
+_NO_ADAPTER = (
+    "it needs an adapter: npm install @bytecodealliance/jco@1.35.0 beside the source brings one, or --adapter FILE"
+)
 _CLANGS = ("clang-19", "clang-20", "clang-18", "clang-17", "clang-16", "clang")
 
 
@@ -134,17 +141,23 @@ def _c(job: Job) -> None:
 
 
 def _rust(job: Job) -> None:
-    target = "wasm32-wasip1"
-    compiler = _found(("rustc",), job, "https://rustup.rs")
-    libraries = subprocess.run(
-        [compiler, "--print", "target-libdir", "--target", target], capture_output=True, text=True, check=False
-    )
-    if libraries.returncode or not Path(libraries.stdout.strip()).is_dir():
-        raise UsageError(f"this rustc cannot build for {target}", f"rustup target add {target}")
+    compiler, target = _rust_for_wasi(job)
     core = job.folder / "core.wasm"
     options = ["--edition", "2021", "--crate-type", "cdylib", "-O", "-C", "panic=abort"]
     _run([compiler, "--target", target, *options, "-o", str(core), job.source.name], job)
     _component(core, job)
+
+
+def _rust_for_wasi(job: Job) -> tuple[str, str]:
+    """(rustc, target) with a standard library for it: rustup's name of it, or that of Debian's rustc 1.63."""
+    found = _found(("rustc",), job, f"https://rustup.rs, {_RUST_TARGET}")
+    for compiler in dict.fromkeys((found, *filter(os.path.exists, (_SYSTEM_RUST,)))):
+        for target in ("wasm32-wasip1", "wasm32-wasi"):
+            asked = [compiler, "--print", "target-libdir", "--target", target]
+            libraries = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if not libraries.returncode and Path(libraries.stdout.strip()).is_dir():
+                return compiler, target
+    raise UsageError("this rustc cannot build for wasm32-wasip1", _RUST_TARGET)
 
 
 def _component(core: Path, job: Job) -> None:
@@ -153,8 +166,8 @@ def _component(core: Path, job: Job) -> None:
     embedded = job.folder / "embedded.wasm"
     _run([tool, "component", "embed", "wit", "--world", job.world, str(core), "-o", str(embedded)], job)
     adapter = job.adapter or _adapter(job.near)
-    adapt = ["--adapt", f"wasi_snapshot_preview1={adapter}"] if adapter else []
-    _run([tool, "component", "new", str(embedded), *adapt, "-o", str(job.out)], job)
+    adapt = ["--adapt", f"{_FIRST_WASI}={adapter}"] if adapter else []
+    _run([tool, "component", "new", str(embedded), *adapt, "-o", str(job.out)], job, "" if adapter else _NO_ADAPTER)
     _run([tool, "strip", "-a", str(job.out), "-o", str(job.out)], job)
 
 
@@ -188,7 +201,8 @@ def _found(names: Sequence[str], job: Job, how: str) -> str:
     raise UsageError(f"{job.source.name}: {names[0]} is needed to build it and is not here", how)
 
 
-def _run(argv: Sequence[str], job: Job) -> None:
+def _run(argv: Sequence[str], job: Job, without_adapter: str = "") -> None:
+    """`without_adapter`: the way out when it fails for want of one."""
     try:
         done = subprocess.run(
             argv, cwd=job.folder, capture_output=True, text=True, errors="replace", timeout=BUILD_S, check=False
@@ -201,4 +215,5 @@ def _run(argv: Sequence[str], job: Job) -> None:
         words = [line for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
         told = next((line for line in words if "error" in line.lower()), words[-1] if words else "no reason given")
         why = f"{told}: {words[-1]}" if "Caused by:" in words else told
-        raise UsageError(f"{job.source.name} cannot be built: {Path(argv[0]).name}: {cleaned(why, 300)}")
+        hint = without_adapter if _FIRST_WASI in done.stderr else None
+        raise UsageError(f"{job.source.name} cannot be built: {Path(argv[0]).name}: {cleaned(why, 300)}", hint or None)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from stockade.core.errors import UsageError
 
-LANGUAGES = ("python", "js", "c")
+LANGUAGES = ("python", "js", "c", "rust")
+_SUFFIXES = {"python": "py", "js": "js", "c": "c", "rust": "rs"}
 _NAME = re.compile(r"^[a-z][a-z0-9-]{0,40}$")
 
 _WIT = """package my:{name}@0.1.0;
@@ -47,13 +48,13 @@ def scaffold(name: str, language: str, where: Path) -> tuple[Path, ...]:
         raise UsageError(f"{name!r} cannot be a tool's name", "small letters, digits and -, beginning with a letter")
     if language not in LANGUAGES:
         raise UsageError(f"there is no beginning in {language!r}", f"languages are {', '.join(LANGUAGES)}")
-    folder, module = where / name, name.replace("-", "_")
+    folder, source = where / name, f"{name.replace('-', '_')}.{_SUFFIXES[language]}"
     files = {f"{name}.policy.yaml": _POLICY}
-    if language == "c":
-        files[f"{module}.c"] = _c_source(name)
+    if language in ("c", "rust"):
+        files[source] = _of_tool_world(name, _SUFFIXES[language])
     else:
         files[f"{name}.wit"] = _WIT.format(name=name)
-        files[f"{module}.{'py' if language == 'python' else 'js'}"] = _PYTHON if language == "python" else _JS
+        files[source] = _PYTHON if language == "python" else _JS
     try:
         folder.mkdir()
         for file, text in files.items():
@@ -65,7 +66,9 @@ def scaffold(name: str, language: str, where: Path) -> tuple[Path, ...]:
     return tuple(folder / file for file in files)
 
 
-def _c_source(name: str) -> str:
-    """The tool world in C, which needs no generated bindings: our example under another name."""
-    text = (Path(__file__).parent / "wit" / "llama-cpp-tool" / "tool.c").read_text()
-    return text.replace('TEXT("Echo")', f'TEXT("{name}")').replace("USE_TOOL: Echo", f"USE_TOOL: {name}")
+def _of_tool_world(name: str, suffix: str) -> str:
+    """The tool world, which needs no generated bindings: our example under another name."""
+    text = (Path(__file__).parent / "wit" / "llama-cpp-tool" / f"tool.{suffix}").read_text()
+    for before, after in (('TEXT("Echo")', f'TEXT("{name}")'), ('text("Echo")', f'text("{name}")')):
+        text = text.replace(before, after)
+    return text.replace("USE_TOOL: Echo", f"USE_TOOL: {name}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import UsageError
+from stockade.tools.wasm import build as builds
 from stockade.tools.wasm.build import build
 from stockade.tools.wasm.scaffold import scaffold
 from tests.support import wasm
@@ -48,13 +49,42 @@ def test_a_missing_toolchain_is_named_with_the_way_to_it(
     assert way_out in str(found.value.hint)
 
 
-def test_a_rust_without_the_target_is_told_so(tmp_path: Path, alone: Path) -> None:
+def test_a_rust_without_the_target_is_told_so(tmp_path: Path, alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builds, "_SYSTEM_RUST", "/no/such/rustc")
     _program(alone, "rustc", "echo /no/such/folder")
     source = tmp_path / "t.rs"
     source.write_text("x")
     with pytest.raises(UsageError) as found:
         build(source)
-    assert found.value.hint == "rustup target add wasm32-wasip1"
+    assert found.value.hint is not None
+    assert "rustup target add wasm32-wasip1" in found.value.hint
+    assert "libstd-rust-dev-wasm32" in found.value.hint
+
+
+def test_the_systems_rust_builds_where_the_first_one_has_no_target(
+    tmp_path: Path, alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rustup's rustc stands first on the PATH; Debian's is 1.63 and calls the target by its old name."""
+    _program(alone, "rustc", "echo nothing for this target >&2; exit 1")
+    known = f'case "$*" in *wasm32-wasip1*) exit 1;; *target-libdir*) echo {tmp_path};; *) echo $* >&2; exit 1;; esac'
+    _program(alone, "debians", known)
+    monkeypatch.setattr(builds, "_SYSTEM_RUST", str(alone / "debians"))
+    source = tmp_path / "t.rs"
+    source.write_text("x")
+    with pytest.raises(UsageError, match="cannot be built: debians: --target wasm32-wasi "):
+        build(source)
+
+
+def test_a_tool_that_uses_wasi_is_told_of_the_adapter(tmp_path: Path, alone: Path) -> None:
+    _program(alone, "clang-19", "touch core.wasm")
+    words = "module requires an import interface named `wasi_snapshot_preview1`"
+    _program(alone, "wasm-tools", f"[ $2 = embed ] || {{ echo 'error: {words}' >&2; exit 1; }}")
+    source = tmp_path / "t.c"
+    source.write_text("x")
+    with pytest.raises(UsageError) as found:
+        build(source)
+    assert words in found.value.message
+    assert "--adapter FILE" in str(found.value.hint)
 
 
 def test_a_failing_compiler_is_one_line_without_its_colours(tmp_path: Path, alone: Path) -> None:

@@ -1,0 +1,1 @@
+../../../src/stockade/tools/wasm/wit/llama-cpp-tool/tool.rs
