@@ -44,9 +44,9 @@ class Draft(Data):
 
 def read(answer: ModelAnswer) -> Draft:
     """UnreadableAnswer, with a message for the model, when there is no program in it."""
-    if answer.finish_reason == "length":
-        raise UnreadableAnswer("The answer was cut off because it is too long: write a shorter program.")
     text = spoken(answer.content).replace("\r\n", "\n")
+    if answer.finish_reason == "length" and not (text := _whole_fences(text)):
+        raise UnreadableAnswer("The answer was cut off because it is too long: write a shorter program.")
     draft = _of_sections(find_sections(text, _NAMES))
     if draft is None or syntax_error(draft.code) is not None:  # output beside the code, in a fence of its own
         fenced = _of_fences(text) or _bare(text)
@@ -103,6 +103,18 @@ def _fences(text: str) -> Iterator[tuple[str, str]]:
             body.append(line)
     if opened is not None:
         yield opened, "\n".join(body)
+
+
+def _whole_fences(text: str) -> str:
+    """Of an answer that was cut in words behind its program what is whole; empty when it was cut in the program."""
+    lines, is_open, last = text.split("\n"), False, -1
+    for number, line in enumerate(lines):
+        mark = _MARK.match(line)
+        if mark is None or (is_open and (mark[1] or line[mark.end() :].strip())):
+            continue
+        is_open, last = not is_open, number
+    kept = "" if is_open else "\n".join(lines[: last + 1])
+    return kept if any(functions(body) for _, body in _fences(kept)) else ""
 
 
 def _bare(text: str) -> Draft | None:

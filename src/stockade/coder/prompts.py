@@ -24,6 +24,10 @@ _EXAMPLE = """
 a short use of the code that prints its result
 ```"""
 _SHORT = "Leave out docstrings and comments."
+_PLAN = (
+    "Begin with ### Plan: how the result comes about, in two or three sentences. Then the other sections, and nothing"
+    " behind them. Leave out docstrings."
+)
 _AGAIN = "Think about what is wrong, then answer with the sections again and the whole corrected program."
 
 
@@ -53,13 +57,26 @@ def opening(task: str, *, wants_example: bool) -> tuple[Message, ...]:
     )
 
 
+def anew(task: str, words: str, *, wants_example: bool) -> tuple[Message, ...]:
+    """The task once more, without what was written for it; `words` tell what came of that."""
+    return (
+        Message(role="system", content=system(wants_example=wants_example)),
+        Message(role="user", content=f"{task}\n\n{words}\n\n{_PLAN}"),
+    )
+
+
+def failed(words: str) -> str:
+    """How programs failed that gave no values. The first line of `words`, the others are about one of them."""
+    return f"Programs that were tried failed: {words.splitlines()[0]}"
+
+
 def repair(words: str) -> str:
     """After an attempt that failed; `words` say how."""
     return f"{words}\n\n{_AGAIN}"
 
 
 def cases(wrong: Mapping[str, Sequence[FailedCheck]]) -> str:
-    """What programs gave for these calls, in place of the programs."""
+    """What programs gave for these calls."""
     lines = []
     for call, checks in wrong.items():
         gave = " or ".join(f"`{cut(check.got)}`" for check in checks)

@@ -1,8 +1,8 @@
 """What the model is asked next: the messages and the sampling, from what failed so far. Pure functions.
 
-A program that does not run is shown again, with the error: that is a repair in a dialogue. One that runs and gives
+A program that does not run is shown again once, with the error: that is a repair in a dialogue. One that runs and gives
 wrong values is not shown: a small model copies it, greedy or warm (docs/coder.md). The task is asked again with the
-values that must come, and drawn warm.
+values that must come and with a plan before the code, and drawn warm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,24 +18,32 @@ _ROUND_SEEDS = 1000
 
 
 def is_rewrite(streak: Sequence[Attempt], plan: Plan) -> bool:
-    """Whether the program is written anew with the values that must come, in place of being shown again."""
-    return plan.rewrite and bool(streak) and bool(streak[-1].verdict.wrong)
+    """Whether the program is written anew, told what came of others, in place of being shown again."""
+    programs = _programs(streak)
+    return plan.rewrite and bool(programs) and (len(programs) > 1 or bool(programs[-1].verdict.wrong))
+
+
+def _programs(streak: Sequence[Attempt]) -> list[Attempt]:
+    """Without answers that held none: told that its form was wrong, a small model answers with that."""
+    return [attempt for attempt in streak if attempt.code]
 
 
 def told(streak: Sequence[Attempt], plan: Plan, explain: Explain) -> str:
     """What the model is told of what failed, whether the program is shown or not."""
-    return prompts.cases(wrong_values(streak)) if is_rewrite(streak, plan) else explain(streak[-1])
+    if not is_rewrite(streak, plan):
+        return explain(streak[-1])
+    wrong = wrong_values(streak)
+    return prompts.cases(wrong) if wrong else prompts.failed(_programs(streak)[-1].verdict.words)
 
 
-def conversation(words: str, streak: Sequence[Attempt], plan: Plan, explain: Explain, *, wants_example: bool
-                 ) -> tuple[Message, ...]:  # fmt: skip
+def conversation(
+    words: str, streak: Sequence[Attempt], plan: Plan, explain: Explain, *, wants_example: bool
+) -> tuple[Message, ...]:
     """`words`: the task with all that belongs to it. `streak`: what was tried since the last fresh start."""
-    messages = list(prompts.opening(words, wants_example=wants_example))
     if is_rewrite(streak, plan):
-        task = f"{messages[-1].content}\n\n{told(streak, plan, explain)}"
-        return (*messages[:-1], Message(role="user", content=task))
-    shown = [attempt for attempt in streak if attempt.code]  # told that its form was wrong, a small model answers
-    for attempt in shown[-1:] if plan.rewrite else shown:  # with that; it is asked again
+        return prompts.anew(words, told(streak, plan, explain), wants_example=wants_example)
+    messages = list(prompts.opening(words, wants_example=wants_example))
+    for attempt in _programs(streak):
         messages.append(Message(role="assistant", content=attempt.answer))
         messages.append(Message(role="user", content=prompts.repair(explain(attempt))))
     return tuple(messages)

@@ -92,7 +92,16 @@ def test_windows_line_ends() -> None:
 
 def test_an_answer_that_was_cut_off() -> None:
     with pytest.raises(UnreadableAnswer, match="cut off"):
-        read(ModelAnswer(content=sections(), finish_reason="length"))
+        read(ModelAnswer(content=sections().rstrip().removesuffix("```"), finish_reason="length"))
+    with pytest.raises(UnreadableAnswer, match="cut off"):
+        read(ModelAnswer(content="### Plan\nFirst we", finish_reason="length"))
+
+
+def test_an_answer_that_was_cut_off_behind_its_program() -> None:
+    text = f"### Plan\nAdd them.\n### Code\n```python\n{CODE}\n```\n### Explanation\nThe functi"
+    assert read(ModelAnswer(content=text, finish_reason="length")).code == CODE
+    with pytest.raises(UnreadableAnswer, match="cut off"):
+        read(ModelAnswer(content=f"{text}\n```python\nprint(", finish_reason="length"))
 
 
 def test_thinking_aloud_is_passed_over() -> None:

@@ -98,14 +98,24 @@ async def test_of_a_program_with_wrong_values_only_the_values_are_told(tmp_path:
     done = await code(tmp_path, [WRONG, ZERO, GOOD])
     first, second, third = done.model.requests
     assert [len(request.messages) for request in done.model.requests] == [2, 2, 2]
-    assert second.messages[1].content.startswith(first.messages[1].content)
-    assert "`add(1, 2)` must give `3`, not `-1`" in second.messages[1].content
+    task = first.messages[1].content.removesuffix("Leave out docstrings and comments.")
+    assert second.messages[1].content.startswith(task)
+    assert "`add(1, 2)` must give `3`, not `-1`, which was wrong." in second.messages[1].content
     assert "`add(1, 2)` must give `3`, not `0` or `-1`, which was wrong." in third.messages[1].content
+    assert "### Plan" in second.messages[1].content
     assert "a - b" not in second.messages[1].content
     assert (second.sampling.temperature, third.sampling.temperature) == (0.8, 0.8)
     assert [event.text for event in done.events if isinstance(event, Nudged)] == [
         cases(wrong_values(done.result.attempts[:number])) for number in (1, 2)
     ]
+
+
+async def test_a_program_that_does_not_run_twice_is_written_anew(tmp_path: Path) -> None:
+    done = await code(tmp_path, [BROKEN, BROKEN.replace("a + b", "b + a"), GOOD])
+    assert [len(request.messages) for request in done.model.requests] == [2, 4, 2]
+    last = done.model.requests[2].messages[1].content
+    assert "Programs that were tried failed: The program failed in line 4: `add = nothing`. NameError" in last
+    assert "### Plan" in last
 
 
 async def test_every_program_is_shown_where_that_is_wanted(tmp_path: Path) -> None:
