@@ -219,7 +219,8 @@ class _Work:
     async def _do(self, turn: int, number: int, step: Step, before: tuple[RunEvent, ...] = ()) -> Observation:
         begun = ActionStarted(at=self._now(), turn=turn, step=number, action=step)
         await self.record.add(*before, begun)
-        actor = Actor(self.parts.sandbox, self.parts.approver, self.started.policy.limits.command_timeout_s)
+        limit_s = self.started.policy.limits.command_timeout_s
+        actor = Actor(self.parts.sandbox, self.parts.approver, limit_s, tells=False)
         observation = await actor.do(step.action, self.account.seconds_left(self._now()))
         await self.record.add(ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
         return observation

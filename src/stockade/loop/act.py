@@ -40,19 +40,22 @@ _PROBLEMS = {
 _READ = f"""
 if [ -d "$1" ]; then exit {_IS_FOLDER}; elif [ ! -e "$1" ]; then exit {_NOT_FOUND}
 elif [ ! -f "$1" ]; then exit {_NOT_REGULAR}; elif [ ! -r "$1" ]; then exit {_NO_ACCESS}; fi
-cat -- "$1"
+exec cat -- "$1"
 """
 _WRITE = f"""
-if [ -d "$1" ]; then exit {_IS_FOLDER}; elif [ -e "$1" ] && [ ! -f "$1" ]; then exit {_NOT_REGULAR}; fi
-mkdir -p -- "$(dirname -- "$1")" && cat > "$1"
+if [ -d "$2" ]; then exit {_IS_FOLDER}; elif [ -e "$2" ] && [ ! -f "$2" ]; then exit {_NOT_REGULAR}; fi
+if [ -f "$2" ] && [ -r "$2" ]; then printf x; head -c "$1" -- "$2"; fi
+case $2 in */) ;; */*) d=${{2%/*}}; [ -d "${{d:-/}}" ] || mkdir -p -- "$d" ;; esac
+exec cat > "$2"
 """
+"""Says at most $1 bytes of what was there, behind an x when something was. One program: each costs milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
     """Does actions in one sandbox, each judged first. Without `tools`, `asker`, `help` only those of the sandbox.
 
-    `help` does a task that the bot hands on.
+    `help` does a task that the bot hands on. `tells`: a bot is told what its actions wrote (wrote.py).
     """
 
     sandbox: Sandbox
@@ -61,6 +64,7 @@ class Actor:
     tools: Tools = NO_TOOLS
     asker: Asker | None = None
     help: Help | None = None
+    tells: bool = True
 
     async def do(self, action: Action, seconds_left: float | None) -> Observation:
         """What came of it. Raises only what ends the run: SandboxDied and other SandboxFailed."""
@@ -75,7 +79,7 @@ class Actor:
                 case WriteFile():
                     begun = time.time()
                     written = await self._write(action.path, action.content)
-                    wrong = await wrote_since(self.sandbox, begun, contents=False)
+                    wrong = await wrote_since(self.sandbox, begun, contents=False) if self.tells else ""
                     return written.model_copy(update={"wrong": wrong}) if wrong else written
                 case EditFile():
                     return await self._edit(action)
@@ -100,7 +104,7 @@ class Actor:
         """In the shell; the bot is told what a command wrote that says nothing, and what is wrong with it."""
         begun = time.time()
         result = await self.sandbox.run(command, timeout_s)
-        if result.exit_code or result.chunks or result.timed_out or result.shell_event:
+        if not self.tells or result.exit_code or result.chunks or result.timed_out or result.shell_event:
             return result
         wrote = await wrote_since(self.sandbox, begun, contents=True)
         return result.model_copy(update={"wrote": wrote}) if wrote else result
@@ -133,10 +137,11 @@ class Actor:
     async def _write(self, path: str, content: str) -> FileWritten:
         _check(path)
         data = content.encode(errors="replace")
-        held = await self.sandbox.exec(["cat", "--", path], timeout_s=20, max_output_bytes=len(data) + 1)
-        result = await self.sandbox.exec(["sh", "-c", _WRITE, "sh", path], stdin=data, timeout_s=20)
+        most = len(data) + 1
+        argv = ["sh", "-c", _WRITE, "sh", str(most), path]
+        result = await self.sandbox.exec(argv, stdin=data, timeout_s=20, max_output_bytes=most + 1)
         _explain(result.exit_code, path, result.stderr)
-        return FileWritten(path=path, size=len(data), same=held.exit_code == 0 and held.stdout == data)
+        return FileWritten(path=path, size=len(data), same=result.stdout == b"x" + data)
 
     async def _edit(self, action: EditFile) -> Observation:
         text = await self._text(action.path)

@@ -73,6 +73,10 @@ def _parts(history: Sequence[RunEvent]) -> list[list[RunEvent]]:
     return parts
 
 
+_UNTOLD = ("coder",)
+"""Bots that are not told what their actions wrote."""
+
+
 async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, seen: Seen) -> bool:
     begun: ActionStarted | None = None
     for event in events:
@@ -82,7 +86,8 @@ async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, s
             case ActionStarted():
                 begun = event
             case ActionFinished() if begun is not None and isinstance(started, RunStarted):
-                actor = Actor(sandbox, None, started.policy.limits.command_timeout_s)
+                limit_s = started.policy.limits.command_timeout_s
+                actor = Actor(sandbox, None, limit_s, tells=started.bot not in _UNTOLD)
                 if not seen(await _again(begun, event, actor)):
                     return False
             case CheckFinished():

@@ -90,11 +90,12 @@ class MemorySandbox:
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
-        """Knows what the loop does: `sh -c SCRIPT sh PATH` reads or writes PATH, `cat -- PATH` reads it."""
+        """Knows what the loop does: `sh -c SCRIPT sh ... PATH` reads or writes PATH."""
         script, path = argv[2] if argv[0] == "sh" else "", argv[-1]
         if "mkdir -p" in script:
+            held = b"x" + self.files[path] if path in self.files else b""
             self.files[path] = stdin
-            return ExecResult(exit_code=0, stdout=b"", stderr=b"")
+            return ExecResult(exit_code=0, stdout=held[:max_output_bytes], stderr=b"")
         if path not in self.files:
             return ExecResult(exit_code=44, stdout=b"", stderr=b"")
         return ExecResult(exit_code=0, stdout=self.files[path][:max_output_bytes], stderr=b"")

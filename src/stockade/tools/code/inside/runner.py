@@ -10,7 +10,6 @@ that the program started is alive at the end.
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import faulthandler
 import json
@@ -19,14 +18,19 @@ import os
 import signal
 import sys
 import time
-import traceback
 import types
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # each import costs an attempt milliseconds: what not every one needs is imported where it is used
+    import ast
+    from typing import Any
 
 FILE = "main.py"
 MOST_FAILED, MOST_CHARS = 20, 400
 _LAST_WORDS_S = 0.3
 _PR_SET_CHILD_SUBREAPER = 36
+_ONLY_AST = 0x400
+"""ast.PyCF_ONLY_AST"""
 _PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None))
 
 
@@ -77,6 +81,8 @@ def shown(value: Any) -> str:
 
 def show(error: BaseException) -> None:
     """The traceback without our own frames."""
+    import traceback  # noqa: PLC0415
+
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -115,20 +121,22 @@ def example(one: dict[str, Any], module: types.ModuleType) -> None:
         raise WrongValue(one["call"], one["expected"], shown(got))
 
 
-class _Compared(ast.NodeTransformer):
-    """`assert a == b` becomes a call that says what `a` was."""
+def compared(text: str) -> ast.Module:
+    """The tests, in which each `assert a == b` is a call that says what `a` was."""
+    import ast  # noqa: PLC0415
 
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        test = node.test
-        if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.Is))):
-            return node
-        call = ast.get_source_segment(self.text, test.left) or "the value"
-        name = ast.Name(id="__equal__", ctx=ast.Load())
-        made = ast.Expr(ast.Call(func=name, args=[test.left, test.comparators[0], ast.Constant(call)], keywords=[]))
-        return ast.fix_missing_locations(ast.copy_location(made, node))
+    class Compared(ast.NodeTransformer):
+        def visit_Assert(self, node: ast.Assert) -> ast.AST:
+            test = node.test
+            if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.Is))):
+                return node
+            call = ast.get_source_segment(text, test.left) or "the value"
+            name = ast.Name(id="__equal__", ctx=ast.Load())
+            made = ast.Expr(ast.Call(func=name, args=[test.left, test.comparators[0], ast.Constant(call)], keywords=[]))
+            return ast.fix_missing_locations(ast.copy_location(made, node))
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    tree: ast.Module = Compared().visit(ast.parse(text, "tests.py"))
+    return tree
 
 
 def equal(got: Any, expected: Any, call: str) -> None:
@@ -138,7 +146,9 @@ def equal(got: Any, expected: Any, call: str) -> None:
 
 def tests(text: str, module: types.ModuleType, checks: Checks) -> None:
     """The statements of a test file, each assert a check; then its test functions and the tests of its classes."""
-    tree = _Compared(text).visit(ast.parse(text, "tests.py"))
+    import ast  # noqa: PLC0415
+
+    tree = compared(text)
     given = {name: value for name, value in vars(module).items() if not name.startswith("__")}
     space: dict[str, Any] = {**given, "__equal__": equal, "__name__": "tests"}
     lines = text.splitlines()
@@ -167,7 +177,7 @@ def load(job: dict[str, Any], skipped: set[int]) -> types.ModuleType:
         sys.modules[name] = module
     exec(compile(job["prelude"], "prelude", "exec", dont_inherit=True), vars(module))
     with open(FILE, encoding="utf-8") as file:
-        tree = ast.parse(file.read(), FILE)
+        tree = compile(file.read(), FILE, "exec", _ONLY_AST, dont_inherit=True)
     tree.body = [node for node in tree.body if node.lineno not in skipped]
     exec(compile(tree, FILE, "exec", dont_inherit=True), vars(module))
     return module
