@@ -32,7 +32,7 @@ from stockade.sandboxes.layers import make_layers
 from stockade.sandboxes.leftovers import COPIES, private_folder, remove_stale
 from stockade.sandboxes.limits import Groups, guarantees, make_groups, places, remove_groups, sweep
 from stockade.sandboxes.process import Chain, channel, keep, start
-from stockade.sandboxes.quota import DiskWatch
+from stockade.sandboxes.quota import DiskWatch, nothing_in
 from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
@@ -173,7 +173,7 @@ class BubblewrapSandbox(SpeakingSandbox):
         copies = await self._copy(uid if host.root else None)
         build = (self._build.folder,) if self._build else ()
         if written := written_places(self._layers, (*copies, *build)):
-            self._watch = await anyio.to_thread.run_sync(self._disk_watch, written)
+            self._watch = await self._disk_watch(written)
         where = places()
         sweep(where)
         self._groups = make_groups(self._policy.limits, where)
@@ -189,8 +189,13 @@ class BubblewrapSandbox(SpeakingSandbox):
                 raise
         await self._open_session(ours)
 
-    def _disk_watch(self, written: tuple[Path, ...]) -> DiskWatch:
-        return DiskWatch(written, self._policy.limits.disk_bytes, self._kill, self._guard)
+    async def _disk_watch(self, written: tuple[Path, ...]) -> DiskWatch:
+        """Made in a thread, as it counts what is there already; where that is nothing, a thread costs more."""
+
+        def made() -> DiskWatch:
+            return DiskWatch(written, self._policy.limits.disk_bytes, self._kill, self._guard)
+
+        return made() if nothing_in(written) else await anyio.to_thread.run_sync(made)
 
     def _guard(self) -> int | None:
         return self._chain.pid if self._chain else None
@@ -212,7 +217,7 @@ class BubblewrapSandbox(SpeakingSandbox):
     def _launch(self, stack: ExitStack, host: HostFacts, theirs: socket.socket, launch: Launch) -> None:
         building = self._build is not None
         options = bubblewrap_argv(self._policy, self._layers, host, building=building)
-        args = b"".join(os.fsencode(option) + b"\0" for option in options)
+        args = os.fsencode("".join(f"{option}\0" for option in options))
         agent = keep(stack, agent_memfd())
         args_fd = keep(stack, sealed_memfd("bwrap-args", args))
         seccomp_fd = keep(stack, sealed_memfd("seccomp", filter_bytes(installing=building)))

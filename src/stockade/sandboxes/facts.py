@@ -111,15 +111,21 @@ def fresh_sandbox_uid(uid_map: Path = Path("/proc/self/uid_map")) -> int | None:
     """
     if os.geteuid() != 0:
         return None
-    last = FIRST_SANDBOX_UID + SANDBOX_UIDS
-    spans = [[int(word) for word in line.split()] for line in uid_map.read_text().splitlines()]
-    if not any(first <= FIRST_SANDBOX_UID and last <= first + length for first, _, length in spans):
+    if not _has_sandbox_uids(uid_map):
         raise PolicyNotEnforceable(
             "sandbox",
             "you are root of a user namespace only, with too few user ids to run a bot under one of its own",
             "run stockade there as an ordinary user, or outside as root",
         )
     return FIRST_SANDBOX_UID + secrets.randbelow(SANDBOX_UIDS)
+
+
+@functools.cache
+def _has_sandbox_uids(uid_map: Path) -> bool:
+    """Of our user namespace, whose map is written once."""
+    last = FIRST_SANDBOX_UID + SANDBOX_UIDS
+    spans = [[int(word) for word in line.split()] for line in uid_map.read_text().splitlines()]
+    return any(first <= FIRST_SANDBOX_UID and last <= first + length for first, _, length in spans)
 
 
 def is_sandbox_uid(uid: int) -> bool:
@@ -213,10 +219,11 @@ def _top_of(root: str, names: Iterable[str]) -> tuple[TopEntry, ...]:
     entries = []
     for name in names:
         path = os.path.join(root, name)
-        if os.path.islink(path):
+        try:
             entries.append(TopEntry(name, os.readlink(path)))
-        elif os.path.isdir(path):
-            entries.append(TopEntry(name))
+        except OSError:  # no symlink, or nothing at all
+            if os.path.isdir(path):
+                entries.append(TopEntry(name))
     return tuple(entries)
 
 

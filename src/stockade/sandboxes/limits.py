@@ -54,9 +54,13 @@ def start_time(pid: int) -> int | None:
     return int(text.rpartition(b")")[2].split()[19])
 
 
+@functools.lru_cache(maxsize=1)
+def _maker(pid: int) -> str:
+    return f"stockade-{pid}-{start_time(pid)}"
+
+
 def _group_name() -> str:
-    pid = os.getpid()
-    return f"stockade-{pid}-{start_time(pid)}-{secrets.token_hex(4)}"
+    return f"{_maker(os.getpid())}-{secrets.token_hex(4)}"
 
 
 def _mounts(proc: Path) -> Iterator[tuple[str, str, str, list[str]]]:

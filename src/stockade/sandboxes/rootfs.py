@@ -38,6 +38,16 @@ SCRATCH = {
 }
 """Directories of the scratch tmpfs and where they are seen; the last only when no folder is mounted there."""
 
+DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "core": "/proc/kcore",
+    "ptmx": "pts/ptmx",
+}
+"""Of /dev, beside the devices."""
+
 LAYERED_USR = "layered-usr"
 """Of the stage: the host's /usr with what installed tools added."""
 
@@ -101,16 +111,16 @@ def _kernel(host: HostFacts) -> list[str]:
     args = ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     for name in host.proc_masked:
         args += ["--ro-bind", "/dev/null", f"/proc/{name}"]
-    return [*args, "--dev", "/dev"]
+    return [*args, *(["--dev-bind", "/dev", "/dev"] if host.root else ["--dev", "/dev"])]
 
 
 def _scratch(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[str]:
     args: list[str] = []
     for name, inside in SCRATCH.items():
-        if inside in folders or (inside == "/var/tmp" and not host.var_tmp):
-            continue
-        args += ["--bind", f"/scratch/{name}", inside]
-    return [*args, "--remount-ro", "/dev"]
+        made = (inside == "/var/tmp" and not host.var_tmp) or (inside == "/dev/shm" and host.root)
+        if inside not in folders and not made:
+            args += ["--bind", f"/scratch/{name}", inside]
+    return args if host.root else [*args, "--remount-ro", "/dev"]
 
 
 def _etc(policy: Policy, *, building: bool) -> list[str]:

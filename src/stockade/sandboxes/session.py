@@ -132,13 +132,13 @@ class AgentSession:
     async def _start(self) -> None:
         config = self._config
         with anyio.move_on_after(HELLO_S):
-            hello = await self._receive("its start")
-            if not isinstance(hello, Hello) or hello.version != frames.VERSION:
-                raise SandboxFailed("the sandbox's agent speaks another protocol", "install Stockade again")
             request = frames.config(
                 config.processes, config.open_files, config.file_bytes, config.memory_bytes, config.cwd, config.shell
             )
             await self._send(request, "its start")
+            hello = await self._receive("its start")
+            if not isinstance(hello, Hello) or hello.version != frames.VERSION:
+                raise SandboxFailed("the sandbox's agent speaks another protocol", "install Stockade again")
             done = await self._receive("its start")
             if not isinstance(done, Done):
                 raise SandboxFailed("the sandbox's agent answered out of turn")

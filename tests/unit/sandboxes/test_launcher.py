@@ -111,22 +111,52 @@ def launched(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_is_shown_is_a_copy_or_a_mount_that_cannot_be_written(tmp_path: Path) -> None:
     host, stage = tmp_path / "host", tmp_path / "stage"
-    (host / "folder").mkdir(parents=True)
+    for name in ("folder/inner", "few", "closed", "linked"):
+        (host / name).mkdir(parents=True)
     stage.mkdir()
     (host / "small").write_text("small\n")
     (host / "large").write_bytes(b"x" * (1 << 20))
     (host / "folder/file").write_text("inside\n")
+    for number in range(6):
+        (host / f"few/{number}").write_text(f"{number}\n")
+    (host / "closed/file").touch(mode=0o600)
+    (host / "linked/file").symlink_to("/etc/shadow")
     (host / "link").symlink_to("small")
     os.mkfifo(host / "fifo")
     words = ["mountns", "tmpfs", str(stage), "size=1m,mode=755"]
-    for name in ("small", "large", "folder", "link", "fifo", "missing"):
+    for name in ("small", "large", "folder", "few", "closed", "linked", "link", "fifo", "missing"):
         words += ["show", str(host / name), str(stage / name)]
-    script = f"""cd {stage}; ls | tr '\\n' ' '; cat small link folder/file; wc -c < large
+    script = f"""cd {stage}; ls | tr '\\n' ' '; cat small link folder/file few/*; wc -c < large
         for file in large folder/file; do echo > $file || echo kept; done; awk '$5 ~ "^{stage}/" {{print $5}}' $1"""
     done = launched(tmp_path, *words, "exec", "/bin/sh", "-c", script, "sh", "/proc/self/mountinfo")
-    mounted = f"{stage}/large\n{stage}/folder\n"
-    assert done.stdout == "folder large link small small\nsmall\ninside\n1048576\nkept\nkept\n" + mounted
+    mounted = "".join(f"{stage}/{name}\n" for name in ("large", "folder", "closed", "linked"))
+    copied = "small\nsmall\ninside\n0\n1\n2\n3\n4\n5\n1048576\n"
+    assert done.stdout == f"closed few folder large link linked small {copied}kept\nkept\n{mounted}"
     assert (host / "folder/file").read_text() == "inside\n"
+
+
+def test_devices_are_made_and_the_folder_is_sealed(tmp_path: Path) -> None:
+    dev = tmp_path / "dev"
+    words = ["mountns", "devices", str(dev), "pts", f"{dev}/pts", "link", f"{dev}/ptmx", "pts/ptmx", "seal", str(dev)]
+    script = f"""cd {dev}; stat -c '%n %F %t:%T %a' *; head -c 2 zero | wc -c; echo x > null && echo gone
+        touch new 2>/dev/null || echo sealed; ls -A pts"""
+    done = launched(tmp_path, *words, "exec", "/bin/bash", "-c", script)
+    assert done.stdout.splitlines() == [
+        "full character special file 1:7 666", "null character special file 1:3 666", "ptmx symbolic link 0:0 777",
+        "pts directory 0:0 755", "random character special file 1:8 666", "tty character special file 5:0 666",
+        "urandom character special file 1:9 666", "zero character special file 1:5 666", "2", "gone", "sealed", "ptmx",
+    ], done.stderr  # fmt: skip
+
+
+def test_where_no_device_can_be_made_the_hosts_are_mounted(tmp_path: Path) -> None:
+    """As in a container: root without the capability."""
+    dev = tmp_path / "dev"
+    words = ["mountns", "devices", str(dev), "exec", "/bin/grep", "-c", f" {dev}/", "/proc/self/mountinfo"]
+    (tmp_path / "launch").write_bytes(launch.launcher_bytes())
+    (tmp_path / "launch").chmod(0o755)
+    program = ["setpriv", "--bounding-set=-mknod", str(tmp_path / "launch"), *words]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.stdout == "6\n", done.stderr
 
 
 def test_the_stage_becomes_the_root_and_nothing_else_is_mounted(tmp_path: Path) -> None:

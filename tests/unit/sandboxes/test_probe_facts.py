@@ -134,5 +134,5 @@ def test_root_of_a_user_namespace_without_ids_is_refused(tmp_path: Path) -> None
     (tmp_path / "map").write_text("         0       1000          1\n         1     100000      65536\n")
     with pytest.raises(PolicyNotEnforceable, match="too few user ids"):
         facts.fresh_sandbox_uid(tmp_path / "map")
-    (tmp_path / "map").write_text("         0          0 4294967295\n")
-    assert facts.is_sandbox_uid(facts.fresh_sandbox_uid(tmp_path / "map") or 0)
+    (tmp_path / "whole").write_text("         0          0 4294967295\n")
+    assert facts.is_sandbox_uid(facts.fresh_sandbox_uid(tmp_path / "whole") or 0)

@@ -17,7 +17,7 @@ from stockade.core.policy import GIB, KIB, MIB, CopyRule, FolderMode, FolderRule
 from stockade.sandboxes import bubblewrap
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.folders import Review
-from stockade.sandboxes.quota import DiskWatch, count, file_limit, removed_but_open, spelled
+from stockade.sandboxes.quota import DiskWatch, count, file_limit, nothing_in, removed_but_open, spelled
 from stockade.sandboxes.staging import written_places
 from tests.conformance.ordinary_user import run_as_ordinary_user
 
@@ -151,6 +151,14 @@ def test_nothing_written_needs_no_places() -> None:
     watch.start()
     watch.stop()
     assert watch.reason is None
+
+
+def test_nothing_in_folders_that_are_empty_and_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full/inner").mkdir(parents=True)
+    assert nothing_in([tmp_path / "empty"])
+    assert not nothing_in([tmp_path / "empty", tmp_path / "full"])
+    assert not nothing_in([tmp_path / "missing"])
 
 
 def test_written_places_hold_no_other(tmp_path: Path) -> None:

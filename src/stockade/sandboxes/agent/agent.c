@@ -159,6 +159,11 @@ static void on_request(const struct frame *frame) {
     }
 }
 
+/* HELLO waits for the answer to CONFIG: the host is woken once. */
+static bool speaks(void) {
+    return shell.answered && !job_holds();
+}
+
 static void serve(int in, int out) {
     struct frame frame;
     for (;;) {
@@ -166,7 +171,7 @@ static void serve(int in, int out) {
         struct pollfd polled[OWN_FDS + 1 + MAX_CONNECTIONS] = {
             {signal_fd, POLLIN, 0},
             {in, POLLIN, 0},
-            {stream_pending() && !job_holds() ? out : -1, POLLOUT, 0},
+            {stream_pending() && speaks() ? out : -1, POLLOUT, 0},
             {configured ? shell.report[0] : -1, POLLIN, 0},
             {reading && !job.closed[0] ? job.out[0] : -1, POLLIN, 0},
             {reading && !job.closed[1] ? job.out[1] : -1, POLLIN, 0},
@@ -184,7 +189,7 @@ static void serve(int in, int out) {
         job_advance();
         connections_serve(polled + OWN_FDS);
         programs_advance();
-        if (!job_holds()) stream_flush();
+        if (speaks()) stream_flush();
     }
 }
 

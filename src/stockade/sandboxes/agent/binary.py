@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "8f25ad4b7c0f443c0cfae2c7be867e1536667d723a48736aafce186ce0d73727"}
+SHA256 = {"x86_64": "b9acec54a8930582dacfd37bec44272d6421b0582091f76956a5c8d62376f430"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 
@@ -26,8 +26,9 @@ def agent_memfd() -> int:
     data = _program(machine, SHA256.get(machine))
     descriptor = os.memfd_create("agent", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(data)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as error:
         os.close(descriptor)

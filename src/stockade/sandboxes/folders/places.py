@@ -1,5 +1,6 @@
 """Which folders of the host may be given to a bot at all."""
 
+import functools
 import os
 import pwd
 from pathlib import Path
@@ -54,7 +55,7 @@ def _holds(outer: str, inner: str) -> bool:
 def _forbidden(path: str, private: Path) -> str | None:
     if path == "/":
         return "it is the whole machine"
-    for home in _homes():
+    for home in homes():
         if _holds(path, home):
             return f"it is or holds the home {home}"
         for secret in _SECRETS:
@@ -71,20 +72,26 @@ def _forbidden(path: str, private: Path) -> str | None:
     return None
 
 
-def _homes() -> set[str]:
+def homes(passwd: Path = Path("/etc/passwd")) -> set[str]:
     """Homes of people: of you, of root, of ordinary accounts. Service accounts name folders that are no homes."""
-    people = {entry.pw_dir for entry in pwd.getpwall() if entry.pw_uid == 0 or 1000 <= entry.pw_uid < 65534}
-    people.add(str(Path.home()))
-    return {os.path.realpath(home) for home in people} - {"/"}
+    changed_ns = passwd.stat().st_mtime_ns if passwd.exists() else 0
+    return {os.path.realpath(home) for home in (*_accounts(changed_ns), str(Path.home()))} - {"/"}
+
+
+@functools.lru_cache(maxsize=1)
+def _accounts(_changed_ns: int) -> frozenset[str]:
+    """Asked for again when the accounts' file has changed: it takes a hundred system calls."""
+    return frozenset(one.pw_dir for one in pwd.getpwall() if one.pw_uid == 0 or 1000 <= one.pw_uid < 65534)
 
 
 def _own(private: Path) -> set[str]:
-    name = "stockade"
-    folders = (
-        platformdirs.user_state_dir(name),
-        platformdirs.user_config_dir(name),
-        platformdirs.user_data_dir(name),
-        platformdirs.user_cache_dir(name),
-        private,
-    )
-    return {os.path.realpath(folder) for folder in folders}
+    variables = ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
+    folders = _standard_folders(tuple(os.environ.get(name) for name in variables))
+    return {os.path.realpath(folder) for folder in (*folders, str(private))}
+
+
+@functools.lru_cache(maxsize=1)
+def _standard_folders(_variables: tuple[str | None, ...]) -> tuple[str, ...]:
+    """As long as the variables that name them stay the same."""
+    of = platformdirs.PlatformDirs("stockade")
+    return (of.user_state_dir, of.user_config_dir, of.user_data_dir, of.user_cache_dir)

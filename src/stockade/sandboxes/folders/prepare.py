@@ -14,7 +14,7 @@ from stockade.sandboxes.folders.copying import Copier, OnProgress, check_space, 
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.folders.hostile import Tree, spell
 from stockade.sandboxes.folders.places import checked_folder
-from stockade.sandboxes.folders.record import LAYER_FILE, MANIFEST_FILE, LayerRecord, write_file, write_seen
+from stockade.sandboxes.folders.record import LAYER_FILE, MANIFEST_FILE, LayerRecord, write_seen
 
 _WALK_ENTRIES = 200_000
 _WALK_S = 2.0
@@ -72,13 +72,14 @@ def _cannot_make(error: OSError, folder: Path, base: Path) -> UsageError | Sandb
 
 def _new_place(base: Path) -> Path:
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    real = os.path.realpath(base)
     for number in count():
-        place = base / str(number)
+        place = f"{real}/{number}"
         try:
-            place.mkdir(mode=0o700)
+            os.mkdir(place, 0o700)
         except FileExistsError:
             continue
-        return place.resolve()
+        return Path(place)
     raise AssertionError
 
 
@@ -110,14 +111,16 @@ def _make_copy(folder: Path, place: Path, owner: int | None, progress: OnProgres
 
 
 def _write_record(folder: Path, place: Path, skipped: list[str]) -> None:
-    """The start is read off a file's own ctime, so that it is of the same clock as the host files' times."""
-    marker = place / LAYER_FILE
-    marker.touch()
-    host, started = folder.stat(), marker.stat().st_ctime_ns
-    record = LayerRecord(
-        host=spell(str(folder)), device=host.st_dev, inode=host.st_ino, started_ns=started, skipped=tuple(skipped)
-    )
-    write_file(marker, record.model_dump_json().encode())
+    """On disk when this returns. The start is read off the file's own ctime: the clock of the host files' times."""
+    host = folder.stat()
+    with (place / LAYER_FILE).open("xb") as out:
+        started = os.fstat(out.fileno()).st_ctime_ns
+        record = LayerRecord(
+            host=spell(str(folder)), device=host.st_dev, inode=host.st_ino, started_ns=started, skipped=tuple(skipped)
+        )
+        out.write(record.model_dump_json().encode())
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def all_owned_by_us(folder: Path) -> bool:

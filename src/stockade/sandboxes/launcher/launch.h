@@ -11,6 +11,7 @@ enum { FIRST_FD = 3, HIGH_FD = 64, STATUS = 125 };
 void fail(const char *op, const char *arg); /* with errno; does not return */
 void check(int bad, const char *op, const char *arg);
 unsigned long number(const char *text);
+int open_file(const char *path, int flags, mode_t mode);
 void write_file(const char *op, const char *path, const char *text, size_t length, int flags, mode_t mode);
 void write_text(const char *op, const char *path, const char *text);
 
@@ -30,5 +31,8 @@ void op_show(char **args);
 void op_overlay(char **args);
 void op_proc(char **args);
 void op_root(char **args);
+void op_devices(char **args);
+void op_pts(char **args);
+void op_seal(char **args);
 
 #endif

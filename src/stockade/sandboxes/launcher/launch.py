@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from stockade.core.errors import SandboxFailed
 
-LAUNCHER_SHA256 = {"x86_64": "3a3d067dfe5ccb57ec725f648b976546e6d9a1921112fd40545a291349fcd4dc"}
+LAUNCHER_SHA256 = {"x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325"}
 """Of `launch-MACHINE`."""
 
 FIRST_FD = 3
@@ -43,8 +43,9 @@ def sealed_memfd(name: str, data: bytes, *, executable: bool = False) -> int:
     except OSError:
         fd = os.memfd_create(name, flags)
     try:
-        with os.fdopen(os.dup(fd), "wb") as file:
-            file.write(data)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
         os.lseek(fd, 0, os.SEEK_SET)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
     except OSError:

@@ -3,25 +3,29 @@
 #define _GNU_SOURCE
 #include "launch.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /* Not in every libc's headers; numbers are the same on all architectures since Linux 5.1. */
 enum { NR_open_tree = 428, NR_move_mount = 429, NR_mount_setattr = 442 };
 enum { TREE_CLONE = 1, RECURSIVE = 0x8000, MOVE_FROM_EMPTY = 4 };
-enum { ATTR_RDONLY = 1, ATTR_NOSUID = 2, ATTR_NODEV = 4, ATTR_IDMAP = 0x00100000 };
-enum { SLOTS = 64, LARGEST_COPY = 1 << 18 };
+enum { ATTR_RDONLY = 1, ATTR_NOSUID = 2, ATTR_NODEV = 4, ATTR_NOEXEC = 8, ATTR_IDMAP = 0x00100000 };
+enum { SLOTS = 64, LARGEST_COPY = 1 << 18, FEW_FILES = 6 };
 
 struct attributes {
     uint64_t set, clear, propagation, userns_fd;
@@ -71,22 +75,19 @@ void op_attributes(char **args) {
     set_attributes("attributes", slots[slot(args[0])], args[0], &attributes);
 }
 
+static int idle(void *parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != *(pid_t *)parent) _exit(1); /* it was killed before it could take us along */
+    for (;;) pause();
+}
+
+/* In our memory: a copy of it would be made for nothing. */
 static pid_t idle_in_new_userns(void) {
-    int ready[2];
-    char byte;
-    check(pipe2(ready, O_CLOEXEC), "idmap", "pipe");
-    pid_t parent = getpid(), child = fork();
-    check(child < 0, "idmap", "fork");
-    if (child == 0) {
-        check(unshare(CLONE_NEWUSER), "idmap", "unshare");
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent) _exit(1); /* it was killed before it could take us along */
-        check(write(ready[1], "x", 1) != 1, "idmap", "pipe");
-        for (;;) pause();
-    }
-    close(ready[1]);
-    if (read(ready[0], &byte, 1) != 1) _exit(STATUS); /* the child has said why */
-    close(ready[0]);
+    static char stack[4096] __attribute__((aligned(16)));
+    static pid_t parent;
+    parent = getpid();
+    pid_t child = clone(idle, stack + sizeof stack, CLONE_VM | CLONE_NEWUSER | SIGCHLD, &parent);
+    check(child < 0, "idmap", "clone");
     return child;
 }
 
@@ -115,9 +116,12 @@ void op_tmpfs(char **args) {
 
 /* dir PATH MODE UID GID: MODE in octal. */
 void op_dir(char **args) {
-    check(mkdir(args[0], 0700), "dir", args[0]);
-    check(lchown(args[0], (uid_t)number(args[2]), (gid_t)number(args[3])), "dir", args[0]);
-    check(chmod(args[0], (mode_t)strtoul(args[1], NULL, 8)), "dir", args[0]);
+    mode_t mode = (mode_t)strtoul(args[1], NULL, 8);
+    uid_t uid = (uid_t)number(args[2]);
+    gid_t gid = (gid_t)number(args[3]);
+    check(mkdir(args[0], mode & 0755), "dir", args[0]);
+    check((uid != geteuid() || gid != getegid()) && lchown(args[0], uid, gid), "dir", args[0]);
+    check((mode & ~0755U) && chmod(args[0], mode), "dir", args[0]);
 }
 
 /* link PATH TARGET: a symlink. */
@@ -132,22 +136,27 @@ void op_file(char **args) {
     write_file("file", args[0], args[1], length, O_CREAT | O_EXCL, 0444);
 }
 
-static void copy_bytes(const char *op, int from, const char *path) {
+/* From the start of a descriptor, until its end or until SIZE bytes are there. */
+static void copy_file(const char *op, int from, off_t size, const char *path, mode_t mode) {
     char buffer[65536];
     off_t at = 0;
-    ssize_t got;
-    while ((got = pread(from, buffer, sizeof buffer, at)) > 0) {
-        write_file(op, path, buffer, (size_t)got, O_APPEND, 0);
+    ssize_t got = 1;
+    int to = open_file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+    check(to < 0, op, path);
+    while (at < size && got > 0) {
+        got = pread(from, buffer, sizeof buffer, at);
+        check(got < 0 || write(to, buffer, (size_t)got) != got, op, path);
         at += got;
     }
-    check(got < 0, op, path);
+    check(close(to), op, path);
 }
 
 /* program PATH FD: what FD holds, from its start, as an executable file. */
 void op_program(char **args) {
-    write_file("program", args[0], "", 0, O_CREAT | O_EXCL, 0555);
-    check(chmod(args[0], 0755), "program", args[0]);
-    copy_bytes("program", (int)number(args[1]), args[0]);
+    struct stat status;
+    int from = (int)number(args[1]);
+    check(fstat(from, &status), "program", args[0]);
+    copy_file("program", from, status.st_size, args[0], 0755);
 }
 
 static void attach(const char *op, int fd, int is_folder, const char *path) {
@@ -167,23 +176,105 @@ void op_place(char **args) {
     attach("place", fd, S_ISDIR(status.st_mode), args[1]);
 }
 
-/* show FROM TO: what the host has at FROM for all to read, symlinks followed: a file of some size as a copy, which is
- * cheaper than a mount for whoever walks the mount table, else a read-only mount. Nothing when there is nothing. */
+static int is_small_file(const struct stat *status) {
+    return S_ISREG(status->st_mode) && (status->st_mode & S_IROTH) && status->st_size <= LARGEST_COPY;
+}
+
+static void copy_small_file(int from, const struct stat *status, const char *path) {
+    copy_file("show", from, status->st_size, path, 0644);
+}
+
+/* The files in a folder when they are few, small, and all that is in it; else 0. The names are in LIST, one after the
+ * other. Closes the folder. */
+static int few_files(int folder, char list[FEW_FILES][NAME_MAX + 1]) {
+    struct stat status;
+    struct dirent *entry;
+    int count = 0;
+    DIR *entries = fdopendir(folder);
+    check(!entries, "show", "fdopendir");
+    while (count >= 0 && (entry = readdir(entries))) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        int small = count < FEW_FILES && !fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW);
+        if (small && is_small_file(&status)) strcpy(list[count++], entry->d_name);
+        else count = -1;
+    }
+    closedir(entries);
+    return count < 0 ? 0 : count;
+}
+
+/* Whether a folder was shown as a copy. One that all may read, with a few files: that is cheaper than a mount. */
+static int copied_folder(int from, const struct stat *status, const char *path) {
+    static char list[FEW_FILES][NAME_MAX + 1];
+    char target[PATH_MAX];
+    struct stat file;
+    if ((status->st_mode & 05) != 05) return 0;
+    int listed = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int count = listed < 0 ? 0 : few_files(listed, list);
+    if (!count) return 0;
+    check(mkdir(path, 0755), "show", path);
+    for (int i = 0; i < count; i++) {
+        int fd = openat(from, list[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+        snprintf(target, sizeof target, "%s/%s", path, list[i]);
+        if (fd >= 0 && !fstat(fd, &file) && is_small_file(&file)) copy_small_file(fd, &file, target);
+        if (fd >= 0) close(fd);
+    }
+    return 1;
+}
+
+/* show FROM TO: what the host has at FROM for all to read, symlinks followed: a file of some size, or a folder with a few
+ * of them, as a copy, which is cheaper than a mount for whoever walks the mount table, else a read-only mount. Nothing
+ * when there is nothing. */
 void op_show(char **args) {
     struct stat status;
     struct attributes attributes = {.set = ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV};
-    int from = open(args[0], O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int from = open_file(args[0], O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (from < 0 && (errno == ENOENT || errno == EACCES || errno == ENOTDIR || errno == ELOOP)) return;
     check(from < 0 || fstat(from, &status), "show", args[0]);
-    if (S_ISREG(status.st_mode) && (status.st_mode & S_IROTH) && status.st_size <= LARGEST_COPY) {
-        write_file("show", args[1], "", 0, O_CREAT | O_EXCL, 0644);
-        copy_bytes("show", from, args[1]);
-    } else if (S_ISDIR(status.st_mode) || S_ISREG(status.st_mode)) {
+    if (is_small_file(&status)) {
+        copy_small_file(from, &status, args[1]);
+    } else if (S_ISREG(status.st_mode) || (S_ISDIR(status.st_mode) && !copied_folder(from, &status, args[1]))) {
         int tree = clone_tree("show", from, "", RECURSIVE | AT_EMPTY_PATH);
         set_attributes("show", tree, args[0], &attributes);
         attach("show", tree, S_ISDIR(status.st_mode), args[1]);
     }
     close(from);
+}
+
+/* devices PATH: a folder with what programs expect in /dev beside terminals; only root can. Where devices cannot be made
+ * (a container), those of the host are mounted. */
+void op_devices(char **args) {
+    static const struct { const char *name; unsigned major, minor; } nodes[] = {
+        {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+    };
+    char path[PATH_MAX], host[64];
+    check(mkdir(args[0], 0755), "devices", args[0]);
+    check(mount("stockade", args[0], "tmpfs", MS_NOSUID | MS_NOEXEC, "size=64k,mode=755"), "devices", args[0]);
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        snprintf(path, sizeof path, "%s/%s", args[0], nodes[i].name);
+        if (mknod(path, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) == 0) {
+            check(chmod(path, 0666), "devices", path);
+            continue;
+        }
+        check(errno != EPERM, "devices", path);
+        snprintf(host, sizeof host, "/dev/%s", nodes[i].name);
+        struct attributes attributes = {.set = ATTR_NOSUID | ATTR_NOEXEC};
+        int tree = clone_tree("devices", AT_FDCWD, host, 0);
+        set_attributes("devices", tree, host, &attributes);
+        attach("devices", tree, 0, path);
+    }
+}
+
+/* pts PATH: terminals of its own; only where a user 0 is known. The options are bubblewrap's. */
+void op_pts(char **args) {
+    const char *options = "newinstance,ptmxmode=0666,mode=620";
+    check(mkdir(args[0], 0755), "pts", args[0]);
+    check(mount("devpts", args[0], "devpts", MS_NOSUID | MS_NOEXEC, options), "pts", args[0]);
+}
+
+/* seal PATH: the mount at PATH, without those below it, cannot be written any more. */
+void op_seal(char **args) {
+    struct attributes attributes = {.set = ATTR_RDONLY};
+    check(syscall(NR_mount_setattr, AT_FDCWD, args[0], 0, &attributes, sizeof attributes) != 0, "seal", args[0]);
 }
 
 /* overlay PATH OPTIONS */

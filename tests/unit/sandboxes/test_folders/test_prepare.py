@@ -1,4 +1,5 @@
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderRule
-from stockade.sandboxes.folders import prepare_layer
+from stockade.sandboxes.folders import places, prepare_layer
 from stockade.sandboxes.folders.copying import check_space
 from stockade.sandboxes.folders.prepare import all_owned_by_us
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
@@ -133,3 +134,15 @@ def test_a_copy_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs 1048576 MiB"):
         check_space(1 << 40, tmp_path, Path("/some/folder"))
     check_space(1, tmp_path, Path("/some/folder"))
+
+
+def test_accounts_are_asked_for_again_when_they_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts = [pwd.struct_passwd(("a", "x", 1001, 1001, "", str(tmp_path / "a"), ""))]
+    monkeypatch.setattr(pwd, "getpwall", lambda: list(accounts))
+    file = tmp_path / "passwd"
+    file.touch()
+    os.utime(file, ns=(1, 1))
+    assert str(tmp_path / "a") in places.homes(file)
+    accounts.append(pwd.struct_passwd(("b", "x", 1002, 1002, "", str(tmp_path / "b"), "")))
+    os.utime(file, ns=(2, 2))
+    assert str(tmp_path / "b") in places.homes(file)
