@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -160,6 +161,7 @@ class OtherShell:
     def __init__(self, peer: Peer) -> None:
         self.name = peer.name
         self._peer = peer
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process
 
     async def open(self) -> None:
         contender = await anyio.to_thread.run_sync(installed, self._peer)
@@ -168,7 +170,7 @@ class OtherShell:
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             env={**os.environ, "PS1": ""},
         )
         self._answer()
@@ -177,7 +179,10 @@ class OtherShell:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} ended with status {self._process.wait()}")
+            status = self._process.wait()
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip().splitlines() or ["nothing"]
+            raise RuntimeError(f"{self.name} ended with status {status} and said: {said[-1]}")
         return float(line)
 
     async def run(self, command: str) -> tuple[float, float]:
@@ -192,6 +197,7 @@ class OtherShell:
     async def close(self) -> None:
         self._process.kill()
         self._process.communicate()
+        self._errors.close()
 
 
 BWRAP = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
