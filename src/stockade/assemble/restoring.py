@@ -1,14 +1,15 @@
 """The sandbox of a run that goes on: on the layers that it has, each brought back to its last snapshot on record."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from stockade.assemble import OnProgress, prepare_sandbox, run_dir
 from stockade.assemble.sandboxes import sandbox_on
 from stockade.core.changes import FolderLayer
-from stockade.core.events import RunStarted
+from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Sandbox
-from stockade.loop.state import RunState
+from stockade.loop.state import RunState, fold
 from stockade.options import REMOTE
 
 
@@ -71,4 +72,31 @@ async def sandbox_again(
     return fresh, (None,) * len(names), Restore(started.run_id, backend, moved, (*layers, *fresh.layers))
 
 
-__all__ = ["Restore", "sandbox_again"]
+def bring_back(history: Sequence[RunEvent]) -> bool:
+    """Make the folders of a run that the machine went down with what they were at its last turn on record.
+
+    Nobody had synced what the bot wrote: a layer may hold anything then, a snapshot does not. For who decides on the
+    changes; `resume` does it anyway. False when there was no need: the run came to an end, or the machine is still up.
+    The coder keeps no snapshots. Blocks. Raises what `restore` does.
+    """
+    started, state = history[0], fold(history)
+    up_since = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    if not isinstance(started, RunStarted) or state.finished is not None or state.last_at > up_since:
+        return False
+    from stockade.assemble.coder import BOT as CODER
+
+    if started.bot == CODER or started.sandbox.startswith(REMOTE):
+        return False
+    files = state.checkpoint.files if state.checkpoint else ()
+    names = (*files, *[None] * (len(state.layers) - len(files)))
+    work = [
+        (layer, name, None)
+        for layer, name, there in zip(state.layers, names, _still_there(state.layers), strict=True)
+        if there and layer.layer is not None
+    ]
+    if work:
+        Restore(started.run_id, started.sandbox, work, state.layers)()
+    return bool(work)
+
+
+__all__ = ["Restore", "bring_back", "sandbox_again"]

@@ -178,7 +178,7 @@ def discard(run: str, **values: Any) -> int:
 
     def work(store: RunStore, settings: Settings) -> int:
         run_id, events = _read(store, run)
-        pending = _pending(run_id, events)
+        pending = _pending(run_id, events, wanted=False)
         _decider(run_id, store).discard(pending)
         tidy(run_id)
         say(f"threw away {sum(len(one.changes) for one in pending)} changes of run {run_id}")
@@ -192,10 +192,15 @@ def _read(store: RunStore, reference: str) -> tuple[str, list[RunEvent]]:
     return run_id, anyio.run(store.events, run_id)
 
 
-def _pending(run_id: str, events: list[RunEvent]) -> list[review.Pending]:
-    """What can be decided on. UsageError when there is nothing, saying why."""
+def _pending(run_id: str, events: list[RunEvent], *, wanted: bool = True) -> list[review.Pending]:
+    """What can be decided on. UsageError when there is nothing, saying why. Not `wanted`: it will be thrown away."""
     if is_alive(run_id):
         raise UsageError(f"run {run_id} is still under way", "wait for its end, or stop it")
+    if wanted:
+        from stockade.assemble.restoring import bring_back
+
+        if bring_back(events):
+            say("the machine went down with this run: its changes are those of its last turn on record")
     found = review.facts(events)
     work = review.pending(assemble.reviewer(), found.layers)
     if work:

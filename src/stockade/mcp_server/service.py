@@ -11,6 +11,7 @@ import anyio.to_thread
 from stockade import assemble, changes
 from stockade.alive import held, is_alive, tidy
 from stockade.assemble.policies import make_policy
+from stockade.assemble.restoring import bring_back
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, ChangesApplied, RunEvent, RunStarted
 from stockade.core.ports import RunStore
@@ -218,6 +219,7 @@ class Service:
         for layer in layers:
             if layer.layer is not None:
                 self.roots.allowed(layer.host, "overlay")
+        await anyio.to_thread.run_sync(bring_back, events)
         work = await anyio.to_thread.run_sync(changes.pending, assemble.reviewer(), layers)
         if not work:
             raise UsageError(f"run {run_id} changed nothing that is still to be decided on")
