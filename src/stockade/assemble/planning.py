@@ -10,6 +10,7 @@ from stockade.approval.authorise import Authoriser
 from stockade.bots.planner import DEFAULT_PROFILE, PLANNER, Overrides, prompt_of, with_fixed
 from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Usage
 from stockade.core.ports import Model, OnEvent, OnText, RunStore
 from stockade.core.profile import Profile
 from stockade.core.secrets import known
@@ -51,7 +52,7 @@ async def prepare_plan(
     try:
         redactor = known(os.environ, started.policy.environment, options.secret)
         model = fast or prepared.parts.model
-        own, note = await _profile(model, redactor.text(started.task), wishes.overrides, on_progress)
+        own, used, note = await _profile(model, redactor.text(started.task), wishes.overrides, on_progress)
         policy = started.policy
         profile = with_fixed(own, policy.workdir, network=policy.network.mode != "none")
         profile = await revise(wishes.overrides.on(profile))
@@ -62,6 +63,7 @@ async def prepare_plan(
         update={
             "system_prompt": _with_profile(started.system_prompt, profile, started.policy.workdir),
             "options": {**started.options, **_recorded(profile, wishes, options)},
+            "used": used,
         }
     )
     parts = prepared.parts
@@ -117,15 +119,17 @@ def _names_place(variable: str) -> bool:
 
 async def _profile(
     model: Model, task: str, overrides: Overrides, on_progress: assemble.OnProgress | None
-) -> tuple[Profile, str | None]:
-    """A profile for the task, and a line where it is not the model's. Not asked for where the flags say who it is."""
+) -> tuple[Profile, Usage, str | None]:
+    """A profile for the task, what it cost, and a line where it is not the model's. Not asked for where the flags say
+    who it is.
+    """
     if overrides.name and overrides.role:
-        return DEFAULT_PROFILE, None
+        return DEFAULT_PROFILE, Usage(), None
     if on_progress is not None:
         on_progress("making a profile for the task", 0, 0)
     async with model:
         answer = await model.ask(asking.question(task))
     try:
-        return asking.read(answer), None
+        return asking.read(answer), answer.usage, None
     except UnreadableAnswer as error:
-        return DEFAULT_PROFILE, f"the default profile: {error.message}"
+        return DEFAULT_PROFILE, answer.usage, f"the default profile: {error.message}"

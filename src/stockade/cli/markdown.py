@@ -62,7 +62,8 @@ def _lines(events: Sequence[RunEvent], diff: str | None) -> Iterator[str]:
 
 
 def _figures(started: RunStarted, finished: RunFinished | None, events: Sequence[RunEvent]) -> Iterator[str]:
-    usages = [event.answer.usage for event in events if isinstance(event, ModelAnswered)]
+    answered = [event.answer.usage for event in events if isinstance(event, ModelAnswered)]
+    usages = [started.used, *answered]
     prompt, cached = sum(one.prompt_tokens for one in usages), sum(one.cached_tokens for one in usages)
     rows = {
         "status": f"{finished.status} ({finished.reason})" if finished else "not ended",
@@ -74,7 +75,7 @@ def _figures(started: RunStarted, finished: RunFinished | None, events: Sequence
         "network": started.policy.network.mode,
         "begun": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(started.at)),
         "took": f"{max(0.0, events[-1].at - started.at):.1f} s",
-        "turns": str(len(usages)),
+        "turns": str(len(answered)),
         "prompt tokens": f"{prompt} ({cached} from the cache)",
         "answer tokens": str(sum(one.completion_tokens for one in usages)),
         "cost": f"{cost:.4f} USD" if (cost := sum(one.cost for one in usages)) else "",

@@ -80,6 +80,8 @@ class RunStarted(Event):
     boss: str | None = None
     """The run that this one was started by, for a part of its task."""
     autonomy: Autonomy | None = None
+    used: Usage = Usage()
+    """What was used before, for what the run begins with: the profile of a Planner."""
     parent: str | None = None
     parent_turn: int | None = None
     """A branch has what its parent did up to the end of this turn as its own first events."""

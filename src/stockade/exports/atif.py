@@ -35,7 +35,7 @@ def trajectory(events: Sequence[RunEvent]) -> dict[str, Any]:
     started = events[0]
     assert isinstance(started, RunStarted)
     finished = next((event for event in reversed(events) if isinstance(event, RunFinished)), None)
-    answered = [event.answer.usage for event in events if isinstance(event, ModelAnswered)]
+    answered = [started.used, *(event.answer.usage for event in events if isinstance(event, ModelAnswered))]
     document: dict[str, Any] = {
         "schema_version": SCHEMA,
         "session_id": started.run_id,

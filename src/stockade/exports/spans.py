@@ -88,6 +88,7 @@ def _root(started: RunStarted, events: Sequence[RunEvent], begin: int, end: int,
     first, ending = events[begin], next((e for e in events[begin:end] if isinstance(e, RunFinished)), None)
     model = first.model if isinstance(first, RunStarted | RunResumed) else started.model
     answered = [event.answer.usage for event in events[begin:end] if isinstance(event, ModelAnswered)]
+    answered += [first.used] if isinstance(first, RunStarted) else []
     attributes: dict[str, Value] = {
         OPERATION: "invoke_agent",
         PROVIDER: model.partition("/")[0],

@@ -110,6 +110,7 @@ class RunState:
                 self.checkpoint = event
             case RunStarted():
                 self.started, self._begun_at = event, event.at
+                self.usage = self.usage + event.used
             case RunResumed():
                 self._go_on(event, before)
             case Paused():

@@ -11,7 +11,7 @@ from stockade.core.actions import Observation, SubTask, ToolResult
 from stockade.core.budget import Account, Budget
 from stockade.core.changes import FolderLayer
 from stockade.core.events import RunFinished, RunStarted, SubRunFinished, SubRunStarted
-from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
@@ -98,6 +98,7 @@ class SubBots:
                 "actions": self.tools,
                 "tools": (),
                 "check": None,
+                "used": Usage(),
             }
         )
         await add(SubRunStarted(at=clock.now(), run_id=run_id, task=task.task))

@@ -11,6 +11,8 @@ from stockade.assemble.planning import Wishes, fast_environment, prepare_plan
 from stockade.bots.planner import DEFAULT_PROFILE, Overrides, prompt_of, with_fixed
 from stockade.core.errors import ModelFailed, UsageError
 from stockade.core.profile import Profile
+from stockade.exports.atif import trajectory
+from stockade.loop.state import fold
 from stockade.options import Options
 from stockade.testing import MemoryStore
 from stockade.testing.fake_openai import FakeOpenAI, fails, says
@@ -62,6 +64,27 @@ async def test_one_server_does_both(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         prepared = await prepare_plan(options(tmp_path), Wishes(), as_it_is, MemoryStore())
         assert (await assemble.start(prepared)).status == "done"
     assert "You are Counter, an expert for lines." in server.questions[1].body["messages"][0]["content"]
+
+
+async def test_what_the_profile_costs_is_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = [says(json.dumps(PROFILE), usage=(100, 0, 30)), *[says(DONE, usage=(200, 150, 5))] * 2]
+    store = MemoryStore()
+    async with FakeOpenAI(replies) as server, FakeOpenAI([replies[0]]) as again:
+        monkeypatch.setenv("LLAMAFILE_URL", server.url)
+        prepared = await prepare_plan(options(tmp_path), Wishes(), as_it_is, store)
+        await assemble.start(prepared)
+        events = await store.events(prepared.started.run_id)
+        asked = [event.answer.usage for event in events if event.type == "model_answered"]
+        finished = fold(events).finished
+        assert finished is not None
+        assert finished.usage.prompt_tokens == 100 + sum(one.prompt_tokens for one in asked)
+        assert finished.usage.completion_tokens == 30 + sum(one.completion_tokens for one in asked)
+        assert trajectory(events)["final_metrics"]["total_prompt_tokens"] == finished.usage.prompt_tokens
+        monkeypatch.setenv("LLAMAFILE_URL", again.url)
+        spent = await prepare_plan(options(tmp_path, max_tokens=130), Wishes(), as_it_is, MemoryStore())
+        ended = await assemble.start(spent)
+    assert (ended.status, ended.reason, ended.turns) == ("stopped", "tokens", 0)
+    assert len(again.questions) == 1
 
 
 async def test_a_wrong_key_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
