@@ -321,8 +321,10 @@ def make_parts(
     )
     if "sub_task" not in plan.actions:
         return parts
-    prompt = opening(HELPER, protocol, started.policy)
-    return replace(parts, helper=SubBots(started, parts, prompt, HELPER.tools))
+    more = (name for name in plan.actions if name not in (*HELPER.tools, "sub_task"))
+    tools = chosen(HELPER.tools, tuple(more), ())
+    prompt = opening(HELPER, protocol, started.policy, tools, plan.usage)
+    return replace(parts, helper=SubBots(started, parts, prompt, tools))
 
 
 def list_models() -> "Sequence[ModelEntry]":

@@ -1,6 +1,7 @@
 """Implements core.ports.Helper: a sub-bot works in the sandbox of its boss, on its budget, with a record of its own.
 
-It has a conversation of its own, sees nothing of its boss's, and gives back its answer. It has no sub-bots.
+It has a conversation of its own, sees nothing of its boss's, and gives back its answer. It has the tools of its boss's
+run, which are open already, and no sub-bots.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from stockade.core.budget import Account, Budget
 from stockade.core.changes import FolderLayer
 from stockade.core.events import RunFinished, RunStarted, SubRunFinished, SubRunStarted
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
-from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox
+from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox, Toolbox
+from stockade.core.tools import ToolSpec
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
 from stockade.loop.steering import Steering
@@ -69,9 +71,21 @@ class BorrowedSandbox(_Borrowed):
         return self._sandbox.guarantees
 
 
+class BorrowedToolbox(_Borrowed):
+    """Implements core.ports.Toolbox."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+        self.call = toolbox.call
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return self._toolbox.specs
+
+
 @dataclass(frozen=True, slots=True)
 class SubBots:
-    """`prompt` and `tools` are those of a sub-bot."""
+    """`prompt` and `tools` are those of a sub-bot; `tools` its built-in actions, beside the toolboxes of `parts`."""
 
     boss: RunStarted
     parts: Parts
@@ -96,7 +110,6 @@ class SubBots:
                 "budget": Budget(max_turns=turns, timeout_s=0.0, max_tokens=0, max_cost=0.0),
                 "system_prompt": self.prompt,
                 "actions": self.tools,
-                "tools": (),
                 "check": None,
                 "used": Usage(),
             }
@@ -119,7 +132,7 @@ class SubBots:
             model=BorrowedModel(self.parts.model),
             sandbox=BorrowedSandbox(self.parts.sandbox),
             tools=self.tools,
-            toolboxes=(),
+            toolboxes=tuple(BorrowedToolbox(box) for box in self.parts.toolboxes),
             helper=None,
             reviewer=None,
             keeper=None,

@@ -9,8 +9,9 @@ import pytest
 import stockade
 from stockade import BossBot, Bot, BrowsingBot, Folder, LogAnalysisBot, ReadingBot, Sandbox, StockadeError, WritingBot
 from stockade.api.bots import log_task
+from stockade.assemble import open_store
 from stockade.core.errors import UsageError
-from stockade.core.events import RunFinished
+from stockade.core.events import ActionFinished, RunFinished, RunStarted
 from stockade.testing import say
 
 
@@ -162,6 +163,26 @@ def test_a_boss_and_its_helper(folder: Path, tmp_path: Path) -> None:
     assert [change.path for change in result.changes] == ["count.txt"]
     ended = [event for event in result.events if isinstance(event, RunFinished)]
     assert len(ended) == 1
+
+
+def test_a_helper_has_the_tools_and_the_memory_of_its_boss(folder: Path, tmp_path: Path) -> None:
+    note = say("memory_create", path="/memories/n.txt", file_text="seen by the helper")
+    look = say("memory_view", path="/memories/n.txt")
+    model = script(tmp_path, say("sub_task", task="todo"), say("shell", command="todo list"),
+                   note, say("finish", answer="ok"), look, say("finish", answer="done"))  # fmt: skip
+    tool = Path(__file__).parents[3] / "examples" / "tools" / "todo.toml"
+    result = BossBot(model=model, folder=folder, additional_tools=[str(tool), "memory"]).run("todo")
+    assert result.result == "done"
+    assert "seen by the helper" in str([one.observation for one in result.events if isinstance(one, ActionFinished)])
+    store = open_store()
+    helpers = anyio.run(store.events, f"{result.run_id}.1")
+    anyio.run(store.close)
+    first, seen = helpers[0], [one.observation for one in helpers if isinstance(one, ActionFinished)]
+    assert isinstance(first, RunStarted)
+    assert "todo done NUMBER" in first.system_prompt
+    assert (first.boss, first.tools) == (result.run_id, (str(tool), "memory"))
+    assert "read the task again" in str(seen[0])
+    assert [one.kind for one in seen] == ["command", "tool"]
 
 
 @pytest.mark.parametrize(

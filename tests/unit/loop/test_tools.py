@@ -1,10 +1,12 @@
 """Tools beside the built-in actions, questions to the person, and sub-bots: the loop on fakes."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from stockade.core.actions import Answered, Failed, ToolResult
+from stockade.core.actions import Action, Answered, Failed, Refused, ToolCall, ToolResult
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, RunFinished, SubRunFinished, SubRunStarted, ToolsReady
@@ -114,6 +116,57 @@ def with_helpers(bench: Bench, budget: Budget) -> SubBots:
     helper = SubBots(first, parts, "You are a helper.", TOOLS)
     bench.parts = replace(parts, helper=helper)
     return helper
+
+
+class Once(MemoryToolbox):
+    """As most are: it is entered once, and nothing works before and after."""
+
+    async def __aenter__(self) -> "Once":
+        assert not self.entered
+        await super().__aenter__()
+        return self
+
+    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
+        assert (self.entered, self.left) == (1, 0)
+        return await super().call(name, arguments, timeout_s)
+
+
+class NoSevens:
+    """Implements core.ports.Approver."""
+
+    def __init__(self) -> None:
+        self.asked: list[Action] = []
+
+    async def judge(self, action: Action) -> str | None:
+        self.asked.append(action)
+        return "no sevens" if isinstance(action, ToolCall) and 7 in action.arguments.values() else None
+
+
+async def test_a_sub_bot_calls_the_tools_of_its_boss_and_each_record_says_who_did() -> None:
+    answers = [
+        call(a=1, b=1),
+        say("sub_task", task="add"),
+        call(a=2, b=3),
+        call(a=7, b=3),
+        say("finish", answer="5"),
+        call(a=5, b=5),
+        say("finish", answer="10"),
+    ]
+    approver, box = NoSevens(), Once((ADD, lambda arguments: str(arguments["a"] + arguments["b"])))
+    bench = Bench(answers, approver=approver)
+    bench.parts = replace(bench.parts, toolboxes=(box,))
+    with_helpers(bench, Budget(max_turns=20))
+    assert (await bench.run(started(budget=Budget(max_turns=20)))).answer == "10"
+    assert [arguments for _, arguments in box.calls] == [{"a": 1, "b": 1}, {"a": 2, "b": 3}, {"a": 5, "b": 5}]
+    assert (box.entered, box.left) == (1, 1)
+    assert sum(isinstance(action, ToolCall) for action in approver.asked) == 4
+    sub = await bench.store.events("r1.1")
+    assert [event.tools for event in sub if isinstance(event, ToolsReady)] == [(ADD,)]
+    done = [event.observation for event in sub if isinstance(event, ActionFinished)]
+    assert done == [ToolResult(status="success", text="5"), Refused(reason="no sevens")]
+    own = [observation for observation in seen(bench) if isinstance(observation, ToolResult)]
+    assert [result.text for result in own] == ["2", "The helper says: 5", "10"]
+    assert "Adds two numbers." in bench.script.requests[2].messages[0].content
 
 
 async def test_a_sub_bot_works_in_the_same_sandbox_with_a_record_of_its_own() -> None:
