@@ -6,11 +6,22 @@ record is whole and the folder is as it was.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from stockade.core.events import AnswerUnderstood, AnswerUnreadable, ModelAnswered, RunStarted, from_json
+from stockade.core.actions import ToolCall, ToolResult
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    ModelAnswered,
+    RunStarted,
+    from_json,
+)
+from tests.support import wasm
 
 MODELS = os.environ.get("STOCKADE_TEST_MODELS") or str(Path.home() / ".cache/stockade-dev/models")
 
@@ -47,3 +58,22 @@ def test_smollm2_stays_in_form(tmp_path: Path) -> None:
     shown = call("runs", "show", first.run_id)
     assert shown.returncode == 0
     assert "List the files" in shown.stdout + shown.stderr
+
+
+def test_smollm2_calls_a_component(tmp_path: Path) -> None:
+    """Given no other tool it takes this one. Whatever it says, the whole of it comes back, and it is asked again."""
+    echo = shutil.copy(wasm.ECHO, tmp_path / "echo.wasm")
+    done = call("run", "Use the tool Echo with the value 'Something to echo'", "--tool", str(echo),
+                "--no-tool", "shell", "--no-tool", "write_file", "--model", "embedded/smollm2", "--max-turns", "2",
+                "--timeout", "600", "--ctx-size", "2048", "--json")  # fmt: skip
+    lines = done.stdout.splitlines()
+    events = [from_json(line) for line in lines[:-1]]
+    assert json.loads(lines[-1])["status"] in ("done", "stopped"), done.stderr
+    begun = [event.action.action for event in events if isinstance(event, ActionStarted)]
+    ended = [event.observation for event in events if isinstance(event, ActionFinished)]
+    assert begun, done.stderr
+    for action, observation in zip(begun, ended, strict=True):
+        assert isinstance(action, ToolCall)
+        assert action.name == "Echo"
+        assert observation == ToolResult(status="data", text=str(action.arguments["value"]))
+    assert len([event for event in events if isinstance(event, ModelAnswered)]) == 2
