@@ -25,6 +25,7 @@ from stockade.assemble import (
 )
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.sandboxes import noting_its_holder
+from stockade.bots.built_in import CODER
 from stockade.coder.executor import RUNNER_AT, Executor
 from stockade.coder.fan import Fan
 from stockade.coder.loop import Coder
@@ -46,7 +47,6 @@ from stockade.options import Options
 from stockade.tools.code.report import MAX_TESTS_BYTES, runner_folder
 from stockade.tools.code.signature import wanted
 
-BOT = "coder"
 ANSWER_TOKENS = 2048
 SOLUTION = "solution.py"
 MAX_NAMES = 30
@@ -117,7 +117,7 @@ async def prepare_coder(
         version=__version__,
         run_id=run_id,
         task=task,
-        bot=BOT,
+        bot=CODER,
         model=name,
         answers=SectionAnswers().name,
         sandbox=sandbox.backend,
@@ -127,7 +127,7 @@ async def prepare_coder(
         system_prompt=system(wants_example=not job.has_checks),
         options={
             **options.model_dump(include=set(LoadOptions.model_fields), exclude_none=True),
-            BOT: wanted_.model_dump(mode="json", exclude={"task"}),
+            CODER: wanted_.model_dump(mode="json", exclude={"task"}),
         },
     )
     coder = make_coder(wanted_, job, policy, task)
@@ -181,7 +181,7 @@ def again(
 
 def wanted_of(started: RunStarted) -> Wanted:
     """What the run was started for. UsageError when its record does not say: it is of an older version."""
-    found = started.options.get(BOT)
+    found = started.options.get(CODER)
     if not isinstance(found, dict):
         raise UsageError(f"the record of run {started.run_id} does not hold what it was checked by", "begin it again")
     return Wanted.model_validate({**found, "task": started.task})

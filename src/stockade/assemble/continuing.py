@@ -16,7 +16,6 @@ from stockade.assemble import (
     OnProgress,
     Prepared,
     check_task,
-    coder,
     find_bot,
     make_parts,
     new_run_id,
@@ -26,12 +25,12 @@ from stockade.assemble import (
     prepare_sandbox,
     run_dir,
 )
-from stockade.assemble.coder import BOT as CODER
 from stockade.assemble.planning import with_fast
 from stockade.assemble.policies import make_budget
 from stockade.assemble.restoring import sandbox_again
 from stockade.assemble.sandboxes import sandbox_on
 from stockade.assemble.tools import plan_tools
+from stockade.bots.built_in import CODER
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
@@ -100,6 +99,8 @@ async def prepare_again(
     facts: Callable[[], dict[str, Any]] = dict
     around = _Around(model=model, sandbox=sandbox, store=store, on_event=on_event, on_text=on_text, redactor=redactor)
     if started.bot == CODER:
+        from stockade.assemble import coder
+
         parts, facts = coder.again(going.history, started, **around)
     else:
         actions = started.actions if started.actions is not None else find_bot(started.bot).tools
@@ -124,6 +125,8 @@ async def _model(
     settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": name}
     options_ = options.model_copy(update=settings)
     if started.bot == CODER:
+        from stockade.assemble import coder
+
         return await coder.open_models(options_, coder.wanted_of(started).plan.candidates, on_progress)
     model, full, note = await open_model(options_, on_progress)
     if isinstance(beside := started.options.get("fast_model"), str):
@@ -169,6 +172,8 @@ def _resumed(going: Going, state: RunState) -> RunResumed:
 
 def _check_coder(going: Going, state: RunState) -> None:
     """A coder does one task, by the checks that it began with."""
+    from stockade.assemble import coder
+
     done = state.finished is not None and state.finished.status == "done"
     if going.task is not None or "check" in going.changed or done:
         what = f"run {going.run_id} is done" if done else "the coder does one task, with the checks it began with"

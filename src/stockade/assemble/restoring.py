@@ -6,6 +6,7 @@ from pathlib import Path
 
 from stockade.assemble import OnProgress, prepare_sandbox, run_dir
 from stockade.assemble.sandboxes import sandbox_on
+from stockade.bots.built_in import CODER
 from stockade.core.changes import FolderLayer
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Sandbox
@@ -83,8 +84,6 @@ def bring_back(history: Sequence[RunEvent]) -> bool:
     up_since = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if not isinstance(started, RunStarted) or state.finished is not None or state.last_at > up_since:
         return False
-    from stockade.assemble.coder import BOT as CODER
-
     if started.bot == CODER or started.sandbox.startswith(REMOTE):
         return False
     files = state.checkpoint.files if state.checkpoint else ()

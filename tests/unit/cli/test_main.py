@@ -25,6 +25,15 @@ def test_help_imports_nothing_heavy(asked: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "0 []"
 
 
+def test_a_run_that_goes_on_imports_nothing_of_the_coder() -> None:
+    code = (
+        "import sys\nimport stockade.cli.resume, stockade.assemble.continuing\n"
+        "print([name for name in sys.modules if name.startswith(('stockade.coder', 'stockade.assemble.coder'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_the_listed_words_are_those_of_the_command(name: str) -> None:
     module, about = cli.COMMANDS[name]
