@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from tests.support.engines import engine_environment
 
 from bench import crowd
 from bench.command import machine
@@ -175,6 +176,9 @@ async def _commands(backends: Sequence[str], base: Path, chosen: argparse.Namesp
 async def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Prints the tables as they come."""
     backends = chosen.backends.split(",")
+    if chosen.own_engines:
+        for engine in {"docker", "podman"} & set(backends):
+            os.environ.update(engine_environment(engine))
     figures: dict[str, Any] = {"machine": machine()}
     with tempfile.TemporaryDirectory(prefix="stockade-bench-") as root:
         os.chmod(root, 0o755)
@@ -198,6 +202,9 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=20, help="starts each way (default: %(default)s)")
     parser.add_argument("--count", type=int, default=200, help="sandboxes at once, 0: none (default: %(default)s)")
     parser.add_argument("--backends", default="bubblewrap", help="docker, podman and gvisor too, with commas")
+    parser.add_argument(
+        "--own-engines", action="store_true", help="a dockerd and a Podman storage for this run, as root"
+    )
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="other projects' shells")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     return parser.parse_args(arguments)

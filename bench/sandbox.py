@@ -2,7 +2,7 @@
 
     python bench/sandbox.py --json figures.json
     python bench/sandbox.py --no-peers --count 50 --repeats 50
-    python bench/sandbox.py --backends bubblewrap,docker,gvisor
+    python bench/sandbox.py --backends bubblewrap,gvisor,docker,podman --own-engines
 
 Everything is in the package `bench`; this file only makes it importable when it is called by its path.
 """

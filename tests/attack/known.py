@@ -16,7 +16,10 @@ class Known(NamedTuple):
     reason: str
 
 
-_NO_MASK = "docker's client has no option to hide files of /proc; they tell of the machine and can only be read"
+_NO_MASK = (
+    "docker's client has no option to hide files of /proc (its API has), and runc mounts nothing over them; "
+    "they tell of the machine and can only be read"
+)
 _WHOLE = "gVisor bounds memory for the sandbox as a whole, which ends when it takes more"
 _NO_NODES = "gVisor makes no such file in a folder of the host"
 
