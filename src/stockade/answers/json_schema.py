@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import action_in, native_steps
-from stockade.answers.lenient import first_value, spoken
+from stockade.answers.lenient import first_value, spoken, with_exec_ended
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
-from stockade.core.actions import Answer, Step
+from stockade.core.actions import Answer, Shell, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
 
 MAX_THOUGHT_CHARS = 240
+ASK = "Is the task done? If not, what is still to do?"
+"""Ends every observation: without it a small model thinks the observation's first words again (docs/ability.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class JsonAnswers:
         found = first_value(spoken(answer.content), "{")
         thought = found.get("thought")
         action = action_in(found, tools)
+        if isinstance(action, Shell):
+            action = action.model_copy(update={"command": with_exec_ended(action.command)})
         return Answer(
             thought=thought.strip()[:2000] if isinstance(thought, str) and thought.strip() else None,
             steps=(Step(action=action),),
@@ -60,7 +64,7 @@ class JsonAnswers:
         return Message(role="assistant", content=json.dumps(fields, ensure_ascii=False))
 
     def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text)
+        return Message(role="user", content=f"{text}\n{ASK}")
 
 
 def schema(tools: Sequence[Offered]) -> dict[str, Any]:

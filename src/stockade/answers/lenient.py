@@ -4,6 +4,7 @@ What cannot be read is an error, never an empty success.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ MAX_DEPTH = 64
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
+_EXEC = re.compile(r"(\s-exec(?:dir)?\s[^\n;|&]*\{\})[ \t]*\\*[ \t]*(?:\n['\"]?\s*$|$)")
 _DECODER = json.JSONDecoder()
 
 
@@ -34,6 +36,13 @@ def first_value(text: str, opening: str = "{[") -> Any:
         return _Reader(text, position).value(0)
     except (ValueError, IndexError) as error:
         raise UnreadableAnswer(f"the JSON of the answer cannot be read: {str(error)[:160]}") from None
+
+
+def with_exec_ended(command: str) -> str:
+    r"""`find -exec ... {} \;` as it was meant: a grammar for JSON lets no model write `\;` as it knows it, and what it
+    writes instead is a line break, a backslash or nothing.
+    """
+    return _EXEC.sub(r"\1 \\;", command)
 
 
 def spoken(text: str) -> str:

@@ -52,6 +52,7 @@ WRITING = BotSpec(
         " the next. There is no network, no sudo, no editor and nobody to ask: never use interactive programs."
         " When the task is done and you have checked it, finish with a short answer."
     ),
+    shows_folder=True,
 )
 READING = BotSpec(
     name="reading",

@@ -271,7 +271,7 @@ class Renderer:
         self.status.begin("thinking")
 
     def _nudged(self, event: Nudged) -> None:
-        if event.why == "review" and not self._whole:
+        if event.why in ("review", "undone") and not self._whole:
             self._line("[looks at its changes before it may finish]", "dim")
             self.status.begin("thinking")
             return

@@ -132,7 +132,8 @@ ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state"]
 class CommandOutput(Data):
     """What a command did. `truncated_bytes` were cut from the middle of the output and are not in `chunks`.
 
-    `wrote`: what to tell the bot of the files that the command wrote: errors of syntax, and small ones after silence.
+    `wrote`: what to tell the bot of the files that the command wrote, or searched in vain, after silence.
+    `hint`: what is likely to be wrong with the command itself.
     `shell_event`: the command ended the shell itself. `shell_restored`: it goes on with the state from before the
     command; `shell_restarted`: a fresh one was started and the state is lost.
     """
@@ -146,6 +147,7 @@ class CommandOutput(Data):
     duration_s: float = 0.0
     shell_event: ShellEvent | None = None
     wrote: str = ""
+    hint: str = ""
 
     def stream(self, name: Literal["stdout", "stderr"]) -> bytes:
         return b"".join(chunk.data for chunk in self.chunks if chunk.stream == name)

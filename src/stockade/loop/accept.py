@@ -16,9 +16,9 @@ async def accept(
 ) -> Ending | None:
     """None when there is something for the bot to do still; it has been told."""
     state, sandbox, clock = record.state, checkpoints.sandbox, checkpoints.clock
-    text = await review.of_changes(started, state, reviewer, sandbox)
-    if text is not None:
-        await record.add(Nudged(at=clock.now(), turn=state.turns, why="review", text=text))
+    if (found := await review.of_changes(started, state, reviewer, sandbox)) is not None:
+        why, text = found
+        await record.add(Nudged(at=clock.now(), turn=state.turns, why=why, text=text))
         return None
     if (command := started.check) is None:
         return Ending("done", "finish", answer=finish.answer)

@@ -23,6 +23,7 @@ from stockade.core.actions import (
 )
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Approver, Asker, Sandbox
+from stockade.loop import pitfalls
 from stockade.loop.tools import NO_TOOLS, Tools
 from stockade.loop.wrote import wrote_since
 
@@ -101,13 +102,17 @@ class Actor:
         return Answered(text=answer)
 
     async def _run(self, command: str, timeout_s: float | None) -> CommandOutput:
-        """In the shell; the bot is told what a command wrote that says nothing, and what is wrong with it."""
+        """In the shell. The bot is told what it wrote in silence, and what it is likely to have missed."""
         begun = time.time()
         result = await self.sandbox.run(command, timeout_s)
-        if not self.tells or result.exit_code or result.chunks or result.timed_out or result.shell_event:
+        if not self.tells:
             return result
-        wrote = await wrote_since(self.sandbox, begun, contents=True)
-        return result.model_copy(update={"wrote": wrote}) if wrote else result
+        hint, wrote = pitfalls.of_command(command, result), ""
+        if pitfalls.found_nothing(command, result):
+            hint, wrote = hint or "No line matched.", await pitfalls.beginnings(command, self.sandbox)
+        elif not (result.exit_code or result.chunks or result.timed_out or result.shell_event):
+            wrote = await wrote_since(self.sandbox, begun, contents=True)
+        return result.model_copy(update={"wrote": wrote, "hint": hint}) if wrote or hint else result
 
     def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:
         bounds = [bound for bound in (asked_s, self.command_timeout_s or None, left_s) if bound is not None]

@@ -108,7 +108,7 @@ class Autonomous(Steering):
         used = state.done[-1].step.action.tool
         return tuple(tool for tool in tools if name_of(tool) != used) or tools
 
-    def refuses(self, action: Action, state: RunState) -> str | None:
+    async def refuses(self, action: Action, state: RunState, sandbox: Sandbox) -> str | None:
         if not self.breaking or circles.pressure(state.done) < REFUSE_AFTER:
             return None
         count = circles.times(action, state.done)

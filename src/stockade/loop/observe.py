@@ -21,14 +21,6 @@ _SHELL_EVENTS = {
     "shell_lost_state": "The shell lost its state.",
 }
 
-_MISSING = {
-    "python": "Python is called python3 here.",
-    "pip": "Here it is: python3 -m pip.",
-    "sudo": "There is no sudo here, and nothing that needs it: do without.",
-}
-"""What bots type out of habit, and what they can do instead; the default model asked for sudo to install Python."""
-_NOT_FOUND = 127
-
 
 def clip(text: str, limit: int) -> str:
     """`text` in at most about `limit` characters: its head and its tail, and how much is missing between them."""
@@ -62,6 +54,7 @@ def describe(observation: Observation, limit: int) -> str:
 
 
 def _command(result: CommandOutput, limit: int) -> str:
+    """What it wrote in silence stands in the place of output; a hint comes last, where a small model acts on it."""
     text = clip(result.output.decode(errors="backslashreplace").rstrip("\n"), limit)
     if result.timed_out:
         how = f"The command took too long: after {result.duration_s:.0f} s it and all it had started were ended"
@@ -69,13 +62,13 @@ def _command(result: CommandOutput, limit: int) -> str:
         how = f"The command has failed with exit status {result.exit_code}"
     else:
         how = "The command has succeeded"
-    lines = [f"{how}. Output:", text] if text else [f"{how}; it printed nothing."]
-    if result.exit_code == _NOT_FOUND:
-        lines += [way_out for name, way_out in _MISSING.items() if f": {name}: command not found" in text]
+    lines = [f"{how}. Output:", text] if text else [f"{how}." if result.wrote else f"{how}; it printed nothing."]
     if result.wrote:
         lines.append(clip(result.wrote, limit))
     if result.truncated_bytes:
         lines.append(f"({result.truncated_bytes} bytes were cut from the middle of the output)")
     if result.shell_event and not result.timed_out:
         lines.append(_SHELL_EVENTS[result.shell_event])
+    if result.hint:
+        lines.append(result.hint)
     return "\n".join(lines)

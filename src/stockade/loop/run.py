@@ -156,7 +156,7 @@ class _Loop:
         if not begun:
             await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
         left = self.account.seconds_left(self._now())
-        refused = self.parts.steering.refuses(step.action, self.record.state)
+        refused = await self.parts.steering.refuses(step.action, self.record.state, self.parts.sandbox)
         observation = Refused(reason=refused) if refused else await actor.do(step.action, left)
         kept = await self._checkpoints().after(step.action, observation, self.record.state)
         await self.record.add(*kept, ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))

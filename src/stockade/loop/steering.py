@@ -11,7 +11,7 @@ from stockade.core.events import Nudged, StopReason
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, Sandbox
 from stockade.core.tools import Offered
-from stockade.loop import stuck
+from stockade.loop import doubts, stuck
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
 
@@ -48,9 +48,10 @@ class Steering:
         """The tools for the next turn."""
         return stuck.offered(state, tools)
 
-    def refuses(self, action: Action, state: RunState) -> str | None:
-        """Why `action` is not done, in words for the bot; None when it is."""
-        return None
+    async def refuses(self, action: Action, state: RunState, sandbox: Sandbox) -> str | None:
+        """Why `action` is not done, in words for the bot; None when it is. Raises SandboxDied."""
+        told = (state.started.system_prompt, state.started.task) if state.started else ()
+        return await doubts.about(action, state.done, told, sandbox)
 
     def over(self, state: RunState) -> tuple[StopReason, str] | None:
         """Why the run must stop, beside its budget."""

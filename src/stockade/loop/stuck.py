@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from stockade.core.actions import CommandOutput, Failed, Shell
 from stockade.core.tools import Offered
+from stockade.loop.review import is_review
 from stockade.loop.state import Done, RunState, Sign
 
 NUDGE_AFTER = 2
@@ -138,10 +139,12 @@ def offered(state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
 
     Constrained models copy their last answer at any temperature. Finishing does no harm: the bot is then shown what it
     has changed, and a check still decides. Other actions with the same outcome are a try at something: those go on.
-    Shown its changes, a bot may see what is wrong: then it may act again.
+    Shown its changes, a bot may see what is wrong: then it may act again; and shown that something is plainly not
+    done, it cannot end in the very next turn. The default model says that it is still to be done, and ends.
     """
     if _was_reviewed(state):
-        return tools
+        undone = state.nudges[-1].why == "undone"
+        return tuple(tool for tool in tools if tool != "finish") or tools if undone else tools
     cycle, _, echoing = _signs(state)
     stuck = max(cycle.count, echoing.count)
     return ("finish",) if "finish" in tools and stuck >= WITHHOLD_AFTER else tools
@@ -149,7 +152,7 @@ def offered(state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
 
 def _was_reviewed(state: RunState) -> bool:
     """Whether the bot wanted to end, and has been shown its changes just now."""
-    return bool(state.nudges) and state.nudges[-1].why == "review" and state.nudges[-1].turn == state.turns
+    return bool(state.nudges) and is_review(state.nudges[-1]) and state.nudges[-1].turn == state.turns
 
 
 def is_loop(state: RunState) -> str | None:

@@ -1,14 +1,19 @@
 """A run of the real loop on fakes."""
 
+import subprocess
 from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from anyio import to_thread
 
 from stockade.answers.json_schema import JsonAnswers
 from stockade.core.budget import Budget
-from stockade.core.errors import StockadeError
+from stockade.core.errors import ActionFailed, StockadeError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Sampling
 from stockade.core.policy import Policy
-from stockade.core.ports import Approver, Clock, Model
+from stockade.core.ports import Approver, Clock, ExecResult, Model
 from stockade.loop.run import Parts, run
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel
 
@@ -69,3 +74,27 @@ class Bench:
 
     def types(self) -> list[str]:
         return [event.type for event in self.shown]
+
+
+class HereSandbox(MemorySandbox):
+    """Runs programs in a folder of this machine; its shell says nothing and does nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    async def exec(
+        self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        call = partial(subprocess.run, list(argv), input=stdin, cwd=self.folder, capture_output=True, check=False)
+        done = await to_thread.run_sync(call)  # one that does not read its input is no error
+        return ExecResult(exit_code=done.returncode, stdout=done.stdout[:max_output_bytes], stderr=done.stderr)
+
+
+class DeafSandbox(MemorySandbox):
+    """Cannot run anything beside its shell."""
+
+    async def exec(
+        self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        raise ActionFailed("no")

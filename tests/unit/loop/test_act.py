@@ -8,7 +8,7 @@ import pytest
 from stockade.core.actions import Failed, FileWritten, Shell, WriteFile
 from stockade.core.ports import ExecResult
 from stockade.loop.act import Actor
-from tests.unit.loop.test_wrote import HereSandbox
+from tests.unit.loop.helpers import HereSandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -1,15 +1,19 @@
 """The look at the changes before a run is accepted as done."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
+from stockade.core.actions import FileWritten, Step, WriteFile
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
 from stockade.core.ports import ExecResult
+from stockade.loop import undone
+from stockade.loop.state import Done, RunState
 from stockade.testing import MemorySandbox, say
-from tests.unit.loop.helpers import Bench, started
+from tests.unit.loop.helpers import Bench, DeafSandbox, HereSandbox, started
 
 pytestmark = pytest.mark.anyio
 LAYER = FolderLayer(host="/h", inside="/workspace", mode="overlay", strategy="overlay", layer="/l")
@@ -68,7 +72,7 @@ def bench(
     sandbox = FileSandbox(commands={**(printed or {})}, layers=(LAYER.model_copy(update={"mode": mode}),))
     sandbox.missing, sandbox.wrong = missing, wrong
     sandbox.files = files or {}
-    answers = [say("finish", answer="a"), say("finish", answer="b"), say("finish", answer="c")]
+    answers = [say("finish", answer=word) for word in "abcd"]
     made = Bench([*first, *answers], sandbox)
     object.__setattr__(made.parts, "reviewer", FixedReview(*changes, error=error))
     return made
@@ -79,7 +83,7 @@ async def test_small_files_are_shown_as_they_are_and_the_second_finish_counts() 
     finished = await made.run(started("count the lines"))
     assert finished.answer == "b"
     shown = made.script.requests[1].messages[-1].content
-    assert "Content of n.txt: '4 data.csv'" in shown
+    assert "n.txt now holds:\n4 data.csv\n" in shown
     assert "count the lines" in shown
     assert len(finished.changes) == 1
 
@@ -96,7 +100,7 @@ async def test_large_binary_and_deleted_files_are_named_only() -> None:
     shown = made.script.requests[1].messages[-1].content
     assert "modified: 'big', 10000 bytes" in shown
     assert "deleted: 'old'" in shown
-    assert shown.count("Content of") == 1
+    assert shown.count("now holds") == 1
 
 
 async def test_what_has_no_content_to_look_at_is_no_turn_worth() -> None:
@@ -133,7 +137,9 @@ async def test_one_line_is_shown_though_the_bot_has_printed_it() -> None:
 async def test_a_bot_that_has_changed_nothing_is_asked_once() -> None:
     made = bench()
     assert (await made.run(started("Which file is the largest?"))).answer == "b"
-    assert "nothing in the folder has changed so far" in made.script.requests[1].messages[-1].content
+    shown = made.script.requests[1].messages[-1].content
+    assert "Nothing in the folder has changed so far." in shown
+    assert "if it is only a question, finish with its answer" in shown
 
 
 @pytest.mark.parametrize("mode", ["ro", "rw"])
@@ -145,15 +151,25 @@ async def test_where_changes_are_not_seen_nobody_is_asked(mode: FolderMode) -> N
 async def test_a_file_that_the_task_names_and_nobody_made_is_spoken_of() -> None:
     made = bench(Change(path="a.bin", kind="added", size=9), Change(path="old.log", kind="deleted"), missing=True)
     task = "Pack old.log as a.bin, e.g. with a tool of example.com or https://x.org/tool.sh, and write notes/all.txt."
-    assert (await made.run(started(task))).answer == "b"
+    assert (await made.run(started(task))).answer == "c"
     shown = made.script.requests[1].messages[-1].content
     assert "The task speaks of notes/all.txt, and there is no such file." in shown
     assert shown.count("there is no such file") == 1  # though this sandbox says so of everything
+    assert "do it now" in shown
+
+
+async def test_what_was_to_be_written_and_is_not_there_is_spoken_of_though_nothing_has_changed() -> None:
+    made = bench(missing=True)
+    assert (await made.run(started("Write the address into top.txt."))).answer == "c"
+    shown = made.script.requests[1].messages[-1].content
+    assert "Nothing in the folder has changed so far.\nThe task speaks of top.txt, and there is no such file." in shown
+    schemas = [str(request.schema_) for request in made.script.requests]
+    assert ["finish" in schema for schema in schemas] == [True, False, False]  # it cannot end in the very next turn
 
 
 async def test_errors_of_syntax_are_shown_before_the_end() -> None:
     made = bench(Change(path="a.py", kind="modified", size=900), wrong=b"a.py has a syntax error:\nline 3\n")
-    assert (await made.run()).answer == "b"
+    assert (await made.run()).answer == "c"
     assert "a.py has a syntax error:\nline 3" in made.script.requests[1].messages[-1].content
 
 
@@ -173,15 +189,30 @@ async def test_a_command_that_failed_and_was_given_up_is_spoken_of() -> None:
         first=[say("shell", command=unpack), say("shell", command="mkdir restored")],
         printed={unpack: 2},
     )
-    assert (await made.run(started("Unpack it"))).answer == "b"
+    assert (await made.run(started("Unpack it"))).answer == "c"
     shown = made.script.requests[3].messages[-1].content
     assert "Your command `tar -xf a.tar -C restored` has failed, and you have not done it again." in shown
     assert "Task: Unpack it" in shown
+    again = made.script.requests[4].messages[-1].content
+    assert unpack in again
+    assert "'restored'" not in again
+
+
+async def test_a_search_that_found_nothing_is_no_failure() -> None:
+    search = "grep -c x a.log > n.txt"
+    made = bench(
+        Change(path="n.txt", kind="added", size=2),
+        files={"/workspace/n.txt": b"0\n"},
+        first=[say("shell", command=search)],
+        printed={search: 1},
+    )
+    assert (await made.run()).answer == "b"
+    assert "has failed" not in made.script.requests[2].messages[-1].content
 
 
 @pytest.mark.parametrize(
     ("command", "answer"),
-    [("python3 -u sub/a.py 1 2", "a"), ("cd sub && ./a.py", "a"), ("cat sub/a.py", "b"), ("python3 b.py", "b")],
+    [("python3 -u sub/a.py 1 2", "a"), ("cd sub && ./a.py", "a"), ("cat sub/a.py", "c"), ("python3 b.py", "c")],
 )
 async def test_a_program_that_was_changed_is_to_be_run(command: str, answer: str) -> None:
     made = bench(
@@ -190,6 +221,40 @@ async def test_a_program_that_was_changed_is_to_be_run(command: str, answer: str
         printed={command: "1\n"},
     )
     assert (await made.run()).answer == answer
+
+
+async def test_a_copy_that_was_written_by_hand_is_spoken_of(tmp_path: Path) -> None:
+    text = "name,city\nAnna,Berlin\nTom,Hamburg\n"
+    (tmp_path / "people.csv").write_text(text)
+    (tmp_path / "same size.csv").write_text(text.upper())
+    (tmp_path / "longer.csv").write_text(text.rstrip() + "x")
+    (tmp_path / "berlin.csv").write_text(text.rstrip())
+    (tmp_path / "moved.csv").symlink_to("people.csv")
+    state = RunState()
+    for path in ("berlin.csv", "moved.csv", "none.csv"):
+        written = WriteFile(path=path, content=text)
+        state.done.append(Done(1, Step(action=written), FileWritten(path=path, size=9)))
+    found = await undone.copies(state, HereSandbox(tmp_path))
+    assert found == ["berlin.csv now holds exactly what people.csv holds."]
+    assert await undone.copies(RunState(), HereSandbox(tmp_path)) == []
+    assert await undone.copies(state, DeafSandbox()) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "held", "last"),
+    [
+        ("Write only the number into out.txt.", "a Step 5\nb Step 4\n", "c"),
+        ("Write only the number into out.txt.", "6 commits\n", "c"),
+        ("Write only the sum into out.txt.", "1,234.50\n", "b"),
+        ("Write the number into out.txt.", "6 commits\n", "b"),
+        ("Write only the number into other.txt.", "6 commits\n", "b"),
+    ],
+)
+async def test_a_file_for_a_number_holds_a_number(task: str, held: str, last: str) -> None:
+    made = bench(Change(path="out.txt", kind="added", size=9), files={"/workspace/out.txt": held.encode()})
+    assert (await made.run(started(task))).answer == last
+    shown = made.script.requests[1].messages[-1].content
+    assert ("The task wants only a number in out.txt" in shown) == (last == "c")
 
 
 async def test_changes_that_cannot_be_read_do_not_hide_the_ending() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
+from stockade.answers.json_schema import ASK
 from stockade.core.actions import Action, Chunk, CommandOutput, Failed, Refused, Shell
 from stockade.core.budget import Budget
 from stockade.core.errors import (
@@ -45,7 +46,7 @@ async def test_a_task_is_done() -> None:
         "answer_understood",
         "run_finished",
     ]
-    assert bench.script.requests[1].messages[-1].content == "The command has succeeded. Output:\n3 f"
+    assert bench.script.requests[1].messages[-1].content == f"The command has succeeded. Output:\n3 f\n{ASK}"
     assert (bench.sandbox.entered, bench.sandbox.left) == (1, 1)
 
 

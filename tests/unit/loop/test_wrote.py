@@ -1,49 +1,19 @@
 """What the bot is told of the files that an action wrote, by the real script in a folder."""
 
 import os
-import subprocess
 import time
-from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import pytest
-from anyio import to_thread
 
 from stockade.core.actions import CommandOutput, Failed, FileWritten, Shell, WriteFile
-from stockade.core.errors import ActionFailed
-from stockade.core.ports import ExecResult
 from stockade.loop.act import Actor
 from stockade.loop.observe import describe
 from stockade.loop.wrote import MAX_FILE_BYTES, MAX_FILES, wrote_since
-from stockade.testing import MemorySandbox
+from tests.unit.loop.helpers import DeafSandbox, HereSandbox
 
 pytestmark = pytest.mark.anyio
 LONG_AGO = 1_000_000_000.0
-
-
-class HereSandbox(MemorySandbox):
-    """Runs programs in a folder of this machine; its shell says nothing and does nothing."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-
-    async def exec(
-        self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
-    ) -> ExecResult:
-        call = partial(subprocess.run, list(argv), input=stdin, cwd=self.folder, capture_output=True, check=False)
-        done = await to_thread.run_sync(call)  # one that does not read its input is no error
-        return ExecResult(exit_code=done.returncode, stdout=done.stdout[:max_output_bytes], stderr=done.stderr)
-
-
-class DeafSandbox(MemorySandbox):
-    """Cannot run anything beside its shell."""
-
-    async def exec(
-        self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
-    ) -> ExecResult:
-        raise ActionFailed("no")
 
 
 async def test_small_new_files_are_shown_and_old_ones_are_not(tmp_path: Path) -> None:
@@ -102,7 +72,7 @@ async def test_only_a_command_that_says_nothing_is_looked_after(tmp_path: Path) 
     os.utime(tmp_path / "new.txt", (soon, soon))
     quiet, loud, failed = [await Actor(box).do(Shell(command=word), None) for word in ("quiet", "loud", "fails")]
     assert isinstance(quiet, CommandOutput)
-    assert describe(quiet, 2000) == "The command has succeeded; it printed nothing.\nnew.txt now holds:\n12"
+    assert describe(quiet, 2000) == "The command has succeeded.\nnew.txt now holds:\n12"
     assert "new.txt" not in describe(loud, 2000) + describe(failed, 2000)
 
 

@@ -1,0 +1,94 @@
+"""Actions that are surely not meant so: asked about once, before they are done.
+
+A small model acts on files it has never looked at, and gives `write_file` a command where its output was meant. Told
+so afterwards it goes on from what it has spoiled; told so before, with the file's text where that is what it lacks, it
+does it right (docs/ability.md). The same action a second time is done: the bot may know better.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from stockade.core.actions import Action, Refused, Shell, WriteFile
+from stockade.core.errors import ActionFailed
+from stockade.core.ports import Sandbox
+from stockade.loop.state import Done
+
+MAX_REPLACED_BYTES = 1500
+_SCRIPTS = re.compile(r"\.(?:sh|bash|py|md|rst|mk|ya?ml|toml|js|ts|pl|rb)$|(?:^|/)(?:Makefile|Dockerfile|\.\w+)$")
+_COMMAND_LINE = re.compile(
+    r"""\$\([^)]+\)
+    | ^(?:cat|grep|awk|sed|wc|jq|find|ls|sort|cut|head|tail|tr|python3?|git|tar|du|date)\s.*(?:\s\||\s-\w|>)""",
+    re.VERBOSE,
+)
+_SUBSTITUTED = re.compile(r"[\"']?\$\(([^()]+)\)[\"']?")
+_CLASS = re.compile(r"\bgrep\b(?!.*(?:\s-\w*F|--fixed-strings)).*?(?<![\[\\])\[(?P<word>[A-Za-z]{3,})\](?![*+?{])")
+_UNQUOTED = re.compile(r"\b(?:mv|cp|rm)\s[^\n;|&\"']*\$[^\n;|&\"']*")
+_CSV = re.compile(r"\bawk\b(?!.*(?:\s-F|\bFS\s*=|--field-separator|--csv)).*\$[1-9].*?(?P<file>[\w./-]+\.csv)\b")
+
+
+async def about(action: Action, done: Iterable[Done], told: Sequence[str], sandbox: Sandbox) -> str | None:
+    """Why `action` is not done yet, in words for the bot; None when it is. `told`: texts that the bot was given."""
+    before = list(done)
+    if any(entry.step.action == action and isinstance(entry.observation, Refused) for entry in before):
+        return None
+    match action:
+        case Shell(command=command):
+            return _of_command(command)
+        case WriteFile():
+            return _of_text(action) or await _of_replacing(action, before, told, sandbox)
+        case _:
+            return None
+
+
+def _of_command(command: str) -> str | None:
+    if (found := _CLASS.search(command)) and _is_word(word := found["word"]):
+        return f"for grep [{word}] is any one of these letters. The text [{word}] itself is found by grep -F '[{word}]'"
+    if found := _CSV.search(command):
+        return f"awk splits at blanks, and {found['file']} is split at commas: awk -F,"
+    if _UNQUOTED.search(command):
+        return f"names with blanks fall apart without quotes. With them: {_UNQUOTED.sub(_quoted, command.strip())}"
+    return None
+
+
+def _quoted(found: re.Match[str]) -> str:
+    """A command with each of its words that holds a variable in quotes."""
+    return re.sub(r"(?<=\s)(?=\S*\$)(\S+)", r'"\1"', found[0])
+
+
+def _is_word(letters: str) -> bool:
+    """Nobody names a letter twice in a class of characters, nor writes one in capitals that are no range."""
+    return len(set(letters)) < len(letters) or (letters.isupper() and len(letters) > 3)
+
+
+def _of_text(action: WriteFile) -> str | None:
+    line = action.content.strip()
+    if "\n" in line or line.startswith("#!") or _SCRIPTS.search(action.path) or not _COMMAND_LINE.search(line):
+        return None
+    substituted = _SUBSTITUTED.fullmatch(line)
+    command = substituted[1] if substituted else f'echo "{line}"' if "$(" in line else line
+    way = "its output there" if ">" in command else f"its output there: {command} > {action.path}"
+    return f"{action.path} would hold the words of a command, and nothing would run it. Let the shell put {way}"
+
+
+async def _of_replacing(action: WriteFile, done: Sequence[Done], told: Sequence[str], sandbox: Sandbox) -> str | None:
+    """A file that is there, and that the bot has neither named nor been shown. Nothing for what is no small text."""
+    name = action.path.rpartition("/")[2]
+    if not name or any(name in entry.step.action.model_dump_json() for entry in done):
+        return None
+    try:
+        result = await sandbox.exec(["cat", "--", action.path], timeout_s=5, max_output_bytes=4 * MAX_REPLACED_BYTES)
+        held = result.stdout.decode().strip()
+    except (ActionFailed, UnicodeDecodeError):
+        return None
+    plain = all(char.isprintable() or char in "\n\t" for char in held)
+    if result.exit_code or not held or not plain or held == action.content.strip() or _was_shown(held, told):
+        return None
+    text = held if len(held) <= MAX_REPLACED_BYTES else f"{held[:MAX_REPLACED_BYTES]}\n..."
+    return (
+        f"{action.path} is there already, and you have not looked at it. It holds:\n{text}\n"
+        "write_file replaces all of that. Change only what the task asks for, and keep the rest."
+    )
+
+
+def _was_shown(held: str, told: Sequence[str]) -> bool:
+    return any(all(line.strip() in text for line in held.splitlines()) for text in told)

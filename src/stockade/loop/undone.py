@@ -1,0 +1,132 @@
+"""What is plainly not done when a bot says that it is: found out without asking the model.
+
+Files that the task names and that are not there, errors of syntax, commands that failed and were given up, programs
+that were changed and not run; and files that the bot wrote by hand and that are copies of another.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stockade.core.actions import CommandOutput, FileWritten, Shell, WriteFile
+from stockade.core.errors import ActionFailed
+from stockade.core.events import RunStarted
+from stockade.core.ports import Sandbox
+from stockade.loop.pitfalls import found_nothing
+from stockade.loop.state import RunState
+from stockade.loop.wrote import wrote_since
+
+MAX_FILES = 8
+_FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
+_ONLY_NUMBER = re.compile(
+    r"\b(?:only|just|nothing but) (?:the |its |a )?(?:number|sum|count|total|mean|average)\b", re.IGNORECASE
+)
+_NUMBER = re.compile(r"[-+]?[\d.,]*\d[\d.,]*\s?%?")
+_COPIES = """
+for f; do
+  [ -s "$f" ] && [ -f "$f" ] && [ ! -L "$f" ] || continue
+  size=$(wc -c < "$f")
+  find . -xdev -name .git -prune -o -type f ! -samefile "$f" \\( -size "${size}c" -o -size "$((size + 1))c" \\) \\
+    -exec sh -c 'head -c "$1" -- "$3" | cmp -s -- - "$2" && [ -z "$(tail -c "+$(($1 + 1))" -- "$3")" ]' \\
+      sh "$size" "$f" {} \\; -print |
+    head -n 1 | while IFS= read -r other; do echo "$f now holds exactly what ${other#./} holds."; done
+done
+"""
+"""A line break more at the end makes no difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a bot has done to its folders, by paths in them. `contents`: of the small text files it made or changed."""
+
+    shown: list[str]
+    contents: dict[str, str]
+    deleted: list[str]
+    programs: list[str]
+    untouched: bool
+
+
+async def facts(started: RunStarted, state: RunState, work: Work, sandbox: Sandbox) -> list[str]:
+    """What is plainly not done, in words for the bot."""
+    if not state.layers:
+        return []
+    wrong = await wrote_since(sandbox, started.at, contents=False)
+    return [
+        *([wrong] if wrong else []),
+        *(f"Your command `{command}` has failed, and you have not done it again." for command in _failed(state)),
+        *(
+            f"You have not run {name} since you changed it: run it, and compare what it prints."
+            for name in _unrun(work.programs, state)
+        ),
+        *(
+            f"The task speaks of {name}, and there is no such file."
+            for name in await _missing(started.task, work.deleted, sandbox)
+        ),
+        *_no_numbers(started.task, work.contents),
+    ]
+
+
+def _no_numbers(task: str, contents: Mapping[str, str]) -> list[str]:
+    """The files that the task names and wants to hold a number and nothing else, and that hold something else."""
+    if not _ONLY_NUMBER.search(task):
+        return []
+    wanted = [path for path in contents if path in _FILE_NAME.findall(task)]
+    return [
+        f"The task wants only a number in {path}, and it holds something else. Let a command write it: COMMAND > {path}"
+        for path in wanted
+        if not _NUMBER.fullmatch(contents[path].strip())
+    ]
+
+
+async def copies(state: RunState, sandbox: Sandbox) -> list[str]:
+    """Of the files that the bot wrote word by word, those that hold what another file holds: it meant to change it."""
+    done = [entry.step.action for entry in state.done if isinstance(entry.observation, FileWritten)]
+    written = list(dict.fromkeys(action.path for action in done if isinstance(action, WriteFile)))[-MAX_FILES:]
+    try:
+        found = await sandbox.exec(["sh", "-c", _COPIES, "sh", *written], timeout_s=5) if written else None
+        return found.stdout.decode().splitlines() if found is not None and found.exit_code == 0 else []
+    except (ActionFailed, UnicodeDecodeError):
+        return []
+
+
+def _failed(state: RunState) -> list[str]:
+    """The last command that failed, as a list, unless one of the same name has succeeded afterwards."""
+    last: list[str] = []
+    for entry in state.done:
+        action, seen = entry.step.action, entry.observation
+        if isinstance(action, Shell) and isinstance(seen, CommandOutput):
+            if seen.exit_code and not found_nothing(action.command, seen):
+                last = [action.command]
+            elif last and action.command.split()[:1] == last[0].split()[:1]:
+                last = []
+    return [command[:200] for command in last]
+
+
+def _unrun(programs: Sequence[str], state: RunState) -> list[str]:
+    """Which of these changed programs no command has run since the bot last named them in another action."""
+    found: list[str] = []
+    for path in programs:
+        name = re.escape(path.rpartition("/")[2])
+        run = re.compile(rf"(?:\b(?:python3?|bash|sh|perl|node|ruby|pytest)\s[^;|&\n]*|\./[^;|&\s]*){name}\b")
+        touched = False
+        for entry in state.done:
+            action = entry.step.action
+            if isinstance(action, Shell) and run.search(action.command):
+                touched = False
+            elif name.replace("\\", "") in action.model_dump_json():
+                touched = True
+        found += [path] if touched else []
+    return found
+
+
+async def _missing(task: str, deleted: Sequence[str], sandbox: Sandbox) -> list[str]:
+    """The files that the task names and that are not there, though nobody has deleted them."""
+    names = [name for name in dict.fromkeys(_FILE_NAME.findall(task)) if name not in deleted][:MAX_FILES]
+    found: list[str] = []
+    for name in names:
+        try:
+            there = await sandbox.exec(["test", "-e", name], timeout_s=5)
+        except ActionFailed:
+            return []
+        found += [name] if there.exit_code == 1 else []
+    return found
