@@ -47,6 +47,12 @@ class _Rule:
 
 _RULES = (
     _Rule(
+        re.compile(r"\bgit shortlog(?:\s+-\S+)*\s*(?:\||>|$)"),
+        "Without a terminal git shortlog reads its input: name a revision, git shortlog -sn HEAD",
+        failed=False,
+        printed=re.compile(r"\A\Z"),
+    ),
+    _Rule(
         re.compile(r"-exec\b"),
         "Let -exec end with a plus sign: find ... -exec COMMAND {} +",
         failed=True,

@@ -77,13 +77,16 @@ def _ask(work: Work, left: Sequence[str], shown: Sequence[str]) -> str:
 
 async def _work(state: RunState, reviewer: Reviewer, sandbox: Sandbox) -> Work:
     """UsageError when a layer cannot be read."""
-    work, untouched = Work([], {}, [], [], untouched=False), bool(state.layers)
+    work, untouched = Work([], {}, [], [], [], untouched=False), bool(state.layers)
     for layer in state.layers:
         found = reviewer.changes(layer)
         untouched = untouched and layer.mode == "overlay" and not found
         changes = [change for change in found if ".git" not in change.path.split("/")]
         for change in changes[: MAX_FILES - len(work.shown)]:
             content = await _content(layer, change, sandbox)
+            if content is not None and not content.strip():
+                work.blank.append(change.path)
+                content = None
             if content is not None:
                 work.contents[change.path] = content
             if change.kind == "deleted":
@@ -113,7 +116,7 @@ def _seen(content: str, state: RunState) -> bool:
 
 async def _content(layer: FolderLayer, change: Change, sandbox: Sandbox) -> str | None:
     """A small text file as the bot left it, without its last line break; None for everything else."""
-    small = change.entry == "file" and 0 < change.size <= MAX_CONTENT_BYTES and not change.binary
+    small = change.entry == "file" and change.size <= MAX_CONTENT_BYTES and not change.binary
     if not small or change.kind == "deleted":
         return None
     path = f"{layer.inside}/{change.path}"
@@ -122,7 +125,7 @@ async def _content(layer: FolderLayer, change: Change, sandbox: Sandbox) -> str 
         text = result.stdout.decode().rstrip("\n")
     except (ActionFailed, UnicodeDecodeError):
         return None
-    return text if result.exit_code == 0 and text else None
+    return text if result.exit_code == 0 else None
 
 
 def _in_words(change: Change) -> str:

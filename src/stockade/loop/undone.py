@@ -37,12 +37,14 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a bot has done to its folders, by paths in them. `contents`: of the small text files it made or changed."""
+    """What a bot has done to its folders, by paths in them. `contents`: of the small text files it made
+    or changed; `blank`: those that hold nothing."""
 
     shown: list[str]
     contents: dict[str, str]
     deleted: list[str]
     programs: list[str]
+    blank: list[str]
     untouched: bool
 
 
@@ -62,6 +64,7 @@ async def facts(started: RunStarted, state: RunState, work: Work, sandbox: Sandb
             f"The task speaks of {name}, and there is no such file."
             for name in await _missing(started.task, work.deleted, sandbox)
         ),
+        *(f"{name} holds nothing." for name in work.blank if name in _FILE_NAME.findall(started.task)),
         *_no_numbers(started.task, work.contents),
     ]
 

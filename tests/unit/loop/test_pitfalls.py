@@ -36,6 +36,7 @@ def test_a_habit_that_does_not_work_here_has_a_way_out(name: str, way_out: str) 
             "mkdir -p out && tar -xzf a.tgz -C out",
         ),
         ("wc -l data.csv > count.txt", 0, "", "wc -l < FILE"),
+        ("git shortlog -s | sort -nr | head -n 1", 0, "", "git shortlog -sn HEAD"),
     ],
 )
 def test_what_an_error_does_not_say_is_said(command: str, status: int, printed: str, way_out: str) -> None:
@@ -51,6 +52,8 @@ def test_what_an_error_does_not_say_is_said(command: str, status: int, printed: 
         ("find . -exec cat {} +", 1, "cat: x: Permission denied\n"),
         ("wc -l < data.csv > count.txt", 0, ""),
         ("wc -l data.csv", 0, "4 data.csv\n"),
+        ("git shortlog -sn HEAD | head", 0, ""),
+        ("git shortlog -s", 0, "  3 Ada\n"),
         ("tar -xzf a.tgz -C out", 0, ""),
     ],
 )

@@ -257,6 +257,14 @@ async def test_a_file_for_a_number_holds_a_number(task: str, held: str, last: st
     assert ("The task wants only a number in out.txt" in shown) == (last == "c")
 
 
+@pytest.mark.parametrize(("task", "last"), [("Write the name into largest.txt.", "c"), ("Make a file.", "a")])
+async def test_a_file_that_was_to_hold_something_and_is_blank_is_spoken_of(task: str, last: str) -> None:
+    made = bench(Change(path="largest.txt", kind="added", size=1), files={"/workspace/largest.txt": b" \n"})
+    assert (await made.run(started(task))).answer == last
+    if last == "c":
+        assert "largest.txt holds nothing." in made.script.requests[1].messages[-1].content
+
+
 async def test_changes_that_cannot_be_read_do_not_hide_the_ending() -> None:
     finished = await bench(error=True).run()
     assert (finished.status, finished.answer) == ("done", "a")

@@ -24,9 +24,10 @@ async def test_small_new_files_are_shown_and_old_ones_are_not(tmp_path: Path) ->
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a b.txt").write_text("12\n")
     (tmp_path / "empty").touch()
+    (tmp_path / "blank").write_text(" \n\n")
     (tmp_path / "large").write_bytes(b"\0" * (MAX_FILE_BYTES + 1))
     told = await wrote_since(HereSandbox(tmp_path), LONG_AGO + 1, contents=True)
-    assert told == "empty is empty.\nsub/a b.txt now holds:\n12"
+    assert told == "blank is empty.\nempty is empty.\nsub/a b.txt now holds:\n12"
     assert await wrote_since(HereSandbox(tmp_path), time.time() + 60, contents=True) == ""
     assert await wrote_since(HereSandbox(tmp_path), LONG_AGO + 1, contents=False) == ""
 
