@@ -7,6 +7,7 @@ question is retried for minutes. openai is held to the version both were made fo
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bench.client import Contender
 from bench.contenders import BENCH
 
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stockade-dev" / "bench-peers"
+_INSTALLING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,15 @@ PEERS = (
 
 
 def installed(peer: Peer, folder: Path = FOLDER) -> Contender:
-    """The peer ready to be measured, installed first where it is not. CalledProcessError when pip fails."""
+    """The peer ready to be measured, installed first where it is not, by one thread. CalledProcessError when pip
+    fails.
+    """
     venv = folder / peer.name.replace(" ", "-")
     mark, wanted = venv / "installed", "\n".join(peer.requirements)
-    if not mark.exists() or mark.read_text() != wanted:
-        print(f"installing {peer.name} into {venv}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
-        subprocess.run([venv / "bin" / "pip", "install", "-qq", *peer.requirements], check=True)
-        mark.write_text(wanted)
+    with _INSTALLING:
+        if not mark.exists() or mark.read_text() != wanted:
+            print(f"installing {peer.name} into {venv}", file=sys.stderr)
+            subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
+            subprocess.run([venv / "bin" / "pip", "install", "-qq", *peer.requirements], check=True)
+            mark.write_text(wanted)
     return Contender(peer.name, [str(venv / "bin" / "python"), str(BENCH / peer.script)], dict(peer.environment))

@@ -23,7 +23,7 @@ while IFS= read -r f; do
     *.sh) ! command -v bash >/dev/null || wrong=$(bash -n -- "$f" 2>&1) ;;
     *.json) ! command -v python3 >/dev/null || wrong=$(python3 -m json.tool -- "$f" 2>&1 >/dev/null) ;;
   esac || printf '%s has a syntax error:\\n%s\\n' "${{f#./}}" "$(printf '%s' "$wrong" | tail -n 4 | cut -c -200)"
-  if [ ! -s "$f" ] || ! grep -qa '[^[:space:]]' -- "$f"; then
+  if [ ! -s "$f" ] || ! LC_ALL=C grep -qa '[^[:space:]]' -- "$f"; then
     [ "$2" != all ] || printf '%s is empty.\\n' "${{f#./}}"
   elif [ "$2" = all ] && [ "$(wc -c < "$f")" -le {MAX_FILE_BYTES} ]; then
     printf '%s now holds:\\n' "${{f#./}}"; cat -- "$f"; echo
