@@ -8,12 +8,13 @@ import pytest
 
 from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import SystemClock, open_sandbox
-from stockade.assemble.coder import Wanted, coder_policy, make_coder
+from stockade.assemble.coder import Wanted, coder_policy, make_coder, wanted_of
 from stockade.coder.loop import Coder
 from stockade.coder.past import progress_of
 from stockade.coder.prompts import system
 from stockade.coder.work import Attempt, Plan
 from stockade.core.budget import Budget
+from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -105,6 +106,13 @@ async def test_cut_anywhere_it_comes_to_the_same_end_and_no_answer_is_asked_for_
         assert cut.attempts == whole.attempts, where
         assert cut.nudges == whole.nudges, where
         assert cut.events[-1].model_copy(update={"at": 0}) == whole.events[-1].model_copy(update={"at": 0}), where
+
+
+def test_a_record_that_does_not_say_how_it_was_checked_is_named() -> None:
+    with pytest.raises(UsageError, match="does not hold what it was checked by"):
+        wanted_of(STARTED)
+    kept = STARTED.model_copy(update={"options": {"coder": WANTED.model_dump(mode="json", exclude={"task"})}})
+    assert wanted_of(kept) == WANTED
 
 
 async def test_an_attempt_in_flight_is_run_again_and_one_that_was_done_is_not(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from stockade.core.actions import Action, Answered, Failed, Refused, ToolCall, T
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, RunFinished, SubRunFinished, SubRunStarted, ToolsReady
+from stockade.core.messages import Usage
 from stockade.core.tools import ToolSpec
 from stockade.loop.pause import Pause
 from stockade.loop.person import Person
@@ -168,6 +169,18 @@ async def test_a_sub_bot_calls_the_tools_of_its_boss_and_each_record_says_who_di
     own = [observation for observation in seen(bench) if isinstance(observation, ToolResult)]
     assert [result.text for result in own] == ["2", "The helper says: 5", "10"]
     assert "Adds two numbers." in bench.script.requests[2].messages[0].content
+
+
+async def test_what_was_used_before_the_run_counts_once_and_not_for_its_sub_bots() -> None:
+    bench = Bench([say("sub_task", task="t"), say("finish", answer="a"), say("finish", answer="b")])
+    first = started(budget=Budget(max_turns=20)).model_copy(update={"used": Usage(prompt_tokens=10_000)})
+    parts = replace(bench.parts, tools=(*TOOLS, "sub_task"))
+    bench.parts = replace(parts, helper=SubBots(first, parts, "You are a helper.", TOOLS))
+    finished = await bench.run(first)
+    assert 10_000 < finished.usage.prompt_tokens < 11_000
+    sub = await bench.store.events("r1.1")
+    assert isinstance(sub[-1], RunFinished)
+    assert sub[-1].usage.prompt_tokens < 1_000
 
 
 async def test_a_sub_bot_works_in_the_same_sandbox_with_a_record_of_its_own() -> None:
