@@ -22,6 +22,7 @@ _COMMAND_LINE = re.compile(
 )
 _SUBSTITUTED = re.compile(r"[\"']?\$\(([^()]+)\)[\"']?")
 _CLASS = re.compile(r"\bgrep\b(?!.*(?:\s-\w*F|--fixed-strings)).*?(?<![\[\\])\[(?P<word>[A-Za-z]{3,})\](?![*+?{])")
+_COUNTED = re.compile(r"^\s*(?P<wc>wc\s+-[lwcm])\s+(?P<file>[\w./-]+)\s*>\s*(?P<out>[\w./-]+)\s*$")
 _UNQUOTED = re.compile(r"\b(?:mv|cp|rm)\s[^\n;|&\"']*\$[^\n;|&\"']*")
 _CSV = re.compile(r"\bawk\b(?!.*(?:\s-F|\bFS\s*=|--field-separator|--csv)).*\$[1-9].*?(?P<file>[\w./-]+\.csv)\b")
 
@@ -45,6 +46,9 @@ def _of_command(command: str) -> str | None:
         return f"for grep [{word}] is any one of these letters. The text [{word}] itself is found by grep -F '[{word}]'"
     if found := _CSV.search(command):
         return f"awk splits at blanks, and {found['file']} is split at commas: awk -F,"
+    if found := _COUNTED.search(command):
+        alone = f"{found['wc']} < {found['file']} > {found['out']}"
+        return f"{found['out']} would hold the name of the file after the number. The number alone: {alone}"
     if _UNQUOTED.search(command):
         return f"names with blanks fall apart without quotes. With them: {_UNQUOTED.sub(_quoted, command.strip())}"
     return None

@@ -70,11 +70,6 @@ _RULES = (
         failed=True,
         printed=re.compile("Cannot open: No such file"),
     ),
-    _Rule(
-        re.compile(r"\bwc\s+-[lwcm]\s+[\w./-]+\s*>"),
-        "wc prints the name of the file after the number: wc -l < FILE prints the number alone.",
-        failed=False,
-    ),
 )
 
 

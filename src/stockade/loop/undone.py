@@ -19,6 +19,11 @@ from stockade.loop.wrote import wrote_since
 MAX_FILES = 8
 _FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
 _ONLY_NUMBER = re.compile(
+    r"\b(?:only|just|nothing but|write|put|save|store) (?:only |just )?(?:the |its |a )?(?:total )?"
+    r"(?:number|sum|count|total|mean|average)\b(?!.*\b(?:each|every|per)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_NUMBER = re.compile(
     r"\b(?:only|just|nothing but) (?:the |its |a )?(?:number|sum|count|total|mean|average)\b", re.IGNORECASE
 )
 _NUMBER = re.compile(r"[-+]?[\d.,]*\d[\d.,]*\s?%?")

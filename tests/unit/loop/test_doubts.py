@@ -39,6 +39,7 @@ async def doubt(action: Action, *before: Done, told: str = "", data: bytes | Non
         ("grep '[ERROR]' app.log > errors.log", "grep -F '[ERROR]'"),
         ("cat app.log | grep -iE '[Warning]'", "grep -F '[Warning]'"),
         ("awk '{sum += $3} END {print sum}' sales.csv > total.txt", "sales.csv is split at commas: awk -F,"),
+        ("wc -l data.csv > count.txt", "The number alone: wc -l < data.csv > count.txt"),
         ("for f in *.a; do mv $f ${f%.a}.b; done", 'With them: for f in *.a; do mv "$f" "${f%.a}.b"; done'),
     ],
 )
@@ -52,7 +53,8 @@ async def test_a_command_that_is_surely_not_meant_is_asked_about(command: str, w
         "grep '[aeiou]' a.txt", "grep '[ABC]' a.txt", "grep '[A-Z]' a.txt", r"grep '\[ERROR\]' a.log", "ls [ERROR]",
         "grep -F '[ERROR]' a.log", "grep '[[:alpha:]]' a", "awk -F, '{print $3}' a.csv", "awk '{print $3}' a.txt",
         "awk 'END {print NR}' a.csv", "awk 'BEGIN {FS = \",\"} {print $3}' a.csv", "awk '{print $0}' a.csv",
-        'for f in *.a; do mv "$f" "${f%.a}.b"; done', "mv a b; echo $HOME", "rm -f '$x'",
+        'for f in *.a; do mv "$f" "${f%.a}.b"; done', "mv a b; echo $HOME", "rm -f '$x'", "wc -l data.csv",
+        "wc -l < data.csv > count.txt", "wc -l a.txt b.txt > count.txt", "wc -l a.txt | awk '{print $1}' > n.txt",
     ],
 )  # fmt: skip
 async def test_other_commands_are_done(command: str) -> None:

@@ -35,7 +35,6 @@ def test_a_habit_that_does_not_work_here_has_a_way_out(name: str, way_out: str) 
             "tar: out: Cannot open: No such file or directory\n",
             "mkdir -p out && tar -xzf a.tgz -C out",
         ),
-        ("wc -l data.csv > count.txt", 0, "", "wc -l < FILE"),
         ("git shortlog -s | sort -nr | head -n 1", 0, "", "git shortlog -sn HEAD"),
     ],
 )
@@ -50,8 +49,6 @@ def test_what_an_error_does_not_say_is_said(command: str, status: int, printed: 
         ("grep python a", 1, "grep: python: command not found\n"),
         ("echo sudo", 0, "sudo\n"),
         ("find . -exec cat {} +", 1, "cat: x: Permission denied\n"),
-        ("wc -l < data.csv > count.txt", 0, ""),
-        ("wc -l data.csv", 0, "4 data.csv\n"),
         ("git shortlog -sn HEAD | head", 0, ""),
         ("git shortlog -s", 0, "  3 Ada\n"),
         ("tar -xzf a.tgz -C out", 0, ""),

@@ -246,7 +246,9 @@ async def test_a_copy_that_was_written_by_hand_is_spoken_of(tmp_path: Path) -> N
         ("Write only the number into out.txt.", "a Step 5\nb Step 4\n", "c"),
         ("Write only the number into out.txt.", "6 commits\n", "c"),
         ("Write only the sum into out.txt.", "1,234.50\n", "b"),
-        ("Write the number into out.txt.", "6 commits\n", "b"),
+        ("Write the number of commits into out.txt.", "6 commits\n", "c"),
+        ("Write the number of commits of each author into out.txt.", "6 commits\n", "b"),
+        ("Write a line with the number of commits into out.txt.", "6 commits\n", "b"),
         ("Write only the number into other.txt.", "6 commits\n", "b"),
     ],
 )
