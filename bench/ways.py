@@ -161,11 +161,11 @@ class OtherShell:
     def __init__(self, peer: Peer) -> None:
         self.name = peer.name
         self._peer = peer
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process
 
     async def open(self) -> None:
         contender = await anyio.to_thread.run_sync(installed, self._peer)
         argv = [*contender.argv, self._peer.name.split()[0]]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process
         self._process = subprocess.Popen(  # noqa: ASYNC220 - driven over its pipes, like all others
             argv,
             stdin=subprocess.PIPE,
@@ -182,6 +182,7 @@ class OtherShell:
             status = self._process.wait()
             self._errors.seek(0)
             said = self._errors.read().decode(errors="replace").strip().splitlines() or ["nothing"]
+            self._errors.close()
             raise RuntimeError(f"{self.name} ended with status {status} and said: {said[-1]}")
         return float(line)
 
