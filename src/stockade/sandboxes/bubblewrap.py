@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable, SandboxDied, SandboxFailed, StockadeError
+from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade.core.policy import Policy
 from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.egress.inside import MakeServer, guarantee
@@ -28,7 +28,7 @@ from stockade.sandboxes.explain import last_line, start_failure
 from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.launcher.launch import sealed_memfd
-from stockade.sandboxes.layers import make_layers
+from stockade.sandboxes.layers import make_layers, not_with_an_image
 from stockade.sandboxes.leftovers import COPIES, private_folder, remove_stale
 from stockade.sandboxes.limits import Groups, guarantees, make_groups, places, remove_groups, sweep
 from stockade.sandboxes.process import Chain, channel, keep, start
@@ -61,8 +61,7 @@ def prepare_layers(policy: Policy, base: Path, on_progress: Progress | None = No
     `on_progress` may raise to end that. Raises SandboxFailed and UsageError, also for a bad network rule.
     """
     Rules.of(policy.network)
-    if policy.system and policy.rootfs:
-        raise PolicyNotEnforceable("tools", "tools are installed on this machine's own system", "leave out --image")
+    not_with_an_image(policy)
     return make_layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
 
 

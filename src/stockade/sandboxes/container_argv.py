@@ -14,7 +14,8 @@ from stockade.core.policy import MIB, Policy
 from stockade.sandboxes.egress.inside import environment as proxy_variables
 from stockade.sandboxes.engines import Engine
 from stockade.sandboxes.facts import PROC_MASKED, HostFacts
-from stockade.sandboxes.rootfs import ETC_FILES, HOME, SCRATCH, environment, scratch_bytes
+from stockade.sandboxes.layers import no_tools_here
+from stockade.sandboxes.rootfs import ETC_FILES, HOME, LAYERED_USR, SCRATCH, environment, scratch_bytes
 from stockade.sandboxes.seal import OWN, in_a_container
 from stockade.sandboxes.staging import inside_paths, written_place
 
@@ -83,10 +84,24 @@ def check_places(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ..
     return paths
 
 
-def system_binds(host: HostFacts) -> list[Bind]:
-    """The host's /usr and the harmless parts of its /etc."""
-    binds = [Bind(f"/{entry.name}", f"/{entry.name}", whole=False) for entry in host.top if entry.target is None]
-    return binds + [Bind(f"/etc/{name}", f"/etc/{name}", whole=False) for name in host.etc]
+def system_binds(policy: Policy, launched: Launched) -> list[Bind]:
+    """The host's /usr and the harmless parts of its /etc; with installed tools, what their layers make of them.
+
+    PolicyNotEnforceable for tools without a stage.
+    """
+    host = launched.host
+    if policy.system and (host is None or launched.stage is None):
+        raise no_tools_here()
+    if host is None:
+        return []
+    places = {f"/{entry.name}": f"/{entry.name}" for entry in host.top if entry.target is None}
+    if policy.system:
+        top = f"{launched.stage}/system-{len(policy.system) - 1}"
+        places["/usr"] = f"{launched.stage}/{LAYERED_USR}"
+        places |= {f"/{name}": f"{top}/{name}" for name in ("etc", "opt", "var/lib", "var/cache")}
+    else:
+        places |= {f"/etc/{name}": f"/etc/{name}" for name in host.etc}
+    return [Bind(source, inside, whole=False) for inside, source in places.items()]
 
 
 def folder_binds(policy: Policy, layers: Sequence[FolderLayer], launched: Launched) -> list[Bind]:
@@ -206,7 +221,7 @@ def _hardening(policy: Policy, engine: Engine, launched: Launched) -> list[str]:
 def container_argv(policy: Policy, layers: Sequence[FolderLayer], engine: Engine, launched: Launched) -> list[str]:
     """The client's command line."""
     taken = check_places(policy, layers)
-    binds = system_binds(launched.host) if launched.host else []
+    binds = system_binds(policy, launched)
     binds += [Bind(f"{launched.own}/etc/{name}", f"/etc/{name}", whole=False) for name in ETC]
     binds.append(Bind(launched.own, OWN, whole=False))
     kept, made = scratch(policy, taken, launched.stage)

@@ -2,8 +2,8 @@
 
 Where bubblewrap's launcher gathers everything in a mount namespace of its own, a container engine must find it in the
 host's: in a tmpfs at /run/stockade/NAME that only root can enter. In it are the layers (overlays, folders with their
-owner mapped to the sandbox's uid), the copies, and one size-bounded tmpfs for all scratch. NAME tells who made it, so
-that what a killed stockade left is known and removed.
+owner mapped to the sandbox's uid), the copies, /usr with installed tools, and one size-bounded tmpfs for all scratch.
+NAME tells who made it, so that what a killed stockade left is known and removed.
 """
 
 import os
@@ -19,10 +19,11 @@ from stockade.core.errors import SandboxFailed
 from stockade.core.policy import Policy
 from stockade.sandboxes.bubblewrap import layer_owners
 from stockade.sandboxes.facts import Bwrap, HostFacts
+from stockade.sandboxes.launcher.launch import NODEV, NOSUID, RDONLY
 from stockade.sandboxes.limits import start_time
 from stockade.sandboxes.quota import file_limit
-from stockade.sandboxes.rootfs import SCRATCH, scratch_bytes
-from stockade.sandboxes.staging import Launch, mount_operations
+from stockade.sandboxes.rootfs import LAYERED_USR, SCRATCH, scratch_bytes
+from stockade.sandboxes.staging import Launch, layered_usr_options, mount_operations
 from stockade.sandboxes.trials import run_operations
 
 BASE = Path("/run/stockade")
@@ -69,6 +70,11 @@ def _operations(policy: Policy, layers: Sequence[FolderLayer], stage: Path, laun
     ops = mount_operations(policy, layers, host, launch)
     ops.argv.remove("mountns")
     _complete_maps(ops.argv)
+    if policy.system:
+        ops.add("one", 0, "/usr")
+        ops.add("attributes", 0, NOSUID | NODEV | RDONLY)
+        ops.add("place", 0, f"{stage}/usr")
+        ops.add("overlay", f"{stage}/{LAYERED_USR}", layered_usr_options(str(stage), policy, host, None))
     size = scratch_bytes(policy.limits)
     ops.add("dir", f"{stage}/own", 755, 0, 0)
     ops.add("dir", f"{stage}/scratch", 755, launch.uid, launch.uid)

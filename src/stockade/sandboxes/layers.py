@@ -15,10 +15,13 @@ from stockade.sandboxes.trials import overlay_check
 
 
 def container_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
-    """For Docker, Podman and gVisor: overlays where root can mount them on the host, else copies."""
-    _without_tools(policy)
+    """For Docker, Podman and gVisor: overlays where root can mount them on the host, else copies.
+
+    PolicyNotEnforceable for installed tools where they cannot be had.
+    """
     if fresh_sandbox_uid() is None:
         return copied_layers(policy, base, on_progress)
+    not_with_an_image(policy)
     return make_layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
 
 
@@ -28,11 +31,25 @@ def copied_layers(policy: Policy, base: Path, on_progress: Progress | None = Non
     return make_layers(policy, base, None, lambda _: "nothing is mounted on the host without root", on_progress)
 
 
+def not_with_an_image(policy: Policy) -> None:
+    """PolicyNotEnforceable for tools that were installed on another system than the one that is asked for."""
+    if policy.system and policy.rootfs:
+        raise PolicyNotEnforceable("tools", "tools are installed on this machine's own system", "leave out --image")
+
+
+def no_tools_here() -> PolicyNotEnforceable:
+    """Where nothing can be mounted on the host."""
+    return PolicyNotEnforceable(
+        "tools",
+        "installed tools are layers over this machine's /usr, which cannot be mounted for this sandbox here",
+        "use --sandbox bubblewrap; as root also docker, podman or gvisor",
+        ("bubblewrap",),
+    )
+
+
 def _without_tools(policy: Policy) -> None:
     if policy.system:
-        raise PolicyNotEnforceable(
-            "tools", "installed tools are layers over this machine's /usr", "use --sandbox bubblewrap", ("bubblewrap",)
-        )
+        raise no_tools_here()
 
 
 def make_layers(

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 def binds(policy: Policy, layers: Sequence[FolderLayer], launched: Launched) -> list[Bind]:
     """All that is mounted from the host, outer places first."""
     kept, _ = scratch(policy, check_places(policy, layers), launched.stage)
-    found = system_binds(launched.host) if launched.host else []
+    found = system_binds(policy, launched)
     found += [Bind(f"{launched.own}/etc/{name}", f"/etc/{name}") for name in ETC]
     found += [Bind(launched.own, OWN), *kept, *folder_binds(policy, layers, launched)]
     return sorted(found, key=lambda bind: bind.target.count("/"))

@@ -2,14 +2,17 @@
 
 import itertools
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import UsageError
+from stockade.core.errors import PolicyNotEnforceable, UsageError
 from stockade.core.policy import MIB, CopyRule, FolderRule, Limits, Network, Policy
 from stockade.sandboxes.container_argv import Launched, container_argv, environment_file, scratch, variables
 from stockade.sandboxes.engines import Engine, engine_complaint
+from stockade.sandboxes.facts import Bwrap, HostFacts, TopEntry
 from stockade.sandboxes.oci import bundle_config
 
 DOCKER = Engine(
@@ -53,6 +56,26 @@ def test_docker_as_root_is_golden() -> None:
     )
     assert argv[argv.index("/bin/bash") + 1] == "sha256:1"
     assert argv[-7:] == ["/.stockade/launch", "keep", "filter", "/.stockade/filter", "exec", "/.stockade/agent", "0"]
+
+
+@pytest.mark.parametrize("engine", [DOCKER, PODMAN], ids=lambda engine: engine.name)
+def test_installed_tools_are_the_system_that_is_seen(engine: Engine) -> None:
+    host = HostFacts(Bwrap((0, 8)), 0, 0, top=(TopEntry("usr"), TopEntry("bin", "usr/bin")), etc=("ssl/certs",))
+    policy, launched = Policy(system=("/t/a", "/t/b")), replace(ROOT, host=host)
+    argv = container_argv(policy, [], engine, launched)
+    sources = dict(re.findall(r"source=(\S+?),target=(\S+?),readonly,bind-nonrec", " ".join(argv)))
+    assert {source: sources[source] for source in sources if not source.startswith("/st/own")} == {
+        "/st/layered-usr": "/usr", "/st/system-1/etc": "/etc", "/st/system-1/opt": "/opt",
+        "/st/system-1/var/lib": "/var/lib", "/st/system-1/var/cache": "/var/cache",
+    }  # fmt: skip
+    mounts = bundle_config(policy, [], launched, "/st/points")["mounts"]
+    assert {mount["destination"]: mount["source"] for mount in mounts}["/usr"] == "/st/layered-usr"
+    assert [mount["destination"] for mount in mounts].index("/etc") < [mount["destination"] for mount in mounts].index(
+        "/etc/passwd"
+    )
+    for other in (replace(launched, stage=None), replace(launched, host=None)):
+        with pytest.raises(PolicyNotEnforceable, match="use --sandbox bubblewrap"):
+            container_argv(policy, [], engine, other)
 
 
 def test_podman_masks_what_tells_of_the_machine() -> None:
