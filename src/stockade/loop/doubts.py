@@ -36,7 +36,8 @@ async def about(action: Action, done: Iterable[Done], told: Sequence[str], sandb
         case Shell(command=command):
             return _of_command(command)
         case WriteFile():
-            return _of_text(action) or await _of_replacing(action, before, told, sandbox)
+            held = await _held(action.path, sandbox)
+            return _of_text(action) or _of_quotes(action, held) or _of_replacing(action, held, before, told)
         case _:
             return None
 
@@ -74,24 +75,37 @@ def _of_text(action: WriteFile) -> str | None:
     return f"{action.path} would hold the words of a command, and nothing would run it. Let the shell put {way}"
 
 
-async def _of_replacing(action: WriteFile, done: Sequence[Done], told: Sequence[str], sandbox: Sandbox) -> str | None:
+def _of_quotes(action: WriteFile, held: str) -> str | None:
+    """What a review showed in quotes is written with the quotes."""
+    content = action.content.strip()
+    if held and content[:1] in ("'", '"') and content == f"{content[0]}{held}{content[0]}":
+        return f"{action.path} holds exactly {held} already: the quotes were only around what you were shown"
+    return None
+
+
+def _of_replacing(action: WriteFile, held: str, done: Sequence[Done], told: Sequence[str]) -> str | None:
     """A file that is there, and that the bot has neither named nor been shown. Nothing for what is no small text."""
     name = action.path.rpartition("/")[2]
     if not name or any(name in entry.step.action.model_dump_json() for entry in done):
         return None
-    try:
-        result = await sandbox.exec(["cat", "--", action.path], timeout_s=5, max_output_bytes=4 * MAX_REPLACED_BYTES)
-        held = result.stdout.decode().strip()
-    except (ActionFailed, UnicodeDecodeError):
-        return None
-    plain = all(char.isprintable() or char in "\n\t" for char in held)
-    if result.exit_code or not held or not plain or held == action.content.strip() or _was_shown(held, told):
+    if not held or held == action.content.strip() or _was_shown(held, told):
         return None
     text = held if len(held) <= MAX_REPLACED_BYTES else f"{held[:MAX_REPLACED_BYTES]}\n..."
     return (
         f"{action.path} is there already, and you have not looked at it. It holds:\n{text}\n"
         "write_file replaces all of that. Change only what the task asks for, and keep the rest."
     )
+
+
+async def _held(path: str, sandbox: Sandbox) -> str:
+    """The plain text of a small file, without blanks around it; "" where there is none."""
+    try:
+        result = await sandbox.exec(["cat", "--", path], timeout_s=5, max_output_bytes=4 * MAX_REPLACED_BYTES)
+        text = result.stdout.decode().strip()
+    except (ActionFailed, UnicodeDecodeError):
+        return ""
+    plain = all(char.isprintable() or char in "\n\t" for char in text)
+    return text if plain and not result.exit_code else ""
 
 
 def _was_shown(held: str, told: Sequence[str]) -> bool:

@@ -82,6 +82,10 @@ async def _work(state: RunState, reviewer: Reviewer, sandbox: Sandbox) -> Work:
         found = reviewer.changes(layer)
         untouched = untouched and layer.mode == "overlay" and not found
         changes = [change for change in found if ".git" not in change.path.split("/")]
+        moved = _moved(changes)
+        work.shown.extend(f"{old} is now {new}" for new, old in moved.items())
+        work.deleted.extend(moved.values())
+        changes = [change for change in changes if change.path not in moved and change.path not in moved.values()]
         for change in changes[: MAX_FILES - len(work.shown)]:
             content = await _content(layer, change, sandbox)
             if content is not None and not content.strip():
@@ -93,10 +97,30 @@ async def _work(state: RunState, reviewer: Reviewer, sandbox: Sandbox) -> Work:
                 work.deleted.append(change.path)
             elif change.entry == "file" and change.path.endswith(_PROGRAMS):
                 work.programs.append(change.path)
-            work.shown.append(_in_words(change) if content is None else f"{change.path} now holds:\n{content}")
+            work.shown.append(_in_words(change) if content is None else f"Content of {change.path}: {_quoted(content)}")
         if len(changes) > MAX_FILES:
             work.shown.append(f"and {len(changes) - MAX_FILES} more changes")
     return replace(work, untouched=untouched)
+
+
+def _moved(changes: Sequence[Change]) -> dict[str, str]:
+    """New path to old one, of files that seem to have been moved: one came, one went, and only the suffix or only the
+    folder differs. A model that is shown "deleted" and "added" believes that it is not done.
+    """
+    gone = [change.path for change in changes if change.kind == "deleted" and change.entry == "file"]
+    came = [change.path for change in changes if change.kind == "added" and change.entry == "file"]
+    found: dict[str, str] = {}
+    for new in came:
+        like = [old for old in gone if _stem(old) == _stem(new) or old.rpartition("/")[2] == new.rpartition("/")[2]]
+        if len(like) == 1 and like[0] not in found.values():
+            found[new] = like[0]
+    return found if len(found) <= MAX_FILES else {}
+
+
+def _stem(path: str) -> str:
+    """Without what stands behind the last dot of its name."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}{name.rpartition('.')[0] or name}"
 
 
 def _seen(content: str, state: RunState) -> bool:
@@ -126,6 +150,11 @@ async def _content(layer: FolderLayer, change: Change, sandbox: Sandbox) -> str 
     except (ActionFailed, UnicodeDecodeError):
         return None
     return text if result.exit_code == 0 else None
+
+
+def _quoted(content: str) -> str:
+    """One line in quotes: so the model sees what is too much in it, '4 data.csv' for a number; without, it does not."""
+    return f"\n{content}" if "\n" in content else repr(content)
 
 
 def _in_words(change: Change) -> str:

@@ -98,14 +98,19 @@ async def copies(state: RunState, sandbox: Sandbox) -> list[str]:
 
 
 def _failed(state: RunState) -> list[str]:
-    """The last command that failed, as a list, unless one of the same name has succeeded afterwards."""
+    """The last command that failed, as a list, unless one of the same name has succeeded afterwards, or itself before:
+    a rename that is done again fails.
+    """
     last: list[str] = []
+    succeeded: set[str] = set()
     for entry in state.done:
         action, seen = entry.step.action, entry.observation
         if isinstance(action, Shell) and isinstance(seen, CommandOutput):
             if seen.exit_code and not found_nothing(action.command, seen):
-                last = [action.command]
-            elif last and action.command.split()[:1] == last[0].split()[:1]:
+                last = [] if action.command in succeeded else [action.command]
+                continue
+            succeeded.add(action.command)
+            if last and action.command.split()[:1] == last[0].split()[:1]:
                 last = []
     return [command[:200] for command in last]
 

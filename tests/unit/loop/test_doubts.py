@@ -101,6 +101,14 @@ async def test_what_was_looked_at_shown_or_stays_as_it_is_is_replaced() -> None:
     assert await doubt(write, data=b"\x7fELF\0") is None
 
 
+async def test_quotes_that_were_only_shown_are_not_written() -> None:
+    write = WriteFile(path="rows.txt", content="'6'")
+    before = done(Shell(command="wc -l < a > rows.txt"))
+    assert "holds exactly 6 already" in (await doubt(write, before, data=b"6\n") or "")
+    assert await doubt(write, before, data=b"7\n") is None
+    assert await doubt(WriteFile(path="rows.txt", content="'"), before, data=b"6\n") is None
+
+
 async def test_a_long_file_is_shown_in_part() -> None:
     words = await doubt(WriteFile(path="a.txt", content="x"), data=b"line\n" * 1000)
     assert words is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.actions import FileWritten, Step, WriteFile
+from stockade.core.actions import CommandOutput, FileWritten, Shell, Step, WriteFile
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
@@ -83,7 +83,7 @@ async def test_small_files_are_shown_as_they_are_and_the_second_finish_counts() 
     finished = await made.run(started("count the lines"))
     assert finished.answer == "b"
     shown = made.script.requests[1].messages[-1].content
-    assert "n.txt now holds:\n4 data.csv\n" in shown
+    assert "Content of n.txt: '4 data.csv'\n" in shown
     assert "count the lines" in shown
     assert len(finished.changes) == 1
 
@@ -100,7 +100,7 @@ async def test_large_binary_and_deleted_files_are_named_only() -> None:
     shown = made.script.requests[1].messages[-1].content
     assert "modified: 'big', 10000 bytes" in shown
     assert "deleted: 'old'" in shown
-    assert shown.count("now holds") == 1
+    assert shown.count("Content of") == 1
 
 
 async def test_what_has_no_content_to_look_at_is_no_turn_worth() -> None:
@@ -196,6 +196,36 @@ async def test_a_command_that_failed_and_was_given_up_is_spoken_of() -> None:
     again = made.script.requests[4].messages[-1].content
     assert unpack in again
     assert "'restored'" not in again
+
+
+async def test_a_command_that_succeeded_and_failed_when_it_was_done_again_is_not() -> None:
+    rename = "mv a.txt a.md"
+    sandbox = MemorySandbox(commands={rename: 0})
+    state = RunState()
+    for status in (0, 1):
+        state.done.append(Done(1, Step(action=Shell(command=rename)), CommandOutput(exit_code=status)))
+    work = undone.Work([], {}, [], [], [], untouched=False)
+    state.layers = (LAYER,)
+    assert await undone.facts(started("Rename them"), state, work, sandbox) == []
+    state.done.pop(0)
+    assert len(await undone.facts(started("Rename them"), state, work, sandbox)) == 1
+
+
+async def test_files_that_were_moved_are_said_to_be_somewhere_else() -> None:
+    made = bench(
+        Change(path="a.md", kind="added", size=2),
+        Change(path="a.txt", kind="deleted"),
+        Change(path="old/b.log", kind="deleted"),
+        Change(path="new/b.log", kind="added", size=2),
+        Change(path="c.txt", kind="added", size=2),
+        Change(path="d.txt", kind="deleted"),
+        files={"/workspace/a.md": b"1\n", "/workspace/c.txt": b"3\n", "/workspace/new/b.log": b"2\n"},
+    )
+    await made.run()
+    shown = made.script.requests[1].messages[-1].content
+    for words in ("a.txt is now a.md", "old/b.log is now new/b.log", "Content of c.txt: '3'", "deleted: 'd.txt'"):
+        assert words in shown
+    assert "Content of a.md" not in shown
 
 
 async def test_a_search_that_found_nothing_is_no_failure() -> None:
