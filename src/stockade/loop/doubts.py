@@ -6,9 +6,9 @@ does it right (docs/ability.md). The same action a second time is done: the bot 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from stockade.core.actions import Action, Refused, Shell, WriteFile
+from stockade.core.actions import Action, EditFile, ReadFile, Refused, Shell, WriteFile
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
 from stockade.loop.state import Done
@@ -27,17 +27,16 @@ _UNQUOTED = re.compile(r"\b(?:mv|cp|rm)\s[^\n;|&\"']*\$[^\n;|&\"']*")
 _CSV = re.compile(r"\bawk\b(?!.*(?:\s-F|\bFS\s*=|--field-separator|--csv)).*\$[1-9].*?(?P<file>[\w./-]+\.csv)\b")
 
 
-async def about(action: Action, done: Iterable[Done], told: Sequence[str], sandbox: Sandbox) -> str | None:
+async def about(action: Action, done: Sequence[Done], told: Sequence[str], sandbox: Sandbox) -> str | None:
     """Why `action` is not done yet, in words for the bot; None when it is. `told`: texts that the bot was given."""
-    before = list(done)
-    if any(entry.step.action == action and isinstance(entry.observation, Refused) for entry in before):
+    if any(isinstance(entry.observation, Refused) and entry.step.action == action for entry in done):
         return None
     match action:
         case Shell(command=command):
             return _of_command(command)
         case WriteFile():
             held = await _held(action.path, sandbox)
-            return _of_text(action) or _of_quotes(action, held) or _of_replacing(action, held, before, told)
+            return _of_text(action) or _of_quotes(action, held) or _of_replacing(action, held, done, told)
         case _:
             return None
 
@@ -86,15 +85,23 @@ def _of_quotes(action: WriteFile, held: str) -> str | None:
 def _of_replacing(action: WriteFile, held: str, done: Sequence[Done], told: Sequence[str]) -> str | None:
     """A file that is there, and that the bot has neither named nor been shown. Nothing for what is no small text."""
     name = action.path.rpartition("/")[2]
-    if not name or any(name in entry.step.action.model_dump_json() for entry in done):
-        return None
     if not held or held == action.content.strip() or _was_shown(held, told):
+        return None
+    if not name or any(name in _words(entry.step.action) for entry in done):
         return None
     text = held if len(held) <= MAX_REPLACED_BYTES else f"{held[:MAX_REPLACED_BYTES]}\n..."
     return (
         f"{action.path} is there already, and you have not looked at it. It holds:\n{text}\n"
         "write_file replaces all of that. Change only what the task asks for, and keep the rest."
     )
+
+
+def _words(action: Action) -> str:
+    match action:
+        case Shell(command=text) | WriteFile(path=text) | EditFile(path=text) | ReadFile(path=text):
+            return text
+        case _:
+            return action.model_dump_json()
 
 
 async def _held(path: str, sandbox: Sandbox) -> str:
