@@ -13,14 +13,14 @@ from stockade.answers.calls import action_in, native_steps
 from stockade.answers.lenient import first_value, spoken, with_exec_ended
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
-from stockade.core.actions import Answer, Shell, Step
+from stockade.core.actions import INSTEAD, Answer, Shell, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
 
 MAX_THOUGHT_CHARS = 240
 ASK = "Is the task done? If not, what is still to do?"
-"""Ends every observation: without it a small model thinks the observation's first words again (docs/ability.md)."""
+"""Ends every observation that does not itself say what to do: else a small model thinks its first words again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class JsonAnswers:
         return Message(role="assistant", content=json.dumps(fields, ensure_ascii=False))
 
     def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=f"{text}\n{ASK}")
+        return Message(role="user", content=text if INSTEAD in text else f"{text}\n{ASK}")
 
 
 def schema(tools: Sequence[Offered]) -> dict[str, Any]:

@@ -202,6 +202,10 @@ class Answered(Data):
     text: str
 
 
+INSTEAD = "Run this instead: "
+"""Before a command that a bot is told to run: the last words of what it is told, so that it copies the command."""
+
+
 class Refused(Data):
     """The action was not done: somebody or a rule said no."""
 

@@ -8,7 +8,7 @@ does it right (docs/ability.md). The same action a second time is done: the bot 
 import re
 from collections.abc import Sequence
 
-from stockade.core.actions import Action, EditFile, ReadFile, Refused, Shell, WriteFile
+from stockade.core.actions import INSTEAD, Action, EditFile, ReadFile, Refused, Shell, WriteFile
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
 from stockade.loop.state import Done
@@ -24,6 +24,7 @@ _SUBSTITUTED = re.compile(r"[\"']?\$\(([^()]+)\)[\"']?")
 _CLASS = re.compile(r"\bgrep\b(?!.*(?:\s-\w*F|--fixed-strings)).*?(?<![\[\\])\[(?P<word>[A-Za-z]{3,})\](?![*+?{])")
 _COUNTED = re.compile(r"^\s*(?P<wc>wc\s+-[lwcm])\s+(?P<file>[\w./-]+)\s*>\s*(?P<out>[\w./-]+)\s*$")
 _UNQUOTED = re.compile(r"\b(?:mv|cp|rm)\s[^\n;|&\"']*\$[^\n;|&\"']*")
+_GREP = re.compile(r"\bgrep\b(?P<flags>(?:\s+-[A-Za-z]+)*)")
 _CSV = re.compile(r"\bawk\b(?!.*(?:\s-F|\bFS\s*=|--field-separator|--csv)).*\$[1-9].*?(?P<file>[\w./-]+\.csv)\b")
 
 
@@ -43,20 +44,27 @@ async def about(action: Action, done: Sequence[Done], told: Sequence[str], sandb
 
 def _of_command(command: str) -> str | None:
     if (found := _CLASS.search(command)) and _is_word(word := found["word"]):
-        return f"for grep [{word}] is any one of these letters. The text [{word}] itself is found by grep -F '[{word}]'"
+        return f"for grep [{word}] is any one of these letters. {INSTEAD}{_GREP.sub(_fixed, command.strip())}"
     if found := _CSV.search(command):
-        return f"awk splits at blanks, and {found['file']} is split at commas: awk -F,"
+        split = re.sub(r"\bawk\b", "awk -F,", command.strip())
+        return f"awk splits at blanks, and {found['file']} is split at commas. {INSTEAD}{split}"
     if found := _COUNTED.search(command):
         alone = f"{found['wc']} < {found['file']} > {found['out']}"
-        return f"{found['out']} would hold the name of the file after the number. The number alone: {alone}"
+        return f"{found['out']} would hold the name of the file after the number. {INSTEAD}{alone}"
     if _UNQUOTED.search(command):
-        return f"names with blanks fall apart without quotes. With them: {_UNQUOTED.sub(_quoted, command.strip())}"
+        return f"names with blanks fall apart without quotes. {INSTEAD}{_UNQUOTED.sub(_quoted, command.strip())}"
     return None
 
 
 def _quoted(found: re.Match[str]) -> str:
     """A command with each of its words that holds a variable in quotes."""
     return re.sub(r"(?<=\s)(?=\S*\$)(\S+)", r'"\1"', found[0])
+
+
+def _fixed(found: re.Match[str]) -> str:
+    """`grep` for fixed strings: the flags that name another kind of pattern are left out."""
+    flags = [flag for word in found["flags"].split() if (flag := re.sub("[EGP]", "", word)) != "-"]
+    return " ".join(["grep -F", *flags])
 
 
 def _is_word(letters: str) -> bool:
@@ -70,8 +78,8 @@ def _of_text(action: WriteFile) -> str | None:
         return None
     substituted = _SUBSTITUTED.fullmatch(line)
     command = substituted[1] if substituted else f'echo "{line}"' if "$(" in line else line
-    way = "its output there" if ">" in command else f"its output there: {command} > {action.path}"
-    return f"{action.path} would hold the words of a command, and nothing would run it. Let the shell put {way}"
+    way = command if ">" in command else f"{command} > {action.path}"
+    return f"{action.path} would hold the words of a command, and nothing would run it. {INSTEAD}{way}"
 
 
 def _of_quotes(action: WriteFile, held: str) -> str | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stockade.core.actions import CommandOutput
+from stockade.core.actions import INSTEAD, CommandOutput
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
 
@@ -47,8 +47,8 @@ class _Rule:
 
 _RULES = (
     _Rule(
-        re.compile(r"\bgit shortlog(?:\s+-\S+)*\s*(?:\||>|$)"),
-        "Without a terminal git shortlog reads its input: name a revision, git shortlog -sn HEAD",
+        re.compile(r"\b(?P<log>git shortlog(?:\s+-\S+)*)(?=\s*(?:\||>|$))"),
+        lambda found: f"{INSTEAD}{found.string.strip().replace(found['log'], found['log'] + ' HEAD', 1)}",
         failed=False,
         printed=re.compile(r"\A\Z"),
     ),
@@ -66,7 +66,7 @@ _RULES = (
     ),
     _Rule(
         re.compile(r"\btar\b.*?\s(?:-C|--directory)[ =]?(?P<folder>[\w./-]+)"),
-        lambda found: f"Make the folder first, in one command: mkdir -p {found['folder']} && {found.string.strip()}",
+        lambda found: f"{INSTEAD}mkdir -p {found['folder']} && {found.string.strip()}",
         failed=True,
         printed=re.compile("Cannot open: No such file"),
     ),

@@ -69,7 +69,8 @@ def _ask(work: Work, left: Sequence[str], shown: Sequence[str]) -> str:
         return "If the task asks for a change or a file, do that now; if it is only a question, finish with its answer."
     one_line = len(shown) == 1 and not any("\n" in content for content in work.contents.values()) and work.contents
     return (
-        "Say in thought what the exact content of the file should be, then fix it, or finish if it is exactly that."
+        "If the task asks for a value, the file must hold the bare value and nothing else: no name, no label, no unit."
+        " Say in thought what the exact content should be, then fix the file, or finish if it is exactly that."
         if one_line
         else "If that is all the task asks for, finish. If something is missing, do it."
     )

@@ -36,11 +36,14 @@ async def doubt(action: Action, *before: Done, told: str = "", data: bytes | Non
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("grep '[ERROR]' app.log > errors.log", "grep -F '[ERROR]'"),
-        ("cat app.log | grep -iE '[Warning]'", "grep -F '[Warning]'"),
-        ("awk '{sum += $3} END {print sum}' sales.csv > total.txt", "sales.csv is split at commas: awk -F,"),
-        ("wc -l data.csv > count.txt", "The number alone: wc -l < data.csv > count.txt"),
-        ("for f in *.a; do mv $f ${f%.a}.b; done", 'With them: for f in *.a; do mv "$f" "${f%.a}.b"; done'),
+        ("grep '[ERROR]' app.log > errors.log", "instead: grep -F '[ERROR]' app.log > errors.log"),
+        ("cat app.log | grep -iE '[Warning]'", "instead: cat app.log | grep -F -i '[Warning]'"),
+        (
+            "awk '{sum += $3} END {print sum}' sales.csv > total.txt",
+            "instead: awk -F, '{sum += $3} END {print sum}' sales.csv > total.txt",
+        ),
+        ("wc -l data.csv > count.txt", "instead: wc -l < data.csv > count.txt"),
+        ("for f in *.a; do mv $f ${f%.a}.b; done", 'instead: for f in *.a; do mv "$f" "${f%.a}.b"; done'),
     ],
 )
 async def test_a_command_that_is_surely_not_meant_is_asked_about(command: str, words: str) -> None:
@@ -64,10 +67,10 @@ async def test_other_commands_are_done(command: str) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("$(cat package.json | jq .version)", "there: cat package.json | jq .version > v.txt"),
-        ("cat users.json | jq -r '.[].name'", "there: cat users.json | jq -r '.[].name' > v.txt"),
-        ("wc -l a > b", "output there"),
-        ("$(wc -l < a) lines", 'there: echo "$(wc -l < a) lines" > v.txt'),
+        ("$(cat package.json | jq .version)", "instead: cat package.json | jq .version > v.txt"),
+        ("cat users.json | jq -r '.[].name'", "instead: cat users.json | jq -r '.[].name' > v.txt"),
+        ("wc -l a > b", "instead: wc -l a > b"),
+        ("$(wc -l < a) lines", 'instead: echo "$(wc -l < a) lines" > v.txt'),
     ],
 )
 async def test_a_command_is_no_text(content: str, words: str) -> None:
@@ -134,6 +137,6 @@ async def test_in_a_run_it_is_not_done_and_the_bot_is_told() -> None:
     sandbox = MemorySandbox(commands={good: "2026 [ERROR] x\n", bad: "all lines\n"})
     made = Bench([say("shell", command=bad), say("shell", command=good), say("finish", answer="done")], sandbox)
     await made.run()
-    assert "This was not run: for grep [ERROR] is any one" in made.script.requests[1].messages[-1].content
+    assert made.script.requests[1].messages[-1].content.endswith("Run this instead: grep -F '[ERROR]' a.log")
     assert [event.action.action.command for event in made.shown if event.type == "action_started"] == [bad, good]  # type: ignore[union-attr]
     assert "all lines" not in str(made.shown)

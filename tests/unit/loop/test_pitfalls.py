@@ -35,7 +35,7 @@ def test_a_habit_that_does_not_work_here_has_a_way_out(name: str, way_out: str) 
             "tar: out: Cannot open: No such file or directory\n",
             "mkdir -p out && tar -xzf a.tgz -C out",
         ),
-        ("git shortlog -s | sort -nr | head -n 1", 0, "", "git shortlog -sn HEAD"),
+        ("git shortlog -s | sort -nr | head -n 1", 0, "", "instead: git shortlog -s HEAD | sort -nr | head -n 1"),
     ],
 )
 def test_what_an_error_does_not_say_is_said(command: str, status: int, printed: str, way_out: str) -> None:
