@@ -12,6 +12,7 @@ from stockade.core.errors import UnreadableAnswer
 
 MAX_ANSWER_CHARS = 4_000_000
 MAX_DEPTH = 64
+MAX_ONE_LINER = 2000
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
@@ -42,7 +43,7 @@ def with_exec_ended(command: str) -> str:
     r"""`find -exec ... {} \;` as it was meant: a grammar for JSON lets no model write `\;` as it knows it, and what it
     writes instead is a line break, a backslash or nothing.
     """
-    return _EXEC.sub(r"\1 \\;", command)
+    return _EXEC.sub(r"\1 \\;", command) if len(command) <= MAX_ONE_LINER else command
 
 
 def spoken(text: str) -> str:

@@ -14,6 +14,8 @@ from stockade.core.ports import Sandbox
 from stockade.loop.state import Done
 
 MAX_REPLACED_BYTES = 1500
+MAX_LOOKED_AT = 400
+"""Characters of a command or a text: a longer one is a program, and not looked at."""
 _SCRIPTS = re.compile(r"\.(?:sh|bash|py|md|rst|mk|ya?ml|toml|js|ts|pl|rb)$|(?:^|/)(?:Makefile|Dockerfile|\.\w+)$")
 _COMMAND_LINE = re.compile(
     r"""\$\([^)]+\)
@@ -43,6 +45,8 @@ async def about(action: Action, done: Sequence[Done], told: Sequence[str], sandb
 
 
 def _of_command(command: str) -> str | None:
+    if len(command) > MAX_LOOKED_AT or "\n" in command.strip():
+        return None
     if (found := _CLASS.search(command)) and _is_word(word := found["word"]):
         return f"for grep [{word}] is any one of these letters. {INSTEAD}{_GREP.sub(_fixed, command.strip())}"
     if found := _CSV.search(command):
@@ -74,7 +78,9 @@ def _is_word(letters: str) -> bool:
 
 def _of_text(action: WriteFile) -> str | None:
     line = action.content.strip()
-    if "\n" in line or line.startswith("#!") or _SCRIPTS.search(action.path) or not _COMMAND_LINE.search(line):
+    if len(line) > MAX_LOOKED_AT or "\n" in line or line.startswith("#!"):
+        return None
+    if _SCRIPTS.search(action.path) or not _COMMAND_LINE.search(line):
         return None
     substituted = _SUBSTITUTED.fullmatch(line)
     command = substituted[1] if substituted else f'echo "{line}"' if "$(" in line else line

@@ -20,6 +20,8 @@ _MISSING = {
     "jq": "There is no jq here: read JSON with python3 -c 'import json; ...'.",
 }
 """What bots type out of habit, and what they can do instead; the default model asked for sudo to install Python."""
+MAX_LOOKED_AT = 2000
+"""Characters of a command: a longer one is a program, and not looked at."""
 MAX_FILES = 2
 FIRST_LINES = 4
 MAX_LINE_CHARS = 120
@@ -75,11 +77,11 @@ _RULES = (
 
 def of_command(command: str, output: CommandOutput) -> str:
     """What to tell the bot about `command` beside its output; "" for nothing."""
-    return "\n".join(dict.fromkeys(_said(command, output)))
+    return "\n".join(dict.fromkeys(_said(command, output))) if len(command) <= MAX_LOOKED_AT else ""
 
 
 def _said(command: str, output: CommandOutput) -> Iterator[str]:
-    failed, printed = bool(output.exit_code), output.output.decode(errors="replace")
+    failed, printed = bool(output.exit_code), output.output[:MAX_LOOKED_AT].decode(errors="replace")
     for rule in _RULES:
         found = rule.command.search(command)
         if found and rule.failed == failed and (rule.printed is None or rule.printed.search(printed)):
@@ -101,5 +103,7 @@ async def beginnings(command: str, sandbox: Sandbox) -> str:
 
 def found_nothing(command: str, output: CommandOutput) -> bool:
     """Whether the command was a search that came to its end and found no line."""
+    if len(command) > MAX_LOOKED_AT:
+        return False
     last = re.split(r"[|;&\n]", command)[-1]
     return output.exit_code == 1 and not output.stderr and re.match(r"\s*[ef]?grep\b", last) is not None

@@ -2,10 +2,12 @@
 
 import pytest
 
+from stockade.answers.json_schema import JsonAnswers
 from stockade.core.actions import Action, CommandOutput, Observation, Refused, Shell, Step, WriteFile
 from stockade.core.errors import ActionFailed
+from stockade.core.messages import ModelAnswer
 from stockade.core.ports import ExecResult
-from stockade.loop import doubts
+from stockade.loop import doubts, pitfalls
 from stockade.loop.state import Done
 from stockade.testing import MemorySandbox, say
 from tests.unit.loop.helpers import Bench
@@ -140,3 +142,13 @@ async def test_in_a_run_it_is_not_done_and_the_bot_is_told() -> None:
     assert made.script.requests[1].messages[-1].content.endswith("Run this instead: grep -F '[ERROR]' a.log")
     assert [event.action.action.command for event in made.shown if event.type == "action_started"] == [bad, good]  # type: ignore[union-attr]
     assert "all lines" not in str(made.shown)
+
+
+@pytest.mark.parametrize("word", ["grep [ERROR ", "mv $a ", "awk $1 ", "wc -l ", "find . -exec {} "])
+async def test_a_hostile_length_costs_nothing(word: str) -> None:
+    long = word * 100_000
+    action = JsonAnswers().read(ModelAnswer(content=say("shell", command=long)), ("shell",)).steps[0].action
+    assert await doubt(action) is None
+    assert await doubt(WriteFile(path="a.txt", content="$(" * 300_000)) is None
+    assert pitfalls.of_command(long, CommandOutput(exit_code=1)) == ""
+    assert not pitfalls.found_nothing(long, CommandOutput(exit_code=1))
