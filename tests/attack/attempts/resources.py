@@ -24,7 +24,7 @@ PY"""),
     Attempt("600 MB of memory", "python3 -c \"x = bytearray(600 << 20)\" && echo FIRED"),
     Attempt("100 MB in /tmp", f"f=/tmp/.stockade-fill; {_FILL}"),
     Attempt("100 MB in /dev/shm", f"f=/dev/shm/.stockade-fill; {_FILL}"),
-    Attempt("a file of 100 MB in the folder", f"f=fill; {_FILL}"),
+    Attempt("a file of 100 MB in the folder", f"f=fill; {_FILL}", ends=True),  # as large as the disk may be
     Attempt("a sparse file of 1 TB", "truncate -s 1T sparse && rm sparse && echo FIRED"),
     Attempt("5000 open files", "python3 -c \"x = [open('/dev/null') for _ in range(5000)]\" && echo FIRED"),
     Attempt("raising a limit", "ulimit -Sn 3000 && echo FIRED"),
