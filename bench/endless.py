@@ -1,6 +1,6 @@
 """Does the Shell bot fall into an endless loop? Runs it for many turns on a real model, and counts.
 
-    nice -n 19 python -m bench.endless --model embedded/smollm2-135m --turns 200 --arms on,off
+    nice -n 19 python -m bench.endless --model embedded/smollm2 --turns 200 --arms on,off
 
 An action is repeated when it and its outcome (but for digits and blanks) were seen among the 8 actions before it. A
 stretch is a row of such actions; one of 20, or one of 10 at the end of the run, is an endless loop. `off` is the same
@@ -110,7 +110,7 @@ async def live(options: Options, arm: str, into: Path) -> list[RunEvent]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="embedded/smollm2-135m")
+    parser.add_argument("--model", default="embedded/smollm2")
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--arms", default="on,off")
     parser.add_argument("--seed", type=int, default=1)
