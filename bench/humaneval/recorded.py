@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import anyio
+
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import Model, OnText
 
@@ -26,6 +28,8 @@ class Answers:
 
     path: Path
     known: dict[str, ModelAnswer] = field(default_factory=dict)
+    asking: dict[str, anyio.Lock] = field(default_factory=dict)
+    """Two arms that ask the same thing at once get the same answer."""
 
     def __post_init__(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,11 +73,12 @@ class RecordedModel:
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         key = key_of(request)
-        if (found := self.answers.known.get(key)) is not None:
-            return found
-        if not self.servers:
-            raise Offline(f"{self.arm} {self.problem}")
-        answer = await self.servers[self.number % len(self.servers)].ask(request, on_text)
-        self.asked += 1
-        self.answers.add(key, answer, arm=self.arm, problem=self.problem)
-        return answer
+        async with self.answers.asking.setdefault(key, anyio.Lock()):
+            if (found := self.answers.known.get(key)) is not None:
+                return found
+            if not self.servers:
+                raise Offline(f"{self.arm} {self.problem}")
+            answer = await self.servers[self.number % len(self.servers)].ask(request, on_text)
+            self.asked += 1
+            self.answers.add(key, answer, arm=self.arm, problem=self.problem)
+            return answer

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from bench.humaneval.arms import ARMS, by_traceback, shortened
 from bench.humaneval.command import FIRST, score, solve
@@ -14,7 +16,8 @@ from stockade.assemble import open_sandbox
 from stockade.assemble.coder import coder_policy
 from stockade.coder.prompts import opening
 from stockade.coder.work import Attempt, Verdict
-from stockade.core.messages import ModelRequest
+from stockade.core.messages import ModelAnswer, ModelRequest
+from stockade.core.ports import OnText
 from stockade.options import Options
 from stockade.testing import ScriptedModel
 
@@ -106,3 +109,28 @@ def test_the_baseline_is_told_what_python_says() -> None:
     )
     raised = failed.model_copy(update={"stderr": "Traceback ...\nNameError: x\n"})
     assert by_traceback(raised).endswith("Traceback ...\nNameError: x")
+
+
+class SlowModel(ScriptedModel):
+    """Others may ask while it answers."""
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        await anyio.sleep(0.01)
+        return await super().ask(request, on_text)
+
+
+@pytest.mark.anyio
+async def test_arms_that_ask_the_same_at_once_get_one_answer(tmp_path: Path) -> None:
+    answers = Answers(tmp_path / "answers.jsonl")
+    question = ModelRequest(messages=opening("a task", wants_example=False), sampling=FIRST)
+    heard: list[str] = []
+    async with SlowModel([RIGHT, WRONG]) as server, anyio.create_task_group() as group:
+
+        async def ask(arm: str) -> None:
+            await anyio.lowlevel.checkpoint()
+            heard.append((await RecordedModel(answers, [server], arm, PROBLEM.task_id).ask(question)).content)
+
+        group.start_soon(ask, "ours")
+        group.start_soon(ask, "traceback")
+    assert heard == [RIGHT, RIGHT]
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 1
