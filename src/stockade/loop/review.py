@@ -41,8 +41,8 @@ async def of_changes(
 ) -> tuple[Why, str] | None:
     """What to show before a `finish` is accepted, or None when there is nothing to look at.
 
-    A file of one line is always shown: having printed it is not having compared it with the task. What git keeps for
-    itself is not the bot's work to judge.
+    A file of one line is always shown, unless it is a number where a number was wanted: having printed it is not having
+    compared it with the task. What git keeps for itself is not the bot's work to judge.
     """
     before = sum(is_review(nudge) for nudge in state.nudges)
     if reviewer is None or before >= MAX_REVIEWS:
@@ -52,9 +52,10 @@ async def of_changes(
     except UsageError:
         return None
     left = await undone.facts(started, state, work, sandbox)
-    looked_at = all(_seen(content, state) for content in work.contents.values()) and not work.untouched
+    plain = undone.numbers(started.task, work.contents)
+    unseen = [path for path, content in work.contents.items() if path not in plain and not _seen(content, state)]
     copies = [] if before else await undone.copies(state, sandbox)
-    if not (left or copies) and (before or looked_at):
+    if not (left or copies) and (before or not (unseen or work.untouched)):
         return None
     shown = [*([_NOTHING] if work.untouched else () if before else work.shown), *copies, *left]
     task = f"Task: {started.task[:MAX_TASK_CHARS]}"

@@ -74,15 +74,23 @@ async def facts(started: RunStarted, state: RunState, work: Work, sandbox: Sandb
     ]
 
 
+def _for_numbers(task: str, contents: Mapping[str, str]) -> list[str]:
+    """The files that the task names and wants to hold a number and nothing else."""
+    named = _FILE_NAME.findall(task) if _ONLY_NUMBER.search(task) else []
+    return [path for path in contents if path in named]
+
+
+def numbers(task: str, contents: Mapping[str, str]) -> list[str]:
+    """Those of the files for a number that hold one: there is nothing else to look at in them."""
+    return [path for path in _for_numbers(task, contents) if _NUMBER.fullmatch(contents[path].strip())]
+
+
 def _no_numbers(task: str, contents: Mapping[str, str]) -> list[str]:
-    """The files that the task names and wants to hold a number and nothing else, and that hold something else."""
-    if not _ONLY_NUMBER.search(task):
-        return []
-    wanted = [path for path in contents if path in _FILE_NAME.findall(task)]
+    right = numbers(task, contents)
     return [
         f"The task wants only a number in {path}, and it holds something else. Let a command write it: COMMAND > {path}"
-        for path in wanted
-        if not _NUMBER.fullmatch(contents[path].strip())
+        for path in _for_numbers(task, contents)
+        if path not in right
     ]
 
 

@@ -275,7 +275,7 @@ async def test_a_copy_that_was_written_by_hand_is_spoken_of(tmp_path: Path) -> N
     [
         ("Write only the number into out.txt.", "a Step 5\nb Step 4\n", "c"),
         ("Write only the number into out.txt.", "6 commits\n", "c"),
-        ("Write only the sum into out.txt.", "1,234.50\n", "b"),
+        ("Write only the sum into out.txt.", "1,234.50\n", "a"),
         ("Write the number of commits into out.txt.", "6 commits\n", "c"),
         ("Write the number of commits of each author into out.txt.", "6 commits\n", "b"),
         ("Write a line with the number of commits into out.txt.", "6 commits\n", "b"),
@@ -285,7 +285,7 @@ async def test_a_copy_that_was_written_by_hand_is_spoken_of(tmp_path: Path) -> N
 async def test_a_file_for_a_number_holds_a_number(task: str, held: str, last: str) -> None:
     made = bench(Change(path="out.txt", kind="added", size=9), files={"/workspace/out.txt": held.encode()})
     assert (await made.run(started(task))).answer == last
-    shown = made.script.requests[1].messages[-1].content
+    shown = made.script.requests[-1].messages[-1].content
     assert ("The task wants only a number in out.txt" in shown) == (last == "c")
 
 
