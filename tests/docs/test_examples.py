@@ -58,7 +58,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "boss_and_helpers.py": (
         (say("sub_task", task="count"), COUNT, DONE, DONE, DONE),
-        "12 lines\n['count.txt'] in 3 turns of the boss\n",
+        "12 lines\n['count.txt'] in 2 turns of the boss\n",
     ),
     "talk.py": (("A fence.", "Of wood."), "A fence.\nOf wood.\n5 messages\n1 message left\n"),
 }
