@@ -7,6 +7,7 @@ durable: they are written to the log in order, and synced with the next that is.
 import contextlib
 import errno
 import sqlite3
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from stockade.store.rows import Large
 from stockade.store.schema import outstanding
 
 _BUSY_TIMEOUT_S = 30.0
+_MODE_PAUSE_S = 0.005
 
 
 def large_outputs(path: Path) -> Path:
@@ -61,7 +63,7 @@ class SQLiteDatabase:
             raise
 
     def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
+        self._write_ahead()
         self._set_durable(True)
         if not outstanding(self._version(), "sqlite", self.place):
             return
@@ -75,6 +77,18 @@ class SQLiteDatabase:
             self.rollback()
             raise
         self.commit()
+
+    def _write_ahead(self) -> None:
+        """SQLite does not wait for this change of mode if another is just then making the file."""
+        give_up = time.monotonic() + _BUSY_TIMEOUT_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                    raise
+                time.sleep(_MODE_PAUSE_S)
 
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])

@@ -72,6 +72,16 @@ async def test_two_processes_write_one_file(tmp_path: Path) -> None:
             assert len(await store.events(name)) == 1 + 3 * 40
 
 
+async def test_a_new_file_that_another_is_making_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.2, other.execute, ["ROLLBACK"]).start()
+    async with SQLiteStore(path) as store:
+        await store.append("r", [first("r")])
+    other.close()
+
+
 async def test_many_runs_of_one_process(tmp_path: Path) -> None:
     async with SQLiteStore(tmp_path / "runs.db") as store:
 
