@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from stockade.core.actions import MARGIN
 from stockade.core.errors import UnreadableAnswer
 
 MAX_ANSWER_CHARS = 4_000_000
@@ -44,6 +45,21 @@ def with_exec_ended(command: str) -> str:
     writes instead is a line break, a backslash or nothing.
     """
     return _EXEC.sub(r"\1 \\;", command) if len(command) <= MAX_ONE_LINER else command
+
+
+def with_escapes(command: str) -> str:
+    r"""A command with `\b` and `\f` as its writer meant them: for a pattern, and not as the characters of JSON."""
+    return command.replace("\b", "\\b").replace("\f", "\\f")
+
+
+def without_margin(content: str) -> str:
+    """A text that was copied with the bar before each line with which a folder's files are shown."""
+    lines = content.splitlines(keepends=True)
+    if not lines or not all(line.startswith(MARGIN) or line.strip() in ("", MARGIN.strip()) for line in lines):
+        return content
+    if not any(line.startswith(MARGIN) for line in lines):
+        return content
+    return "".join(line[len(MARGIN) :] if line.startswith(MARGIN) else line.lstrip(" |") for line in lines)
 
 
 def spoken(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from stockade.answers.lenient import with_escapes, without_margin
 from stockade.answers.tool_specs import call_schema, described, make_call, names, spec_named, usage
 from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, WriteFile
 from stockade.core.errors import UnreadableAnswer
@@ -150,6 +151,10 @@ def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[Offered
         raise UnreadableAnswer(f"{name}: {_in_words(error)}") from None
     if isinstance(action, Shell) and not action.command.strip():
         raise UnreadableAnswer("shell: the command is empty")
+    if isinstance(action, Shell):
+        action = action.model_copy(update={"command": with_escapes(action.command)})
+    if isinstance(action, WriteFile):
+        action = action.model_copy(update={"content": without_margin(action.content)})
     return action  # type: ignore[return-value]
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from stockade.core.actions import MARGIN
+
 MAX_ENTRIES = 24
 MAX_DEPTH = 3
 MAX_SHOWN = 6
@@ -52,8 +54,8 @@ def _within(lines: list[str], share: int, *, whole: bool) -> list[str]:
         share -= len(line[:MAX_LINE_CHARS]) + 5
         if share < 0 and shown:
             break
-        shown.append(f"  | {line[:MAX_LINE_CHARS]}")
-    return shown if whole and len(shown) == len(lines) else [*shown, "  | ..."] if shown else shown
+        shown.append(f"{MARGIN}{line[:MAX_LINE_CHARS]}")
+    return shown if whole and len(shown) == len(lines) else [*shown, f"{MARGIN}..."] if shown else shown
 
 
 def _entries(folder: Path, below: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:

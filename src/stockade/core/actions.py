@@ -202,6 +202,9 @@ class Answered(Data):
     text: str
 
 
+MARGIN = "  | "
+"""Before each line of a file that a bot is shown beside its task; copied, it is taken off again."""
+
 INSTEAD = "Run this instead: "
 """Before a command that a bot is told to run: the last words of what it is told, so that it copies the command."""
 

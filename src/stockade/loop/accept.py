@@ -3,7 +3,7 @@
 from stockade.core.actions import Finish, Shell
 from stockade.core.events import CheckFinished, Nudged, RunStarted
 from stockade.core.ports import Reviewer
-from stockade.loop import review
+from stockade.loop.advice import review
 from stockade.loop.ending import Ending
 from stockade.loop.kept import Checkpoints
 from stockade.loop.record import Record

@@ -23,9 +23,9 @@ from stockade.core.actions import (
 )
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Approver, Asker, Sandbox
-from stockade.loop import pitfalls
+from stockade.loop.advice import after
+from stockade.loop.advice.wrote import wrote_since
 from stockade.loop.tools import NO_TOOLS, Tools
-from stockade.loop.wrote import wrote_since
 
 Help = Callable[[SubTask], Awaitable[Observation]]
 MAX_READ_BYTES = 4 << 20
@@ -107,11 +107,13 @@ class Actor:
         result = await self.sandbox.run(command, timeout_s)
         if not self.tells:
             return result
-        hint, wrote = pitfalls.of_command(command, result), ""
-        if pitfalls.found_nothing(command, result):
-            hint, wrote = hint or "No line matched.", await pitfalls.beginnings(command, self.sandbox)
+        hint, wrote = after.of_command(command, result), ""
+        if after.found_nothing(command, result):
+            hint, wrote = hint or "No line matched.", await after.beginnings(command, self.sandbox)
         elif not (result.exit_code or result.chunks or result.timed_out or result.shell_event):
             wrote = await wrote_since(self.sandbox, begun, contents=True)
+            hint = hint or after.of_writing(command, wrote)
+        hint = hint or await after.fields(command, result, wrote, self.sandbox)
         return result.model_copy(update={"wrote": wrote, "hint": hint}) if wrote or hint else result
 
     def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:

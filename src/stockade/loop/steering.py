@@ -6,12 +6,14 @@ for a bot that goes on until somebody stops it.
 
 from typing import ClassVar
 
-from stockade.core.actions import Action, Step
+from stockade.core.actions import INSTEAD, Action, Refused, Step, WriteFile
 from stockade.core.events import Nudged, StopReason
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, Sandbox
 from stockade.core.tools import Offered
-from stockade.loop import doubts, stuck
+from stockade.loop import stuck
+from stockade.loop.advice import before, ways
+from stockade.loop.advice.review import is_review
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
 
@@ -33,7 +35,10 @@ class Steering:
     async def before(self, record: Record, sandbox: Sandbox, clock: Clock, turn: int) -> None:
         """Puts on record what the bot is told before `turn`. Raises SandboxDied."""
         if (nudge := stuck.nudge_text(record.state)) is not None:
-            await record.add(Nudged(at=clock.now(), turn=turn, why="loop", text=nudge))
+            started = record.state.started
+            way = await ways.to_be_kept(started, record.state, sandbox) if started else None
+            text = f"You know this result. {INSTEAD}{way}" if way else nudge
+            await record.add(Nudged(at=clock.now(), turn=turn, why="loop", text=text))
 
     def sampling(self, base: Sampling, state: RunState) -> Sampling:
         """Warmer when the bot repeats itself or could not be understood."""
@@ -45,13 +50,16 @@ class Steering:
         return sampling if sampling != base else None
 
     def offered(self, state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
-        """The tools for the next turn."""
-        return stuck.offered(state, tools)
+        """The tools for the next turn. Told to run a command, a bot may run any, and does nothing else: a small model
+        would write the command into the file that it is for.
+        """
+        return ("shell",) if "shell" in tools and _told_to_run(state) else stuck.offered(state, tools)
 
     async def refuses(self, action: Action, state: RunState, sandbox: Sandbox) -> str | None:
         """Why `action` is not done, in words for the bot; None when it is. Raises SandboxDied."""
-        told = (state.started.system_prompt, state.started.task) if state.started else ()
-        return await doubts.about(action, state.done, told, sandbox)
+        if state.started is None:
+            return None
+        return await before.doubt(action, state.started.task, state.done, (state.started.system_prompt,), sandbox)
 
     def over(self, state: RunState) -> tuple[StopReason, str] | None:
         """Why the run must stop, beside its budget."""
@@ -59,6 +67,17 @@ class Steering:
             return "unreadable", f"{state.unreadable} answers in a row held no action"
         loop = stuck.is_loop(state)
         return ("loop", loop) if loop is not None else None
+
+
+def _told_to_run(state: RunState) -> bool:
+    """Whether the last that the bot was told is a command: by a question before `write_file`, a review or a nudge."""
+    last = state.nudges[-1] if state.nudges else None
+    if last is not None and last.turn == state.turns + (0 if is_review(last) else 1):
+        return INSTEAD in last.text
+    done = state.done[-1] if state.done and state.done[-1].turn == state.turns else None
+    if done is None or not isinstance(done.step.action, WriteFile):
+        return False
+    return isinstance(done.observation, Refused) and INSTEAD in done.observation.reason
 
 
 def warmed(base: Sampling, extra: float) -> Sampling:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from stockade.core.actions import CommandOutput, Failed, Shell
 from stockade.core.tools import Offered
-from stockade.loop.review import is_review
+from stockade.loop.advice.review import is_review
 from stockade.loop.state import Done, RunState, Sign
 
 NUDGE_AFTER = 2

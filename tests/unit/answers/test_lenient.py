@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.answers.lenient import first_value
+from stockade.answers.lenient import first_value, with_escapes, without_margin
 from stockade.core.errors import UnreadableAnswer
 
 JSON = st.recursive(
@@ -62,3 +62,23 @@ def test_proper_json_reads_as_json_does(value: dict[str, Any]) -> None:
 def test_any_text_reads_or_is_unreadable(text: str) -> None:
     with contextlib.suppress(UnreadableAnswer):
         first_value("{" + text)
+
+
+@pytest.mark.parametrize(
+    ("content", "meant"),
+    [
+        ('  | {\n  |   "a": 1\n  | }\n', '{\n  "a": 1\n}\n'),
+        ("  | a\n  |\n  | b", "a\n\nb"),
+        ("  | a\n\n  | b\n", "a\n\nb\n"),
+        ("| a | b |\n|---|---|\n", "| a | b |\n|---|---|\n"),
+        ("a\n  | b\n", "a\n  | b\n"),
+        ("  |\n", "  |\n"),
+        ("", ""),
+    ],
+)
+def test_the_bar_before_lines_that_were_shown_is_not_copied(content: str, meant: str) -> None:
+    assert without_margin(content) == meant
+
+
+def test_a_boundary_of_a_word_in_a_command_is_no_backspace() -> None:
+    assert with_escapes(r"sed 's/" + "\b" + r"a" + "\f" + r"/b\n/'") == r"sed 's/\ba\f/b\n/'"

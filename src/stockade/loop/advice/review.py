@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from stockade.core.actions import CommandOutput, WriteFile
+from stockade.core.actions import INSTEAD, CommandOutput, WriteFile
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.core.events import Nudged, RunStarted
 from stockade.core.ports import Reviewer, Sandbox
-from stockade.loop import undone
+from stockade.loop.advice import undone, wanted, ways
+from stockade.loop.advice.undone import Work
 from stockade.loop.state import RunState
-from stockade.loop.undone import Work
 
 MAX_REVIEWS = 2
 """The second one only for what is plainly not done: a file that is missing, a syntax error, a failed command."""
@@ -25,6 +25,7 @@ MAX_CONTENT_BYTES = 300
 MAX_TASK_CHARS = 600
 SEEN_ACTIONS = 3
 _PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")
+_BY_OTHERS = {".git", "__pycache__"}
 _NOTHING = "Nothing in the folder has changed so far."
 
 
@@ -52,18 +53,22 @@ async def of_changes(
     except UsageError:
         return None
     left = await undone.facts(started, state, work, sandbox)
-    plain = undone.numbers(started.task, work.contents)
+    plain = wanted.numbers(started.task, work.contents)
     unseen = [path for path, content in work.contents.items() if path not in plain and not _seen(content, state)]
     copies = [] if before else await undone.copies(state, sandbox)
     if not (left or copies) and (before or not (unseen or work.untouched)):
         return None
+    way = await ways.way(started, state, work, sandbox) if left else None
     shown = [*([_NOTHING] if work.untouched else () if before else work.shown), *copies, *left]
     task = f"Task: {started.task[:MAX_TASK_CHARS]}"
-    text = "\n".join(["Not accepted yet.", *shown, task, _ask(work, left, shown)])
-    return "undone" if left else "review", text
+    text = "\n".join(["Not accepted yet.", *(line.partition(INSTEAD)[0] for line in shown), task])
+    return "undone" if left else "review", f"{text}\n{_ask(work, left, shown, way)}"
 
 
-def _ask(work: Work, left: Sequence[str], shown: Sequence[str]) -> str:
+def _ask(work: Work, left: Sequence[str], shown: Sequence[str], way: str | None) -> str:
+    ways = [way] if way else [line.partition(INSTEAD)[2] for line in left if INSTEAD in line]
+    if ways:
+        return f"That is still to be done. {INSTEAD}{ways[0]}"
     if left:
         return "That is still to be done: do it now. Only if it cannot be done, look why and say so."
     if work.untouched:
@@ -83,7 +88,7 @@ async def _work(state: RunState, reviewer: Reviewer, sandbox: Sandbox) -> Work:
     for layer in state.layers:
         found = reviewer.changes(layer)
         untouched = untouched and layer.mode == "overlay" and not found
-        changes = [change for change in found if ".git" not in change.path.split("/")]
+        changes = [change for change in found if not _BY_OTHERS & set(change.path.split("/"))]
         moved = _moved(changes)
         work.shown.extend(f"{old} is now {new}" for new, old in moved.items())
         work.deleted.extend(moved.values())

@@ -10,7 +10,7 @@ from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
 from stockade.core.ports import ExecResult
-from stockade.loop import undone
+from stockade.loop.advice import undone
 from stockade.loop.state import Done, RunState
 from stockade.testing import MemorySandbox, say
 from tests.unit.loop.helpers import Bench, DeafSandbox, HereSandbox, started

@@ -7,7 +7,7 @@ from stockade.core.actions import Action, CommandOutput, Observation, Refused, S
 from stockade.core.errors import ActionFailed
 from stockade.core.messages import ModelAnswer
 from stockade.core.ports import ExecResult
-from stockade.loop import doubts, pitfalls
+from stockade.loop.advice import after, before, writing
 from stockade.loop.state import Done
 from stockade.testing import MemorySandbox, say
 from tests.unit.loop.helpers import Bench
@@ -31,8 +31,8 @@ def done(action: Action, observation: Observation | None = None) -> Done:
     return Done(1, Step(action=action), observation or CommandOutput(exit_code=0))
 
 
-async def doubt(action: Action, *before: Done, told: str = "", data: bytes | None = None) -> str | None:
-    return await doubts.about(action, before, (told,), OneFile(data))
+async def doubt(action: Action, *earlier: Done, told: str = "", data: bytes | None = None) -> str | None:
+    return await before.doubt(action, "", earlier, (told,), OneFile(data))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_quotes_that_were_only_shown_are_not_written() -> None:
 async def test_a_long_file_is_shown_in_part() -> None:
     words = await doubt(WriteFile(path="a.txt", content="x"), data=b"line\n" * 1000)
     assert words is not None
-    assert len(words) < doubts.MAX_REPLACED_BYTES + 300
+    assert len(words) < writing.MAX_REPLACED_BYTES + 300
 
 
 async def test_the_same_again_is_done() -> None:
@@ -131,7 +131,7 @@ async def test_a_sandbox_that_cannot_say_is_no_reason() -> None:
         async def exec(self, *_: object, **__: object) -> ExecResult:
             raise ActionFailed("too slow")
 
-    assert await doubts.about(WriteFile(path="a", content="b"), (), (), Slow()) is None
+    assert await before.doubt(WriteFile(path="a", content="b"), "", (), (), Slow()) is None
 
 
 async def test_in_a_run_it_is_not_done_and_the_bot_is_told() -> None:
@@ -150,5 +150,5 @@ async def test_a_hostile_length_costs_nothing(word: str) -> None:
     action = JsonAnswers().read(ModelAnswer(content=say("shell", command=long)), ("shell",)).steps[0].action
     assert await doubt(action) is None
     assert await doubt(WriteFile(path="a.txt", content="$(" * 300_000)) is None
-    assert pitfalls.of_command(long, CommandOutput(exit_code=1)) == ""
-    assert not pitfalls.found_nothing(long, CommandOutput(exit_code=1))
+    assert after.of_command(long, CommandOutput(exit_code=1)) == ""
+    assert not after.found_nothing(long, CommandOutput(exit_code=1))

@@ -8,8 +8,8 @@ import pytest
 
 from stockade.core.actions import CommandOutput, Failed, FileWritten, Shell, WriteFile
 from stockade.loop.act import Actor
+from stockade.loop.advice.wrote import MAX_FILE_BYTES, MAX_FILES, wrote_since
 from stockade.loop.observe import describe
-from stockade.loop.wrote import MAX_FILE_BYTES, MAX_FILES, wrote_since
 from tests.unit.loop.helpers import DeafSandbox, HereSandbox
 
 pytestmark = pytest.mark.anyio

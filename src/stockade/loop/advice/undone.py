@@ -5,28 +5,22 @@ that were changed and not run; and files that the bot wrote by hand and that are
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stockade.core.actions import CommandOutput, FileWritten, Shell, WriteFile
+from stockade.core.actions import Action, CommandOutput, FileWritten, Shell, WriteFile
 from stockade.core.errors import ActionFailed
 from stockade.core.events import RunStarted
 from stockade.core.ports import Sandbox
-from stockade.loop.pitfalls import found_nothing
+from stockade.loop.advice import wanted
+from stockade.loop.advice.after import found_nothing
+from stockade.loop.advice.wanted import FILE_NAME
+from stockade.loop.advice.wrote import wrote_since
 from stockade.loop.state import RunState
-from stockade.loop.wrote import wrote_since
 
 MAX_FILES = 8
-_FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
-_ONLY_NUMBER = re.compile(
-    r"\b(?:only|just|nothing but|write|put|save|store) (?:only |just )?(?:the |its |a )?(?:total )?"
-    r"(?:number|sum|count|total|mean|average)\b(?!.*\b(?:each|every|per)\b)",
-    re.IGNORECASE | re.DOTALL,
-)
-_NUMBER = re.compile(
-    r"\b(?:only|just|nothing but) (?:the |its |a )?(?:number|sum|count|total|mean|average)\b", re.IGNORECASE
-)
-_NUMBER = re.compile(r"[-+]?[\d.,]*\d[\d.,]*\s?%?")
+_WRITES = re.compile(r"\bsed\s+-\w*i|(?<![0-9&])>|\btee\b|\bpatch\b|\bperl\s+-\w*i")
+_ELSEWHERE = 'find . -xdev -name .git -prune -o -name "$1" -print 2>/dev/null | head -n 8'
 _COPIES = """
 for f; do
   [ -s "$f" ] && [ -f "$f" ] && [ ! -L "$f" ] || continue
@@ -63,34 +57,14 @@ async def facts(started: RunStarted, state: RunState, work: Work, sandbox: Sandb
         *(f"Your command `{command}` has failed, and you have not done it again." for command in _failed(state)),
         *(
             f"You have not run {name} since you changed it: run it, and compare what it prints."
-            for name in _unrun(work.programs, state)
+            for name in unrun(work.programs, state)
         ),
         *(
             f"The task speaks of {name}, and there is no such file."
-            for name in await _missing(started.task, work.deleted, sandbox)
+            for name in await missing(started.task, work.deleted, sandbox)
         ),
-        *(f"{name} holds nothing." for name in work.blank if name in _FILE_NAME.findall(started.task)),
-        *_no_numbers(started.task, work.contents),
-    ]
-
-
-def _for_numbers(task: str, contents: Mapping[str, str]) -> list[str]:
-    """The files that the task names and wants to hold a number and nothing else."""
-    named = _FILE_NAME.findall(task) if _ONLY_NUMBER.search(task) else []
-    return [path for path in contents if path in named]
-
-
-def numbers(task: str, contents: Mapping[str, str]) -> list[str]:
-    """Those of the files for a number that hold one: there is nothing else to look at in them."""
-    return [path for path in _for_numbers(task, contents) if _NUMBER.fullmatch(contents[path].strip())]
-
-
-def _no_numbers(task: str, contents: Mapping[str, str]) -> list[str]:
-    right = numbers(task, contents)
-    return [
-        f"The task wants only a number in {path}, and it holds something else. Let a command write it: COMMAND > {path}"
-        for path in _for_numbers(task, contents)
-        if path not in right
+        *(f"{name} holds nothing." for name in work.blank if name in FILE_NAME.findall(started.task)),
+        *wanted.unlike(started.task, work.contents),
     ]
 
 
@@ -123,7 +97,7 @@ def _failed(state: RunState) -> list[str]:
     return [command[:200] for command in last]
 
 
-def _unrun(programs: Sequence[str], state: RunState) -> list[str]:
+def unrun(programs: Sequence[str], state: RunState) -> list[str]:
     """Which of these changed programs no command has run since the bot last named them in another action."""
     found: list[str] = []
     for path in programs:
@@ -134,20 +108,37 @@ def _unrun(programs: Sequence[str], state: RunState) -> list[str]:
             action = entry.step.action
             if isinstance(action, Shell) and run.search(action.command):
                 touched = False
-            elif name.replace("\\", "") in action.model_dump_json():
+            elif name.replace("\\", "") in action.model_dump_json() and may_write(action):
                 touched = True
         found += [path] if touched else []
     return found
 
 
-async def _missing(task: str, deleted: Sequence[str], sandbox: Sandbox) -> list[str]:
-    """The files that the task names and that are not there, though nobody has deleted them."""
-    names = [name for name in dict.fromkeys(_FILE_NAME.findall(task)) if name not in deleted][:MAX_FILES]
+def may_write(action: Action) -> bool:
+    return _WRITES.search(action.command) is not None if isinstance(action, Shell) else True
+
+
+async def missing(task: str, deleted: Sequence[str], sandbox: Sandbox) -> list[str]:
+    """The files that the task names and that are not there, though nobody has deleted them.
+
+    One that is named without its folder may be in any that the task names too.
+    """
+    names = FILE_NAME.findall(task)
     found: list[str] = []
-    for name in names:
+    for name in [name for name in dict.fromkeys(names) if name not in deleted][:MAX_FILES]:
         try:
             there = await sandbox.exec(["test", "-e", name], timeout_s=5)
+            if there.exit_code == 1 and not await _is_in_named_folder(name, task, names, sandbox):
+                found.append(name)
         except ActionFailed:
             return []
-        found += [name] if there.exit_code == 1 else []
     return found
+
+
+async def _is_in_named_folder(name: str, task: str, names: Sequence[str], sandbox: Sandbox) -> bool:
+    if "/" in name:
+        return False
+    elsewhere = await sandbox.exec(["sh", "-c", _ELSEWHERE, "sh", name], timeout_s=5)
+    paths = [path.removeprefix("./") for path in elsewhere.stdout.decode(errors="replace").splitlines()]
+    folders = [path.rpartition("/")[0].rpartition("/")[2] for path in paths if path not in names]
+    return any(folder and re.search(rf"\b{re.escape(folder)}\b", task) for folder in folders)

@@ -1,0 +1,185 @@
+"""Commands that do something else than what they look like, told by their words and those of the task."""
+
+import re
+from collections.abc import Callable
+
+from stockade.core.actions import INSTEAD
+from stockade.loop.advice.wanted import FILE_NAME
+
+MAX_LOOKED_AT = 400
+"""Characters of a command: a longer one is a program, and not looked at."""
+MAIL = "[[:alnum:]._%+-]+@[[:alnum:].-]+[[:alnum:]]"
+_CLASS = re.compile(r"\bgrep\b(?!.*(?:\s-\w*F|--fixed-strings)).*?(?<![\[\\])\[(?P<word>[A-Za-z]{3,})\](?![*+?{])")
+_COUNTED = re.compile(r"^(?P<wc>wc\s+-[lwcm])\s+(?P<file>[\w./-]+)\s*>\s*(?P<out>[\w./-]+)$")
+_UNQUOTED = re.compile(r"\b(?:mv|cp|rm)\s[^\n;|&\"']*\$[^\n;|&\"']*")
+_GREP = re.compile(r"\bgrep\b(?P<flags>(?:\s+-[A-Za-z]+)*)")
+_CSV = re.compile(r"\bawk\b(?!.*(?:\s-F|\bFS\s*=|--field-separator|--csv)).*\$[1-9].*?(?P<file>[\w./-]+\.csv)\b")
+_WORD = r"'[^']*'|\"[^\"]*\"|[^\s|>;&]+"
+_COUNT_SEARCHED = re.compile(
+    rf"^wc\s+-l\s+(?P<file>[\w./-]+)\s*\|\s*grep(?:\s+-(?P<flags>\w+))?\s+(?P<what>{_WORD})"
+    r"(?:\s*\|\s*(?:awk|cut|wc)\b[^|;&>]*[^|;&>\s])*(?P<out>\s*>[^|;&]*)?$"
+)
+_ARCHIVE_LISTED = re.compile(
+    r"\bls(?:\s+-\w+)*\s+(?P<file>[\w./-]+\.(?:zip|jar|tar|tgz|tar\.\w{2,4}))\s*\|\s*wc(?:\s+-l)?"
+)
+_PACKS = re.compile(r"\b(?:(?P<tar>tar)\s+(?:-\w*c|c\w*\b|--create)|zip\s)")
+_LEFT_OUT = re.compile(
+    r"\b(?:without|except(?: for)?|excluding|leav\w+ out|but not|other than)\b[^.;\n]{0,30}?"
+    r"\s\*?(?P<suffix>\.\w{1,5})\b"
+)
+_SUFFIX_FILES = re.compile(r"(?<![\w*])\*?(?P<suffix>\.\w{1,5})[ -]files?\b")
+_ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+)$")
+_SUFFIX_SWAPPED = re.compile(r"\$\{(?P<name>\w+)%\.(?P<old>\w+)\}\.(?P<new>\w+)")
+_IGNORED = re.compile(r"(?P<echo>\becho\s+)['\"]?(?P<suffix>\.\w+)['\"]?(?=\s*>>?\s*\.gitignore\b)")
+_LOOSE_MAIL = re.compile(
+    r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+(?P<quote>['\"])[^'\"]*(?:\[\^@[^\]]*\]|\\S|\.)[+*]@[^'\"]*(?P=quote)"
+)
+_TAKEN_BACK = re.compile(r"^git\s+(?:reset|checkout|restore|revert|stash)\b")
+_TO_TAKE_BACK = re.compile(r"\b(?:bring back|last commit|restore|revert|undo|discard|by accident)\b", re.IGNORECASE)
+_SORTED_LISTING = re.compile(
+    r"\bls\s+-\w*l\w*(?P<what>(?:\s+[\w./-]+)?)\s*\|\s*sort\b(?![^|]*-\w*k)[^|]*\|\s*(?:head|tail)\s+-n?\s*1\b"
+    r"(?:\s*\|\s*awk[^|;&>]*[^|;&>\s])?"
+)
+
+
+def doubt(command: str, task: str) -> str | None:
+    """Why `command` is not what was meant, with one that is; None when nothing is known against it."""
+    command = command.strip()
+    if len(command) > MAX_LOOKED_AT or "\n" in command:
+        return None
+    return next((said for rule in _RULES if (said := rule(command, task)) is not None), None)
+
+
+def _letters_for_a_word(command: str, task: str) -> str | None:
+    if (found := _CLASS.search(command)) and _is_word(word := found["word"]):
+        return f"for grep [{word}] is any one of these letters. {INSTEAD}{_GREP.sub(_fixed, command)}"
+    return None
+
+
+def _is_word(letters: str) -> bool:
+    """Nobody names a letter twice in a class of characters, nor writes one in capitals that are no range."""
+    return len(set(letters)) < len(letters) or (letters.isupper() and len(letters) > 3)
+
+
+def _fixed(found: re.Match[str]) -> str:
+    """`grep` for fixed strings: the flags that name another kind of pattern are left out."""
+    flags = [flag for word in found["flags"].split() if (flag := re.sub("[EGP]", "", word)) != "-"]
+    return " ".join(["grep -F", *flags])
+
+
+def _blanks_for_commas(command: str, task: str) -> str | None:
+    if found := _CSV.search(command):
+        split = re.sub(r"\bawk\b", "awk -F,", command)
+        return f"awk splits at blanks, and {found['file']} is split at commas. {INSTEAD}{split}"
+    return None
+
+
+def _name_after_number(command: str, task: str) -> str | None:
+    if found := _COUNTED.search(command):
+        alone = f"{found['wc']} < {found['file']} > {found['out']}"
+        return f"{found['out']} would hold the name of the file after the number. {INSTEAD}{alone}"
+    return None
+
+
+def _names_with_blanks(command: str, task: str) -> str | None:
+    if _UNQUOTED.search(command):
+        return f"names with blanks fall apart without quotes. {INSTEAD}{_UNQUOTED.sub(_quoted, command)}"
+    return None
+
+
+def _quoted(found: re.Match[str]) -> str:
+    """A command with each of its words that holds a variable in quotes."""
+    return re.sub(r"(?<=\s)(?=\S*\$)(\S+)", r'"\1"', found[0])
+
+
+def _number_searched(command: str, task: str) -> str | None:
+    if found := _COUNT_SEARCHED.search(command):
+        flags = "".join(dict.fromkeys("c" + (found["flags"] or "")))
+        way = f"grep -{flags} {found['what']} {found['file']}{found['out'] or ''}"
+        return f"wc hands on a number and no lines: there is nothing to search in. {INSTEAD}{way}"
+    return None
+
+
+def _archive_not_opened(command: str, task: str) -> str | None:
+    if not (found := _ARCHIVE_LISTED.search(command)):
+        return None
+    lists = "unzip -Z1" if found["file"].endswith((".zip", ".jar")) else "tar -tf"
+    way = command.replace(found[0], f"{lists} {found['file']} | grep -vc '/$'")
+    return f"ls does not look into {found['file']}: it is one line. {INSTEAD}{way}"
+
+
+def _packed_all(command: str, task: str) -> str | None:
+    left_out, packs = _LEFT_OUT.search(task), _PACKS.search(command)
+    if not left_out or not packs or re.search(r"--exclude|\s-x\b", command):
+        return None
+    glob = f"'*{left_out['suffix']}'"
+    way = re.sub(r"\btar\b", f"tar --exclude={glob}", command, count=1) if packs["tar"] else f"{command} -x {glob}"
+    return f"that packs the {left_out['suffix']} files too. {INSTEAD}{way}"
+
+
+def _all_modes(command: str, task: str) -> str | None:
+    found, suffixes = _ALL_MODES.search(command), set(_SUFFIX_FILES.findall(task))
+    if not found or len(suffixes) != 1:
+        return None
+    suffix = suffixes.pop()
+    way = f"find {found['folder']} -name '*{suffix}' -exec chmod {found['mode']} {{}} +"
+    return f"that changes every file, and the task speaks of {suffix} files. {INSTEAD}{way}"
+
+
+def _suffix_lost(command: str, task: str) -> str | None:
+    found = _SUFFIX_SWAPPED.search(command)
+    if not found or not re.search(rf"\.{found['old']}\.{found['new']}\b", task):
+        return None
+    way = command.replace(found[0], f"${{{found['name']}}}.{found['new']}")
+    return f"that takes .{found['old']} away, and the task keeps it. {INSTEAD}{way}"
+
+
+def _suffix_for_a_name(command: str, task: str) -> str | None:
+    found = _IGNORED.search(command)
+    if not found or found["suffix"] not in _SUFFIX_FILES.findall(task):
+        return None
+    way = command.replace(found[0], f"{found['echo']}'*{found['suffix']}'")
+    return f"{found['suffix']} alone ignores no file but one of that whole name. {INSTEAD}{way}"
+
+
+def _loose_mail(command: str, task: str) -> str | None:
+    found = _LOOSE_MAIL.search(command)
+    if not found or "o" not in found["flags"]:
+        return None
+    flags = "".join(dict.fromkeys(re.sub(r"[^a-zA-DFH-OQ-Z]", "", found["flags"]) + "E"))
+    way = command.replace(found[0], f"grep -{flags} '{MAIL}'")
+    return f"that takes what stands around an e-mail address too. {INSTEAD}{way}"
+
+
+def _all_taken_back(command: str, task: str) -> str | None:
+    names = set(FILE_NAME.findall(task))
+    if not _TAKEN_BACK.search(command) or not _TO_TAKE_BACK.search(task) or len(names) != 1:
+        return None
+    name = names.pop()
+    return None if name in command else f"that is not about {name} alone. {INSTEAD}git checkout HEAD -- {name}"
+
+
+def _sorted_listing(command: str, task: str) -> str | None:
+    found = _SORTED_LISTING.search(command)
+    large = re.search(r"\b(?:larg|bigg)est\b", task)
+    if not found or not (large or re.search(r"\bsmallest\b", task)):
+        return None
+    way = command.replace(found[0], f"ls -S{'' if large else 'r'}{found['what']} | head -n 1")
+    return f"that sorts by the first column, the permissions, and not by size. {INSTEAD}{way}"
+
+
+_RULES: tuple[Callable[[str, str], str | None], ...] = (
+    _letters_for_a_word,
+    _blanks_for_commas,
+    _name_after_number,
+    _names_with_blanks,
+    _number_searched,
+    _archive_not_opened,
+    _packed_all,
+    _all_modes,
+    _suffix_lost,
+    _suffix_for_a_name,
+    _loose_mail,
+    _all_taken_back,
+    _sorted_listing,
+)

@@ -1,0 +1,99 @@
+"""What the words of a task plainly want of the files it names, held against what they hold."""
+
+import re
+from collections.abc import Mapping
+
+from stockade.core.actions import INSTEAD
+
+MAX_LINES = 200
+MAX_SHOWN = 60
+FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
+_ONLY_NUMBER = re.compile(
+    r"\b(?:only|just|nothing but|write|put|save|store) (?:only |just )?(?:the |its |a )?(?:total )?"
+    r"(?:number|sum|count|total|mean|average)\b(?!.*\b(?:each|every|per)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_NUMBER = re.compile(r"[-+]?[\d.,]*\d[\d.,]*\s?%?")
+_CASE = re.compile(r"\b(?:in|to|into) (?:all )?(?P<case>upper|lower)[ -]?case\b|\bin capitals?\b", re.IGNORECASE)
+_SAMPLE = re.compile(r"\b(?:such as|like|for example|e\.g\.):? (?P<sample>[^\n{}()\"']{3,40})$")
+_LIST = re.compile(r"\bone (?:\w+ )?(?:on|per|in) (?:each|every|a|its own)? ?line\b|\beach on (?:a|its own) line\b")
+
+
+def unlike(task: str, contents: Mapping[str, str]) -> list[str]:
+    """What `contents` (paths and texts) lack of what the task asks, in words for the bot."""
+    named = {path: text for path, text in contents.items() if path in FILE_NAME.findall(task)}
+    return [
+        *_no_numbers(task, named),
+        *(said for path, text in named.items() for said in (_case(task, path, text), _unlike_sample(task, path, text),
+                                                            _several(task, path, text)) if said),
+    ]  # fmt: skip
+
+
+def numbers(task: str, contents: Mapping[str, str]) -> list[str]:
+    """Those of the files for a number that hold one: there is nothing else to look at in them."""
+    if not _ONLY_NUMBER.search(task):
+        return []
+    named = FILE_NAME.findall(task)
+    return [path for path, text in contents.items() if path in named and _NUMBER.fullmatch(text.strip())]
+
+
+def for_a_number(task: str, contents: Mapping[str, str]) -> list[str]:
+    """Those that should hold a number and do not."""
+    named = FILE_NAME.findall(task) if _ONLY_NUMBER.search(task) else []
+    return [path for path, text in contents.items() if path in named and not is_number(text)]
+
+
+def is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def _no_numbers(task: str, named: Mapping[str, str]) -> list[str]:
+    return [
+        f"The task wants only a number in {path}, and it holds something else. Let a command write it: COMMAND > {path}"
+        for path in for_a_number(task, named)
+    ]
+
+
+def _case(task: str, path: str, text: str) -> str | None:
+    if not (found := _CASE.search(task)):
+        return None
+    case = (found["case"] or "upper").lower()
+    if text == (text.lower() if case == "lower" else text.upper()):
+        return None
+    return f"{path} is not in {case} case. {INSTEAD}{in_case(task, path, f'{path}.new')} && mv {path}.new {path}"
+
+
+def in_case(task: str, path: str, out: str) -> str | None:
+    """A command for the text of `path` in upper or lower case, where the task wants that."""
+    if not (found := _CASE.search(task)):
+        return None
+    lower = (found["case"] or "upper").lower() == "lower"
+    return f"tr {'[:upper:] [:lower:]' if lower else '[:lower:] [:upper:]'} < {path} > {out}"
+
+
+def _unlike_sample(task: str, path: str, text: str) -> str | None:
+    """A sample at the end of the task, of words and numbers, and not one line of that shape."""
+    found = _SAMPLE.search(task.rstrip(" ."))
+    wanted = _shape(found["sample"]) if found else ""
+    lines = text.splitlines()[:MAX_LINES]
+    if found is None or set(wanted) != {"W", "N"} or any(_shape(line) == wanted for line in lines):
+        return None
+    have = lines[0].strip()[:MAX_SHOWN]
+    said = f"The task wants lines such as {found['sample']}, and those of {path} are such as {have}"
+    turned = all(_shape(line) == wanted[::-1] for line in lines if line.strip()) and len(wanted) == 2
+    way = f". {INSTEAD}awk '{{print $2, $1}}' {path} > {path}.new && mv {path}.new {path}"
+    return said + way if turned else said
+
+
+def _shape(line: str) -> str:
+    """A letter for each word: W for one of letters, N for a number, and a dot for all others."""
+    words = re.split(r"[\s:=,]+", line.strip())
+    return "".join("W" if word.isalpha() else "N" if _NUMBER.fullmatch(word) else "." for word in words)
+
+
+def _several(task: str, path: str, text: str) -> str | None:
+    """Where one thing was wanted on each line, and every line has several, with as many commas."""
+    commas = {line.count(",") for line in text.splitlines()[:MAX_LINES] if line.strip()}
+    if path.endswith(".csv") or not _LIST.search(task) or len(commas) != 1 or commas == {0}:
+        return None
+    return f"The task wants one on each line, and the lines of {path} hold several things."

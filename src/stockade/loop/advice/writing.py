@@ -1,0 +1,109 @@
+"""Texts that are surely not meant so: a command where its output was wanted, and what would be lost of a file."""
+
+import re
+from collections.abc import Sequence
+
+from stockade.core.actions import INSTEAD, Action, EditFile, ReadFile, Shell, WriteFile
+from stockade.core.errors import ActionFailed
+from stockade.core.ports import Sandbox
+from stockade.loop.advice.tables import selected
+from stockade.loop.advice.wanted import FILE_NAME, in_case
+from stockade.loop.state import Done
+
+MAX_REPLACED_BYTES = 1500
+MAX_LOOKED_AT = 400
+"""Characters of a text: a longer one is no single command."""
+_SCRIPTS = re.compile(r"\.(?:sh|bash|py|md|rst|mk|ya?ml|toml|js|ts|pl|rb)$|(?:^|/)(?:Makefile|Dockerfile|\.\w+)$")
+_COMMAND_LINE = re.compile(
+    r"""\$\([^)]+\)
+    | ^(?:cat|grep|awk|sed|wc|jq|find|ls|sort|cut|head|tail|tr|python3?|git|tar|du|date)\s.*(?:\s\||\s-\w|>)""",
+    re.VERBOSE,
+)
+MAX_NAMES = 3
+_COPY = re.compile(r"\b(?:cop(?:y|ies|ied)|duplicate|same|backup|rename|move)\b", re.IGNORECASE)
+_SUBSTITUTED = re.compile(r"[\"']?\$\(([^()]+)\)[\"']?")
+
+
+async def doubt(
+    action: WriteFile, task: str, done: Sequence[Done], shown: Sequence[str], sandbox: Sandbox
+) -> str | None:
+    """Why `action` is not what was meant; None when nothing is known against it. Raises SandboxDied."""
+    held = await _held(action.path, sandbox)
+    told = (task, *shown)
+    return (
+        _of_text(action)
+        or _of_quotes(action, held)
+        or await _of_copying(action, task, sandbox)
+        or _of_replacing(action, held, done, told)
+    )
+
+
+def _of_text(action: WriteFile) -> str | None:
+    line = action.content.strip()
+    if len(line) > MAX_LOOKED_AT or "\n" in line or line.startswith("#!"):
+        return None
+    if _SCRIPTS.search(action.path) or not _COMMAND_LINE.search(line):
+        return None
+    substituted = _SUBSTITUTED.fullmatch(line)
+    command = substituted[1] if substituted else f'echo "{line}"' if "$(" in line else line
+    way = command if ">" in command else f"{command} > {action.path}"
+    return f"{action.path} would hold the words of a command, and nothing would run it. {INSTEAD}{way}"
+
+
+def _of_quotes(action: WriteFile, held: str) -> str | None:
+    """What a review showed in quotes is written with the quotes."""
+    content = action.content.strip()
+    if held and content[:1] in ("'", '"') and content == f"{content[0]}{held}{content[0]}":
+        return f"{action.path} holds exactly {held} already: the quotes were only around what you were shown"
+    return None
+
+
+async def _of_copying(action: WriteFile, task: str, sandbox: Sandbox) -> str | None:
+    """A file that the task names, given back word by word: it was meant to be changed on the way."""
+    content = action.content.strip()
+    names = [name for name in dict.fromkeys(FILE_NAME.findall(task)) if not f"/{action.path}".endswith(f"/{name}")]
+    if not content or _COPY.search(task):
+        return None
+    for name in names[:MAX_NAMES]:
+        if await _held(name, sandbox) == content:
+            way = in_case(task, name, action.path) or selected(name, content, task, action.path)
+            better = f"{INSTEAD}{way}" if way else f"Let a command write it: COMMAND > {action.path}"
+            return f"that is word by word what {name} holds. {better}"
+    return None
+
+
+def _of_replacing(action: WriteFile, held: str, done: Sequence[Done], told: Sequence[str]) -> str | None:
+    """A file that is there, and that the bot has neither named nor been shown. Nothing for what is no small text."""
+    name = action.path.rpartition("/")[2]
+    if not held or held == action.content.strip() or _was_shown(held, told):
+        return None
+    if not name or any(name in _words(entry.step.action) for entry in done):
+        return None
+    text = held if len(held) <= MAX_REPLACED_BYTES else f"{held[:MAX_REPLACED_BYTES]}\n..."
+    return (
+        f"{action.path} is there already, and you have not looked at it. It holds:\n{text}\n"
+        "write_file replaces all of that. Change only what the task asks for, and keep the rest."
+    )
+
+
+def _words(action: Action) -> str:
+    match action:
+        case Shell(command=text) | WriteFile(path=text) | EditFile(path=text) | ReadFile(path=text):
+            return text
+        case _:
+            return action.model_dump_json()
+
+
+async def _held(path: str, sandbox: Sandbox) -> str:
+    """The plain text of a small file, without blanks around it; "" where there is none."""
+    try:
+        result = await sandbox.exec(["cat", "--", path], timeout_s=5, max_output_bytes=4 * MAX_REPLACED_BYTES)
+        text = result.stdout.decode().strip()
+    except (ActionFailed, UnicodeDecodeError):
+        return ""
+    plain = all(char.isprintable() or char in "\n\t" for char in text)
+    return text if plain and not result.exit_code else ""
+
+
+def _was_shown(held: str, told: Sequence[str]) -> bool:
+    return any(all(line.strip() in text for line in held.splitlines()) for text in told)

@@ -1,0 +1,60 @@
+"""Commands that do something else than what they look like: what is asked about, and what is not."""
+
+import pytest
+
+from stockade.core.actions import INSTEAD
+from stockade.loop.advice import commands
+
+NOT = [
+    ("wc -l a.txt | grep -c TODO", "", "grep -c TODO a.txt"),
+    ("wc -l a.txt | grep TODO | awk '{print $1}' > n.txt", "", "grep -c TODO a.txt > n.txt"),
+    ("ls -1 b.zip | wc -l > n.txt", "", "unzip -Z1 b.zip | grep -vc '/$' > n.txt"),
+    ("ls b.tar.gz | wc -l", "", "tar -tf b.tar.gz | grep -vc '/$'"),
+    ("tar -czvf s.tar.gz site", "Pack site without its .log files.", "tar --exclude='*.log' -czvf s.tar.gz site"),
+    ("zip -r s.zip site", "Zip site, leaving out the *.tmp files", "zip -r s.zip site -x '*.tmp'"),
+    ("chmod -R +x bin/", "Make the .sh files in bin executable", "find bin/ -name '*.sh' -exec chmod +x {} +"),
+    (
+        'for f in *.conf; do cp "$f" "${f%.conf}.bak"; done',
+        "a copy with .bak added, like app.conf.bak",
+        'for f in *.conf; do cp "$f" "${f}.bak"; done',
+    ),
+    ("echo '.log' >> .gitignore && git add .", "ignore all .log files", "echo '*.log' >> .gitignore && git add ."),
+    ("grep -oP '[^@]+@[^@]+' a.txt > b.txt", "", f"grep -oE '{commands.MAIL}' a.txt > b.txt"),
+    ("git reset --hard HEAD~1", "app.ini was changed by accident", "git checkout HEAD -- app.ini"),
+    ("ls -l data | sort -hr | head -n 1 | awk '{print $9}' > n", "the largest file", "ls -S data | head -n 1 > n"),
+]
+MEANT = [
+    ("wc -l a.txt | awk '{print $1}'", ""),
+    ("wc -l *.txt | grep total", ""),
+    ("ls data | wc -l", ""),
+    ("ls *.zip | wc -l", ""),
+    ("tar -czf s.tar.gz site", "Pack site."),
+    ("tar -xzf s.tar.gz", "Unpack it without its .log files"),
+    ("tar --exclude='*.log' -czf s.tar.gz site", "without its .log files"),
+    ("chmod -R +x bin/", "Make everything in bin executable"),
+    ('mv "$f" "${f%.conf}.bak"', "rename the .conf files to .bak"),
+    ("echo '.env' >> .gitignore", "ignore .env"),
+    ("grep -c '@' a.txt", ""),
+    ("grep -oE 'a@b' a.txt", ""),
+    ("git reset --hard HEAD", "undo everything"),
+    ("git checkout HEAD -- a.ini", "restore a.ini"),
+    ("git checkout main", "merge the branch into a.txt"),
+    ("ls -l data | sort -k5 -n | tail -n 1", "the largest file"),
+]
+
+
+@pytest.mark.parametrize(("command", "task", "instead"), NOT)
+def test_a_command_that_is_surely_not_meant_has_one_that_is(command: str, task: str, instead: str) -> None:
+    said = commands.doubt(command, task)
+    assert said is not None
+    assert said.partition(INSTEAD)[2] == instead
+
+
+@pytest.mark.parametrize(("command", "task", "instead"), NOT)
+def test_nothing_is_said_about_what_was_proposed(command: str, task: str, instead: str) -> None:
+    assert commands.doubt(instead, task) is None
+
+
+@pytest.mark.parametrize(("command", "task"), MEANT)
+def test_other_commands_are_done(command: str, task: str) -> None:
+    assert commands.doubt(command, task) is None
