@@ -11,8 +11,8 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITI
 _ACCESS = re.compile(r'\S+ \S+ \S+ \[[^\]]+\] "[A-Z]+ \S+ [^"]*" \d{3} \S+')
 """A line in the common log format of web servers, or the combined one, which only adds to it."""
 _BY_STATUS = re.compile(
-    r"^(?:cat\s+(?P<read>[\w./-]+)\s*\|\s*)?grep\s+(?:-\w+\s+)*['\"]?\s?(?P<status>[1-5]\d\d)\s?['\"]?(?:\s+(?P<file>[\w./-]+))?"
-    r"\s*\|\s*awk\s+'\{\s*print\s+\$(?P<field>\d+)\s*;?\s*\}'"
+    r"^(?:cat\s+(?P<read>[\w./-]+)\s*\|\s*)?grep\s+(?:-\w+\s+)*['\"]?\s?(?P<status>[1-5]\d\d)\s?['\"]?"
+    r"(?:\s+(?P<file>[\w./-]+))?(?P<awk>\s*\|\s*awk\s+'\{\s*print\s+\$\d+\s*;?\s*\}')?(?=\s*[|>]|$)"
 )
 _FIELDS = ((r"\b(?:paths?|urls?|pages?)\b", 7), (r"\b(?:clients?|addresse?s?|ips?|hosts?)\b", 1))
 _PRINTS = re.compile(
@@ -24,7 +24,7 @@ _MARKS = "[]:<>()|"
 async def doubt(command: str, task: str, sandbox: Sandbox) -> str | None:
     """Why `command` is not what was meant, with one that is; None when nothing is known against it."""
     command = command.strip()
-    if len(command) > MAX_LOOKED_AT or "\n" in command or "awk" not in command:
+    if len(command) > MAX_LOOKED_AT or "\n" in command:
         return None
     by_status, prints = _BY_STATUS.search(command), _PRINTS.search(command)
     if by_status is None and prints is None:
@@ -38,7 +38,7 @@ async def doubt(command: str, task: str, sandbox: Sandbox) -> str | None:
 def _of_access(found: re.Match[str], task: str) -> str | None:
     wanted = [field for words, field in _FIELDS if re.search(words, task, re.IGNORECASE)]
     file = found["read"] or found["file"]
-    if not file or len(wanted) != 1:
+    if not file or len(wanted) != 1 or (not found["awk"] and re.search(r"\b(?:lines?|requests?|count|many)\b", task)):
         return None
     way = f"awk '$9 == {found['status']} {{print ${wanted[0]}}}' {file}{found.string[found.end() :]}"
     return f"in an access log the status is $9, and {found['status']} may stand elsewhere too. {INSTEAD}{way}"
