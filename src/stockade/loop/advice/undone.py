@@ -19,6 +19,8 @@ from stockade.loop.advice.wrote import wrote_since
 from stockade.loop.state import RunState
 
 MAX_FILES = 8
+PROGRAM = re.compile(r"\b(?:python3|bash|sh|node|perl|ruby) [\w./-]+\.\w+\b")
+"""A command that runs a program, as tasks name it."""
 _WRITES = re.compile(r"\bsed\s+-\w*i|(?<![0-9&])>|\btee\b|\bpatch\b|\bperl\s+-\w*i")
 _ELSEWHERE = 'find . -xdev -name .git -prune -o -name "$1" -print 2>/dev/null | head -n 8'
 _COPIES = """
@@ -57,7 +59,7 @@ async def facts(started: RunStarted, state: RunState, work: Work, sandbox: Sandb
         *(f"Your command `{command}` has failed, and you have not done it again." for command in _failed(state)),
         *(
             f"You have not run {name} since you changed it: run it, and compare what it prints."
-            for name in unrun(work.programs, state)
+            for name in ([] if ran_as_named(started.task, state) else unrun(work.programs, state))
         ),
         *(
             f"The task speaks of {name}, and there is no such file."
@@ -112,6 +114,24 @@ def unrun(programs: Sequence[str], state: RunState) -> list[str]:
                 touched = True
         found += [path] if touched else []
     return found
+
+
+def ran_as_named(task: str, state: RunState) -> bool:
+    """Whether the one command by which the task runs a program has succeeded since the bot last wrote anything."""
+    named = set(PROGRAM.findall(task))
+    well = False
+    for entry in state.done:
+        action, seen = entry.step.action, entry.observation
+        if (
+            isinstance(action, Shell)
+            and isinstance(seen, CommandOutput)
+            and named
+            and named <= {action.command.strip()}
+        ):
+            well = not seen.exit_code
+        elif not isinstance(action, Shell) or may_write(action):
+            well = False
+    return well
 
 
 def may_write(action: Action) -> bool:

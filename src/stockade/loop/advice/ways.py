@@ -6,7 +6,7 @@ from stockade.core.actions import CommandOutput, EditFile, Shell, WriteFile
 from stockade.core.events import RunStarted
 from stockade.core.ports import Sandbox
 from stockade.loop.advice import undone, wanted
-from stockade.loop.advice.undone import Work
+from stockade.loop.advice.undone import PROGRAM, Work
 from stockade.loop.advice.wanted import FILE_NAME
 from stockade.loop.state import RunState
 
@@ -15,7 +15,6 @@ _CHANGES = re.compile(
     r"[>\n]|^\s*(?:cd|rm|mv|cp|mkdir|touch|unzip|zip|chmod|ln|git\s+(?:add|commit|init|tag|checkout|branch|mv|rm))\b"
     r"|\btar\s+-?\w*[xc]|\bsed\s+-\w*i|\btee\b|-exec\b|-delete\b|\bxargs\b"
 )
-_PROGRAM = re.compile(r"\b(?:python3|bash|sh|node|perl|ruby) [\w./-]+\.\w+\b")
 
 
 async def way(started: RunStarted, state: RunState, work: Work, sandbox: Sandbox) -> str | None:
@@ -49,9 +48,9 @@ def _again(state: RunState, work: Work, task: str) -> str | None:
                 mended = mended or undone.may_write(action)
         else:
             mended = mended or isinstance(action, WriteFile | EditFile)
-    if failed is not None and mended and "\n" not in failed and _PROGRAM.search(failed):
+    if failed is not None and mended and "\n" not in failed and PROGRAM.search(failed):
         return failed
-    named = _PROGRAM.findall(task)
+    named = PROGRAM.findall(task)
     return named[0] if len(set(named)) == 1 and undone.unrun(work.programs, state) else None
 
 

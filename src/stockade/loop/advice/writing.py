@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from stockade.core.actions import INSTEAD, Action, EditFile, ReadFile, Shell, WriteFile
+from stockade.core.actions import INSTEAD, Action, CommandOutput, EditFile, ReadFile, Shell, WriteFile
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
 from stockade.loop.advice.tables import selected
@@ -21,6 +21,11 @@ _COMMAND_LINE = re.compile(
 )
 MAX_NAMES = 3
 _COPY = re.compile(r"\b(?:cop(?:y|ies|ied)|duplicate|same|backup|rename|move)\b", re.IGNORECASE)
+MAX_ERROR_CHARS = 200
+_TO_MEND = re.compile(
+    r"\b(?:fix|mend|repair|change|edit|modify|correct) (?:the (?:file|program|script) )?(?P<file>[\w/-]+(?:\.\w+)+)\b",
+    re.IGNORECASE,
+)
 _SUBSTITUTED = re.compile(r"[\"']?\$\(([^()]+)\)[\"']?")
 
 
@@ -33,6 +38,8 @@ async def doubt(
     return (
         _of_text(action)
         or _of_quotes(action, held)
+        or _of_no_change(action, held, done)
+        or _of_another_file(action, held, task)
         or await _of_copying(action, task, sandbox)
         or _of_replacing(action, held, done, told)
     )
@@ -56,6 +63,29 @@ def _of_quotes(action: WriteFile, held: str) -> str | None:
     if held and content[:1] in ("'", '"') and content == f"{content[0]}{held}{content[0]}":
         return f"{action.path} holds exactly {held} already: the quotes were only around what you were shown"
     return None
+
+
+def _of_no_change(action: WriteFile, held: str, done: Sequence[Done]) -> str | None:
+    """What is there already, though with it a command has just failed."""
+    ran = [entry for entry in done if isinstance(entry.observation, CommandOutput)]
+    last = ran[-1].observation if ran else None
+    if not held or held != action.content.strip() or not isinstance(last, CommandOutput) or not last.exit_code:
+        return None
+    command = ran[-1].step.action
+    words = last.output.decode(errors="replace").strip().rpartition("\n")[2][:MAX_ERROR_CHARS]
+    name = command.command.strip()[:MAX_ERROR_CHARS] if isinstance(command, Shell) else "the command"
+    return (
+        f"{action.path} holds exactly that already, and with it `{name}` has failed: {words} Change what causes that."
+    )
+
+
+def _of_another_file(action: WriteFile, held: str, task: str) -> str | None:
+    """The task says which file to mend, and this is another one that is there."""
+    named = {found["file"] for found in _TO_MEND.finditer(task)}
+    name = action.path.rpartition("/")[2]
+    if not held or held == action.content.strip() or len(named) != 1 or re.search(rf"\b{re.escape(name)}\b", task):
+        return None
+    return f"the task is to change {named.pop()}, and {action.path} is another file, which is to stay as it is"
 
 
 async def _of_copying(action: WriteFile, task: str, sandbox: Sandbox) -> str | None:

@@ -15,12 +15,18 @@ CLOCK_SLACK_S = 0.012
 """The kernel stamps files by a clock that ticks a few milliseconds apart."""
 _PARSE = 'import ast, sys; ast.parse(open(sys.argv[1], "rb").read(), sys.argv[1])'
 _FIND = f"""
+pairs() {{
+  for pair in do/done if/fi case/esac; do
+    opened=$(grep -ow "${{pair%/*}}" -- "$1" | wc -l) closed=$(grep -ow "${{pair#*/}}" -- "$1" | wc -l)
+    [ "$opened" -eq "$closed" ] || echo "It has $opened ${{pair%/*}} and $closed ${{pair#*/}}."
+  done
+}}
 find . -xdev -name .git -prune -o -type f -newermt "@$1" -print 2>/dev/null | sort | head -n {MAX_FILES} |
 while IFS= read -r f; do
   wrong=
   case $f in
     *.py) ! command -v python3 >/dev/null || wrong=$(python3 -c '{_PARSE}' "$f" 2>&1) ;;
-    *.sh) ! command -v bash >/dev/null || wrong=$(bash -n -- "$f" 2>&1) ;;
+    *.sh) ! command -v bash >/dev/null || wrong=$(bash -n -- "$f" 2>&1 || {{ pairs "$f"; false; }}) ;;
     *.json) ! command -v python3 >/dev/null || wrong=$(python3 -m json.tool -- "$f" 2>&1 >/dev/null) ;;
   esac || printf '%s has a syntax error:\\n%s\\n' "${{f#./}}" "$(printf '%s' "$wrong" | tail -n 4 | cut -c -200)"
   if [ ! -s "$f" ] || ! LC_ALL=C grep -qa '[^[:space:]]' -- "$f"; then

@@ -36,6 +36,7 @@ async def test_small_new_files_are_shown_and_old_ones_are_not(tmp_path: Path) ->
     [
         ("a.py", "for x\n", "invalid syntax"),
         ("a.sh", "if true\n", "syntax error"),
+        ("a.sh", "for n in 1 2; do\n  echo $n\n}\n", "It has 1 do and 0 done."),
         ("a.json", "{", "line 1"),
     ],
 )
