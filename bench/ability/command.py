@@ -16,8 +16,9 @@ from bench.ability.arms import Arm, arms
 from bench.ability.outcome import Outcome, append, read
 from bench.ability.proxy import proxy
 from bench.ability.report import markdown
+from bench.ability.sets import DEFAULT, SETS, set_of
 from bench.ability.task import Task, judge, set_up
-from bench.ability.tasks import TASKS, held_out
+from bench.ability.tasks import held_out
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stockade-dev" / "ability"
 MAX_TURNS = 12
@@ -60,11 +61,21 @@ def run(arm: Arm, tasks: Sequence[Task], folder: Path, at_once: int, max_turns: 
             progress.advance(bar)
 
 
-def chosen(names: str, half: str) -> list[Task]:
-    picked = [task for task in TASKS if not names or task.name in names.split(",")]
+def chosen(names: str, half: str, of: str = DEFAULT) -> list[Task]:
+    """Some tasks of the set `of`; `half` is all, tuned or held-out, and only the default set has halves."""
+    picked = [task for task in SETS[of] if not names or task.name in names.split(",")]
     if half == "all":
         return picked
     return [task for task in picked if held_out(task) == (half == "held-out")]
+
+
+def results(into: Path | None, of: str) -> Path:
+    """The folder for results of the set `of`, by default one of its own. ValueError when it has those of another."""
+    folder = into or CACHE / ("qwen" if of == DEFAULT else f"qwen-{of}")
+    known = {outcome.task for file in folder.glob("*.jsonl") for outcome in read(file)}
+    if known and set_of(known) != of:
+        raise ValueError(f"{folder} holds results of the set {set_of(known)}, not of {of}")
+    return folder
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -72,14 +83,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="an OpenAI-compatible server")
     parser.add_argument("--arms", default="stockade", help="with commas between them; `list` says which there are")
     parser.add_argument("--tasks", default="", help="names with commas between them; all by default")
-    parser.add_argument("--half", choices=("all", "tuned", "held-out"), default="all")
+    parser.add_argument("--set", choices=tuple(SETS), default=DEFAULT, dest="of", help="nothing is tuned on fresh")
+    parser.add_argument("--half", choices=("all", "tuned", "held-out"), default="all", help="of the set tasks")
     parser.add_argument("--at-once", type=int, default=3, help="as many as the server has slots")
     parser.add_argument("--max-turns", type=int, default=MAX_TURNS)
-    parser.add_argument("--into", type=Path, default=CACHE / "qwen", help="the folder of the results; goes on with it")
+    parser.add_argument("--into", type=Path, help="the folder of the results; goes on with it")
     parser.add_argument("--report", type=Path, help="write the tables of --into to this file and run nothing")
     arguments = parser.parse_args(argv)
+    if arguments.half != "all" and arguments.of != DEFAULT:
+        parser.error(f"--half is for --set {DEFAULT}: the set {arguments.of} has no halves, nothing is tuned on it")
+    try:
+        into = results(arguments.into, arguments.of)
+    except ValueError as error:
+        parser.error(str(error))
     if arguments.report:
-        arguments.report.write_text(markdown(arguments.into))
+        arguments.report.write_text(markdown(into))
         return
     with proxy(arguments.server) as between:
         known = arms(arguments.server, between)
@@ -87,6 +105,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             print("\n".join(known))
             return
         for name in arguments.arms.split(","):
-            tasks = chosen(arguments.tasks, arguments.half)
-            run(known[name], tasks, arguments.into, arguments.at_once, arguments.max_turns)
-    print(markdown(arguments.into))
+            tasks = chosen(arguments.tasks, arguments.half, arguments.of)
+            run(known[name], tasks, into, arguments.at_once, arguments.max_turns)
+    print(markdown(into))

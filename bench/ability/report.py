@@ -4,18 +4,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.ability.outcome import Outcome, read
+from bench.ability.sets import DEFAULT, SETS, set_of
 from bench.ability.tasks import TASKS, held_out
 
-_ORDER = {task.name: number for number, task in enumerate(TASKS)}
 _HELD = {task.name for task in TASKS if held_out(task)}
-_KIND = {task.name: task.kind for task in TASKS}
+_KIND = {task.name: task.kind for tasks in SETS.values() for task in tasks}
 
 
 def markdown(folder: Path) -> str:
-    """A table of the arms, one of the kinds of task, and one of every task."""
+    """A table of the arms, one of the kinds of task, and one of every task of the set.
+
+    ValueError when the folder has results of two sets.
+    """
     found = {file.stem: read(file) for file in sorted(folder.glob("*.jsonl"))}
+    of = set_of({outcome.task for outcomes in found.values() for outcome in outcomes})
     arms = sorted(found, key=lambda arm: -sum(outcome.solved for outcome in found[arm]))
-    return "\n\n".join((_summary(found, arms), _kinds(found, arms), _each(found, arms))) + "\n"
+    return "\n\n".join((_summary(found, arms, of), _kinds(found, arms), _each(found, arms, of))) + "\n"
 
 
 def _share(outcomes: Sequence[Outcome]) -> str:
@@ -23,7 +27,7 @@ def _share(outcomes: Sequence[Outcome]) -> str:
     return f"{solved} of {len(outcomes)} ({100 * solved / len(outcomes):.0f} %)" if outcomes else ""
 
 
-def _summary(found: dict[str, list[Outcome]], arms: Sequence[str]) -> str:
+def _summary(found: dict[str, list[Outcome]], arms: Sequence[str], set_name: str) -> str:
     columns: dict[str, Callable[[list[Outcome]], str]] = {
         "solved": _share,
         "of the held-out half": lambda of: _share([outcome for outcome in of if outcome.task in _HELD]),
@@ -36,6 +40,8 @@ def _summary(found: dict[str, list[Outcome]], arms: Sequence[str]) -> str:
         "completion tokens": lambda of: f"{sum(outcome.tokens.completion for outcome in of):,}",
         "seconds a task": lambda of: f"{sum(outcome.seconds for outcome in of) / len(of):.0f}",
     }
+    if set_name != DEFAULT:
+        del columns["of the held-out half"]
     rows = [[arm, *(column(found[arm]) for column in columns.values())] for arm in arms if found[arm]]
     return _table(["arm", *columns], rows)
 
@@ -57,11 +63,11 @@ def _kinds(found: dict[str, list[Outcome]], arms: Sequence[str]) -> str:
     return _table(["kind", *arms], rows)
 
 
-def _each(found: dict[str, list[Outcome]], arms: Sequence[str]) -> str:
+def _each(found: dict[str, list[Outcome]], arms: Sequence[str], set_name: str) -> str:
     """`yes`, or how it ended without being solved; a star marks a task that was held out."""
     by_arm = {arm: {outcome.task: outcome for outcome in found[arm]} for arm in arms}
     rows = []
-    for name in sorted(_ORDER, key=_ORDER.__getitem__):
+    for name in (task.name for task in SETS[set_name]):
         cells = []
         for arm in arms:
             outcome = by_arm[arm].get(name)

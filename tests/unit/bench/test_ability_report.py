@@ -1,16 +1,19 @@
 """Results of the ability bench: kept line by line, gone on with, and put into tables."""
 
 import json
+import re
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
 from bench.ability.arms import Did, sealed
-from bench.ability.command import attempt, chosen
+from bench.ability.command import CACHE, attempt, chosen, main, results
 from bench.ability.outcome import Outcome, Tokens, append, read
 from bench.ability.proxy import MAX_ANSWER_TOKENS, proxy
 from bench.ability.report import markdown
+from bench.ability.sets import SETS
 from bench.ability.tasks import TASKS
 
 
@@ -64,6 +67,34 @@ def test_the_halves_are_disjoint() -> None:
     tuned, held = chosen("", "tuned"), chosen("", "held-out")
     assert len(tuned) == len(held) == len(TASKS) // 2
     assert not {task.name for task in tuned} & {task.name for task in held}
+
+
+def test_the_fresh_set_has_no_halves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chosen("", "all", "fresh") == list(SETS["fresh"])
+    with pytest.raises(SystemExit):
+        main(["--set", "fresh", "--half", "tuned"])
+    assert "the set fresh has no halves" in capsys.readouterr().err
+
+
+def test_results_of_two_sets_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (results(None, "tasks"), results(None, "fresh")) == (CACHE / "qwen", CACHE / "qwen-fresh")
+    append(tmp_path / "ours.jsonl", outcome("ours", 0, solved=True))
+    assert results(tmp_path, "tasks") == tmp_path
+    with pytest.raises(SystemExit):
+        main(["--set", "fresh", "--into", str(tmp_path)])
+    assert "holds results of the set tasks, not of fresh" in capsys.readouterr().err
+    fresh = Outcome("peer", SETS["fresh"][0].name, True, "done", 3, 0, Tokens(), 1.0)
+    append(tmp_path / "peer.jsonl", fresh)
+    with pytest.raises(ValueError, match="not all of one set"):
+        markdown(tmp_path)
+
+
+def test_the_tables_of_the_fresh_set_have_its_tasks_alone(tmp_path: Path) -> None:
+    append(tmp_path / "ours.jsonl", Outcome("ours", SETS["fresh"][0].name, True, "done", 3, 0, Tokens(), 1.0))
+    text = markdown(tmp_path)
+    assert "held-out" not in text
+    named = re.findall(r"^\| ([a-z]+-[a-z]+)", text, re.MULTILINE)
+    assert named == [task.name for task in SETS["fresh"]]
 
 
 def test_a_peer_can_write_in_its_folder_alone(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from bench.ability.checks import names
+from bench.ability.sets import SETS
 from bench.ability.task import Task, bash, judge, set_up
 from bench.ability.tasks import TASKS, held_out
 
-BY_NAME = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+ALL = [task for tasks in SETS.values() for task in tasks]
+BY_NAME = pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
 
 
 @BY_NAME
@@ -53,3 +55,15 @@ def test_there_are_enough_of_each_kind_and_half_of_them_are_held_out() -> None:
     assert min(kinds.values()) >= 5
     assert all(abs(2 * held[kind] - count) <= 1 for kind, count in kinds.items())
     assert Counter(task.level for task in TASKS).keys() == {1, 2, 3}
+
+
+def test_the_fresh_set_is_five_of_each_kind_and_as_hard_as_the_other() -> None:
+    fresh = SETS["fresh"]
+    assert set(Counter(task.kind for task in fresh).values()) == {5}
+    assert [task.kind for task in fresh[:8]] == [task.kind for task in fresh[8:16]]
+    levels, others = (Counter(task.level for task in tasks) for tasks in (fresh, TASKS))
+    assert all(abs(levels[level] / len(fresh) - others[level] / len(TASKS)) < 0.03 for level in others)
+
+
+def test_no_task_of_one_set_is_in_another() -> None:
+    assert len({task.name for task in ALL}) == len({task.words for task in ALL}) == len(ALL)
