@@ -25,6 +25,13 @@ _WHOLE_LINES = re.compile(
 )
 _REST = re.compile(rf"^(?:tail\s+-n\s*\+2|sed\s+-?n?\s*'?1d'?)\s+{_FILE}{_OUT}$")
 _MEAN = re.compile(rf"\bawk\b(?![^|]*\bF?NR\s*(?:>|!=)).*?'\s*(?P<first>\{{).*\bEND\b.*/\s*NR\b.*?{_FILE}")
+_LINES = re.compile(
+    rf"^(?:cat\s+{_FILE}\s*\|\s*)?(?:wc\s+-l|awk\s+'END\s*\{{\s*print\s+NR;?\s*\}}')(?:\s*<?\s*[\w./-]+\.csv)?"
+    rf"(?:\s*\|\s*(?:awk|cut)\b[^|;&>]*[^|;&>\s])?{_OUT}$"
+)
+_ROWS = re.compile(
+    r"\bheader\b[^.]*\bnot\b|\bwithout\b[^.]*\bheader\b|\bdata (?:rows|lines|records)\b|\b(?:rows|records|entries)\b"
+)
 _LIST = re.compile(r"\bone (?:\w+ )?(?:on|per|in|to) (?:each|every|a|its own)? ?line\b|\beach on (?:a|its own) line\b")
 
 
@@ -118,6 +125,13 @@ def _rest(found: re.Match[str], table: Table, task: str) -> str | None:
     return f"that prints whole lines, and the task speaks of {table.header[place - 1]}. {INSTEAD}{way}"
 
 
+def _lines(found: re.Match[str], table: Table, task: str) -> str | None:
+    if not table.header or not _ROWS.search(task):
+        return None
+    way = f"tail -n +2 {table.file} | wc -l{found['out'] or ''}"
+    return f"the first line of {table.file} is a header, and it is counted too. {INSTEAD}{way}"
+
+
 def _mean(found: re.Match[str], table: Table, task: str) -> str | None:
     if not table.header:
         return None
@@ -150,4 +164,5 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Table, str], str |
     (_WHOLE_LINES, _whole_lines),
     (_REST, _rest),
     (_MEAN, _mean),
+    (_LINES, _lines),
 )
