@@ -15,7 +15,6 @@ from stockade.core.ports import Sandbox
 
 _NOT_FOUND = 127
 _MISSING = {
-    "python": "Python is called python3 here.",
     "pip": "Here it is: python3 -m pip.",
     "sudo": "There is no sudo here, and nothing that needs it: do without.",
     "jq": "There is no jq here: read JSON with python3 -c 'import json; ...'.",
@@ -121,7 +120,14 @@ def _not_in_archive(command: str, printed: str) -> str | None:
     return f"See what it holds. {INSTEAD}tar -tf {found['file']}"
 
 
-_FAILURES = (_misspelt, _not_executable, _values_one_by_one, _not_in_archive)
+def _without_its_number(command: str, printed: str) -> str | None:
+    if not re.search(r"^bash: line \d+: python: command not found", printed, re.MULTILINE):
+        return None
+    way = re.sub(r"(?<![/.-])\bpython(?![\w./-])", "python3", command.strip())
+    return f"{INSTEAD}{way}"
+
+
+_FAILURES = (_without_its_number, _misspelt, _not_executable, _values_one_by_one, _not_in_archive)
 
 
 def of_writing(command: str, wrote: str) -> str:

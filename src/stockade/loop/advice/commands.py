@@ -28,6 +28,9 @@ _LEFT_OUT = re.compile(
     r"\s\*?(?P<suffix>\.\w{1,5})\b"
 )
 _SUFFIX_FILES = re.compile(r"(?<![\w*])\*?(?P<suffix>\.\w{1,5})[ -]files?\b")
+_BARE_KEY = re.compile(
+    r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+['\"]?(?P<key>\w+)(?P<colon>:\s*)(?P<value>\w+)['\"]?(?=\s+(?P<file>[\w./-]+\.json)\b)"
+)
 _ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+)$")
 _SUFFIX_SWAPPED = re.compile(r"\$\{(?P<name>\w+)%\.(?P<old>\w+)\}\.(?P<new>\w+)")
 _IGNORED = re.compile(r"(?P<echo>\becho\s+)['\"]?(?P<suffix>\.\w+)['\"]?(?=\s*>>?\s*\.gitignore\b)")
@@ -126,6 +129,13 @@ def _all_modes(command: str, task: str) -> str | None:
     return f"that changes every file, and the task speaks of {suffix} files. {INSTEAD}{way}"
 
 
+def _bare_key(command: str, task: str) -> str | None:
+    if not (found := _BARE_KEY.search(command)):
+        return None
+    way = command.replace(found[0], f"grep{found['flags']} '.{found['key']}.{found['colon']}{found['value']}'")
+    return f"in {found['file']} the key {found['key']} stands in quotes. {INSTEAD}{way}"
+
+
 def _suffix_lost(command: str, task: str) -> str | None:
     found = _SUFFIX_SWAPPED.search(command)
     if not found or not re.search(rf"\.{found['old']}\.{found['new']}\b", task):
@@ -176,6 +186,7 @@ _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _number_searched,
     _archive_not_opened,
     _packed_all,
+    _bare_key,
     _all_modes,
     _suffix_lost,
     _suffix_for_a_name,

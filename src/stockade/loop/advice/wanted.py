@@ -16,6 +16,11 @@ _ONLY_NUMBER = re.compile(
 _NUMBER = re.compile(r"[-+]?[\d.,]*\d[\d.,]*\s?%?")
 _CASE = re.compile(r"\b(?:in|to|into) (?:all )?(?P<case>upper|lower)[ -]?case\b|\bin capitals?\b", re.IGNORECASE)
 _SAMPLE = re.compile(r"\b(?:such as|like|for example|e\.g\.):? (?P<sample>[^\n{}()\"']{3,40})$")
+_ONLY = re.compile(r"\b(?:only|just) (?:the |its |their |a )?(?P<what>[\w' -]+?) (?:in|into|to|as)\b", re.IGNORECASE)
+_NUMBERS = re.compile(r"\b(?:numbers?|counts?|sums?|totals?|lines?|dates?|times?|rows?)\b")
+_COUNTED = re.compile(r"\s*\d+\s+(?=\S)")
+UNCOUNTED = "sed 's/^ *[0-9]*[[:blank:]]*//'"
+"""Takes the number before a line away, as `uniq -c` writes it."""
 _LIST = re.compile(r"\bone (?:\w+ )?(?:on|per|in) (?:each|every|a|its own)? ?line\b|\beach on (?:a|its own) line\b")
 
 
@@ -24,9 +29,8 @@ def unlike(task: str, contents: Mapping[str, str]) -> list[str]:
     named = {path: text for path, text in contents.items() if path in FILE_NAME.findall(task)}
     return [
         *_no_numbers(task, named),
-        *(said for path, text in named.items() for said in (_case(task, path, text), _unlike_sample(task, path, text),
-                                                            _several(task, path, text)) if said),
-    ]  # fmt: skip
+        *(said for path, text in named.items() for rule in _RULES if (said := rule(task, path, text)) is not None),
+    ]
 
 
 def numbers(task: str, contents: Mapping[str, str]) -> list[str]:
@@ -97,3 +101,21 @@ def _several(task: str, path: str, text: str) -> str | None:
     if path.endswith(".csv") or not _LIST.search(task) or len(commas) != 1 or commas == {0}:
         return None
     return f"The task wants one on each line, and the lines of {path} hold several things."
+
+
+def wants_no_count(task: str, text: str) -> bool:
+    """Whether `text` is one line with a number before what the task wants alone."""
+    found = _ONLY.search(task)
+    lines = text.strip().splitlines()
+    if found is None or _NUMBERS.search(found["what"]) or len(lines) != 1:
+        return False
+    return _COUNTED.match(lines[0]) is not None
+
+
+def _counted(task: str, path: str, text: str) -> str | None:
+    if not wants_no_count(task, text):
+        return None
+    return f"There is a number too much in {path}. {INSTEAD}{UNCOUNTED.replace('sed', 'sed -i', 1)} {path}"
+
+
+_RULES = (_case, _unlike_sample, _several, _counted)

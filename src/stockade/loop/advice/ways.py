@@ -28,7 +28,7 @@ async def way(started: RunStarted, state: RunState, work: Work, sandbox: Sandbox
             return f"{'cp' if like[0] in FILE_NAME.findall(started.task) else 'mv'} {like[0]} {name}"
     no_number = wanted.for_a_number(started.task, work.contents)
     into = missing if len(missing) == 1 else no_number if len(no_number) == 1 else []
-    return kept_in(into[0], state, number=bool(no_number)) if into else None
+    return kept_in(into[0], state, started.task, number=bool(no_number)) if into else None
 
 
 def _again(state: RunState, work: Work, task: str) -> str | None:
@@ -57,10 +57,10 @@ def _again(state: RunState, work: Work, task: str) -> str | None:
 async def to_be_kept(started: RunStarted, state: RunState, sandbox: Sandbox) -> str | None:
     """A command that puts what was just printed into the one file that the task names and that is not there."""
     missing = await undone.missing(started.task, (), sandbox)
-    return kept_in(missing[0], state) if len(missing) == 1 else None
+    return kept_in(missing[0], state, started.task) if len(missing) == 1 else None
 
 
-def kept_in(path: str, state: RunState, *, number: bool = False) -> str | None:
+def kept_in(path: str, state: RunState, task: str, *, number: bool = False) -> str | None:
     """The last command, if it only printed something short, with its output into `path`. `number`: one and no more."""
     for entry in reversed(state.done):
         action, seen = entry.step.action, entry.observation
@@ -70,5 +70,8 @@ def kept_in(path: str, state: RunState, *, number: bool = False) -> str | None:
         short = 0 < len(printed.splitlines()) <= MAX_KEPT_LINES
         if seen.exit_code or not short or _CHANGES.search(action.command):
             return None
-        return f"{action.command.strip()} > {path}" if not number or wanted.is_number(printed) else None
+        if number and not wanted.is_number(printed):
+            return None
+        alone = f" | {wanted.UNCOUNTED}" if wanted.wants_no_count(task, printed) else ""
+        return f"{action.command.strip()}{alone} > {path}"
     return None

@@ -18,7 +18,7 @@ def output(exit_code: int, text: str = "") -> CommandOutput:
 
 @pytest.mark.parametrize(
     ("name", "way_out"),
-    [("python", "python3"), ("pip", "python3 -m pip"), ("sudo", "do without"), ("jq", "import json")],
+    [("python", "python3 x"), ("pip", "python3 -m pip"), ("sudo", "do without"), ("jq", "import json")],
 )
 def test_a_habit_that_does_not_work_here_has_a_way_out(name: str, way_out: str) -> None:
     assert way_out in after.of_command(f"{name} x", output(127, f"bash: line 1: {name}: command not found\n"))

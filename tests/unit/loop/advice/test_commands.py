@@ -20,6 +20,7 @@ NOT = [
     ),
     ("echo '.log' >> .gitignore && git add .", "ignore all .log files", "echo '*.log' >> .gitignore && git add ."),
     ("grep -oP '[^@]+@[^@]+' a.txt > b.txt", "", f"grep -oE '{commands.MAIL}' a.txt > b.txt"),
+    ("grep -c 'active: true' users.json > n", "", "grep -c '.active.: true' users.json > n"),
     ("git reset --hard HEAD~1", "app.ini was changed by accident", "git checkout HEAD -- app.ini"),
     ("ls -l data | sort -hr | head -n 1 | awk '{print $9}' > n", "the largest file", "ls -S data | head -n 1 > n"),
 ]
@@ -35,6 +36,8 @@ MEANT = [
     ('mv "$f" "${f%.conf}.bak"', "rename the .conf files to .bak"),
     ("echo '.env' >> .gitignore", "ignore .env"),
     ("grep -c '@' a.txt", ""),
+    ("grep -c 'active: true' users.yaml", ""),
+    ("grep -c true users.json", ""),
     ("grep -oE 'a@b' a.txt", ""),
     ("git reset --hard HEAD", "undo everything"),
     ("git checkout HEAD -- a.ini", "restore a.ini"),

@@ -19,6 +19,7 @@ from stockade.core.actions import (
 from stockade.core.events import Nudged
 from stockade.loop.advice import ways
 from stockade.loop.advice.undone import Work
+from stockade.loop.advice.wanted import UNCOUNTED
 from stockade.loop.state import Done, RunState
 from stockade.loop.steering import Steering
 from tests.unit.loop.helpers import HereSandbox, started
@@ -58,6 +59,12 @@ def work(contents: dict[str, str] | None = None, programs: Sequence[str] = ()) -
         ("Count into out.txt", [ran("cat n", "6\n", 1)], {}, None),
         ("Count into out.txt", [ran("ls"), wrote("a.txt")], {}, None),
         ("Count into out.txt", [], {}, None),
+        (
+            "Write only the name into out.txt",
+            [ran("sort a | uniq -c | head -n 1", "   3 Ada\n")],
+            {},
+            f"sort a | uniq -c | head -n 1 | {UNCOUNTED} > out.txt",
+        ),
         ("Put it here as out.txt", [], {"notes/out.txt": "a"}, "mv notes/out.txt out.txt"),
         ("Put notes/out.txt here as out.txt", [], {"notes/out.txt": "a"}, "cp notes/out.txt out.txt"),
         ("Mend it", [ran("python3 main.py", "", 1), ran("sed -i s/a/b/ main.py")], {}, "python3 main.py"),
