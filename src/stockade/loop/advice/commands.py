@@ -31,6 +31,7 @@ _SUFFIX_FILES = re.compile(r"(?<![\w*])\*?(?P<suffix>\.\w{1,5})[ -]files?\b")
 _BARE_KEY = re.compile(
     r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+['\"]?(?P<key>\w+)(?P<colon>:\s*)(?P<value>\w+)['\"]?(?=\s+(?P<file>[\w./-]+\.json)\b)"
 )
+_ONTO_ITSELF = re.compile(r"^(?P<way>[^;&>]*[^;&>\s])\s*(?<![>\d])>(?!>)\s*(?P<file>[\w./-]+)$")
 _ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+)$")
 _SUFFIX_SWAPPED = re.compile(r"\$\{(?P<name>\w+)%\.(?P<old>\w+)\}\.(?P<new>\w+)")
 _IGNORED = re.compile(r"(?P<echo>\becho\s+)['\"]?(?P<suffix>\.\w+)['\"]?(?=\s*>>?\s*\.gitignore\b)")
@@ -129,6 +130,16 @@ def _all_modes(command: str, task: str) -> str | None:
     return f"that changes every file, and the task speaks of {suffix} files. {INSTEAD}{way}"
 
 
+def _onto_itself(command: str, task: str) -> str | None:
+    """The shell empties a file that it writes to before anything reads it."""
+    found = _ONTO_ITSELF.search(command)
+    if not found or not re.search(rf"(?<![\w./-]){re.escape(found['file'])}(?![\w./-])", found["way"]):
+        return None
+    file = found["file"]
+    way = f"{found['way']} > {file}.new && mv {file}.new {file}"
+    return f"{file} would be empty before it is read. {INSTEAD}{way}"
+
+
 def _bare_key(command: str, task: str) -> str | None:
     if not (found := _BARE_KEY.search(command)):
         return None
@@ -186,6 +197,7 @@ _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _number_searched,
     _archive_not_opened,
     _packed_all,
+    _onto_itself,
     _bare_key,
     _all_modes,
     _suffix_lost,

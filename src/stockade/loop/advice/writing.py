@@ -72,7 +72,9 @@ def _of_no_change(action: WriteFile, held: str, done: Sequence[Done]) -> str | N
     if not held or held != action.content.strip() or not isinstance(last, CommandOutput) or not last.exit_code:
         return None
     command = ran[-1].step.action
-    words = last.output.decode(errors="replace").strip().rpartition("\n")[2][:MAX_ERROR_CHARS]
+    lines = [line.strip() for line in last.output.decode(errors="replace").splitlines() if line.strip()]
+    wanted = [f"{line} " for line in lines if line.startswith("assert ")][-1:]
+    words = "".join([*wanted, *lines[-1:]])[:MAX_ERROR_CHARS]
     name = command.command.strip()[:MAX_ERROR_CHARS] if isinstance(command, Shell) else "the command"
     return (
         f"{action.path} holds exactly that already, and with it `{name}` has failed: {words} Change what causes that."
