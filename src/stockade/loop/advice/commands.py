@@ -31,6 +31,11 @@ _SUFFIX_FILES = re.compile(r"(?<![\w*])\*?(?P<suffix>\.\w{1,5})[ -]files?\b")
 _BARE_KEY = re.compile(
     r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+['\"]?(?P<key>\w+)(?P<colon>:\s*)(?P<value>\w+)['\"]?(?=\s+(?P<file>[\w./-]+\.json)\b)"
 )
+_DOWNWARDS = re.compile(r"\bsort\s+-r\s+(?=[\w./-]+\s*(?:>|$))")
+_BACKWARDS = re.compile(r"\b(?:opposite|reversed?) order\b|\border\b[^.]*\breversed?\b|\bbackwards\b|\bback to front\b")
+_STATUS_TO_FILE = re.compile(r"^(?P<way>[^|;&>]*[^|;&>\s])\s*>\s*(?P<file>[\w./-]+)$")
+_HANDLES = re.compile(r"(?P<first>^|.*(?:&&|;)\s*)(?P<verb>(?:mv|cp|rm|gzip)(?:\s+-\w+)*)\s+(?P<words>[\w./ -]+)$")
+_KIND_OF_FILES = re.compile(r"(?<![\w*])\*?\.?(?P<kind>[A-Za-z]\w{1,4}) files\b")
 _ONTO_ITSELF = re.compile(r"^(?P<way>[^;&>]*[^;&>\s])\s*(?<![>\d])>(?!>)\s*(?P<file>[\w./-]+)$")
 _ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+)$")
 _SUFFIX_SWAPPED = re.compile(r"\$\{(?P<name>\w+)%\.(?P<old>\w+)\}\.(?P<new>\w+)")
@@ -130,6 +135,35 @@ def _all_modes(command: str, task: str) -> str | None:
     return f"that changes every file, and the task speaks of {suffix} files. {INSTEAD}{way}"
 
 
+def _other_kinds(command: str, task: str) -> str | None:
+    """Files by their names, some of another kind than the one that the task speaks of."""
+    found, kinds = _HANDLES.search(command), {kind.lower() for kind in _KIND_OF_FILES.findall(task)}
+    if not found or len(kinds) != 1:
+        return None
+    suffix = f".{kinds.pop()}"
+    words = found["words"].split()
+    files = [word for word in words if "." in word.strip("./")]
+    meant = [word for word in files if word.lower().endswith(suffix)]
+    if not meant or len(meant) == len(files) or len(files) < 3:
+        return None
+    kept = " ".join(word for word in words if word in meant or word not in files)
+    other = next(word for word in files if word not in meant)
+    return f"{other} is no {suffix} file. {INSTEAD}{found['first']}{found['verb']} {kept}"
+
+
+def _not_backwards(command: str, task: str) -> str | None:
+    if not _DOWNWARDS.search(command) or not _BACKWARDS.search(task) or re.search(r"\balphabet", task):
+        return None
+    return f"that sorts the lines, and does not turn their order round. {INSTEAD}{_DOWNWARDS.sub('tac ', command)}"
+
+
+def _status_wanted(command: str, task: str) -> str | None:
+    found = _STATUS_TO_FILE.search(command)
+    if not found or not re.search(r"\bexit (?:status|code)\b", task) or "$?" in command:
+        return None
+    return f"that keeps what it prints, not its exit status. {INSTEAD}{found['way']}; echo $? > {found['file']}"
+
+
 def _onto_itself(command: str, task: str) -> str | None:
     """The shell empties a file that it writes to before anything reads it."""
     found = _ONTO_ITSELF.search(command)
@@ -197,6 +231,9 @@ _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _number_searched,
     _archive_not_opened,
     _packed_all,
+    _other_kinds,
+    _not_backwards,
+    _status_wanted,
     _onto_itself,
     _bare_key,
     _all_modes,

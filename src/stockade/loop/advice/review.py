@@ -24,7 +24,6 @@ MAX_FILES = 8
 MAX_CONTENT_BYTES = 300
 MAX_TASK_CHARS = 600
 SEEN_ACTIONS = 3
-_PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")
 _BY_OTHERS = {".git", "__pycache__"}
 _NOTHING = "Nothing in the folder has changed so far."
 
@@ -102,7 +101,7 @@ async def _work(state: RunState, reviewer: Reviewer, sandbox: Sandbox) -> Work:
                 work.contents[change.path] = content
             if change.kind == "deleted":
                 work.deleted.append(change.path)
-            elif change.entry == "file" and change.path.endswith(_PROGRAMS):
+            elif change.entry == "file" and change.path.endswith(wanted.PROGRAMS):
                 work.programs.append(change.path)
             work.shown.append(_in_words(change) if content is None else f"Content of {change.path}: {_quoted(content)}")
         if len(changes) > MAX_FILES:

@@ -25,6 +25,11 @@ _WHOLE_LINES = re.compile(
 )
 _REST = re.compile(rf"^(?:tail\s+-n\s*\+2|sed\s+-?n?\s*'?1d'?)\s+{_FILE}{_OUT}$")
 _MEAN = re.compile(rf"\bawk\b(?![^|]*\bF?NR\s*(?:>|!=)).*?'\s*(?P<first>\{{).*\bEND\b.*/\s*NR\b.*?{_FILE}")
+_VALUES = re.compile(
+    r"^(?:awk\s+-F\s?['\"]?,['\"]?\s+'\s*\{\s*print\s+\$(?P<field>\d+)\s*;?\s*\}\s*'"
+    r"|cut\s+-d\s?['\"]?,['\"]?\s+-f\s?(?P<cut>\d+))"
+    rf"\s+{_FILE}(?P<rest>\s*\|.*)$"
+)
 _LINES = re.compile(
     rf"^(?:cat\s+{_FILE}\s*\|\s*)?(?:wc\s+-l|awk\s+'END\s*\{{\s*print\s+NR;?\s*\}}')(?:\s*<?\s*[\w./-]+\.csv)?"
     rf"(?:\s*\|\s*(?:awk|cut)\b[^|;&>]*[^|;&>\s])?{_OUT}$"
@@ -125,6 +130,13 @@ def _rest(found: re.Match[str], table: Table, task: str) -> str | None:
     return f"that prints whole lines, and the task speaks of {table.header[place - 1]}. {INSTEAD}{way}"
 
 
+def _values(found: re.Match[str], table: Table, task: str) -> str | None:
+    if not table.header or not re.search(r"\b(?:sort|uniq|wc|head)\b", found["rest"]):
+        return None
+    way = f"tail -n +2 {table.file} | cut -d, -f{found['field'] or found['cut']}{found['rest']}"
+    return f"the first line of {table.file} is a header, and would be among the values. {INSTEAD}{way}"
+
+
 def _lines(found: re.Match[str], table: Table, task: str) -> str | None:
     if not table.header or not _ROWS.search(task):
         return None
@@ -165,4 +177,5 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Table, str], str |
     (_REST, _rest),
     (_MEAN, _mean),
     (_LINES, _lines),
+    (_VALUES, _values),
 )

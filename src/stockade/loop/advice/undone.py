@@ -7,6 +7,7 @@ that were changed and not run; and files that the bot wrote by hand and that are
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath as Path
 
 from stockade.core.actions import Action, CommandOutput, FileWritten, Shell, WriteFile
 from stockade.core.errors import ActionFailed
@@ -19,6 +20,7 @@ from stockade.loop.advice.wrote import wrote_since
 from stockade.loop.state import RunState
 
 MAX_FILES = 8
+_ALL = re.compile(r"\b(?:all|every|each)\b", re.IGNORECASE)
 PROGRAM = re.compile(r"\b(?:python3|bash|sh|node|perl|ruby) [\w./-]+\.\w+\b")
 """A command that runs a program, as tasks name it."""
 _WRITES = re.compile(r"\bsed\s+-\w*i|(?<![0-9&])>|\btee\b|\bpatch\b|\bperl\s+-\w*i")
@@ -65,9 +67,27 @@ async def facts(started: RunStarted, state: RunState, work: Work, sandbox: Sandb
             f"The task speaks of {name}, and there is no such file."
             for name in await missing(started.task, work.deleted, sandbox)
         ),
+        *await _left_over(started.task, work.deleted, sandbox),
         *(f"{name} holds nothing." for name in work.blank if name in FILE_NAME.findall(started.task)),
         *wanted.unlike(started.task, work.contents),
     ]
+
+
+async def _left_over(task: str, deleted: Sequence[str], sandbox: Sandbox) -> list[str]:
+    """Files beside those that went, of the same kind, where the task speaks of all of that kind."""
+    kinds = dict.fromkeys((path.rpartition("/")[0] or ".", Path(path).suffix) for path in deleted if Path(path).suffix)
+    found: list[str] = []
+    for folder, suffix in list(kinds)[:MAX_FILES] if _ALL.search(task) else ():
+        if not re.search(rf"(?<!\w){re.escape(suffix)}\b|\b{re.escape(suffix[1:])}\b", task):
+            continue
+        argv = ["find", folder, "-maxdepth", "1", "-type", "f", "-name", f"*{suffix}"]
+        try:
+            there = await sandbox.exec(argv, timeout_s=5, max_output_bytes=4096)
+        except ActionFailed:
+            return []
+        found += sorted(path.removeprefix("./") for path in there.stdout.decode(errors="replace").splitlines())
+    more = f" and {len(found) - MAX_FILES} more" if len(found) > MAX_FILES else ""
+    return [f"Still there: {', '.join(found[:MAX_FILES])}{more}."] if found else []
 
 
 async def copies(state: RunState, sandbox: Sandbox) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from stockade.core.actions import INSTEAD
 
 MAX_LINES = 200
+PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")
+"""What a task says of these files is about what they print."""
 MAX_SHOWN = 60
 FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
 _ONLY_NUMBER = re.compile(
@@ -26,7 +28,8 @@ _LIST = re.compile(r"\bone (?:\w+ )?(?:on|per|in) (?:each|every|a|its own)? ?lin
 
 def unlike(task: str, contents: Mapping[str, str]) -> list[str]:
     """What `contents` (paths and texts) lack of what the task asks, in words for the bot."""
-    named = {path: text for path, text in contents.items() if path in FILE_NAME.findall(task)}
+    names = FILE_NAME.findall(task)
+    named = {path: text for path, text in contents.items() if path in names and not path.endswith(PROGRAMS)}
     return [
         *_no_numbers(task, named),
         *(said for path, text in named.items() for rule in _RULES if (said := rule(task, path, text)) is not None),
@@ -44,7 +47,8 @@ def numbers(task: str, contents: Mapping[str, str]) -> list[str]:
 def for_a_number(task: str, contents: Mapping[str, str]) -> list[str]:
     """Those that should hold a number and do not."""
     named = FILE_NAME.findall(task) if _ONLY_NUMBER.search(task) else []
-    return [path for path, text in contents.items() if path in named and not is_number(text)]
+    plain = [path for path in contents if path in named and not path.endswith(PROGRAMS)]
+    return [path for path in plain if not is_number(contents[path])]
 
 
 def is_number(text: str) -> bool:

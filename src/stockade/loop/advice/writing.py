@@ -22,6 +22,8 @@ _COMMAND_LINE = re.compile(
 MAX_NAMES = 3
 _COPY = re.compile(r"\b(?:cop(?:y|ies|ied)|duplicate|same|backup|rename|move)\b", re.IGNORECASE)
 MAX_ERROR_CHARS = 200
+_TO_ADD = re.compile(r"\b(?:add|append|put in|insert|at the end of|must stay|stays? (?:as|in))\b", re.IGNORECASE)
+_FROM_FILE = re.compile(r"[\w./-]+\.\w+\s*\|\s*(?P<way>(?:tail|head|sort|uniq|wc|grep|cut|tr|awk|sed)\b.*)")
 _TO_MEND = re.compile(
     r"\b(?:fix|mend|repair|change|edit|modify|correct) (?:the (?:file|program|script) )?(?P<file>[\w/-]+(?:\.\w+)+)\b",
     re.IGNORECASE,
@@ -41,6 +43,8 @@ async def doubt(
         or _of_no_change(action, held, done)
         or _of_another_file(action, held, task)
         or await _of_copying(action, task, sandbox)
+        or _of_adding(action, held, task, done)
+        or (None if held else await _of_no_text(action, task, sandbox))
         or _of_replacing(action, held, done, told)
     )
 
@@ -49,7 +53,11 @@ def _of_text(action: WriteFile) -> str | None:
     line = action.content.strip()
     if len(line) > MAX_LOOKED_AT or "\n" in line or line.startswith("#!"):
         return None
-    if _SCRIPTS.search(action.path) or not _COMMAND_LINE.search(line):
+    if _SCRIPTS.search(action.path):
+        return None
+    if _FROM_FILE.fullmatch(line):
+        line = f"cat {line}"
+    elif not _COMMAND_LINE.search(line):
         return None
     substituted = _SUBSTITUTED.fullmatch(line)
     command = substituted[1] if substituted else f'echo "{line}"' if "$(" in line else line
@@ -63,6 +71,32 @@ def _of_quotes(action: WriteFile, held: str) -> str | None:
     if held and content[:1] in ("'", '"') and content == f"{content[0]}{held}{content[0]}":
         return f"{action.path} holds exactly {held} already: the quotes were only around what you were shown"
     return None
+
+
+def _of_adding(action: WriteFile, held: str, task: str, done: Sequence[Done]) -> str | None:
+    """Something to be added to a file that is there, and written in the place of all that is in it."""
+    lines, new = held.splitlines(), action.content.strip()
+    if not new or not held or any(line.strip() and line in new for line in lines) or not _TO_ADD.search(task):
+        return None
+    said = f"write_file would take away all {len(lines)} lines of {action.path}. To add a line to it"
+    plain = "\n" not in new and "'" not in new and not action.path.endswith((".json", ".xml", ".html"))
+    return f"{said}. {INSTEAD}echo '{new}' >> {action.path}" if plain else f"{said}, write the others too."
+
+
+async def _of_no_text(action: WriteFile, task: str, sandbox: Sandbox) -> str | None:
+    """A file that is there and is no text: an archive, a picture."""
+    script = '[ -s "$1" ] && [ -f "$1" ] && ! LC_ALL=C grep -Iq . -- "$1" && LC_ALL=C grep -qa "[^[:space:]]" -- "$1"'
+    try:
+        found = await sandbox.exec(["sh", "-c", script, "sh", action.path], timeout_s=5)
+    except ActionFailed:
+        return None
+    if found.exit_code:
+        return None
+    said = f"{action.path} is there and is no text: write_file would destroy it"
+    names = [name for name in dict.fromkeys(FILE_NAME.findall(task)) if not f"/{action.path}".endswith(f"/{name}")]
+    if action.path.endswith(".zip") and _TO_ADD.search(task) and len(names) == 1:
+        return f"{said}. {INSTEAD}zip {action.path} {names[0]}"
+    return f"{said}. Use a command."
 
 
 def _of_no_change(action: WriteFile, held: str, done: Sequence[Done]) -> str | None:

@@ -1,5 +1,7 @@
 """Actions that are asked about once before they are done."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from stockade.answers.json_schema import JsonAnswers
@@ -17,14 +19,15 @@ HELD = '{"name": "shop", "port": 3000}'
 
 
 class OneFile(MemorySandbox):
-    """Every path holds `data`; None: there is none."""
+    """Every path holds `data` as a text; None: there is none."""
 
     def __init__(self, data: bytes | None) -> None:
         super().__init__()
         self.data = data
 
-    async def exec(self, *_: object, **__: object) -> ExecResult:
-        return ExecResult(exit_code=int(self.data is None), stdout=self.data or b"", stderr=b"")
+    async def exec(self, argv: Iterable[str], *_: object, **__: object) -> ExecResult:
+        there = self.data is not None and next(iter(argv)) == "cat"
+        return ExecResult(exit_code=int(not there), stdout=(self.data or b"") if there else b"", stderr=b"")
 
 
 def done(action: Action, observation: Observation | None = None) -> Done:

@@ -31,6 +31,8 @@ def folder(tmp_path: Path) -> Path:
         ("sort -t ',' -k2,2nr scores.csv > out.csv && cat out.csv", "", None),
         ("sort -k2n plain.csv", "", "b,2\na,10\n"),
         ("tail -n +2 scores.csv | sort -k2 -n", "", "ada,9\nmia,70\nben,105\n"),
+        ("awk -F, '{print $2}' people.csv | sort -u", "each city once", "Berlin\nHamburg\n"),
+        ("cut -d, -f2 people.csv | sort | uniq", "each city once", "Berlin\nHamburg\n"),
         ("awk -F, 'NR>1' people.csv", "Write the names of all people", "Anna\nTom\nZoe\n"),
         ("awk -F',' 'NR>1 {print}' people.csv", "the city of each", "Berlin\nHamburg\nBerlin\n"),
         ("tail -n +2 people.csv", "Write the names, one on each line", "Anna\nTom\nZoe\n"),
@@ -59,6 +61,8 @@ async def test_a_command_that_overlooks_what_the_table_is(
     ("command", "task"),
     [
         ("sort scores.txt", ""),
+        ("awk -F, '{print $2}' people.csv", "each city"),
+        ("cut -d, -f1 plain.csv | sort -u", "each"),
         ("wc -l scores.csv", "How many lines has the file?"),
         ("wc -l plain.csv", "How many rows?"),
         ("tail -n +2 scores.csv | wc -l", "How many rows?"),

@@ -40,6 +40,7 @@ def test_what_is_unlike_what_the_task_wants_is_said(task: str, path: str, text: 
         ("Write only the name into out.txt.", "out.txt", "Ada 3"),
         ("Write only the date into out.txt.", "out.txt", "3 May"),
         ("Write just the first line to out.txt.", "out.txt", "3 May"),
+        ("Write out.py, which prints only the number.", "out.py", "print(6)"),
         ("Write a file out.txt such as you like", "out.txt", "x"),
         ("a list such as {'a': 1} into out.txt", "out.txt", "x"),
         ("all names into names.txt, one on each line", "names.txt", "Berg, Anna\nZoe"),

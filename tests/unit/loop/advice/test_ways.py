@@ -17,11 +17,12 @@ from stockade.core.actions import (
     WriteFile,
 )
 from stockade.core.events import Nudged
-from stockade.loop.advice import ways
+from stockade.loop.advice import undone, ways
 from stockade.loop.advice.undone import Work
 from stockade.loop.advice.wanted import UNCOUNTED
 from stockade.loop.state import Done, RunState
 from stockade.loop.steering import Steering
+from tests.unit.loop.advice.test_review import LAYER
 from tests.unit.loop.helpers import HereSandbox, started
 
 pytestmark = pytest.mark.anyio
@@ -139,3 +140,26 @@ def test_told_to_run_a_command_a_bot_can_only_run_one(told: RunState) -> None:
 )
 def test_otherwise_all_is_offered(told: RunState) -> None:
     assert "write_file" in Steering().offered(told, TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("task", "deleted", "said"),
+    [
+        ("Decompress all the .gz files in dumps", ["dumps/a.sql.gz"], ["Still there: dumps/b.sql.gz, dumps/c.sql.gz."]),
+        ("Decompress a .gz file", ["dumps/a.sql.gz"], []),
+        ("Delete all the .log files", ["dumps/a.sql.gz"], []),
+        ("Rename every .txt file", ["x.txt"], []),
+    ],
+)
+async def test_others_of_a_kind_that_all_were_to_go_are_named(
+    tmp_path: Path, task: str, deleted: list[str], said: list[str]
+) -> None:
+    (tmp_path / "dumps").mkdir()
+    for name in ("b.sql.gz", "c.sql.gz", "d.sql"):
+        (tmp_path / "dumps" / name).write_text("x")
+    left = work()
+    left.deleted.extend(deleted)
+    mine = state()
+    mine.layers = (LAYER,)
+    facts = await undone.facts(started(task), mine, left, HereSandbox(tmp_path))
+    assert [fact for fact in facts if "Still" in fact] == said

@@ -1,11 +1,14 @@
 """Texts that are surely not meant so, beside those of test_before.py."""
 
+from pathlib import Path
+
 import pytest
 
 from stockade.core.actions import Chunk, CommandOutput, Shell, Step, WriteFile
 from stockade.loop.advice import writing
 from stockade.loop.state import Done
 from tests.unit.loop.advice.test_before import OneFile
+from tests.unit.loop.helpers import HereSandbox
 
 pytestmark = pytest.mark.anyio
 HELD = "def mean(a):\n    return sum(a) / len(a)\n"
@@ -37,3 +40,43 @@ async def test_another_file_than_the_one_to_mend_stays_as_it_is(task: str) -> No
     assert await doubt(other, "Fix what is wrong.") == ""
     assert await doubt(WriteFile(path="/workspace/main.py", content="x"), task) == ""
     assert await doubt(other, task, held="") == ""
+
+
+HOSTS = "127.0.0.1 localhost\n10.0.0.1 router\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("\n10.0.0.9 camera", "instead: echo '10.0.0.9 camera' >> hosts"),
+        ("10.0.0.9 camera\n10.0.0.8 printer\n", "write the others too"),
+        ("127.0.0.1 localhost\n10.0.0.1 router\n10.0.0.9 camera\n", ""),
+        ("", ""),
+    ],
+)
+async def test_what_is_added_does_not_take_the_place_of_what_is_there(content: str, said: str) -> None:
+    action = WriteFile(path="hosts", content=content)
+    shown = (HOSTS,)
+    found = await writing.doubt(action, "Add this line at the end of hosts", (), shown, OneFile(HOSTS.encode()))
+    assert said in (found or "")
+    assert (found is None) is (not said)
+    assert await writing.doubt(action, "Replace hosts", (), shown, OneFile(HOSTS.encode())) is None
+
+
+async def test_an_archive_is_not_written_as_text(tmp_path: Path) -> None:
+    (tmp_path / "papers.zip").write_bytes(b"PK\x03\x04\0\xff")
+    here = HereSandbox(tmp_path)
+    action = WriteFile(path="papers.zip", content="abstract.txt\n")
+    said = await writing.doubt(action, "Add abstract.txt to papers.zip", (), (), here)
+    assert said is not None
+    assert said.endswith("instead: zip papers.zip abstract.txt")
+    assert "Use a command" in (await writing.doubt(action, "papers.zip", (), (), here) or "")
+    for name, data in (("empty.zip", b""), ("plain.txt", b"a\n"), ("blank.txt", b"\n")):
+        (tmp_path / name).write_bytes(data)
+        assert await writing.doubt(WriteFile(path=name, content="b a"), name, (), ("a",), here) is None
+    assert await writing.doubt(WriteFile(path="new.zip", content="x"), "", (), (), here) is None
+
+
+async def test_a_file_through_a_pipe_is_a_command() -> None:
+    said = await doubt(WriteFile(path="tail.txt", content="build.log | tail -n 5"), "", held="")
+    assert said.endswith("instead: cat build.log | tail -n 5 > tail.txt")
