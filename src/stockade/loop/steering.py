@@ -7,12 +7,12 @@ for a bot that goes on until somebody stops it.
 from typing import ClassVar
 
 from stockade.core.actions import INSTEAD, Action, Refused, Step, WriteFile
-from stockade.core.events import Nudged, StopReason
+from stockade.core.events import Nudged, StopReason, TurnsForgotten
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, Sandbox
 from stockade.core.tools import Offered
 from stockade.loop import stuck
-from stockade.loop.advice import before, ways
+from stockade.loop.advice import before, failing, ways
 from stockade.loop.advice.review import is_review
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
@@ -37,6 +37,9 @@ class Steering:
         if (nudge := stuck.nudge_text(record.state)) is not None:
             started = record.state.started
             way = await ways.to_be_kept(started, record.state, sandbox) if started else None
+            if way is None and (fails := failing.again(record.state)) is not None:
+                await record.add(TurnsForgotten(at=clock.now(), turn=turn, first_turn=fails[0], text=fails[1]))
+                return
             text = f"You know this result. {INSTEAD}{way}" if way else nudge
             await record.add(Nudged(at=clock.now(), turn=turn, why="loop", text=text))
 
