@@ -20,6 +20,7 @@ from stockade.loop.state import RunState
 MAX_UNREADABLE = 3
 WARMEST = 1.2
 WARMER_UNREADABLE = 0.4
+WARMER_FORGOTTEN = 0.4
 
 
 class Steering:
@@ -45,7 +46,8 @@ class Steering:
 
     def sampling(self, base: Sampling, state: RunState) -> Sampling:
         """Warmer when the bot repeats itself or could not be understood."""
-        return warmed(base, stuck.extra_temperature(state) + WARMER_UNREADABLE * state.unreadable)
+        forgotten = WARMER_FORGOTTEN * (bool(state.forgotten) and state.forgot_at == len(state.done))
+        return warmed(base, stuck.extra_temperature(state) + forgotten + WARMER_UNREADABLE * state.unreadable)
 
     def other_sampling(self, base: Sampling, state: RunState) -> Sampling | None:
         """The same for the record, where it is not what the run began with."""

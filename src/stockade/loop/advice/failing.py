@@ -10,6 +10,8 @@ from stockade.loop.state import RunState
 
 AFTER = 2
 MAX_ERROR_CHARS = 200
+MAX_TRIED_CHARS = 30
+"""Of what was tried: more of it would be copied again."""
 
 
 def again(state: RunState) -> tuple[int, str] | None:
@@ -26,7 +28,9 @@ def again(state: RunState) -> tuple[int, str] | None:
     if same < AFTER or (error := _error(last.observation)) is None:
         return None
     first = state.done[-same].turn
-    text = f"You have tried {spelled(last.step.action)}, and it does not work: {error}\nDo it in another way."
+    tried = spelled(last.step.action).strip("`")
+    tried = tried if len(tried) <= MAX_TRIED_CHARS else f"{tried[:MAX_TRIED_CHARS].rpartition(' ')[0] or tried[:8]} ..."
+    text = f"You have tried `{tried}` {same} times, and it does not work: {error}\nDo it in another way."
     return (first, text) if first >= 1 else None
 
 

@@ -1,6 +1,7 @@
 """Commands that do what is left of a task, where there is one that surely does: a small model copies them."""
 
 import re
+import shlex
 
 from stockade.core.actions import CommandOutput, EditFile, Shell, WriteFile
 from stockade.core.events import RunStarted
@@ -25,7 +26,7 @@ async def way(started: RunStarted, state: RunState, work: Work, sandbox: Sandbox
     for name in missing:
         like = [path for path in work.contents if path.rpartition("/")[2] == name.rpartition("/")[2]]
         if len(like) == 1 and "/" not in name:
-            return f"{'cp' if like[0] in FILE_NAME.findall(started.task) else 'mv'} {like[0]} {name}"
+            return f"{'cp' if like[0] in FILE_NAME.findall(started.task) else 'mv'} {shlex.quote(like[0])} {name}"
     no_number = wanted.for_a_number(started.task, work.contents)
     into = missing if len(missing) == 1 else no_number if len(no_number) == 1 else []
     return kept_in(into[0], state, started.task, number=bool(no_number)) if into else None

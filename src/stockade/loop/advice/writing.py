@@ -1,6 +1,7 @@
 """Texts that are surely not meant so: a command where its output was wanted, and what would be lost of a file."""
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from stockade.core.actions import INSTEAD, Action, CommandOutput, EditFile, ReadFile, Shell, WriteFile
@@ -61,7 +62,7 @@ def _of_text(action: WriteFile) -> str | None:
         return None
     substituted = _SUBSTITUTED.fullmatch(line)
     command = substituted[1] if substituted else f'echo "{line}"' if "$(" in line else line
-    way = command if ">" in command else f"{command} > {action.path}"
+    way = command if ">" in command else f"{command} > {shlex.quote(action.path)}"
     return f"{action.path} would hold the words of a command, and nothing would run it. {INSTEAD}{way}"
 
 
@@ -80,7 +81,7 @@ def _of_adding(action: WriteFile, held: str, task: str, done: Sequence[Done]) ->
         return None
     said = f"write_file would take away all {len(lines)} lines of {action.path}. To add a line to it"
     plain = "\n" not in new and "'" not in new and not action.path.endswith((".json", ".xml", ".html"))
-    return f"{said}. {INSTEAD}echo '{new}' >> {action.path}" if plain else f"{said}, write the others too."
+    return f"{said}. {INSTEAD}echo '{new}' >> {shlex.quote(action.path)}" if plain else f"{said}, write the others too."
 
 
 async def _of_no_text(action: WriteFile, task: str, sandbox: Sandbox) -> str | None:
@@ -95,7 +96,7 @@ async def _of_no_text(action: WriteFile, task: str, sandbox: Sandbox) -> str | N
     said = f"{action.path} is there and is no text: write_file would destroy it"
     names = [name for name in dict.fromkeys(FILE_NAME.findall(task)) if not f"/{action.path}".endswith(f"/{name}")]
     if action.path.endswith(".zip") and _TO_ADD.search(task) and len(names) == 1:
-        return f"{said}. {INSTEAD}zip {action.path} {names[0]}"
+        return f"{said}. {INSTEAD}zip {shlex.quote(action.path)} {names[0]}"
     return f"{said}. Use a command."
 
 
@@ -132,7 +133,8 @@ async def _of_copying(action: WriteFile, task: str, sandbox: Sandbox) -> str | N
         return None
     for name in names[:MAX_NAMES]:
         if await _held(name, sandbox) == content:
-            way = in_case(task, name, action.path) or selected(name, content, task, action.path)
+            out = shlex.quote(action.path)
+            way = in_case(task, name, out) or selected(name, content, task, out)
             better = f"{INSTEAD}{way}" if way else f"Let a command write it: COMMAND > {action.path}"
             return f"that is word by word what {name} holds. {better}"
     return None

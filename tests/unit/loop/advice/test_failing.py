@@ -78,5 +78,5 @@ async def test_in_a_run_the_model_does_not_see_them_again() -> None:
     assert [(event.first_turn, event.turn) for event in forgotten] == [(2, 4)]
     after = "\n".join(message.content for message in made.script.requests[3].messages)
     assert '"frobnicate' not in after
-    assert "You have tried `frobnicate --all`, and it does not work" in after
+    assert "You have tried `frobnicate --all` 2 times, and it does not work" in after
     assert '"ls"' in after
