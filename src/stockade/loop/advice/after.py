@@ -127,12 +127,27 @@ def _without_its_number(command: str, printed: str) -> str | None:
     return f"{INSTEAD}{way}"
 
 
-_FAILURES = (_without_its_number, _misspelt, _not_executable, _values_one_by_one, _not_in_archive)
+_SEVERAL = re.compile(r"^(?P<jq>jq)\s+'(?P<filter>\.\[\][^']*)'\s+(?P<rest>[\w./-]+\s*>\s*(?P<out>[\w./-]+\.json))$")
+_DOS = re.compile(r"^bash: line \d+: dos2unix: command not found", re.MULTILINE)
+
+
+def _line_ends(command: str, printed: str) -> str | None:
+    words = command.split()
+    if not _DOS.search(printed) or len(words) != 2:
+        return None
+    return f"{INSTEAD}sed -i 's/[[:cntrl:]]$//' {words[1]}"
+
+
+_FAILURES = (_without_its_number, _misspelt, _not_executable, _values_one_by_one, _not_in_archive, _line_ends)
 
 
 def of_writing(command: str, wrote: str) -> str:
     """The same about what `command` wrote in silence, as the bot is told."""
-    found = _BY_HAND.search(command.strip()) if len(command) <= MAX_LOOKED_AT else None
+    if len(command) > MAX_LOOKED_AT:
+        return ""
+    if (several := _SEVERAL.search(command.strip())) and f"{several['out']} has a syntax error" in wrote:
+        return f"That is several values, and no list. {INSTEAD}jq '[{several['filter']}]' {several['rest']}"
+    found = _BY_HAND.search(command.strip())
     if not found or f"{found['out']} has a syntax error" not in wrote:
         return ""
     table = _TABLE.search(command)

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 
 from stockade.core.actions import INSTEAD
-from stockade.loop.advice.wanted import FILE_NAME
+from stockade.loop.advice import repository
+from stockade.loop.advice.wanted import SUFFIX_FILES
 
 MAX_LOOKED_AT = 400
 """Characters of a command: a longer one is a program, and not looked at."""
@@ -27,7 +28,6 @@ _LEFT_OUT = re.compile(
     r"\b(?:without|except(?: for)?|excluding|leav\w+ out|but not|other than)\b[^.;\n]{0,30}?"
     r"\s\*?(?P<suffix>\.\w{1,5})\b"
 )
-_SUFFIX_FILES = re.compile(r"(?<![\w*])\*?(?P<suffix>\.\w{1,5})[ -]files?\b")
 _BARE_KEY = re.compile(
     r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+['\"]?(?P<key>\w+)(?P<colon>:\s*)(?P<value>\w+)['\"]?(?=\s+(?P<file>[\w./-]+\.json)\b)"
 )
@@ -36,15 +36,15 @@ _BACKWARDS = re.compile(r"\b(?:opposite|reversed?) order\b|\border\b[^.]*\brever
 _STATUS_TO_FILE = re.compile(r"^(?P<way>[^|;&>]*[^|;&>\s])\s*>\s*(?P<file>[\w./-]+)$")
 _HANDLES = re.compile(r"(?P<first>^|.*(?:&&|;)\s*)(?P<verb>(?:mv|cp|rm|gzip)(?:\s+-\w+)*)\s+(?P<words>[\w./ -]+)$")
 _KIND_OF_FILES = re.compile(r"(?<![\w*])\*?\.?(?P<kind>[A-Za-z]\w{1,4}) files\b")
+_OTHER_PACKER = re.compile(
+    r"\b(?:zip(?:\s+-\w+)*\s+(?P<tar>[\w./-]+\.(?:tar(?:\.gz)?|tgz))|tar\s+-?\w*c\w*\s+(?P<zip>[\w./-]+\.zip))\b"
+)
 _ONTO_ITSELF = re.compile(r"^(?P<way>[^;&>]*[^;&>\s])\s*(?<![>\d])>(?!>)\s*(?P<file>[\w./-]+)$")
 _ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+)$")
 _SUFFIX_SWAPPED = re.compile(r"\$\{(?P<name>\w+)%\.(?P<old>\w+)\}\.(?P<new>\w+)")
-_IGNORED = re.compile(r"(?P<echo>\becho\s+)['\"]?(?P<suffix>\.\w+)['\"]?(?=\s*>>?\s*\.gitignore\b)")
 _LOOSE_MAIL = re.compile(
     r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+(?P<quote>['\"])[^'\"]*(?:\[\^@[^\]]*\]|\\S|\.)[+*]@[^'\"]*(?P=quote)"
 )
-_TAKEN_BACK = re.compile(r"^git\s+(?:reset|checkout|restore|revert|stash)\b")
-_TO_TAKE_BACK = re.compile(r"\b(?:bring back|last commit|restore|revert|undo|discard|by accident)\b", re.IGNORECASE)
 _SORTED_LISTING = re.compile(
     r"\bls\s+-\w*l\w*(?P<what>(?:\s+[\w./-]+)?)\s*\|\s*sort\b(?![^|]*-\w*k)[^|]*\|\s*(?:head|tail)\s+-n?\s*1\b"
     r"(?:\s*\|\s*awk[^|;&>]*[^|;&>\s])?"
@@ -127,12 +127,20 @@ def _packed_all(command: str, task: str) -> str | None:
 
 
 def _all_modes(command: str, task: str) -> str | None:
-    found, suffixes = _ALL_MODES.search(command), set(_SUFFIX_FILES.findall(task))
+    found, suffixes = _ALL_MODES.search(command), set(SUFFIX_FILES.findall(task))
     if not found or len(suffixes) != 1:
         return None
     suffix = suffixes.pop()
     way = f"find {found['folder']} -name '*{suffix}' -exec chmod {found['mode']} {{}} +"
     return f"that changes every file, and the task speaks of {suffix} files. {INSTEAD}{way}"
+
+
+def _other_packer(command: str, task: str) -> str | None:
+    if not (found := _OTHER_PACKER.search(command)):
+        return None
+    if found["tar"]:
+        return f"zip makes a zip file, whatever its name. Make {found['tar']} with tar."
+    return f"tar makes a tar file, whatever its name. Make {found['zip']} with zip."
 
 
 def _other_kinds(command: str, task: str) -> str | None:
@@ -189,14 +197,6 @@ def _suffix_lost(command: str, task: str) -> str | None:
     return f"that takes .{found['old']} away, and the task keeps it. {INSTEAD}{way}"
 
 
-def _suffix_for_a_name(command: str, task: str) -> str | None:
-    found = _IGNORED.search(command)
-    if not found or found["suffix"] not in _SUFFIX_FILES.findall(task):
-        return None
-    way = command.replace(found[0], f"{found['echo']}'*{found['suffix']}'")
-    return f"{found['suffix']} alone ignores no file but one of that whole name. {INSTEAD}{way}"
-
-
 def _loose_mail(command: str, task: str) -> str | None:
     found = _LOOSE_MAIL.search(command)
     if not found or "o" not in found["flags"]:
@@ -204,14 +204,6 @@ def _loose_mail(command: str, task: str) -> str | None:
     flags = "".join(dict.fromkeys(re.sub(r"[^a-zA-DFH-OQ-Z]", "", found["flags"]) + "E"))
     way = command.replace(found[0], f"grep -{flags} '{MAIL}'")
     return f"that takes what stands around an e-mail address too. {INSTEAD}{way}"
-
-
-def _all_taken_back(command: str, task: str) -> str | None:
-    names = set(FILE_NAME.findall(task))
-    if not _TAKEN_BACK.search(command) or not _TO_TAKE_BACK.search(task) or len(names) != 1:
-        return None
-    name = names.pop()
-    return None if name in command else f"that is not about {name} alone. {INSTEAD}git checkout HEAD -- {name}"
 
 
 def _sorted_listing(command: str, task: str) -> str | None:
@@ -231,6 +223,7 @@ _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _number_searched,
     _archive_not_opened,
     _packed_all,
+    _other_packer,
     _other_kinds,
     _not_backwards,
     _status_wanted,
@@ -238,8 +231,7 @@ _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _bare_key,
     _all_modes,
     _suffix_lost,
-    _suffix_for_a_name,
     _loose_mail,
-    _all_taken_back,
     _sorted_listing,
+    *repository.RULES,
 )

@@ -25,6 +25,9 @@ _WHOLE_LINES = re.compile(
 )
 _REST = re.compile(rf"^(?:tail\s+-n\s*\+2|sed\s+-?n?\s*'?1d'?)\s+{_FILE}{_OUT}$")
 _MEAN = re.compile(rf"\bawk\b(?![^|]*\bF?NR\s*(?:>|!=)).*?'\s*(?P<first>\{{).*\bEND\b.*/\s*NR\b.*?{_FILE}")
+_GROUPED = re.compile(
+    rf"\bawk\s+-F\s?['\"]?,['\"]?\s+'\s*(?P<first>\{{)[^}}]*\w+\[\$\d+\]\s*(?:\+=|\+\+)[^}}]*\}}\s*END\b.*'\s+{_FILE}"
+)
 _VALUES = re.compile(
     r"^(?:awk\s+-F\s?['\"]?,['\"]?\s+'\s*\{\s*print\s+\$(?P<field>\d+)\s*;?\s*\}\s*'"
     r"|cut\s+-d\s?['\"]?,['\"]?\s+-f\s?(?P<cut>\d+))"
@@ -144,6 +147,14 @@ def _lines(found: re.Match[str], table: Table, task: str) -> str | None:
     return f"the first line of {table.file} is a header, and it is counted too. {INSTEAD}{way}"
 
 
+def _grouped(found: re.Match[str], table: Table, task: str) -> str | None:
+    if not table.header:
+        return None
+    at = found.start("first")
+    way = f"{found.string[:at]}NR>1 {found.string[at:]}"
+    return f"the first line of {table.file} is a header, and would be a group of its own. {INSTEAD}{way}"
+
+
 def _mean(found: re.Match[str], table: Table, task: str) -> str | None:
     if not table.header:
         return None
@@ -176,6 +187,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Table, str], str |
     (_WHOLE_LINES, _whole_lines),
     (_REST, _rest),
     (_MEAN, _mean),
+    (_GROUPED, _grouped),
     (_LINES, _lines),
     (_VALUES, _values),
 )

@@ -10,6 +10,7 @@ PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")
 """What a task says of these files is about what they print."""
 MAX_SHOWN = 60
 FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
+SUFFIX_FILES = re.compile(r"(?<![\w*])\*?(?P<suffix>\.\w{1,5})[ -]files?\b")
 _ONLY_NUMBER = re.compile(
     r"\b(?:only|just|nothing but|write|put|save|store) (?:only |just )?(?:the |its |a )?(?:total )?"
     r"(?:number|sum|count|total|mean|average)\b(?!.*\b(?:each|every|per)\b)",

@@ -61,6 +61,7 @@ NameError: name 'gret' is not defined. Did you mean: 'greet'?
             "jq: error (at <stdin>:5): object and string cannot be added\n",
             "jq -s add a.json b.json",
         ),
+        ("dos2unix a.sh", 127, "bash: line 1: dos2unix: command not found\n", "sed -i 's/[[:cntrl:]]$//' a.sh"),
         ("tar -xzf b.tar.gz x.txt", 2, "tar: x.txt: Not found in archive\n", "tar -tf b.tar.gz"),
     ],
 )
@@ -79,6 +80,8 @@ def test_json_written_by_hand_that_is_none_is_left_to_a_program() -> None:
     assert "json.dumps" in after.of_writing("echo '{a: 1}' > scores.json", wrong)
     assert after.of_writing("echo '{a: 1}' > scores.json", "") == ""
     assert after.of_writing("python3 make.py > scores.json", wrong) == ""
+    several = after.of_writing("jq '.[] | select(.a < 2)' all.json > scores.json", wrong)
+    assert several.endswith("instead: jq '[.[] | select(.a < 2)]' all.json > scores.json")
 
 
 LOG = '10.0.0.1 - - [01/Mar/2026:08:00:01 +0000] "GET /a.html HTTP/1.1" 404 12\n'

@@ -26,6 +26,12 @@ NOT = [
     ("sort -r stops.txt > back.txt", "the same lines in the opposite order", "tac stops.txt > back.txt"),
     ("bash a.sh > s.txt", "put its exit status into s.txt", "bash a.sh; echo $? > s.txt"),
     ("mkdir x && mv a.pdf b.pdf c.md x/", "Put the PDF files into x", "mkdir x && mv a.pdf b.pdf x/"),
+    ("git reset --hard HEAD~1", "Take the last commit back, but keep its changes", "git reset HEAD~1"),
+    (
+        "git log --grep='RETRIES'",
+        "Which commit brought the word RETRIES into client.py?",
+        "git log -S RETRIES --oneline -- client.py",
+    ),
     ("git reset --hard HEAD~1", "app.ini was changed by accident", "git checkout HEAD -- app.ini"),
     ("ls -l data | sort -hr | head -n 1 | awk '{print $9}' > n", "the largest file", "ls -S data | head -n 1 > n"),
 ]
@@ -41,6 +47,10 @@ MEANT = [
     ('mv "$f" "${f%.conf}.bak"', "rename the .conf files to .bak"),
     ("echo '.env' >> .gitignore", "ignore .env"),
     ("grep -c '@' a.txt", ""),
+    ("git reset --hard HEAD~1", "Throw the last commit away"),
+    ("git log --grep fix", "Which commits have fix in their message?"),
+    ("zip -r a.zip src", ""),
+    ("tar -czf a.tar.gz src", ""),
     ("sort -r names.txt > down.txt", "sort them in reverse order of the alphabet"),
     ("sort -r names.txt", "the largest first"),
     ("bash a.sh > s.txt", "put what it prints into s.txt"),
@@ -77,3 +87,11 @@ def test_nothing_is_said_about_what_was_proposed(command: str, task: str, instea
 @pytest.mark.parametrize(("command", "task"), MEANT)
 def test_other_commands_are_done(command: str, task: str) -> None:
     assert commands.doubt(command, task) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("zip -r old.tar.gz old", "Make old.tar.gz with tar"), ("tar -cf old.zip old", "Make old.zip with zip")],
+)
+def test_a_packer_makes_what_it_makes_whatever_the_name(command: str, said: str) -> None:
+    assert said in (commands.doubt(command, "") or "")

@@ -31,6 +31,11 @@ def folder(tmp_path: Path) -> Path:
         ("sort -t ',' -k2,2nr scores.csv > out.csv && cat out.csv", "", None),
         ("sort -k2n plain.csv", "", "b,2\na,10\n"),
         ("tail -n +2 scores.csv | sort -k2 -n", "", "ada,9\nmia,70\nben,105\n"),
+        (
+            "awk -F, '{n[$2] += $3} END {for (c in n) print c, n[c]}' people.csv | sort",
+            "",
+            "Berlin 75\nHamburg 28\n",
+        ),
         ("awk -F, '{print $2}' people.csv | sort -u", "each city once", "Berlin\nHamburg\n"),
         ("cut -d, -f2 people.csv | sort | uniq", "each city once", "Berlin\nHamburg\n"),
         ("awk -F, 'NR>1' people.csv", "Write the names of all people", "Anna\nTom\nZoe\n"),
