@@ -4,6 +4,7 @@ The server is asked to enforce the schema, and the output is read leniently and 
 known to answer 200 without enforcing anything.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ from stockade.answers.calls import action_in, native_steps
 from stockade.answers.lenient import first_value, spoken, with_exec_ended
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
-from stockade.core.actions import INSTEAD, Answer, Shell, Step
+from stockade.core.actions import INSTEAD, Answer, Finish, Shell, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
 
 MAX_THOUGHT_CHARS = 240
+MAX_CUT_CHARS = 200
 ASK = "Is the task done? If not, what is still to do?"
 """Ends every observation that does not itself say what to do: else a small model thinks its first words again."""
 
@@ -45,7 +47,7 @@ class JsonAnswers:
         if not answer.content.strip() and not answer.tool_calls:
             raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
         if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+            return _cut_off(answer, tools)
         if not answer.content.strip():
             return Answer(steps=native_steps(answer, tools)[:1])
         found = first_value(spoken(answer.content), "{")
@@ -65,6 +67,20 @@ class JsonAnswers:
 
     def observed(self, step: Step, text: str) -> Message:
         return Message(role="user", content=text if INSTEAD in text else f"{text}\n{ASK}")
+
+
+def _cut_off(answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
+    """Of an answer without an end only the end of the task counts: half a command or half a file is none, half a
+    sentence for the person is one. Small models end in a sentence that they say again and again.
+    """
+    action = None
+    for closed in (answer.content, f'{answer.content}"'):
+        with contextlib.suppress(UnreadableAnswer):
+            action = action or action_in(first_value(spoken(closed), "{"), tools)
+    if not isinstance(action, Finish):
+        raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+    short = action.answer if len(action.answer) <= MAX_CUT_CHARS else f"{action.answer[:MAX_CUT_CHARS]} ..."
+    return Answer(steps=(Step(action=action.model_copy(update={"answer": short})),))
 
 
 def schema(tools: Sequence[Offered]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stockade.answers.json_schema import JsonAnswers, schema
+from stockade.answers.json_schema import MAX_CUT_CHARS, JsonAnswers, schema
 from stockade.core.actions import Action, Answer, EditFile, Finish, ReadFile, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer, ModelRequest
@@ -88,3 +88,25 @@ def test_the_schema_is_small_and_names_the_tools_given() -> None:
         "finish",
     ]
     assert PROTOCOL.constrain(ModelRequest(messages=()), TOOLS).schema_ == schema(TOOLS)
+
+
+def test_an_end_that_goes_on_and_on_is_an_end() -> None:
+    again = "The task is done. " * 200
+    answer = read('{"thought": "x", "action": {"tool": "finish", "answer": "' + again, finish_reason="length")
+    action = answer.steps[0].action
+    assert isinstance(action, Finish)
+    assert action.answer.startswith("The task is done. ")
+    assert len(action.answer) <= MAX_CUT_CHARS + 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"thought": "I will end with finish',
+        '{"thought": "x", "action": {"tool": "write_file", "path": "a", "content": "aaaa',
+        '{"action": {"tool": "shell", "command": "rm -rf /workspace/b',
+    ],
+)
+def test_half_of_anything_else_is_nothing(text: str) -> None:
+    with pytest.raises(UnreadableAnswer, match="cut off"):
+        read(text, finish_reason="length")
