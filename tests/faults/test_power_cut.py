@@ -195,8 +195,9 @@ def test_what_is_applied_of_a_run_whose_power_was_cut_is_what_it_had_on_record(s
 
 
 def _just_up() -> tuple[str, ...]:
-    """Before an argv: it sees a machine that was started a moment ago."""
-    up_s = int(time.clock_gettime(time.CLOCK_BOOTTIME))
+    """Before an argv: it sees a machine that was started now. A clock is set back by whole seconds, so at one."""
+    up_s = int(time.clock_gettime(time.CLOCK_BOOTTIME)) + 1
+    threading.Event().wait(up_s - time.clock_gettime(time.CLOCK_BOOTTIME))
     return ("unshare", "--time", "--boottime", f"-{up_s}", "--fork", "--")
 
 
