@@ -28,6 +28,7 @@ SAMPLING = (
     _flag("--mirostat-mode", int, "0|1|2", "Mirostat sampling (llama.cpp); 0 is off."),
     _flag("--mirostat-tau", float, "X", "Surprise that mirostat aims at."),
     _flag("--mirostat-eta", float, "X", "Learning rate of mirostat."),
+    _flag("--dry-multiplier", float, "X", "DRY, a penalty on sequences that come again (llama.cpp); 0 is off."),
     _flag("--answer-tokens", int, "N", "Tokens of one answer; 1024 on local models."),
 )
 LOADING_MORE = (

@@ -21,7 +21,8 @@ class Message(Data):
 class Sampling(Data):
     """How the next token is drawn; None leaves it to the server. `max_tokens` bounds one answer.
 
-    What a server does not know is not sent to it: `typical_p`, `repeat_last_n` and `mirostat_*` are llama.cpp's.
+    What a server does not know is not sent to it: `typical_p`, `repeat_last_n`, `mirostat_*` and
+    `dry_multiplier` are llama.cpp's. The last is the strength of DRY, a penalty on going on as the text went before.
     """
 
     temperature: float | None = Field(default=None, ge=0, le=5)
@@ -36,6 +37,7 @@ class Sampling(Data):
     mirostat_mode: int | None = Field(default=None, ge=0, le=2)
     mirostat_tau: float | None = Field(default=None, gt=0)
     mirostat_eta: float | None = Field(default=None, gt=0)
+    dry_multiplier: float | None = Field(default=None, ge=0)
     seed: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
 

@@ -27,6 +27,7 @@ class SamplingOptions(Data):
     mirostat_mode: int | None = Field(default=None, ge=0, le=2)
     mirostat_tau: float | None = Field(default=None, gt=0)
     mirostat_eta: float | None = Field(default=None, gt=0)
+    dry_multiplier: float | None = Field(default=None, ge=0, le=10)
     answer_tokens: int | None = Field(default=None, ge=1)
 
     def sampling(self, *, local: bool) -> Sampling:

@@ -17,7 +17,7 @@ from stockade.core.tools import Offered, name_of
 from stockade.loop import circles, own_files, stuck
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
-from stockade.loop.steering import WARMER_UNREADABLE, Steering, warmed
+from stockade.loop.steering import Steering, after_unreadable
 
 SAY_AFTER, REFUSE_AFTER, FORGET_AFTER, WITHHOLD_AFTER = 2, 3, 5, 6
 FORGET_AGAIN_AFTER = 2
@@ -86,7 +86,7 @@ class Autonomous(Steering):
     def sampling(self, base: Sampling, state: RunState) -> Sampling:
         """What the bot has set itself, unless it cannot be understood with it; warmer in a loop."""
         if state.unreadable:
-            return warmed(base, WARMER_UNREADABLE * (state.unreadable % 3))
+            return after_unreadable(base, state.unreadable % 3)
         sampling = own_files.over(base, state.own.sampling) if state.own is not None else base
         count = circles.pressure(state.done) if self.breaking else 0
         if count < SAY_AFTER:

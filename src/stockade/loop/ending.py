@@ -53,7 +53,7 @@ async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending:
         detail=detail,
         answer=ending.answer,
         verified=ending.verified,
-        turns=record.state.turns,
+        turns=record.state.readable,
         usage=record.state.usage,
         changes=tuple(changes),
     )

@@ -71,6 +71,9 @@ class RunState:
     done: list[Done] = field(default_factory=list)
     in_flight: ActionStarted | None = None
     unreadable: int = 0
+    """Answers in a row that could not be read."""
+    misread: int = 0
+    """All of them: they cost tokens and time, no turn."""
     nudges: list[Nudged] = field(default_factory=list)
     failed_checks: int = 0
     finished: RunFinished | None = None
@@ -123,6 +126,7 @@ class RunState:
                 self.usage = self.usage + event.usage
             case AnswerUnreadable():
                 self.unreadable = event.attempt
+                self.misread += 1
             case ToolsReady():
                 self.tools = event.tools
             case SubRunFinished():
@@ -154,9 +158,17 @@ class RunState:
         self.forgot_at = 0
         if event.task is not None:
             self._earlier_s, self._earlier_usage = 0.0, self.usage
-            self._earlier_turns = self.turns + self.helpers_turns
+            self._earlier_turns = self._all_turns()
             self.failed_checks = 0
             self.nudges.clear()
+
+    @property
+    def readable(self) -> int:
+        """Turns that count: those whose answer could be read."""
+        return self.turns - self.misread
+
+    def _all_turns(self) -> int:
+        return self.readable + self.helpers_turns
 
     @property
     def warnings(self) -> int:
@@ -170,7 +182,7 @@ class RunState:
         """What was used of the budget by `now` (UNIX seconds), for the task that is being done."""
         begun = now if self._begun_at is None else self._begun_at
         return Spent(
-            turns=self.turns + self.helpers_turns - self._earlier_turns,
+            turns=self._all_turns() - self._earlier_turns,
             elapsed_s=max(0.0, self._earlier_s + now - begun),
             usage=self.usage - self._earlier_usage,
         )

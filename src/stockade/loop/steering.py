@@ -21,6 +21,7 @@ MAX_UNREADABLE = 3
 WARMEST = 1.2
 WARMER_UNREADABLE = 0.4
 WARMER_FORGOTTEN = 0.4
+DRY = 0.8
 
 
 class Steering:
@@ -47,7 +48,8 @@ class Steering:
     def sampling(self, base: Sampling, state: RunState) -> Sampling:
         """Warmer when the bot repeats itself or could not be understood."""
         forgotten = WARMER_FORGOTTEN * (bool(state.forgotten) and state.forgot_at == len(state.done))
-        return warmed(base, stuck.extra_temperature(state) + forgotten + WARMER_UNREADABLE * state.unreadable)
+        asked = after_unreadable(base, state.unreadable)
+        return warmed(asked, stuck.extra_temperature(state) + forgotten)
 
     def other_sampling(self, base: Sampling, state: RunState) -> Sampling | None:
         """The same for the record, where it is not what the run began with."""
@@ -83,6 +85,16 @@ def _told_to_run(state: RunState) -> bool:
     if done is None or not isinstance(done.step.action, WriteFile):
         return False
     return isinstance(done.observation, Refused) and INSTEAD in done.observation.reason
+
+
+def after_unreadable(base: Sampling, attempts: int) -> Sampling:
+    """Warmer with each answer in a row that could not be read, and held back from going on and on in the same words:
+    that is how nearly all of them come about.
+    """
+    if not attempts:
+        return base
+    against = max(base.dry_multiplier or 0.0, DRY)
+    return warmed(base, WARMER_UNREADABLE * attempts).model_copy(update={"dry_multiplier": against})
 
 
 def warmed(base: Sampling, extra: float) -> Sampling:

@@ -34,7 +34,8 @@ _REFUSED = re.compile(r"unsupported|not supported|unknown|unrecogni[sz]ed|unexpe
                       r"not allowed|not support\b", re.IGNORECASE)  # fmt: skip
 _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "presence_penalty", "typical_p",
              "frequency_penalty", "stop", "stream_options", "max_tokens", "max_completion_tokens", "cache_prompt",
-             "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta"}  # fmt: skip
+             "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
+             "dry_allowed_length"}  # fmt: skip
 _PASSING = {408, 409, 425, 429}
 
 

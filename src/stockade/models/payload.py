@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from stockade.core.data import Data
-from stockade.core.messages import Message, ModelRequest
+from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.models.roles import RoleAdapter, Roles
+
+DRY_TOKENS = 12
+"""What may come again without a penalty under DRY."""
 
 
 class Dialect(Data):
@@ -83,6 +86,12 @@ class PayloadCache:
         return text.encode(errors="replace")
 
 
+def _dry(sampling: Sampling) -> Mapping[str, float | None]:
+    """DRY as llama.cpp spells it. What is no longer than a file's name may come again."""
+    strength = sampling.dry_multiplier
+    return {"dry_multiplier": strength} | ({"dry_allowed_length": DRY_TOKENS} if strength else {})
+
+
 def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: bool) -> Mapping[str, Any]:
     sampling = request.sampling
     fields: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -92,7 +101,7 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: 
     extended = {"top_k": sampling.top_k, "min_p": sampling.min_p, "repeat_penalty": sampling.repeat_penalty}
     llama = {"typical_p": sampling.typical_p, "repeat_last_n": sampling.repeat_last_n,
              "mirostat": sampling.mirostat_mode, "mirostat_tau": sampling.mirostat_tau,
-             "mirostat_eta": sampling.mirostat_eta}  # fmt: skip
+             "mirostat_eta": sampling.mirostat_eta, **_dry(sampling)}  # fmt: skip
     known = plain | (extended if dialect.extended_sampling else {}) | (llama if dialect.llama_cpp else {})
     fields |= {name: value for name, value in known.items() if value is not None}
     if request.stop:

@@ -208,7 +208,7 @@ async def test_a_tool_is_withheld_in_a_long_loop() -> None:
 
 
 async def test_own_sampling_that_makes_nonsense_is_set_aside() -> None:
-    alive = Alive([act(file="config.json", content='{"temperature": 5}'), "nonsense", "nonsense", act(command="ls")])
+    alive = Alive([act(file="config.json", content='{"temperature": 5}'), "nonsense", "nonsense", act(command="ls")], turns=2)
     finished = await alive.run()
     assert finished.reason == "turns"
     warm = [request.sampling.temperature or 0.0 for request in alive.model.requests]
@@ -219,7 +219,7 @@ async def test_own_sampling_that_makes_nonsense_is_set_aside() -> None:
 async def test_unreadable_answers_end_it_in_the_end() -> None:
     alive = Alive(["nonsense"] * 40)
     finished = await alive.run()
-    assert (finished.reason, finished.turns) == ("unreadable", 20)
+    assert (finished.reason, finished.turns, len(alive.model.requests)) == ("unreadable", 0, 20)
 
 
 class Fits(ScriptedModel):

@@ -21,6 +21,7 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
 from stockade.loop.run import run
 from stockade.loop.state import fold
+from stockade.loop.steering import DRY
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel, say
 from tests.unit.loop.helpers import Bench, started
 
@@ -177,6 +178,17 @@ async def test_unreadable_answers_are_asked_again_warmer_then_in_words_then_stop
     assert second.messages == first.messages
     assert (second.sampling.temperature or 0) > (first.sampling.temperature or 0)
     assert "JSON object" in third.messages[-1].content
+    assert [request.sampling.dry_multiplier for request in (first, second, third)] == [None, DRY, DRY]
+
+
+async def test_what_cannot_be_read_costs_no_turn() -> None:
+    looks = [say("shell", command=f"echo {n}") for n in range(3)]
+    answers = [text for look in looks for text in ("prose", "prose", look)]
+    bench = Bench(answers)
+    finished = await bench.run(started(budget=Budget(max_turns=3)))
+    assert (finished.reason, finished.detail, finished.turns) == ("turns", "turns: 3 of 3", 3)
+    assert bench.sandbox.ran == ["echo 0", "echo 1", "echo 2"]
+    assert [request.sampling.dry_multiplier for request in bench.script.requests] == [None, DRY, DRY] * 3
 
 
 async def test_a_bad_answer_leaves_no_trace_in_the_history() -> None:

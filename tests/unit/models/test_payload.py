@@ -5,7 +5,7 @@ import pytest
 
 from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.models import payload
-from stockade.models.payload import Dialect, PayloadCache
+from stockade.models.payload import DRY_TOKENS, Dialect, PayloadCache
 
 
 def request(*texts: str, **rest: object) -> ModelRequest:
@@ -31,6 +31,15 @@ def test_every_field() -> None:
 def test_what_is_not_asked_is_not_sent() -> None:
     found = json.loads(PayloadCache().body(request("hi"), "m", Dialect()))
     assert found.keys() == {"model", "messages", "stream", "stream_options"}
+
+
+def test_dry_is_for_llama_cpp_alone() -> None:
+    asked = request("hi", sampling=Sampling(dry_multiplier=0.8))
+    found = json.loads(PayloadCache().body(asked, "m", Dialect(llama_cpp=True)))
+    assert (found["dry_multiplier"], found["dry_allowed_length"]) == (0.8, DRY_TOKENS)
+    off = request("hi", sampling=Sampling(dry_multiplier=0))
+    assert "dry_allowed_length" not in json.loads(PayloadCache().body(off, "m", Dialect(llama_cpp=True)))
+    assert not json.loads(PayloadCache().body(asked, "m", Dialect())).keys() & {"dry_multiplier", "dry_allowed_length"}
 
 
 def test_openai_itself() -> None:
