@@ -30,7 +30,7 @@ from stockade.core.ports import RunStore
 from stockade.settings import Front, Settings, load
 
 TICK_S = 0.1
-_REASONS = {"gave_up": 1, "check_failed": 1, "tools": 2, "sandbox": 4, "store": 4, "bug": 4, "model": 5}
+_REASONS = {"gave_up": 1, "check_failed": 1, "usage": 2, "tools": 2, "sandbox": 4, "store": 4, "bug": 4, "model": 5}
 _STOPPED = 3
 
 

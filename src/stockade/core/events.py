@@ -33,7 +33,7 @@ class Autonomy(Data):
 
 Status = Literal["done", "stopped", "failed"]
 StopReason = Literal["finish", "gave_up", "check_failed", "turns", "time", "tokens", "cost", "loop", "unreadable",
-                     "user", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
+                     "user", "usage", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
 
 
 class Event(Data):

@@ -22,6 +22,7 @@ from stockade.core.errors import (
     StoreFailed,
     ToolsUnavailable,
     UnreadableAnswer,
+    UsageError,
 )
 from stockade.core.events import (
     ActionFinished,
@@ -67,6 +68,8 @@ async def to_the_end(started: RunStarted, parts: Parts, record: Record, again: A
         ending = await _in_sandbox(started, parts, record, again)
     except (SandboxFailed, PolicyNotEnforceable) as error:
         ending = Ending("failed", "sandbox", str(error))
+    except UsageError as error:
+        ending = Ending("failed", "usage", str(error))
     except ToolsUnavailable as error:
         ending = Ending("failed", "tools", str(error))
     except ModelFailed as error:

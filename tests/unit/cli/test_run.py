@@ -233,6 +233,7 @@ def test_a_mistake_before_the_start_leaves_no_record(stage: Stage) -> None:
         ("stopped", "turns", None, 3), ("stopped", "loop", None, 3), ("stopped", "unreadable", None, 3),
         ("stopped", "user", None, 3), ("stopped", "gave_up", None, 1), ("failed", "sandbox", None, 4),
         ("failed", "store", None, 4), ("failed", "bug", None, 4), ("failed", "model", None, 5),
+        ("failed", "usage", None, 2),
     ],
 )  # fmt: skip
 def test_statuses(status: Any, reason: Any, verified: bool | None, expected: int) -> None:

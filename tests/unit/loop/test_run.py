@@ -15,6 +15,7 @@ from stockade.core.errors import (
     SandboxDied,
     StockadeError,
     StoreFailed,
+    UsageError,
 )
 from stockade.core.events import ActionFinished, CheckFinished, ModelAnswered, RunEvent, RunFinished
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
@@ -367,6 +368,19 @@ async def test_a_bug_is_on_record_and_still_raised() -> None:
     last = (await bench.store.events("r1"))[-1]
     assert isinstance(last, RunFinished)
     assert (last.status, last.reason) == ("failed", "bug")
+
+
+class UnusableModel(ScriptedModel):
+    """Finds out only when it is started that what the person gave does not fit."""
+
+    async def __aenter__(self) -> "UnusableModel":
+        raise UsageError("a window of 9 tokens is too small", "ask for a larger one")
+
+
+async def test_a_mistake_of_the_person_seen_late_is_no_bug() -> None:
+    finished = await Bench([], model=UnusableModel([])).run()
+    assert (finished.status, finished.reason) == ("failed", "usage")
+    assert "ask for a larger one" in finished.detail
 
 
 async def test_a_bot_that_goes_on_repeating_itself_may_only_finish() -> None:
