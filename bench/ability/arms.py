@@ -196,6 +196,7 @@ def arms(server: str, proxy: Proxy) -> dict[str, Arm]:
         StockadeApi(server),
         Stockade(server, "stockade-fenced", ("--answers", "fenced")),
         Stockade(server, "stockade-json", ("--answers", "json")),
+        Stockade(server, "stockade-no-advice", ("--no-advice",)),
         PeerArm(mini, proxy, "mini-swe-agent text", ("text",)),
         PeerArm(mini, proxy, "mini-swe-agent tools", ("tools",)),
         PeerArm(smolagents, proxy, "smolagents code", ("code",)),

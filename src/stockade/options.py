@@ -40,6 +40,7 @@ class Options(SamplingOptions, LoadOptions):
     env: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
     check: str | None = None
+    advice: bool = True
     tool: tuple[str, ...] = ()
     allow_external: tuple[str, ...] = ()
     no_tool: tuple[str, ...] = ()

@@ -247,6 +247,7 @@ def _first_event(
         actions=plan.actions,
         approve=options.approve,
         authorised=spec.authorised,
+        advice=options.advice,
         autonomy=may,
     )
 

@@ -38,6 +38,10 @@ BOT = (
     _flag("--bot", metavar="NAME", help="Which bot: writing or reading (see stockade bots)."),
     *LIVING,
     _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
+    _flag(
+        "--advice/--no-advice",
+        help="Whether the bot is told what it is likely to have missed, which small models need; it is by default.",
+    ),
 )
 TOOL = (
     _flag("--tool", multiple=True, metavar="NAME|FILE", help="One more tool: a name (stockade tool list) or its file."),

@@ -77,6 +77,8 @@ class RunStarted(Event):
     approve: Literal["never", "ask", "rules"] = "never"
     authorised: bool = False
     """The person authorises each action."""
+    advice: bool = True
+    """The bot is told what it is likely to have missed (loop/advice)."""
     boss: str | None = None
     """The run that this one was started by, for a part of its task."""
     autonomy: Autonomy | None = None

@@ -1,4 +1,7 @@
-"""The bot says that it is done: it is shown its changes once, and a check decides; else it may go on."""
+"""The bot says that it is done: it is shown its changes once, and a check decides; else it may go on.
+
+Without advice there is the check alone.
+"""
 
 from stockade.core.actions import Finish, Shell
 from stockade.core.events import CheckFinished, Nudged, RunStarted
@@ -16,7 +19,7 @@ async def accept(
 ) -> Ending | None:
     """None when there is something for the bot to do still; it has been told."""
     state, sandbox, clock = record.state, checkpoints.sandbox, checkpoints.clock
-    if (found := await review.of_changes(started, state, reviewer, sandbox)) is not None:
+    if started.advice and (found := await review.of_changes(started, state, reviewer, sandbox)) is not None:
         why, text = found
         await record.add(Nudged(at=clock.now(), turn=state.turns, why=why, text=text))
         return None

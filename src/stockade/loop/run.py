@@ -151,6 +151,7 @@ class _Loop:
             self.tools,
             parts.asker,
             None if helper is None else lambda task: helper.do(task, self.account, self.record.add),
+            self.started.advice,
         )
 
     async def _act(self, actor: Actor, number: int, step: Step, *, begun: bool) -> None:

@@ -7,7 +7,7 @@ for a bot that goes on until somebody stops it.
 from typing import ClassVar
 
 from stockade.core.actions import INSTEAD, Action, Refused, Step, WriteFile
-from stockade.core.events import Nudged, StopReason, TurnsForgotten
+from stockade.core.events import Nudged, RunStarted, StopReason, TurnsForgotten
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, Sandbox
 from stockade.core.tools import Offered
@@ -37,7 +37,7 @@ class Steering:
     async def before(self, record: Record, sandbox: Sandbox, clock: Clock, turn: int) -> None:
         """Puts on record what the bot is told before `turn`. Raises SandboxDied."""
         if (nudge := stuck.nudge_text(record.state)) is not None:
-            started = record.state.started
+            started = _advised(record.state)
             way = await ways.to_be_kept(started, record.state, sandbox) if started else None
             if way is None and (fails := failing.again(record.state)) is not None:
                 await record.add(TurnsForgotten(at=clock.now(), turn=turn, first_turn=fails[0], text=fails[1]))
@@ -64,9 +64,9 @@ class Steering:
 
     async def refuses(self, action: Action, state: RunState, sandbox: Sandbox) -> str | None:
         """Why `action` is not done, in words for the bot; None when it is. Raises SandboxDied."""
-        if state.started is None:
+        if (started := _advised(state)) is None:
             return None
-        return await before.doubt(action, state.started.task, state.done, (state.started.system_prompt,), sandbox)
+        return await before.doubt(action, started.task, state.done, (started.system_prompt,), sandbox)
 
     def over(self, state: RunState) -> tuple[StopReason, str] | None:
         """Why the run must stop, beside its budget."""
@@ -74,6 +74,11 @@ class Steering:
             return "unreadable", f"{state.unreadable} answers in a row held no action"
         loop = stuck.is_loop(state)
         return ("loop", loop) if loop is not None else None
+
+
+def _advised(state: RunState) -> RunStarted | None:
+    """The first event of a run whose bot is to be advised."""
+    return state.started if state.started is not None and state.started.advice else None
 
 
 def _told_to_run(state: RunState) -> bool:

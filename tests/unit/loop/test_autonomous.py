@@ -208,7 +208,8 @@ async def test_a_tool_is_withheld_in_a_long_loop() -> None:
 
 
 async def test_own_sampling_that_makes_nonsense_is_set_aside() -> None:
-    alive = Alive([act(file="config.json", content='{"temperature": 5}'), "nonsense", "nonsense", act(command="ls")], turns=2)
+    answers = [act(file="config.json", content='{"temperature": 5}'), "nonsense", "nonsense", act(command="ls")]
+    alive = Alive(answers, turns=2)
     finished = await alive.run()
     assert finished.reason == "turns"
     warm = [request.sampling.temperature or 0.0 for request in alive.model.requests]

@@ -12,7 +12,7 @@ from stockade.core.ports import ExecResult
 from stockade.loop.advice import after, before, writing
 from stockade.loop.state import Done
 from stockade.testing import MemorySandbox, say
-from tests.unit.loop.helpers import Bench
+from tests.unit.loop.helpers import Bench, started
 
 pytestmark = pytest.mark.anyio
 HELD = '{"name": "shop", "port": 3000}'
@@ -145,6 +145,16 @@ async def test_in_a_run_it_is_not_done_and_the_bot_is_told() -> None:
     assert made.script.requests[1].messages[-1].content.endswith("Run this instead: grep -F '[ERROR]' a.log")
     assert [event.action.action.command for event in made.shown if event.type == "action_started"] == [bad, good]  # type: ignore[union-attr]
     assert "all lines" not in str(made.shown)
+
+
+async def test_a_run_without_advice_does_what_it_is_told() -> None:
+    bad = "grep '[ERROR]' a.log"
+    sandbox = MemorySandbox(commands={bad: "all lines\n", "wc x": 1})
+    looked = [say("shell", command=bad), say("shell", command="wc x")]
+    made = Bench([*looked, say("finish", answer="done")], sandbox)
+    await made.run(started().model_copy(update={"advice": False}))
+    assert made.sandbox.ran == [bad, "wc x"]
+    assert "all lines" in made.script.requests[1].messages[-1].content
 
 
 @pytest.mark.parametrize("word", ["grep [ERROR ", "mv $a ", "awk $1 ", "wc -l ", "find . -exec {} "])

@@ -88,6 +88,12 @@ async def test_small_files_are_shown_as_they_are_and_the_second_finish_counts() 
     assert len(finished.changes) == 1
 
 
+async def test_without_advice_the_first_finish_counts() -> None:
+    made = bench(Change(path="n.txt", kind="added", size=11), files={"/workspace/n.txt": b"4 data.csv\n"})
+    finished = await made.run(started("count the lines").model_copy(update={"advice": False}))
+    assert (finished.answer, len(finished.changes)) == ("a", 1)
+
+
 async def test_large_binary_and_deleted_files_are_named_only() -> None:
     made = bench(
         Change(path="n.txt", kind="added", size=2),
