@@ -107,7 +107,8 @@ def _step(event: RunEvent) -> Iterator[str]:
         case OwnRules():
             yield f"*in force from now on:* {_plain(in_words(event))}\n"
         case TurnsForgotten():
-            yield f"*loop:* turns {event.first_turn} to {event.turn - 1} are forgotten. {_plain(event.text)}\n"
+            why = "begins anew" if event.anew else "loop"
+            yield f"*{why}:* turns {event.first_turn} to {event.turn - 1} are forgotten. {_plain(event.text)}\n"
         case Nudged():
             yield f"*{_plain(event.why)}:* {_plain(event.text)}\n"
         case RunResumed():

@@ -146,8 +146,9 @@ class Renderer:
             case SubRunFinished():
                 self._line(f"[the helper has ended: {event.status}, {event.turns} turns]", "dim")
             case TurnsForgotten():
+                what = "it begins anew:" if event.anew else "[loop]"
                 self._line(
-                    f"[loop] turns {event.first_turn} to {event.turn - 1} are not shown to it any more", "yellow"
+                    f"{what} turns {event.first_turn} to {event.turn - 1} are not shown to it any more", "yellow"
                 )
                 self._line(one_line(event.text, 400), "yellow")
             case NetworkRequested():

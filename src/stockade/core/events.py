@@ -234,12 +234,16 @@ class OwnRules(Event):
 
 
 class TurnsForgotten(Event):
-    """The model is not shown any more what was from `first_turn` up to `turn`; `text` stands in its place."""
+    """The model is not shown any more what was from `first_turn` up to `turn`; `text` stands in its place.
+
+    `anew`: it begins again with its task, and what it did before is not held against it.
+    """
 
     type: Literal["turns_forgotten"] = "turns_forgotten"
     turn: int
     first_turn: int
     text: str
+    anew: bool = False
 
 
 class NetworkRequested(Event):

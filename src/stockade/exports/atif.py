@@ -112,7 +112,12 @@ class _Steps:
             case Nudged():
                 self._add("user", event.text, event.at, {"why": event.why})
             case TurnsForgotten():
-                self._add("user", event.text, event.at, {"why": "loop", "forgotten_from_turn": event.first_turn})
+                self._add(
+                    "user",
+                    event.text,
+                    event.at,
+                    {"why": "anew" if event.anew else "loop", "forgotten_from_turn": event.first_turn},
+                )
             case OwnRules():
                 facts = event.model_dump(mode="json", exclude={"at", "type", "turn"})
                 self._add("system", f"In force from now on: {in_words(event)}", event.at, {"own_rules": facts})

@@ -4,12 +4,13 @@ Without advice there is the check alone.
 """
 
 from stockade.core.actions import Finish, Shell
-from stockade.core.events import CheckFinished, Nudged, RunStarted
-from stockade.core.ports import Reviewer
-from stockade.loop.advice import review
+from stockade.core.events import CheckFinished, Nudged, RunStarted, TurnsForgotten
+from stockade.core.ports import Reviewer, Sandbox
+from stockade.loop.advice import anew, review
 from stockade.loop.ending import Ending
 from stockade.loop.kept import Checkpoints
 from stockade.loop.record import Record
+from stockade.loop.state import RunState
 
 MAX_FAILED_CHECKS = 3
 
@@ -19,9 +20,8 @@ async def accept(
 ) -> Ending | None:
     """None when there is something for the bot to do still; it has been told."""
     state, sandbox, clock = record.state, checkpoints.sandbox, checkpoints.clock
-    if started.advice and (found := await review.of_changes(started, state, reviewer, sandbox)) is not None:
-        why, text = found
-        await record.add(Nudged(at=clock.now(), turn=state.turns, why=why, text=text))
+    if started.advice and (told := await _advised(started, state, reviewer, sandbox, clock.now())) is not None:
+        await record.add(told)
         return None
     if (command := started.check) is None:
         return Ending("done", "finish", answer=finish.answer)
@@ -33,4 +33,17 @@ async def accept(
         return Ending("done", "finish", answer=finish.answer, verified=True)
     if state.failed_checks >= MAX_FAILED_CHECKS:
         return Ending("done", "check_failed", "the check does not pass", finish.answer, verified=False)
+    return None
+
+
+async def _advised(
+    started: RunStarted, state: RunState, reviewer: Reviewer | None, sandbox: Sandbox, now: float
+) -> Nudged | TurnsForgotten | None:
+    """What the bot is to be told before it may end."""
+    if (found := await review.of_changes(started, state, reviewer, sandbox)) is not None:
+        why, text = found
+        return Nudged(at=now, turn=state.turns, why=why, text=text)
+    if (again := await anew.begin(started, state, reviewer, sandbox, now)) is not None:
+        first, text = again
+        return TurnsForgotten(at=now, turn=state.turns + 1, first_turn=first, text=text, anew=True)
     return None

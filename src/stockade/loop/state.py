@@ -83,6 +83,8 @@ class RunState:
     forgotten: list[TurnsForgotten] = field(default_factory=list)
     forgot_at: int = 0
     """How many actions were `done` when turns were last forgotten."""
+    anew_at: int = 0
+    """The same, when the bot last began anew."""
     tools: tuple[ToolSpec, ...] = ()
     helpers_turns: int = 0
     signs: tuple[Sign, Sign, Sign] | None = None
@@ -139,6 +141,8 @@ class RunState:
             case TurnsForgotten():
                 self.forgotten.append(event)
                 self.forgot_at = len(self.done)
+                if event.anew:
+                    self.anew_at, self.signs = len(self.done), None
             case CheckFinished():
                 self.failed_checks += not event.passed
             case RunFinished():
@@ -155,12 +159,17 @@ class RunState:
         self.done.clear()
         self.signs = None
         self.forgotten.clear()
-        self.forgot_at = 0
+        self.forgot_at = self.anew_at = 0
         if event.task is not None:
             self._earlier_s, self._earlier_usage = 0.0, self.usage
             self._earlier_turns = self._all_turns()
             self.failed_checks = 0
             self.nudges.clear()
+
+    @property
+    def since_anew(self) -> list[Done]:
+        """What was done in the attempt that is under way."""
+        return self.done[self.anew_at :] if self.anew_at else self.done
 
     @property
     def readable(self) -> int:

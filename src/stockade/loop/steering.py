@@ -47,7 +47,7 @@ class Steering:
 
     def sampling(self, base: Sampling, state: RunState) -> Sampling:
         """Warmer when the bot repeats itself or could not be understood."""
-        forgotten = WARMER_FORGOTTEN * (bool(state.forgotten) and state.forgot_at == len(state.done))
+        forgotten = WARMER_FORGOTTEN * len(state.forgotten) * (state.forgot_at == len(state.done))
         asked = after_unreadable(base, state.unreadable)
         return warmed(asked, stuck.extra_temperature(state) + forgotten)
 

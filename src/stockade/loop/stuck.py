@@ -35,7 +35,7 @@ def _looked_for(done: Sequence[Done]) -> tuple[Sign, Sign, Sign]:
 
 def _signs(state: RunState) -> tuple[Sign, Sign, Sign]:
     if state.signs is None:
-        state.signs = _looked_for(state.done)
+        state.signs = _looked_for(state.since_anew)
     return state.signs
 
 

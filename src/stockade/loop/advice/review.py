@@ -36,6 +36,19 @@ def is_review(nudge: Nudged) -> bool:
     return nudge.why in get_args(Why)
 
 
+def reviews(state: RunState) -> int:
+    return sum(is_review(nudge) for nudge in state.nudges)
+
+
+async def still_undone(
+    started: RunStarted, state: RunState, reviewer: Reviewer | None, sandbox: Sandbox
+) -> Sequence[str]:
+    """What is plainly wrong or missing, a line each, without what could be done about it."""
+    work = await _work(state, reviewer, sandbox) if reviewer is not None else None
+    left = await undone.facts(started, state, work, sandbox, not_run=False) if work is not None else []
+    return [line.partition(INSTEAD)[0].strip() for line in left]
+
+
 async def of_changes(
     started: RunStarted, state: RunState, reviewer: Reviewer | None, sandbox: Sandbox
 ) -> tuple[Why, str] | None:
@@ -44,12 +57,8 @@ async def of_changes(
     A file of one line is always shown, unless it is a number where a number was wanted: having printed it is not having
     compared it with the task. What git keeps for itself is not the bot's work to judge.
     """
-    before = sum(is_review(nudge) for nudge in state.nudges)
-    if reviewer is None or before >= MAX_REVIEWS:
-        return None
-    try:
-        work = await _work(state, reviewer, sandbox)
-    except UsageError:
+    before = reviews(state)
+    if reviewer is None or before >= MAX_REVIEWS or (work := await _work(state, reviewer, sandbox)) is None:
         return None
     left = await undone.facts(started, state, work, sandbox)
     plain = wanted.numbers(started.task, work.contents)
@@ -81,11 +90,14 @@ def _ask(work: Work, left: Sequence[str], shown: Sequence[str], way: str | None)
     )
 
 
-async def _work(state: RunState, reviewer: Reviewer, sandbox: Sandbox) -> Work:
-    """UsageError when a layer cannot be read."""
+async def _work(state: RunState, reviewer: Reviewer, sandbox: Sandbox) -> Work | None:
+    """None when a layer cannot be read."""
     work, untouched = Work([], {}, [], [], [], untouched=False), bool(state.layers)
     for layer in state.layers:
-        found = reviewer.changes(layer)
+        try:
+            found = reviewer.changes(layer)
+        except UsageError:
+            return None
         untouched = untouched and layer.mode == "overlay" and not found
         changes = [change for change in found if not _BY_OTHERS & set(change.path.split("/"))]
         moved = _moved(changes)

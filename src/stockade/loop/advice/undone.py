@@ -51,8 +51,10 @@ class Work:
     untouched: bool
 
 
-async def facts(started: RunStarted, state: RunState, work: Work, sandbox: Sandbox) -> list[str]:
-    """What is plainly not done, in words for the bot."""
+async def facts(
+    started: RunStarted, state: RunState, work: Work, sandbox: Sandbox, *, not_run: bool = True
+) -> list[str]:
+    """What is plainly not done, in words for the bot. `not_run`: programs that were changed and not run too."""
     if not state.layers:
         return []
     wrong = await wrote_since(sandbox, started.at, contents=False)
@@ -61,7 +63,7 @@ async def facts(started: RunStarted, state: RunState, work: Work, sandbox: Sandb
         *(f"Your command `{command}` has failed, and you have not done it again." for command in _failed(state)),
         *(
             f"You have not run {name} since you changed it: run it, and compare what it prints."
-            for name in ([] if ran_as_named(started.task, state) else unrun(work.programs, state))
+            for name in (unrun(work.programs, state) if not_run and not ran_as_named(started.task, state) else [])
         ),
         *(
             f"The task speaks of {name}, and there is no such file."
@@ -107,7 +109,7 @@ def _failed(state: RunState) -> list[str]:
     """
     last: list[str] = []
     succeeded: set[str] = set()
-    for entry in state.done:
+    for entry in state.since_anew:
         action, seen = entry.step.action, entry.observation
         if isinstance(action, Shell) and isinstance(seen, CommandOutput):
             if seen.exit_code and not found_nothing(action.command, seen):

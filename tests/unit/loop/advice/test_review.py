@@ -195,7 +195,7 @@ async def test_a_command_that_failed_and_was_given_up_is_spoken_of() -> None:
         first=[say("shell", command=unpack), say("shell", command="mkdir restored")],
         printed={unpack: 2},
     )
-    assert (await made.run(started("Unpack it"))).answer == "c"
+    assert (await made.run(started("Unpack it"))).answer == "d"
     shown = made.script.requests[3].messages[-1].content
     assert "Your command `tar -xf a.tar -C restored` has failed, and you have not done it again." in shown
     assert "Task: Unpack it" in shown
