@@ -20,7 +20,7 @@ async def begin(
 ) -> tuple[int, str] | None:
     """The first turn to forget, and what stands in the place of all since; None when the end may be accepted."""
     begun = sum(event.anew for event in state.forgotten)
-    if begun >= MAX_ATTEMPTS or review.reviews(state) < review.MAX_REVIEWS or not state.since_anew:
+    if begun >= MAX_ATTEMPTS or not review.reviews(state) or not state.since_anew:
         return None
     bound = started.budget.max_turns
     if bound and bound - state.spent(now).turns < LEAST_TURNS:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from stockade.core.actions import INSTEAD
-from stockade.loop.advice import repository
+from stockade.loop.advice import json_files, repository
 from stockade.loop.advice.wanted import SUFFIX_FILES
 
 MAX_LOOKED_AT = 400
@@ -138,6 +138,10 @@ def _all_modes(command: str, task: str) -> str | None:
 def _other_packer(command: str, task: str) -> str | None:
     if not (found := _OTHER_PACKER.search(command)):
         return None
+    if found["tar"] and (old := re.search(r"[\w./-]+\.zip\b", command)):
+        place = f"{found['tar']}.files"
+        way = f"mkdir {place} && unzip -q {old[0]} -d {place} && tar -czf {found['tar']} -C {place} . && rm -r {place}"
+        return f"zip makes a zip file, whatever its name. {INSTEAD}{way}"
     if found["tar"]:
         return f"zip makes a zip file, whatever its name. Make {found['tar']} with tar."
     return f"tar makes a tar file, whatever its name. Make {found['zip']} with zip."
@@ -234,4 +238,5 @@ _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _loose_mail,
     _sorted_listing,
     *repository.RULES,
+    *json_files.RULES,
 )

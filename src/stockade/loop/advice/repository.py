@@ -6,6 +6,8 @@ from collections.abc import Callable
 from stockade.core.actions import INSTEAD
 from stockade.loop.advice.wanted import FILE_NAME, SUFFIX_FILES
 
+MAX_NAMES = 2
+"""Of files in a task: the one that it is about, and the one for the answer."""
 _IGNORED = re.compile(r"(?P<echo>\becho\s+)['\"]?(?P<suffix>\.\w+)['\"]?(?=\s*>>?\s*\.gitignore\b)")
 _TAKEN_BACK = re.compile(r"^git\s+(?:reset|checkout|restore|revert|stash)\b")
 _TO_TAKE_BACK = re.compile(r"\b(?:bring back|last commit|restore|revert|undo|discard|by accident)\b", re.IGNORECASE)
@@ -42,12 +44,13 @@ def _work_thrown_away(command: str, task: str) -> str | None:
 
 def _by_message(command: str, task: str) -> str | None:
     """`--grep` looks into the messages; what a commit changed is found by -S."""
-    found, names = _BY_MESSAGE.search(command), set(FILE_NAME.findall(task))
-    if not found or len(names) != 1 or re.search(r"\bmessages? (?:with|that|of|contain)", task):
+    found, names = _BY_MESSAGE.search(command), list(dict.fromkeys(FILE_NAME.findall(task)))
+    if not found or not 1 <= len(names) <= MAX_NAMES or re.search(r"\bmessages? (?:with|that|contain)", task):
         return None
     if not re.search(r"\b(?:brought|introduced|added|put|removed|deleted|changed)\b", task):
         return None
-    way = f"git log -S {found['word']} --oneline -- {names.pop()}"
+    wanted = " --format=%s" if re.search(r"\bmessage\b", task) else " --oneline"
+    way = f"git log -S {found['word']}{wanted} -- {names[0]}{f' > {names[1]}' if len(names) == MAX_NAMES else ''}"
     return f"--grep looks into the messages, not into the files. {INSTEAD}{way}"
 
 

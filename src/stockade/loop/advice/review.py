@@ -5,6 +5,7 @@ to say what it should be, the 1.5B model mends most of these; asked "is this rig
 lines it would copy wrongly, so that is only shown (docs/small-models.md).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
@@ -25,6 +26,12 @@ MAX_CONTENT_BYTES = 300
 MAX_TASK_CHARS = 600
 SEEN_ACTIONS = 3
 _BY_OTHERS = {".git", "__pycache__"}
+_QUESTION = re.compile(
+    r"\?|^(?:please |can you |could you )?(?:tell|say|show|explain|describe|summari[sz]e|list|find|count|look|check"
+    r"|read|what|which|who|how|why|when|where|is|are|does|do|answer|print|review|compare|analy[sz]e|report|run)\b",
+    re.IGNORECASE,
+)
+"""A task that may be done without a change in the folder."""
 _NOTHING = "Nothing in the folder has changed so far."
 
 
@@ -45,8 +52,11 @@ async def still_undone(
 ) -> Sequence[str]:
     """What is plainly wrong or missing, a line each, without what could be done about it."""
     work = await _work(state, reviewer, sandbox) if reviewer is not None else None
-    left = await undone.facts(started, state, work, sandbox, not_run=False) if work is not None else []
-    return [line.partition(INSTEAD)[0].strip() for line in left]
+    if work is None:
+        return []
+    left = await undone.facts(started, state, work, sandbox, not_run=False)
+    nothing = [_NOTHING] if work.untouched and not _QUESTION.search(started.task) else []
+    return [*nothing, *(line.partition(INSTEAD)[0].strip() for line in left)]
 
 
 async def of_changes(

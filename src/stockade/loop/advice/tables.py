@@ -37,6 +37,12 @@ _LINES = re.compile(
     rf"^(?:cat\s+{_FILE}\s*\|\s*)?(?:wc\s+-l|awk\s+'END\s*\{{\s*print\s+NR;?\s*\}}')(?:\s*<?\s*[\w./-]+\.csv)?"
     rf"(?:\s*\|\s*(?:awk|cut)\b[^|;&>]*[^|;&>\s])?{_OUT}$"
 )
+_UNSET = re.compile(
+    r"^awk\s+-F\s?['\"]?,['\"]?\s+'[^']*?\$(?P<by>\d+)\s*(?:==|>=?|<=?)\s*(?P<name>[a-z_]\w*)\b(?P<rest>[^']*)'\s+"
+    rf"{_FILE}{_OUT}$"
+)
+_MOST = re.compile(r"\b(?:highest|largest|biggest|most|greatest|longest|maximum|latest|newest|dearest|best)\b", re.I)
+_LEAST = re.compile(r"\b(?:lowest|smallest|least|fewest|shortest|minimum|earliest|oldest|cheapest)\b", re.I)
 _ROWS = re.compile(
     r"\bheader\b[^.]*\bnot\b|\bwithout\b[^.]*\bheader\b|\bdata (?:rows|lines|records)\b|\b(?:rows|records|entries)\b"
 )
@@ -147,6 +153,19 @@ def _lines(found: re.Match[str], table: Table, task: str) -> str | None:
     return f"the first line of {table.file} is a header, and it is counted too. {INSTEAD}{way}"
 
 
+def _unset(found: re.Match[str], table: Table, task: str) -> str | None:
+    """Compared with a variable that only this comparison could set: of numbers above nothing, none is equal to it."""
+    most, least = _MOST.search(task), _LEAST.search(task)
+    fields = re.findall(r"(?:print\s*\(?|=\s*)\$(\d+)", found["rest"])
+    shown = [field for field in fields if field != found["by"]]
+    is_set = re.search(rf"\b{found['name']}\s*=[^=]", found.string[: found.start("name")])
+    if is_set or "==" not in found[0] or bool(most) == bool(least) or len(set(shown)) != 1:
+        return None
+    order = f"-k{found['by']},{found['by']}g{'r' if most else ''}"
+    way = f"tail -n +{2 if table.header else 1} {table.file} | sort -t, {order} | head -n 1 | cut -d, -f{shown[0]}"
+    return f"nothing is equal to {found['name']}, which has no value yet. {INSTEAD}{way}{found['out'] or ''}"
+
+
 def _grouped(found: re.Match[str], table: Table, task: str) -> str | None:
     if not table.header:
         return None
@@ -186,6 +205,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Table, str], str |
     (_SORTED_LATER, _sorted_later),
     (_WHOLE_LINES, _whole_lines),
     (_REST, _rest),
+    (_UNSET, _unset),
     (_MEAN, _mean),
     (_GROUPED, _grouped),
     (_LINES, _lines),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath as Path
 
-from stockade.core.actions import Action, CommandOutput, FileWritten, Shell, WriteFile
+from stockade.core.actions import INSTEAD, Action, CommandOutput, FileWritten, Shell, WriteFile
 from stockade.core.errors import ActionFailed
 from stockade.core.events import RunStarted
 from stockade.core.ports import Sandbox
@@ -104,21 +104,23 @@ async def copies(state: RunState, sandbox: Sandbox) -> list[str]:
 
 
 def _failed(state: RunState) -> list[str]:
-    """The last command that failed, as a list, unless one of the same name has succeeded afterwards, or itself before:
-    a rename that is done again fails.
+    """The last command that failed, as a list, unless one of the same name has succeeded afterwards, or what it was
+    told to run instead, or itself before: a rename that is done again fails.
     """
-    last: list[str] = []
+    last, instead = "", ""
     succeeded: set[str] = set()
     for entry in state.since_anew:
         action, seen = entry.step.action, entry.observation
-        if isinstance(action, Shell) and isinstance(seen, CommandOutput):
-            if seen.exit_code and not found_nothing(action.command, seen):
-                last = [] if action.command in succeeded else [action.command]
-                continue
-            succeeded.add(action.command)
-            if last and action.command.split()[:1] == last[0].split()[:1]:
-                last = []
-    return [command[:200] for command in last]
+        if not isinstance(action, Shell) or not isinstance(seen, CommandOutput):
+            continue
+        command = action.command.strip()
+        if seen.exit_code and not found_nothing(command, seen):
+            last, instead = "" if command in succeeded else command, seen.hint.partition(INSTEAD)[2].strip()
+            continue
+        succeeded.add(command)
+        if command == instead or command.split()[:1] == last.split()[:1]:
+            last = ""
+    return [last[:200]] if last else []
 
 
 def unrun(programs: Sequence[str], state: RunState) -> list[str]:

@@ -1,5 +1,6 @@
 """Texts that are surely not meant so: a command where its output was wanted, and what would be lost of a file."""
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -21,6 +22,13 @@ _COMMAND_LINE = re.compile(
     re.VERBOSE,
 )
 MAX_NAMES = 3
+MIN_LINES = 3
+_OTHERS_STAY = re.compile(
+    r"\b(?:other|remaining) \w+ (?:must |should )?(?:stays?|remains?|keeps?|untouched|unchanged|as (?:they|it))"
+    r"|\b(?:leave|keep) (?:the rest|all (?:the )?others?|everything else|the other \w+)\b"
+    r"|\b(?:the rest|everything else|nothing else) (?:must |should )?(?:stays?|remains?|changes?|may change)\b",
+    re.IGNORECASE,
+)
 _COPY = re.compile(r"\b(?:cop(?:y|ies|ied)|duplicate|same|backup|rename|move)\b", re.IGNORECASE)
 MAX_ERROR_CHARS = 200
 _TO_ADD = re.compile(r"\b(?:add|append|put in|insert|at the end of|must stay|stays? (?:as|in))\b", re.IGNORECASE)
@@ -47,6 +55,8 @@ async def doubt(
         or _of_adding(action, held, task, done)
         or (None if held else await _of_no_text(action, task, sandbox))
         or _of_replacing(action, held, done, told)
+        or _of_no_json(action, held)
+        or _of_every_line(action, held, task)
     )
 
 
@@ -98,6 +108,35 @@ async def _of_no_text(action: WriteFile, task: str, sandbox: Sandbox) -> str | N
     if action.path.endswith(".zip") and _TO_ADD.search(task) and len(names) == 1:
         return f"{said}. {INSTEAD}zip {shlex.quote(action.path)} {names[0]}"
     return f"{said}. Use a command."
+
+
+def _of_no_json(action: WriteFile, held: str) -> str | None:
+    """Data that would be gone: another kind of value, or none, in the place of JSON that can be read."""
+    if not action.path.endswith(".json") or not (before := _json(held)):
+        return None
+    after = _json(action.content)
+    if type(after) is type(before) and after:
+        return None
+    what = "no JSON" if after is None else "nothing of what is in it now"
+    way = f"jq 'FILTER' {shlex.quote(action.path)} > new.json && mv new.json {shlex.quote(action.path)}"
+    return f"{action.path} would hold {what}. To change what is in it, let jq write it: {way}"
+
+
+def _json(text: str) -> dict[str, object] | list[object] | None:
+    """The object or list of `text`; None when it holds none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict | list) else None
+
+
+def _of_every_line(action: WriteFile, held: str, task: str) -> str | None:
+    """All lines of a file changed, where the task says that some stay."""
+    before, after = ([line.strip() for line in text.splitlines() if line.strip()] for text in (held, action.content))
+    if len(before) < MIN_LINES or not _OTHERS_STAY.search(task) or set(before) & set(after):
+        return None
+    return f"that changes every line of {action.path}, and the task says that the others stay as they are"
 
 
 def _of_no_change(action: WriteFile, held: str, done: Sequence[Done]) -> str | None:

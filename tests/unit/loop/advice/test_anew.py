@@ -77,3 +77,14 @@ async def test_what_is_there_is_accepted(advice: bool) -> None:
     finished = await run.run(started(TASK).model_copy(update={"advice": advice}))
     assert finished.status == "done"
     assert forgotten(run) == []
+
+
+@pytest.mark.parametrize(("task", "again"), [("Indent a.json", 2), ("What is in a.json?", 0), ("Tell me the sum", 0)])
+async def test_a_folder_that_has_not_changed_is_not_done(task: str, again: int) -> None:
+    looks = [say("shell", command="wrong 1"), say("shell", command="wrong 2"), say("shell", command="wrong 3")]
+    run = bench(printed={f"wrong {number}": "x\n" for number in range(9)})
+    run.script = ScriptedModel([looks[0], *ends(2), looks[1], *ends(1), looks[2], *ends(3)])
+    object.__setattr__(run.parts, "model", run.script)
+    finished = await run.run(started(task))
+    assert finished.status == "done"
+    assert len(forgotten(run)) == again

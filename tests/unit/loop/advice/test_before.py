@@ -100,10 +100,10 @@ async def test_a_file_that_was_never_looked_at_is_shown_before_it_is_replaced() 
 
 
 async def test_what_was_looked_at_shown_or_stays_as_it_is_is_replaced() -> None:
-    write = WriteFile(path="/workspace/config.json", content="port: 8080")
+    write = WriteFile(path="/workspace/config.json", content='{"port": 8080}')
     assert await doubt(write, done(Shell(command="cat config.json")), data=HELD.encode()) is None
     assert await doubt(write, told=f"config.json (30 bytes)\n  | {HELD}", data=HELD.encode()) is None
-    assert await doubt(write, data=b"port: 8080\n") is None
+    assert await doubt(write, data=b'{"port": 8080}\n') is None
     assert await doubt(write, data=None) is None
     assert await doubt(write, data=b"") is None
     assert await doubt(write, data=b"\x7fELF\0") is None

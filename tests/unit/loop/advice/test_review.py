@@ -204,6 +204,16 @@ async def test_a_command_that_failed_and_was_given_up_is_spoken_of() -> None:
     assert "'restored'" not in again
 
 
+async def test_a_command_that_was_replaced_by_what_was_proposed_is_not() -> None:
+    bad, good = "dos2unix a.sh", "sed -i 's/[[:cntrl:]]$//' a.sh"
+    state = RunState()
+    output = CommandOutput(exit_code=127, hint=f"Run this instead: {good}")
+    state.done.append(Done(1, Step(action=Shell(command=bad)), output))
+    assert undone._failed(state) == [bad]
+    state.done.append(Done(2, Step(action=Shell(command=good)), CommandOutput(exit_code=0)))
+    assert undone._failed(state) == []
+
+
 async def test_a_command_that_succeeded_and_failed_when_it_was_done_again_is_not() -> None:
     rename = "mv a.txt a.md"
     sandbox = MemorySandbox(commands={rename: 0})

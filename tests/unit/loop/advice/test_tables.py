@@ -45,6 +45,11 @@ def folder(tmp_path: Path) -> Path:
         ("wc -l < scores.csv", "how many, the header not counted", "3\n"),
         ("cat scores.csv | wc -l > n.txt; cat n.txt", "rows", None),
         ("awk -F, '{sum += $2} END {print sum/NR}' scores.csv", "", "61.3333\n"),
+        ("awk -F, '$2 == max {max=$2; who=$1} END {print who}' scores.csv", "the player with most points", "ben\n"),
+        ("awk -F, '$2 == low {print $1}' scores.csv", "Who has the lowest score", "ada\n"),
+        ("awk -F, '$2 > max {max=$2; who=$1} END {print who}' scores.csv", "the player with most points", None),
+        ("awk -F, -v max=70 '$2 == max {print $1}' scores.csv", "the highest", None),
+        ("awk -F, '$2 == max {print $1}' scores.csv", "the highest and the lowest", None),
         ("awk -F ',' '{s+=$2} END {printf \"%.1f\", s / NR}' scores.csv", "", "61.3"),
     ],
 )

@@ -80,3 +80,33 @@ async def test_an_archive_is_not_written_as_text(tmp_path: Path) -> None:
 async def test_a_file_through_a_pipe_is_a_command() -> None:
     said = await doubt(WriteFile(path="tail.txt", content="build.log | tail -n 5"), "", held="")
     assert said.endswith("instead: cat build.log | tail -n 5 > tail.txt")
+
+
+@pytest.mark.parametrize("content", ["json", "[]", "{}", '{"a": 1}', '[{"a"'])
+async def test_data_is_not_thrown_away(content: str) -> None:
+    held = '[{"user": "ada", "password": "x"}]'
+    said = await writing.doubt(WriteFile(path="a.json", content=content), "", (), (held,), OneFile(held.encode()))
+    assert "a.json would hold no" in (said or "")
+
+
+@pytest.mark.parametrize(("held", "content"), [("[1]", "[2]"), ("no JSON", "nor this"), ("[]", "{}"), ("", "x")])
+async def test_other_json_is_written(held: str, content: str) -> None:
+    write = WriteFile(path="a.json", content=content)
+    assert await writing.doubt(write, "", (), (held,), OneFile(held.encode())) is None
+
+
+CONF = "listen 80\ndebug on\nroot /srv"
+
+
+@pytest.mark.parametrize(
+    ("content", "task", "stays"),
+    [
+        ("# listen 80\n# debug on\n# root /srv", "Comment out debug. The other lines stay untouched.", False),
+        ("# listen 80\n# debug on\n# root /srv", "Comment out debug and leave the rest.", False),
+        ("listen 80\n# debug on\nroot /srv", "Comment out debug. The other lines stay untouched.", True),
+        ("# listen 80\n# debug on\n# root /srv", "Comment out all lines.", True),
+    ],
+)
+async def test_lines_that_stay(content: str, task: str, stays: bool) -> None:
+    said = await writing.doubt(WriteFile(path="a.conf", content=content), task, (), (CONF,), OneFile(CONF.encode()))
+    assert (said is None) == stays
