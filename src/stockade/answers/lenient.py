@@ -17,7 +17,9 @@ MAX_ONE_LINER = 2000
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
-_EXEC = re.compile(r"(\s-exec(?:dir)?\s[^\n;|&]*\{\})[ \t]*\\*[ \t]*(?:\n['\"]?\s*$|$|(?=\n))")
+_EXEC = re.compile(
+    r"(\s-exec(?:dir)?\s[^\n;|&]*\{\}(?:[ \t]+[^\s;|&+\\-][^\s;|&\\]*)*)[ \t]*\\*[ \t]*(?:\n['\"]?\s*$|$|(?=\n))"
+)
 _DECODER = json.JSONDecoder()
 
 

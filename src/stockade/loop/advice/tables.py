@@ -41,6 +41,11 @@ _UNSET = re.compile(
     r"^awk\s+-F\s?['\"]?,['\"]?\s+'[^']*?\$(?P<by>\d+)\s*(?:==|>=?|<=?)\s*(?P<name>[a-z_]\w*)\b(?P<rest>[^']*)'\s+"
     rf"{_FILE}{_OUT}$"
 )
+_TABLE_MADE = re.compile(
+    r"^awk\s+-F\s?['\"]?,['\"]?\s+'[^']*\bprint\b[^'};]*\w[\])]?\s*,\s*[$\w][^']*'\s+"
+    rf"{_FILE}\s*>\s*(?P<table>[\w./-]+\.csv)$"
+)
+_COLUMNS = re.compile(r"(?<![\w,])[A-Za-z_]\w*(?:,[A-Za-z_]\w*)+(?![\w,])")
 _MOST = re.compile(r"\b(?:highest|largest|biggest|most|greatest|longest|maximum|latest|newest|dearest|best)\b", re.I)
 _LEAST = re.compile(r"\b(?:lowest|smallest|least|fewest|shortest|minimum|earliest|oldest|cheapest)\b", re.I)
 _ROWS = re.compile(
@@ -153,6 +158,21 @@ def _lines(found: re.Match[str], table: Table, task: str) -> str | None:
     return f"the first line of {table.file} is a header, and it is counted too. {INSTEAD}{way}"
 
 
+def _blanks_between(found: re.Match[str], table: Table, task: str) -> str | None:
+    """A table is made, and awk writes blanks between its columns; and without the header that the task names."""
+    command, columns = found.string, _COLUMNS.findall(task)
+    apart = not re.search(r"\bOFS\b|['\"],['\"]|printf", command)
+    headless = len(columns) == 1 and columns[0] not in command
+    if not apart:
+        return None
+    way = re.sub(r"^awk\s+-F\s?['\"]?,['\"]?", "awk -F, -v OFS=,", command)
+    if table.header and (headless or re.search(r"\w\[\$\d", way)) and not re.search(r"\bF?NR\b", way):
+        way = re.sub(r"'\s*\{", "'NR>1 {", way, count=1)
+    if headless:
+        way = f"echo {columns[0]} > {found['table']} && {way[: way.rindex('>')]}>> {found['table']}"
+    return f"awk writes blanks between what it prints, and {found['table']} is to be split at commas. {INSTEAD}{way}"
+
+
 def _unset(found: re.Match[str], table: Table, task: str) -> str | None:
     """Compared with a variable that only this comparison could set: of numbers above nothing, none is equal to it."""
     most, least = _MOST.search(task), _LEAST.search(task)
@@ -205,6 +225,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Table, str], str |
     (_SORTED_LATER, _sorted_later),
     (_WHOLE_LINES, _whole_lines),
     (_REST, _rest),
+    (_TABLE_MADE, _blanks_between),
     (_UNSET, _unset),
     (_MEAN, _mean),
     (_GROUPED, _grouped),

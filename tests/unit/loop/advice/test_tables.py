@@ -48,6 +48,9 @@ def folder(tmp_path: Path) -> Path:
         ("awk -F, '$2 == max {max=$2; who=$1} END {print who}' scores.csv", "the player with most points", "ben\n"),
         ("awk -F, '$2 == low {print $1}' scores.csv", "Who has the lowest score", "ada\n"),
         ("awk -F, '$2 > max {max=$2; who=$1} END {print who}' scores.csv", "the player with most points", None),
+        ("awk -F, '{print $1 \",\" $3}' people.csv > new.csv", "names and ages", None),
+        ("awk -F, -v OFS=, '{print $1, $3}' people.csv > new.csv", "names and ages", None),
+        ("awk -F, '{print $1, $3}' people.csv > new.txt", "names and ages", None),
         ("awk -F, -v max=70 '$2 == max {print $1}' scores.csv", "the highest", None),
         ("awk -F, '$2 == max {print $1}' scores.csv", "the highest and the lowest", None),
         ("awk -F ',' '{s+=$2} END {printf \"%.1f\", s / NR}' scores.csv", "", "61.3"),
@@ -129,3 +132,23 @@ async def test_a_copy_word_by_word_is_asked_about(folder: Path, path: str, conte
 )
 async def test_a_copy_that_is_wanted_is_made(folder: Path, path: str, content: str, task: str) -> None:
     assert await before.doubt(WriteFile(path=path, content=content), task, (), (PEOPLE,), HereSandbox(folder)) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "task", "made"),
+    [
+        (
+            "awk -F, '{n[$2] += $3} END {for (c in n) print c, n[c]}' people.csv > new.csv",
+            "a table new.csv with the header city,years",
+            "city,years\nBerlin,75\nHamburg,28\n",
+        ),
+        ("awk -F, 'NR>1 {print $1, $3}' people.csv > new.csv", "Names and ages", "Anna,34\nTom,28\nZoe,41\n"),
+        ("awk -F, '{print $1, $3}' people.csv > new.csv", "", "name,age\nAnna,34\nTom,28\nZoe,41\n"),
+    ],
+)
+async def test_a_table_is_made_with_commas(folder: Path, command: str, task: str, made: str) -> None:
+    instead = (await tables.doubt(command, task, HereSandbox(folder)) or "").partition(INSTEAD)[2]
+    await anyio.run_process(["bash", "-c", instead], cwd=folder)
+    lines = (folder / "new.csv").read_text().splitlines()
+    assert [lines[0], *sorted(lines[1:])] == made.splitlines()
+    assert await tables.doubt(instead, task, HereSandbox(folder)) is None
