@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="an OpenAI-compatible server")
     parser.add_argument("--arms", default="stockade", help="with commas between them; `list` says which there are")
     parser.add_argument("--tasks", default="", help="names with commas between them; all by default")
-    parser.add_argument("--set", choices=tuple(SETS), default=DEFAULT, dest="of", help="nothing is tuned on fresh")
+    parser.add_argument("--set", choices=tuple(SETS), default=DEFAULT, dest="of", help="nothing is tuned on fresh ones")
     parser.add_argument("--half", choices=("all", "tuned", "held-out"), default="all", help="of the set tasks")
     parser.add_argument("--at-once", type=int, default=3, help="as many as the server has slots")
     parser.add_argument("--max-turns", type=int, default=MAX_TURNS)

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from bench.ability import fresh, tasks
+from bench.ability import fresh, fresh2, tasks
 from bench.ability.task import Task
 
 DEFAULT = "tasks"
-SETS: Mapping[str, tuple[Task, ...]] = MappingProxyType({DEFAULT: tasks.TASKS, "fresh": fresh.TASKS})
+SETS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
+    {DEFAULT: tasks.TASKS, "fresh": fresh.TASKS, "fresh2": fresh2.TASKS}
+)
 
 
 def set_of(names: Collection[str]) -> str:

@@ -57,8 +57,9 @@ def test_there_are_enough_of_each_kind_and_half_of_them_are_held_out() -> None:
     assert Counter(task.level for task in TASKS).keys() == {1, 2, 3}
 
 
-def test_the_fresh_set_is_five_of_each_kind_and_as_hard_as_the_other() -> None:
-    fresh = SETS["fresh"]
+@pytest.mark.parametrize("name", ["fresh", "fresh2"])
+def test_a_fresh_set_is_five_of_each_kind_and_as_hard_as_the_other(name: str) -> None:
+    fresh = SETS[name]
     assert set(Counter(task.kind for task in fresh).values()) == {5}
     assert [task.kind for task in fresh[:8]] == [task.kind for task in fresh[8:16]]
     levels, others = (Counter(task.level for task in tasks) for tasks in (fresh, TASKS))
