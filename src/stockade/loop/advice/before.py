@@ -2,8 +2,8 @@
 
 A small model acts on files it has never looked at, and gives `write_file` a command where its output was meant. Told
 so afterwards it goes on from what it has spoiled; told so before, with the file's text where that is what it lacks, it
-does it right (docs/ability.md). The same command a second time is done: the bot may know better. The same text for a file
-is done the fourth time only: what it takes the place of is gone then.
+does it right (docs/ability.md). The same command a second time is done: the bot may know better. The same text for a
+file is done the fourth time only: what it takes the place of is gone then.
 """
 
 from collections.abc import Sequence
