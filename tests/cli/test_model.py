@@ -1,15 +1,21 @@
 """`stockade model`: pull, list, info, serve and rm as a person types them."""
 
+import hashlib
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 import urllib.request
 import zipfile
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.cli.conftest import Stage
+from tests.unit.models.fake_hub import FakeHub
 from tests.unit.models.test_gguf import gguf
 
 MODELS = os.environ.get("STOCKADE_TEST_MODELS") or str(Path.home() / ".cache/stockade-dev/models")
@@ -76,3 +82,63 @@ def test_serve_until_ctrl_c(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> No
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
     assert not Path(f"/proc/{facts['pid']}").exists()
+
+
+KEEP = """
+from huggingface_hub import hf_hub_download
+hf_hub_download("me/tiny", "tiny.gguf")
+"""
+
+
+@pytest.mark.anyio
+async def test_pull_what_the_hub_gave_before(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the hub with the token that `hf auth login` keeps; then, offline, out of the cache that the library made."""
+    data, commit = gguf(weights=50_000), "0123456789abcdef0123456789abcdef01234567"
+    digest = hashlib.sha256(data).hexdigest()
+    siblings = [{"rfilename": "tiny.gguf", "lfs": {"sha256": digest, "size": len(data), "pointerSize": 9}}]
+    page = {"id": "me/tiny", "sha": commit, "siblings": siblings}
+    home = stage.tmp_path / "hf"
+    (home / "hub").mkdir(parents=True)
+    (home / "token").write_text("hf_stored")
+    for name, value in (("HF_HOME", str(home)), ("AI_AGENT", "nosy"), ("HF_HUB_ENABLE_HF_TRANSFER", "1")):
+        monkeypatch.setenv(name, value)
+    headers = f'ETag: "{digest}"\r\nX-Repo-Commit: {commit}\r\n'
+    async with FakeHub(data, pages={"/api/models/me/tiny/revision/main?blobs=true": page}, headers=headers) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        pulled = await anyio.to_thread.run_sync(stage.call, "model", "pull", "hf:me/tiny")
+        assert pulled.status == 0, pulled.err
+        assert [head.split()[1] for head in hub.heads] == [
+            "/api/models/me/tiny/revision/main?blobs=true",
+            f"/me/tiny/resolve/{commit}/tiny.gguf",
+        ]
+        assert all("authorization: bearer hf_stored" in head.lower() for head in hub.heads)
+        assert "nosy" not in "".join(hub.heads)
+        assert sorted(path.name for path in home.rglob("*")) == ["hub", "token"]
+        assert [line.split()[0] for line in pulled.err.splitlines()] == ["fetching", "checking"]
+        await anyio.run_process([sys.executable, "-c", KEEP], env=stage.environment())
+    assert stage.call("model", "rm", pulled.out.strip()).status == 0
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    again = await anyio.to_thread.run_sync(stage.call, "model", "pull", "hf:me/tiny")
+    assert again.out == pulled.out, again.err
+    assert f"from {home}/hub/models--me--tiny/blobs/{digest}" in again.err
+    assert await anyio.Path(again.out.strip().removeprefix("gguf/")).read_bytes() == data
+
+
+@pytest.mark.anyio
+async def test_a_hub_that_says_nothing_does_not_hold_ctrl_c(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeHub(b"", silent=True) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        process = stage.start("model", "pull", "hf:me/tiny")
+        with anyio.fail_after(60):
+            await hub.was_asked.wait()
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        await anyio.to_thread.run_sync(process.wait)
+    assert time.monotonic() - begun < 15
+    assert process.returncode == 130
+
+
+def test_the_hubs_library_is_not_imported_without_need(stage: Stage) -> None:
+    code = "import sys, stockade.cli, stockade.models.pull; print('huggingface_hub' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=stage.environment(), check=True)
+    assert done.stdout == b"False\n"

@@ -55,6 +55,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "h11": {"models", "coder"},
     "wasmtime": {"tools"},
     "httpx2": {"models", "tools"},
+    "huggingface_hub": {"models"},
     "xllamacpp": {"models"},
     "httpcore2": {"tools"},
     "pypdf": {"tools"},

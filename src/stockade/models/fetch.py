@@ -11,7 +11,7 @@ import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.catalogue import CatalogueModel
-from stockade.models.hub import hub_source
+from stockade.models.hub import cached_files, hub_source
 from stockade.models.progress import OnBytes, OnProgress, readable, silent
 from stockade.models.pypi import PypiSource
 from stockade.models.shelf import (
@@ -65,9 +65,55 @@ async def fetch(
                 await _check(path, path, model, on_progress)
                 return path
             part = path.with_name(f"{path.name}.part")
+            if size_of(part) != model.size_bytes and await _from_hub_cache(model, path, on_progress):
+                part.unlink(missing_ok=True)
+                return path
             await _fetch_part(model, part, on_progress)
             await _check(part, path, model, on_progress)
             return path
+
+
+async def _from_hub_cache(model: CatalogueModel, path: Path, on_progress: OnProgress) -> bool:
+    """True when the hub's own cache had the file, of the right hash. What the cache has stays as it is."""
+    if not model.sha256:
+        return False
+    ours = path.with_name(f".{path.name}.cached")
+    for form in model.sources:
+        for found in await cached_files(form, model.size_bytes):
+            try:
+                await _link_or_copy(found, ours, model, on_progress)
+                digest = await _digest(ours, model, on_progress)
+                if digest == model.sha256:
+                    await anyio.to_thread.run_sync(_move, ours, path)
+                    remember_verified(path, digest)
+                    return True
+                why = f"{found} is not {model.name}: sha256 {digest}"
+            except ModelUnavailable as error:
+                why = error.message
+            finally:
+                ours.unlink(missing_ok=True)
+            on_progress(f"{why}; trying the next source", 0, 0)
+    return False
+
+
+async def _link_or_copy(found: Path, ours: Path, model: CatalogueModel, on_progress: OnProgress) -> None:
+    label = f"taking {model.name} ({readable(model.size_bytes)}) from {found}"
+    on_progress(label, 0, model.size_bytes)
+    if not _linked(found, ours):
+        check_space(ours.parent, model.size_bytes + _SPARE_BYTES)
+        await FileSource(found).fetch(ours, model.size_bytes, _stepwise(on_progress, label))
+
+
+def _linked(found: Path, ours: Path) -> bool:
+    """A second name takes no space. False where the file is another user's, who may change it, or on another disk."""
+    ours.unlink(missing_ok=True)  # left by a kill it is a second name too: written to, it would change the cache
+    try:
+        if found.stat().st_uid != os.geteuid():
+            return False
+        ours.hardlink_to(found)
+    except OSError:
+        return False
+    return True
 
 
 async def _fetch_part(model: CatalogueModel, part: Path, on_progress: OnProgress) -> None:
@@ -108,12 +154,7 @@ def _stepwise(on_progress: OnProgress, label: str) -> OnBytes:
 
 async def _check(found: Path, path: Path, model: CatalogueModel, on_progress: OnProgress) -> None:
     """Compare the hash of `found` and make it `path`. A wrong file is deleted: nothing of it can be trusted."""
-    on_progress(f"checking {model.name}", 0, 0)
-    stop = False
-    try:
-        digest = await anyio.to_thread.run_sync(lambda: sha256_of(found, stopped=lambda: stop), abandon_on_cancel=True)
-    finally:
-        stop = True
+    digest = await _digest(found, model, on_progress)
     if model.sha256 and digest != model.sha256:
         forget(found)
         raise ModelUnavailable(
@@ -122,6 +163,15 @@ async def _check(found: Path, path: Path, model: CatalogueModel, on_progress: On
     if found != path:
         await anyio.to_thread.run_sync(_move, found, path)
     remember_verified(path, digest)
+
+
+async def _digest(found: Path, model: CatalogueModel, on_progress: OnProgress) -> str:
+    on_progress(f"checking {model.name}", 0, 0)
+    stop = False
+    try:
+        return await anyio.to_thread.run_sync(lambda: sha256_of(found, stopped=lambda: stop), abandon_on_cancel=True)
+    finally:
+        stop = True
 
 
 def _move(found: Path, path: Path) -> None:

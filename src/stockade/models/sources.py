@@ -23,7 +23,7 @@ REACH_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 60.0
 _ATTEMPTS_WITHOUT_PROGRESS = 3
 _COPY_BLOCK = 1 << 22
-_MAX_LISTING_BYTES = 32 << 20
+MAX_LISTING_BYTES = 32 << 20
 
 
 class NotReached(ModelUnavailable):
@@ -108,8 +108,8 @@ async def listing_at(url: str, headers: Mapping[str, str] | None = None) -> byte
         body = b""
         async for block in response.aiter_bytes():
             body += block
-            if len(body) > _MAX_LISTING_BYTES:
-                raise NotReached(f"{_host(url)} answers with more than {_MAX_LISTING_BYTES} bytes")
+            if len(body) > MAX_LISTING_BYTES:
+                raise NotReached(f"{_host(url)} answers with more than {MAX_LISTING_BYTES} bytes")
         return body
 
 

@@ -1,18 +1,22 @@
-"""A file server on loopback with Range, that cuts connections and refuses as it is told."""
+"""A file server on loopback with Range, that cuts connections, refuses, sends elsewhere and says nothing as told."""
 
 import json
 import re
+import ssl
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import anyio
 from anyio.abc import SocketAttribute
+from anyio.streams.tls import TLSListener
 
 
 class FakeHub:
     """Serves `data` at every path but those of `pages`, which are JSON; `heads` are the requests' heads.
 
-    `cuts`: bytes after which each of the first answers breaks off.
+    `cuts`: bytes after which each of the first answers breaks off; `status`: of every answer, with the hub's word for
+    it in `error_code`; `moved`: paths and the addresses where they are; `silent`: requests are taken and not answered;
+    `headers`: more of them with the file, in lines that end in CRLF; `tls`: by the name localhost.
     """
 
     def __init__(
@@ -22,21 +26,30 @@ class FakeHub:
         status: int = 0,
         ranges: bool = True,
         pages: dict[str, Any] | None = None,
+        error_code: str = "",
+        moved: dict[str, str] | None = None,
+        silent: bool = False,
+        headers: str = "",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.data, self.cuts, self.status, self.ranges = data, list(cuts), status, ranges
-        self.pages = pages or {}
+        self.pages, self.error_code, self.moved, self.silent = pages or {}, error_code, moved or {}, silent
+        self.headers, self._tls = headers, tls
         self.heads: list[str] = []
+        self.was_asked = anyio.Event()
         self.asked: list[tuple[str, int]] = []
         self.url = ""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-        self.url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+        port = listener.extra(SocketAttribute.local_port)
+        self.url = f"https://localhost:{port}" if self._tls else f"http://127.0.0.1:{port}"
         await self._stack.enter_async_context(listener)
         group = await self._stack.enter_async_context(anyio.create_task_group())
         self._stack.callback(group.cancel_scope.cancel)
-        group.start_soon(listener.serve, self._serve)
+        served = TLSListener(listener, self._tls, standard_compatible=False) if self._tls else listener
+        group.start_soon(served.serve, self._serve)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -49,6 +62,13 @@ class FakeHub:
                 head += await stream.receive()
             path = head.split(b" ", 2)[1].decode()
             self.heads.append(head.decode())
+            self.was_asked.set()
+            if self.silent:
+                await anyio.sleep_forever()
+            if path in self.moved:
+                await stream.send(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\n"
+                                  b"Location: %b\r\n\r\n" % self.moved[path].encode())  # fmt: skip
+                return
             if path in self.pages and not self.status:
                 page = json.dumps(self.pages[path]).encode()
                 await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -59,11 +79,14 @@ class FakeHub:
             self.asked.append((path, start))
             body = self.data[start:]
             if self.status:
-                await stream.send(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % self.status)
+                said = f"X-Error-Code: {self.error_code}\r\n".encode() if self.error_code else b""
+                await stream.send(b"HTTP/1.1 %d No\r\n%bContent-Length: 0\r\nConnection: close\r\n\r\n"
+                                  % (self.status, said))  # fmt: skip
                 return
             status = b"206 Partial\r\nContent-Range: bytes %d-%d/%d" % (start, len(self.data) - 1, len(self.data))
             await stream.send(
-                b"HTTP/1.1 %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-                % (status if found else b"200 OK", len(body))
+                b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\nConnection: close\r\n\r\n"
+                % (status if found else b"200 OK", self.headers.encode(), len(body))
             )
-            await stream.send(body[: self.cuts.pop(0)] if self.cuts else body)
+            if not head.startswith(b"HEAD"):
+                await stream.send(body[: self.cuts.pop(0)] if self.cuts else body)

@@ -89,8 +89,10 @@ async def test_a_part_that_is_whole_needs_no_server(tmp_path: Path) -> None:
 async def test_the_hub_and_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeHub(DATA) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url + "/")
-        await fetch(model_of("hf:me/my repo/a/b.gguf"), folder=tmp_path)
-    assert hub.asked == [("/me/my%20repo/resolve/main/a/b.gguf", 0)]
+        await fetch(model_of("hf:me/my-repo/a/b c.gguf"), folder=tmp_path)
+        with pytest.raises(UsageError, match="not a repository of the hub: 'me/my repo'"):
+            await fetch(model_of("hf:me/my repo/a/b.gguf"), folder=tmp_path / "other")
+    assert hub.asked == [("/me/my-repo/resolve/main/a/b%20c.gguf", 0)]
 
 
 async def test_the_next_source_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,11 @@ API = "/api/models/me/Tiny-GGUF/revision/main?blobs=true"
 
 def listed(*files: str, sha256: str = SHA256, size: int = len(DATA)) -> dict[str, Any]:
     """What the hub says of a repository with these files."""
-    siblings = [{"rfilename": file, "size": size, "lfs": {"sha256": sha256, "size": size}} for file in files]
+    lfs = {"sha256": sha256, "size": size, "pointerSize": 134}
+    siblings: list[dict[str, Any]] = [{"rfilename": file, "size": size, "lfs": lfs} for file in files]
     siblings.append({"rfilename": "README.md", "size": 3})
-    return {API: {"sha": COMMIT, "siblings": siblings, "cardData": {"license": "apache-2.0"}}}
+    card = {"license": "apache-2.0"}
+    return {API: {"id": "me/Tiny-GGUF", "sha": COMMIT, "siblings": siblings, "cardData": card}}
 
 
 def left_in(folder: Path) -> list[str]:
@@ -111,10 +113,17 @@ async def test_what_cannot_be_chosen(
     assert left_in(models) == []
 
 
+def one(file: Any = "a.gguf", commit: str = COMMIT, **lfs: Any) -> dict[str, Any]:
+    """A repository with one file; without `lfs` one that is not in large file storage."""
+    stored = {"sha256": SHA256, "size": 3, "pointerSize": 134, **lfs} if lfs else None
+    return {"id": "me/Tiny-GGUF", "sha": commit, "siblings": [{"rfilename": file, "size": 3, "lfs": stored}]}
+
+
 @pytest.mark.parametrize(
     "page",
-    [[], {"siblings": 3, "sha": "x"}, {"sha": COMMIT, "siblings": [{"rfilename": "a.gguf", "size": 3}]},
-     {"sha": "../..", "siblings": [{"rfilename": "a.gguf", "lfs": {"sha256": SHA256, "size": 3}}]}],
+    [[], {}, {"id": "x", "siblings": 3}, {"id": "x", "siblings": [3]}, one(file=7), one(),
+     one(sha256="../.."), one(sha256=None), one(size="x"), one(commit="../..", size=3),
+     {**one(size=3), "cardData": {"self": 1}}],
 )  # fmt: skip
 async def test_a_hub_that_talks_nonsense(models: Path, monkeypatch: pytest.MonkeyPatch, page: Any) -> None:
     async with Hub(monkeypatch, {API: page}):

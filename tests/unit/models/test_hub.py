@@ -1,0 +1,305 @@
+"""What huggingface_hub does for `hf:`: listings, tokens and the hub's own cache, against a hub on loopback."""
+
+import hashlib
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import anyio
+import pytest
+
+from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models import hub_library
+from stockade.models.fetch import fetch
+from stockade.models.pull import pull
+from stockade.models.shelf import known_sha256, origin
+from stockade.models.tls import tls_context
+from tests.support.site import certificates
+
+from .fake_hub import FakeHub
+from .test_fetch import model_of
+from .test_pull import API, COMMIT, DATA, SHA256, Hub, left_in, listed, models
+
+__all__ = ["models"]
+
+pytestmark = pytest.mark.anyio
+FILE = f"/me/Tiny-GGUF/resolve/{COMMIT}/a.gguf"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache and token; the library reads where they are when it is imported."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    return tmp_path / "hub"
+
+
+def keep(cache: Path, file: str = "a.gguf", data: bytes = DATA, sha256: str = SHA256, commit: str = COMMIT) -> Path:
+    """The file as the library keeps it (tests/cli/test_model.py has one that it has kept itself)."""
+    repo = cache / "models--me--Tiny-GGUF"
+    blob, link = repo / "blobs" / sha256, repo / "snapshots" / commit / file
+    for folder in (blob.parent, link.parent, repo / "refs"):
+        folder.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(data)
+    link.symlink_to(os.path.relpath(blob, link.parent))
+    (repo / "refs" / "main").write_text(commit)
+    return blob
+
+
+async def test_a_stored_token(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("hf_stored\n")
+    async with Hub(monkeypatch, listed("a.gguf")) as hub:
+        await pull("hf:me/Tiny-GGUF", folder=models)
+        assert len(hub.heads) == 2
+        assert all("authorization: bearer hf_stored" in head.lower() for head in hub.heads)
+    monkeypatch.setenv("HF_TOKEN", "hf_other")
+    async with Hub(monkeypatch, listed("b.gguf")) as hub:
+        await pull("hf:me/Tiny-GGUF", folder=models)
+        assert all("authorization: bearer hf_other" in head.lower() for head in hub.heads)
+
+
+async def test_no_token_over_plain_http_or_when_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    for endpoint, wanted in (
+        ("http://hub.example", None),
+        ("http://hub.example:443", None),
+        ("https://hub.example", "hf_secret"),
+        ("http://127.0.0.1:1", "hf_secret"),
+    ):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        assert hub_library.token_to_send() == wanted
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
+    assert hub_library.token_to_send() is None
+
+
+async def test_tokens_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").mkdir()
+    assert hub_library.token_to_send() is None
+    monkeypatch.setenv("HF_TOKEN", "hf_\x1b[1m")
+    with pytest.raises(UsageError, match="characters that no token has"):
+        hub_library.token_to_send()
+    monkeypatch.setenv("HF_OIDC_RESOURCE", "me")
+    with pytest.raises(ModelUnavailable, match=r"the hub gives no token: .*HF_OIDC"):
+        hub_library.token_to_send()
+
+
+async def test_a_redirect_to_another_host_does_not_get_the_token(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    async with FakeHub(DATA, pages={"/listing": listed("a.gguf")[API]}) as elsewhere:
+        moved = {API: f"{elsewhere.url}/listing", FILE: f"{elsewhere.url}/bytes"}
+        async with Hub(monkeypatch, {}, moved=moved) as hub:
+            _, path = await pull("hf:me/Tiny-GGUF", folder=models)
+            assert all("hf_secret" in head for head in hub.heads)
+        assert [head.split()[1] for head in elsewhere.heads] == ["/listing", "/bytes"]
+        assert not [head for head in elsewhere.heads if "hf_secret" in head]
+    assert path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    ("status", "error_code", "words"),
+    [
+        (
+            403,
+            "GatedRepo",
+            r"it has conditions, 127.0.0.1 answered 403 No \(for one.*HF_TOKEN or log in with hf auth",
+        ),
+        (404, "RepoNotFound", r"me/Tiny-GGUF cannot be had: 127.0.0.1 answered 404 No \(for one"),
+        (404, "RevisionNotFound", r"has no revision 'main'"),
+        (429, "", r"answered 429 No$"),
+        (503, "", r"answered 503 No \(the hub's cache has none of it\)$"),
+    ],
+)
+async def test_refusals(
+    models: Path, monkeypatch: pytest.MonkeyPatch, status: int, error_code: str, words: str
+) -> None:
+    async with Hub(monkeypatch, {}, status=status, error_code=error_code):
+        with pytest.raises(ModelUnavailable, match=words) as caught:
+            await pull("hf:me/Tiny-GGUF", folder=models)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_gated_file_of_a_repository_that_is_listed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeHub(b"", status=403, error_code="GatedRepo") as gate:
+        async with Hub(monkeypatch, listed("a.gguf"), moved={FILE: f"{gate.url}/x"}):
+            with pytest.raises(ModelUnavailable, match=r"answered 403 No \(for one with conditions"):
+                await pull("hf:me/Tiny-GGUF", folder=models)
+
+
+async def test_a_hub_that_hangs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_library, "SILENCE_S", 0.2)
+    async with Hub(monkeypatch, {}, silent=True) as hub:
+        with anyio.fail_after(10):
+            with pytest.raises(ModelUnavailable, match=r"127.0.0.1 was not reached: .*timed out"):
+                await pull("hf:me/Tiny-GGUF", folder=models)
+            monkeypatch.setattr(hub_library, "SILENCE_S", 5.0)
+            monkeypatch.setattr(hub_library, "ANSWER_S", 0.2)
+            with pytest.raises(ModelUnavailable, match=r"127.0.0.1 did not answer in 0 s"):
+                await pull("hf:me/Tiny-GGUF", folder=models)
+        begun = time.monotonic()
+        with anyio.move_on_after(0.2):
+            monkeypatch.setattr(hub_library, "ANSWER_S", 60.0)
+            await pull("hf:me/Tiny-GGUF", folder=models)
+        assert time.monotonic() - begun < 4
+        assert len(hub.heads) == 3
+
+
+async def test_a_large_listing(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [f"part/{number}-of-many.bin" for number in range(5000)]
+    async with Hub(monkeypatch, listed(*files, "a.gguf")):
+        _, path = await pull("hf:me/Tiny-GGUF", folder=models)
+    assert path.read_bytes() == DATA
+
+
+async def test_a_listing_without_end(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_library, "MAX_LISTING_BYTES", 100_000)
+    async with Hub(monkeypatch, listed(*map(str, range(5000)))):
+        with pytest.raises(ModelUnavailable, match=r"127.0.0.1 answers with more than 100000 bytes"):
+            await pull("hf:me/Tiny-GGUF", folder=models)
+
+
+async def test_a_compressed_listing_is_not_unpacked(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Hub(monkeypatch, {}, headers="Content-Encoding: gzip\r\n") as hub:
+        with pytest.raises(ModelUnavailable, match="answers compressed"):
+            await pull("hf:me/Tiny-GGUF", folder=models)
+        assert "accept-encoding: identity" in hub.heads[0].lower()
+
+
+@pytest.fixture
+def fresh_client() -> Iterator[None]:
+    """The library's client and our TLS context are made once per process."""
+
+    def forget() -> None:
+        close_session: Callable[[], None] = import_module("huggingface_hub").close_session
+        close_session()
+        tls_context.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.usefixtures("fresh_client")
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_certificates_of_a_persons_own(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    certificates(tmp_path, "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "site.pem")
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    async with Hub(monkeypatch, listed("a.gguf"), tls=context) as hub:
+        if trusted:
+            _, path = await pull("hf:me/Tiny-GGUF", folder=models)
+            assert path.read_bytes() == DATA
+        else:
+            with pytest.raises(ModelUnavailable, match=r"localhost was not reached: .*certificate"):
+                await pull("hf:me/Tiny-GGUF", folder=models)
+            assert hub.heads == []
+
+
+async def test_a_file_of_the_hubs_cache(models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    blob = keep(cache, commit="f" * 40)  # the repository has changed since, this file has not
+    (models / "me/Tiny-GGUF").mkdir(parents=True)
+    (models / "me/Tiny-GGUF/a.gguf.part").write_bytes(DATA[:1000])
+    (models / "me/Tiny-GGUF/.a.gguf.cached").hardlink_to(blob)
+    async with Hub(monkeypatch, listed("a.gguf")) as hub:
+        _, path = await pull("hf:me/Tiny-GGUF", lambda text, *_: heard.append(text), models)
+        assert hub.asked == []
+    assert path.samefile(blob)
+    assert path.read_bytes() == DATA
+    assert known_sha256(path) == SHA256
+    assert f"taking a (3 MB) from {blob}" in heard
+    assert {file for file in left_in(models) if "part" in file or "cached" in file} == set()
+
+
+async def test_a_file_of_another_users_cache_is_copied(
+    models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = keep(cache)
+    monkeypatch.setattr("os.geteuid", lambda: blob.stat().st_uid + 1)
+    async with Hub(monkeypatch, listed("a.gguf")) as hub:
+        _, path = await pull("hf:me/Tiny-GGUF", folder=models)
+        assert hub.asked == []
+    assert path.read_bytes() == DATA
+    assert not path.samefile(blob)
+
+
+@pytest.mark.parametrize("same_size", [True, False])
+async def test_wrong_bytes_in_the_cache_are_not_taken(
+    models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, same_size: bool
+) -> None:
+    heard: list[str] = []
+    wrong = DATA[:-1] + b"x" if same_size else DATA[:-1]
+    blob = keep(cache, data=wrong)
+    async with Hub(monkeypatch, listed("a.gguf")) as hub:
+        _, path = await pull("hf:me/Tiny-GGUF", lambda text, *_: heard.append(text), models)
+        assert len(hub.asked) == 1
+    assert path.read_bytes() == DATA
+    assert blob.read_bytes() == wrong
+    said = f"{blob} is not a: sha256 {hashlib.sha256(wrong).hexdigest()}; trying the next source"
+    assert (said in heard) == same_size
+
+
+async def test_offline_with_a_cached_file(models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    blob = keep(cache, file="deep/a.gguf")
+    for reference in ("hf:me/Tiny-GGUF", "hf:me/Tiny-GGUF/deep/a.gguf", f"hf:me/Tiny-GGUF@{COMMIT}/deep/a.gguf"):
+        name, path = await pull(reference, folder=models)
+        assert name == f"gguf/{path}"
+    assert path.samefile(blob)
+    assert origin(path) == (f"hf:me/Tiny-GGUF@{COMMIT}/deep/a.gguf", "")
+    with pytest.raises(ModelUnavailable, match="HF_HUB_OFFLINE is set"):
+        await pull("hf:me/Tiny-GGUF/b.gguf", folder=models)
+    with pytest.raises(ModelUnavailable, match="HF_HUB_OFFLINE is set"):
+        await pull("hf:me/Tiny-GGUF@v2", folder=models)
+
+
+async def test_offline_with_wrong_bytes_in_the_cache(
+    models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
+    keep(cache, data=DATA[:-1] + b"x")
+    with pytest.raises(ModelUnavailable, match="HF_HUB_OFFLINE is set"):
+        await pull("hf:me/Tiny-GGUF", folder=models)
+    assert not [file for file in left_in(models) if not file.endswith(".lock")]
+
+
+async def test_offline_with_a_cache_that_cannot_tell(
+    models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    keep(cache)
+    keep(cache, file="b.gguf", sha256="1" * 64)
+    with pytest.raises(UsageError, match="has 2 models"):
+        await pull("hf:me/Tiny-GGUF", folder=models)
+    copied = cache / "models--me--Tiny-GGUF/snapshots" / COMMIT / "c.gguf"
+    copied.write_bytes(DATA)
+    with pytest.raises(ModelUnavailable, match=r"does not say the sha256 of .*c.gguf \(pull that path"):
+        await pull("hf:me/Tiny-GGUF/c.gguf", folder=models)
+
+
+async def test_a_hub_that_is_gone_and_a_cached_file(models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Hub(monkeypatch, {}):
+        pass
+    blob = keep(cache)
+    _, path = await pull("hf:me/Tiny-GGUF", folder=models)
+    assert path.samefile(blob)
+
+
+async def test_a_model_of_the_catalogue_from_the_cache(tmp_path: Path, cache: Path) -> None:
+    blob = keep(cache)
+    path = await fetch(model_of("file:/nowhere", "hf:me/Tiny-GGUF/a.gguf", data=DATA), folder=tmp_path / "models")
+    assert path.samefile(blob)
+
+
+async def test_what_is_no_name_of_a_repository(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Hub(monkeypatch, {}) as hub:
+        for reference in ("hf:me/a--b", "hf:me/..", "hf:a b/c"):
+            with pytest.raises(UsageError, match="not a repository of the hub"):
+                await pull(reference, folder=models)
+        assert hub.heads == []
