@@ -23,7 +23,7 @@ from stockade.core.errors import (
     ToolsUnavailable,
     UnreadableAnswer,
     UsageError,
-)
+)  # fmt: skip
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
