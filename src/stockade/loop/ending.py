@@ -4,13 +4,26 @@ from dataclasses import dataclass
 
 from stockade.core.budget import Account
 from stockade.core.changes import Change
-from stockade.core.errors import StockadeError
+from stockade.core.errors import (
+    ModelFailed,
+    PolicyNotEnforceable,
+    SandboxFailed,
+    StockadeError,
+    ToolsUnavailable,
+    UsageError,
+)
 from stockade.core.events import RunFinished, RunStarted, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
 from stockade.loop.parts import Parts
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
 
+_REASONS: dict[type[StockadeError], StopReason] = {
+    UsageError: "usage", ToolsUnavailable: "tools", ModelFailed: "model", SandboxFailed: "sandbox",
+    PolicyNotEnforceable: "sandbox",
+}  # fmt: skip
+FORESEEN = tuple(_REASONS)
+"""What ends a run and is no bug."""
 _BOUNDS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
 
 
@@ -23,6 +36,12 @@ class Ending:
     detail: str = ""
     answer: str | None = None
     verified: bool | None = None
+
+
+def failed(error: StockadeError) -> Ending:
+    """The ending of one of the FORESEEN."""
+    reason = next(reason for kind, reason in _REASONS.items() if isinstance(error, kind))
+    return Ending("failed", reason, str(error))
 
 
 def over(started: RunStarted, state: RunState, account: Account, parts: Parts, now: float) -> Ending | None:

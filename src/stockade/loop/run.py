@@ -15,15 +15,7 @@ import anyio
 
 from stockade.core.actions import Answer, Finish, Refused, Step
 from stockade.core.budget import Account
-from stockade.core.errors import (
-    ModelFailed,
-    PolicyNotEnforceable,
-    SandboxFailed,
-    StoreFailed,
-    ToolsUnavailable,
-    UnreadableAnswer,
-    UsageError,
-)  # fmt: skip
+from stockade.core.errors import StoreFailed, UnreadableAnswer
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -42,7 +34,7 @@ from stockade.loop import window
 from stockade.loop.accept import accept
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
-from stockade.loop.ending import Ending, close, over
+from stockade.loop.ending import FORESEEN, Ending, close, failed, over
 from stockade.loop.kept import Checkpoints
 from stockade.loop.network import recorded
 from stockade.loop.parts import Parts
@@ -66,14 +58,8 @@ async def to_the_end(started: RunStarted, parts: Parts, record: Record, again: A
     """What `run` and `resume` have in common; `again` is done when sandbox and model are there."""
     try:
         ending = await _in_sandbox(started, parts, record, again)
-    except (SandboxFailed, PolicyNotEnforceable) as error:
-        ending = Ending("failed", "sandbox", str(error))
-    except UsageError as error:
-        ending = Ending("failed", "usage", str(error))
-    except ToolsUnavailable as error:
-        ending = Ending("failed", "tools", str(error))
-    except ModelFailed as error:
-        ending = Ending("failed", "model", str(error))
+    except FORESEEN as error:
+        ending = failed(error)
     except StoreFailed:
         raise
     except anyio.get_cancelled_exc_class():

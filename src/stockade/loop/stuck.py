@@ -1,6 +1,6 @@
 """Loops and nonsense noticed and answered: first a nudge with other sampling, then only `finish`, then a named stop.
 
-Four signs, each counted in turns: the same action with the same outcome; two or three such in rotation; other actions,
+Four signs, each counted in turns: the same action with the same outcome; up to eight such in rotation; other actions,
 but always the same outcome; output given back as a comment or an `echo`, after which small models soon go in circles.
 """
 
@@ -15,7 +15,7 @@ from stockade.loop.state import Done, RunState, Sign
 NUDGE_AFTER = 2
 WITHHOLD_AFTER = 3
 STOP_AFTER = 6
-LONGEST_CYCLE = 3
+LONGEST_CYCLE = 8
 _LOOKED_AT = STOP_AFTER + 2 * LONGEST_CYCLE
 _SAME_OUTCOME_SLACK = 2
 _SPREAD_SLACK = 2

@@ -208,6 +208,15 @@ async def test_a_loop_is_nudged_then_stopped_by_name() -> None:
     assert (bench.script.requests[-1].sampling.temperature or 0) > 0.3
 
 
+@pytest.mark.parametrize("period", [3, 4, 6, 8])
+async def test_a_long_rotation_is_a_loop_too(period: int) -> None:
+    bench = Bench([say("shell", command=f"echo {n % period}{'abcdefgh'[n % period]}") for n in range(80)])
+    finished = await bench.run(started(budget=Budget(max_turns=0)))
+    assert (finished.status, finished.reason) == ("stopped", "loop")
+    assert finished.turns <= 2 * period + 6
+    assert next(event.turn for event in bench.shown if event.type == "nudged") <= 2 * period + 1
+
+
 async def test_ping_pong_is_a_loop_too() -> None:
     bench = Bench([say("shell", command=f"echo {n % 2}") for n in range(40)])
     finished = await bench.run(started(budget=Budget(max_turns=40)))
