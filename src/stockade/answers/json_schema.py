@@ -14,7 +14,7 @@ from stockade.answers.calls import action_in, native_steps
 from stockade.answers.lenient import first_value, spoken, with_exec_ended
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
-from stockade.core.actions import INSTEAD, Answer, Finish, Shell, Step
+from stockade.core.actions import RUN_THIS, Answer, Finish, Shell, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
@@ -66,7 +66,7 @@ class JsonAnswers:
         return Message(role="assistant", content=json.dumps(fields, ensure_ascii=False))
 
     def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text if INSTEAD in text else f"{text}\n{ASK}")
+        return Message(role="user", content=text if RUN_THIS in text else f"{text}\n{ASK}")
 
 
 def _cut_off(answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:

@@ -205,7 +205,7 @@ class Answered(Data):
 MARGIN = "  | "
 """Before each line of a file that a bot is shown beside its task; copied, it is taken off again."""
 
-INSTEAD = "Run this instead: "
+RUN_THIS = "Run this instead: "
 """Before a command that a bot is told to run: the last words of what it is told, so that it copies the command."""
 
 
@@ -214,6 +214,8 @@ class Refused(Data):
 
     kind: Literal["refused"] = "refused"
     reason: str
+    instead: str = ""
+    """The command that `reason` ends on, where a rule proposes one."""
 
 
 class Failed(Data):

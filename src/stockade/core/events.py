@@ -203,6 +203,8 @@ class Nudged(Event):
     turn: int
     why: str
     text: str
+    command: str = ""
+    """The one that `text` ends on, where it tells the bot to run one."""
 
 
 class HistoryFolded(Event):

@@ -41,8 +41,8 @@ async def _advised(
 ) -> Nudged | TurnsForgotten | None:
     """What the bot is to be told before it may end."""
     if (found := await review.of_changes(started, state, reviewer, sandbox)) is not None:
-        why, text = found
-        return Nudged(at=now, turn=state.turns, why=why, text=text)
+        why, said = found
+        return Nudged(at=now, turn=state.turns, why=why, text=said.spoken, command=said.command)
     if (again := await anew.begin(started, state, reviewer, sandbox, now)) is not None:
         first, text = again
         return TurnsForgotten(at=now, turn=state.turns + 1, first_turn=first, text=text, anew=True)

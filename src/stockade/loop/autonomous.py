@@ -9,7 +9,7 @@ never ends for it (docs/shell.md).
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stockade.core.actions import Action, Step
+from stockade.core.actions import Action, Refused, Step
 from stockade.core.events import Autonomy, Nudged, OwnRules, StopReason, TurnsForgotten
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, Sandbox
@@ -108,11 +108,12 @@ class Autonomous(Steering):
         used = state.done[-1].step.action.tool
         return tuple(tool for tool in tools if name_of(tool) != used) or tools
 
-    async def refuses(self, action: Action, state: RunState, sandbox: Sandbox) -> str | None:
+    async def refuses(self, action: Action, state: RunState, sandbox: Sandbox) -> Refused | None:
         if not self.breaking or circles.pressure(state.done) < REFUSE_AFTER:
             return None
-        count = circles.times(action, state.done)
-        return f"you did this {count} times lately and know what comes of it: do something else" if count > 1 else None
+        if (count := circles.times(action, state.done)) < 2:
+            return None
+        return Refused(reason=f"you did this {count} times lately and know what comes of it: do something else")
 
     def over(self, state: RunState) -> tuple[StopReason, str] | None:
         if state.unreadable >= MAX_UNREADABLE:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from stockade.core.actions import Answer, Finish, Refused, Step
+from stockade.core.actions import Answer, Finish, Step
 from stockade.core.budget import Account
 from stockade.core.errors import StoreFailed, UnreadableAnswer
 from stockade.core.events import (
@@ -147,7 +147,7 @@ class _Loop:
             await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
         left = self.account.seconds_left(self._now())
         refused = await self.parts.steering.refuses(step.action, self.record.state, self.parts.sandbox)
-        observation = Refused(reason=refused) if refused else await actor.do(step.action, left)
+        observation = refused or await actor.do(step.action, left)
         kept = await self._checkpoints().after(step.action, observation, self.record.state)
         await self.record.add(*kept, ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
 

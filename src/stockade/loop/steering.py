@@ -6,7 +6,7 @@ for a bot that goes on until somebody stops it.
 
 from typing import ClassVar
 
-from stockade.core.actions import INSTEAD, Action, Refused, Step, WriteFile
+from stockade.core.actions import Action, Refused, Step, WriteFile
 from stockade.core.events import Nudged, RunStarted, StopReason, TurnsForgotten
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, Sandbox
@@ -14,6 +14,7 @@ from stockade.core.tools import Offered
 from stockade.loop import stuck
 from stockade.loop.advice import before, failing, ways
 from stockade.loop.advice.review import is_review
+from stockade.loop.advice.said import Said
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
 
@@ -42,8 +43,9 @@ class Steering:
             if way is None and (fails := failing.again(record.state)) is not None:
                 await record.add(TurnsForgotten(at=clock.now(), turn=turn, first_turn=fails[0], text=fails[1]))
                 return
-            text = f"You know this result. {INSTEAD}{way}" if way else nudge
-            await record.add(Nudged(at=clock.now(), turn=turn, why="loop", text=text))
+            said = Said("You know this result. ", way) if way else Said(nudge)
+            told = Nudged(at=clock.now(), turn=turn, why="loop", text=said.spoken, command=said.command)
+            await record.add(told)
 
     def sampling(self, base: Sampling, state: RunState) -> Sampling:
         """Warmer when the bot repeats itself or could not be understood."""
@@ -62,11 +64,13 @@ class Steering:
         """
         return ("shell",) if "shell" in tools and _told_to_run(state) else stuck.offered(state, tools)
 
-    async def refuses(self, action: Action, state: RunState, sandbox: Sandbox) -> str | None:
-        """Why `action` is not done, in words for the bot; None when it is. Raises SandboxDied."""
+    async def refuses(self, action: Action, state: RunState, sandbox: Sandbox) -> Refused | None:
+        """Why `action` is not done, for the bot; None when it is. Raises SandboxDied."""
         if (started := _advised(state)) is None:
             return None
-        return await before.doubt(action, started.task, state.done, (started.system_prompt,), sandbox)
+        text = await before.doubt(action, started.task, state.done, (started.system_prompt,), sandbox)
+        said = Said.of(text) if text is not None else None
+        return Refused(reason=said.spoken, instead=said.command) if said is not None else None
 
     def over(self, state: RunState) -> tuple[StopReason, str] | None:
         """Why the run must stop, beside its budget."""
@@ -85,11 +89,11 @@ def _told_to_run(state: RunState) -> bool:
     """Whether the last that the bot was told is a command: by a question before `write_file`, a review or a nudge."""
     last = state.nudges[-1] if state.nudges else None
     if last is not None and last.turn == state.turns + (0 if is_review(last) else 1):
-        return INSTEAD in last.text
+        return bool(last.command)
     done = state.done[-1] if state.done and state.done[-1].turn == state.turns else None
     if done is None or not isinstance(done.step.action, WriteFile):
         return False
-    return isinstance(done.observation, Refused) and INSTEAD in done.observation.reason
+    return isinstance(done.observation, Refused) and bool(done.observation.instead)
 
 
 def after_unreadable(base: Sampling, attempts: int) -> Sampling:

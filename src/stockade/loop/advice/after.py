@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stockade.core.actions import INSTEAD, CommandOutput
+from stockade.core.actions import CommandOutput
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
 from stockade.loop.advice import errors
+from stockade.loop.advice.said import INSTEAD, Said
 
 _NOT_FOUND = 127
 _MISSING = {
@@ -92,14 +93,14 @@ def of_writing(command: str, wrote: str) -> str:
     if len(command) > MAX_LOOKED_AT:
         return ""
     if (several := _SEVERAL.search(command.strip())) and f"{several['out']} has a syntax error" in wrote:
-        return f"That is several values, and no list. {INSTEAD}jq '[{several['filter']}]' {several['rest']}"
+        return Said("That is several values, and no list. ", f"jq '[{several['filter']}]' {several['rest']}").spoken
     found = _BY_HAND.search(command.strip())
     if not found or f"{found['out']} has a syntax error" not in wrote:
         return ""
     table = _TABLE.search(command)
     if table is None:
         return "Let python3 write JSON, by json.dumps: then its quotes are right."
-    return f"Let python3 write JSON. {INSTEAD}{_FROM_CSV.format(table=table[0], out=found['out'])}"
+    return Said("Let python3 write JSON. ", _FROM_CSV.format(table=table[0], out=found["out"])).spoken
 
 
 async def fields(command: str, output: CommandOutput, wrote: str, sandbox: Sandbox) -> str:
@@ -122,7 +123,8 @@ async def fields(command: str, output: CommandOutput, wrote: str, sandbox: Sandb
 
 def of_command(command: str, output: CommandOutput) -> str:
     """What to tell the bot about `command` beside its output; "" for nothing."""
-    return "\n".join(dict.fromkeys(_said(command, output))) if len(command) <= MAX_LOOKED_AT else ""
+    said = (Said.of(text).spoken for text in _said(command, output)) if len(command) <= MAX_LOOKED_AT else ()
+    return "\n".join(dict.fromkeys(said))
 
 
 def _said(command: str, output: CommandOutput) -> Iterator[str]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from stockade.core.actions import Action, Refused, Shell, WriteFile
 from stockade.core.ports import Sandbox
 from stockade.loop.advice import commands, logs, tables, writing
+from stockade.loop.advice.said import INSTEAD
 from stockade.loop.state import Done
 
 MOST_WRITES = 3
@@ -25,7 +26,7 @@ async def doubt(action: Action, task: str, done: Sequence[Done], shown: Sequence
     if before >= (MOST_WRITES if isinstance(action, WriteFile) else 1):
         return None
     match action:
-        case Shell(command=command):
+        case Shell(command=command) if INSTEAD not in command:
             return (
                 commands.doubt(command, task)
                 or await tables.doubt(command, task, sandbox)

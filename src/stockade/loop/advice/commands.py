@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
-from stockade.core.actions import INSTEAD
 from stockade.loop.advice import json_files, repository
+from stockade.loop.advice.said import INSTEAD
 from stockade.loop.advice.wanted import SUFFIX_FILES
 
 MAX_LOOKED_AT = 400

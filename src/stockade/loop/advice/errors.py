@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-from stockade.core.actions import INSTEAD
+from stockade.loop.advice.said import INSTEAD
 
 _MISSPELT = re.compile(r"Error: .*'(?P<bad>\w+)'.*\. Did you mean: '(?P<good>\w+)'\?")
 _FRAME = re.compile(r'^ *File "(?P<path>[^"<>]+)", line (?P<line>\d+)', re.MULTILINE)

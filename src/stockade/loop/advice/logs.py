@@ -2,10 +2,10 @@
 
 import re
 
-from stockade.core.actions import INSTEAD
 from stockade.core.ports import Sandbox
 from stockade.loop.advice.after import beginnings
 from stockade.loop.advice.commands import MAX_LOOKED_AT
+from stockade.loop.advice.said import INSTEAD
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
 _ACCESS = re.compile(r'\S+ \S+ \S+ \[[^\]]+\] "[A-Z]+ \S+ [^"]*" \d{3} \S+')

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from stockade.core.actions import INSTEAD
+from stockade.loop.advice.said import INSTEAD
 from stockade.loop.advice.wanted import FILE_NAME, SUFFIX_FILES
 
 MAX_NAMES = 2

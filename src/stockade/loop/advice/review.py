@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from stockade.core.actions import INSTEAD, CommandOutput, WriteFile
+from stockade.core.actions import CommandOutput, WriteFile
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.core.events import Nudged, RunStarted
 from stockade.core.ports import Reviewer, Sandbox
 from stockade.loop.advice import undone, wanted, ways
+from stockade.loop.advice.said import Said, quoted
 from stockade.loop.advice.undone import Work
 from stockade.loop.state import RunState
 
@@ -56,12 +57,12 @@ async def still_undone(
         return []
     left = await undone.facts(started, state, work, sandbox, not_run=False)
     nothing = [_NOTHING] if work.untouched and not _QUESTION.search(started.task) else []
-    return [*nothing, *(line.partition(INSTEAD)[0].strip() for line in left)]
+    return [*nothing, *(Said.of(line).words.strip() for line in left)]
 
 
 async def of_changes(
     started: RunStarted, state: RunState, reviewer: Reviewer | None, sandbox: Sandbox
-) -> tuple[Why, str] | None:
+) -> tuple[Why, Said] | None:
     """What to show before a `finish` is accepted, or None when there is nothing to look at.
 
     A file of one line is always shown, unless it is a number where a number was wanted: having printed it is not having
@@ -79,14 +80,14 @@ async def of_changes(
     way = await ways.way(started, state, work, sandbox) if left else None
     shown = [*([_NOTHING] if work.untouched else () if before else work.shown), *copies, *left]
     task = f"Task: {started.task[:MAX_TASK_CHARS]}"
-    text = "\n".join(["Not accepted yet.", *(line.partition(INSTEAD)[0] for line in shown), task])
-    return "undone" if left else "review", f"{text}\n{_ask(work, left, shown, way)}"
+    text = "\n".join(["Not accepted yet.", *(Said.of(line).words for line in shown), task])
+    proposed = next((said.command for line in left if (said := Said.of(line)).command), "")
+    command = way or proposed
+    asked = "That is still to be done. " if command else _ask(work, left, shown)
+    return "undone" if left else "review", Said(f"{text}\n{asked}", command)
 
 
-def _ask(work: Work, left: Sequence[str], shown: Sequence[str], way: str | None) -> str:
-    ways = [way] if way else [line.partition(INSTEAD)[2] for line in left if INSTEAD in line]
-    if ways:
-        return f"That is still to be done. {INSTEAD}{ways[0]}"
+def _ask(work: Work, left: Sequence[str], shown: Sequence[str]) -> str:
     if left:
         return "That is still to be done: do it now. Only if it cannot be done, look why and say so."
     if work.untouched:
@@ -174,7 +175,7 @@ async def _content(layer: FolderLayer, change: Change, sandbox: Sandbox) -> str 
     path = f"{layer.inside}/{change.path}"
     try:
         result = await sandbox.exec(["cat", "--", path], timeout_s=5, max_output_bytes=MAX_CONTENT_BYTES)
-        text = result.stdout.decode().rstrip("\n")
+        text = quoted(result.stdout.decode().rstrip("\n"))
     except (ActionFailed, UnicodeDecodeError):
         return None
     return text if result.exit_code == 0 else None

@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stockade.core.actions import INSTEAD
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
 from stockade.loop.advice.commands import MAX_LOOKED_AT
+from stockade.loop.advice.said import INSTEAD
 
 FIRST_BYTES = 2000
 _FILE = r"(?P<file>[\w./-]+\.csv)\b"

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath as Path
 
-from stockade.core.actions import INSTEAD, Action, CommandOutput, FileWritten, Shell, WriteFile
+from stockade.core.actions import RUN_THIS, Action, CommandOutput, FileWritten, Shell, WriteFile
 from stockade.core.errors import ActionFailed
 from stockade.core.events import RunStarted
 from stockade.core.ports import Sandbox
 from stockade.loop.advice import wanted
 from stockade.loop.advice.after import found_nothing
+from stockade.loop.advice.said import quoted
 from stockade.loop.advice.wanted import FILE_NAME
 from stockade.loop.advice.wrote import wrote_since
 from stockade.loop.state import RunState
@@ -59,7 +60,7 @@ async def facts(
         return []
     wrong = await wrote_since(sandbox, started.at, contents=False)
     return [
-        *([wrong] if wrong else []),
+        *([quoted(wrong)] if wrong else []),
         *(f"Your command `{command}` has failed, and you have not done it again." for command in _failed(state)),
         *(
             f"You have not run {name} since you changed it: run it, and compare what it prints."
@@ -115,12 +116,12 @@ def _failed(state: RunState) -> list[str]:
             continue
         command = action.command.strip()
         if seen.exit_code and not found_nothing(command, seen):
-            last, instead = "" if command in succeeded else command, seen.hint.partition(INSTEAD)[2].strip()
+            last, instead = "" if command in succeeded else command, seen.hint.partition(RUN_THIS)[2].strip()
             continue
         succeeded.add(command)
         if command == instead or command.split()[:1] == last.split()[:1]:
             last = ""
-    return [last[:200]] if last else []
+    return [quoted(last[:200])] if last else []
 
 
 def unrun(programs: Sequence[str], state: RunState) -> list[str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from stockade.core.actions import INSTEAD
+from stockade.loop.advice.said import INSTEAD
 
 MAX_LINES = 200
 PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")

@@ -5,9 +5,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from stockade.core.actions import INSTEAD, Action, CommandOutput, EditFile, ReadFile, Shell, WriteFile
+from stockade.core.actions import Action, CommandOutput, EditFile, ReadFile, Shell, WriteFile
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
+from stockade.loop.advice.said import INSTEAD
 from stockade.loop.advice.tables import selected
 from stockade.loop.advice.wanted import FILE_NAME, in_case
 from stockade.loop.state import Done

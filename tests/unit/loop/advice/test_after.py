@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.actions import INSTEAD, Chunk, CommandOutput
+from stockade.core.actions import RUN_THIS, Chunk, CommandOutput
 from stockade.loop.advice import after
 from stockade.loop.observe import describe
 from tests.unit.loop.helpers import DeafSandbox, HereSandbox
@@ -68,7 +68,7 @@ NameError: name 'gret' is not defined. Did you mean: 'greet'?
 def test_an_error_that_shows_the_way_out_says_it_as_a_command(
     command: str, status: int, printed: str, instead: str
 ) -> None:
-    assert after.of_command(command, output(status, printed)).partition(INSTEAD)[2] == instead
+    assert after.of_command(command, output(status, printed)).partition(RUN_THIS)[2] == instead
     assert after.of_command(command, output(0, printed)) == ""
 
 

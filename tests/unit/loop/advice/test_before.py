@@ -10,6 +10,7 @@ from stockade.core.errors import ActionFailed
 from stockade.core.messages import ModelAnswer
 from stockade.core.ports import ExecResult
 from stockade.loop.advice import after, before, writing
+from stockade.loop.advice.said import Said
 from stockade.loop.state import Done
 from stockade.testing import MemorySandbox, say
 from tests.unit.loop.helpers import Bench, started
@@ -35,7 +36,8 @@ def done(action: Action, observation: Observation | None = None) -> Done:
 
 
 async def doubt(action: Action, *earlier: Done, told: str = "", data: bytes | None = None) -> str | None:
-    return await before.doubt(action, "", earlier, (told,), OneFile(data))
+    said = await before.doubt(action, "", earlier, (told,), OneFile(data))
+    return Said.of(said).spoken if said is not None else None
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stockade.core.actions import INSTEAD
 from stockade.loop.advice import commands
+from stockade.loop.advice.said import INSTEAD
 
 NOT = [
     ("wc -l a.txt | grep -c TODO", "", "grep -c TODO a.txt"),

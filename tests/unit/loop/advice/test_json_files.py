@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.core.actions import INSTEAD
 from stockade.loop.advice import commands
+from stockade.loop.advice.said import INSTEAD
 
 pytestmark = pytest.mark.anyio
 SENSORS = '[{"id": "s1", "room": "attic"}, {"id": "s2", "room": "bath"}]'

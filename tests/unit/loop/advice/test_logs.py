@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.core.actions import INSTEAD
 from stockade.loop.advice import logs
+from stockade.loop.advice.said import INSTEAD
 from tests.unit.loop.helpers import DeafSandbox, HereSandbox
 
 pytestmark = pytest.mark.anyio

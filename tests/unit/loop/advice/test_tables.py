@@ -5,8 +5,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.core.actions import INSTEAD, WriteFile
+from stockade.core.actions import WriteFile
 from stockade.loop.advice import before, tables
+from stockade.loop.advice.said import INSTEAD
 from tests.unit.loop.helpers import DeafSandbox, HereSandbox
 
 pytestmark = pytest.mark.anyio

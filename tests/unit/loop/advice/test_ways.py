@@ -103,24 +103,25 @@ async def test_a_file_may_be_in_a_folder_that_the_task_names(tmp_path: Path) -> 
     )
 
 
-def refused(action: Action, reason: str) -> Done:
-    seen: Observation = Refused(reason=reason)
+def refused(action: Action, reason: str, instead: str = "") -> Done:
+    seen: Observation = Refused(reason=reason, instead=instead)
     return Done(1, Step(action=action), seen)
 
 
-def nudge(why: str, turn: int, text: str) -> Nudged:
-    return Nudged(at=0.0, turn=turn, why=why, text=text)
+def nudge(why: str, turn: int, text: str, command: str = "") -> Nudged:
+    return Nudged(at=0.0, turn=turn, why=why, text=text, command=command)
 
 
-WAY = "Run this instead: ls > a.txt"
+LS = "ls > a.txt"
+WAY = f"Run this instead: {LS}"
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        state([refused(WriteFile(path="a.txt", content="ls"), WAY)]),
-        state(nudges=[nudge("undone", 1, WAY)]),
-        state(nudges=[nudge("loop", 2, WAY)]),
+        state([refused(WriteFile(path="a.txt", content="ls"), WAY, LS)]),
+        state(nudges=[nudge("undone", 1, WAY, LS)]),
+        state(nudges=[nudge("loop", 2, WAY, LS)]),
     ],
 )
 def test_told_to_run_a_command_a_bot_can_only_run_one(told: RunState) -> None:
@@ -132,10 +133,12 @@ def test_told_to_run_a_command_a_bot_can_only_run_one(told: RunState) -> None:
     "told",
     [
         state([refused(WriteFile(path="a.txt", content="ls"), "no")]),
-        state([refused(Shell(command="ls"), WAY)]),
-        state([refused(WriteFile(path="a.txt", content="ls"), WAY)], turns=2),
-        state(nudges=[nudge("undone", 1, WAY)], turns=2),
-        state(nudges=[nudge("loop", 1, WAY)]),
+        state([refused(Shell(command="ls"), WAY, LS)]),
+        state([refused(WriteFile(path="a.txt", content="ls"), WAY, LS)], turns=2),
+        state(nudges=[nudge("undone", 1, WAY, LS)], turns=2),
+        state(nudges=[nudge("loop", 1, WAY, LS)]),
+        state([refused(WriteFile(path="a.txt", content="ls"), f"it holds: {WAY}")]),
+        state(nudges=[nudge("undone", 1, f"Content of a.txt: '{WAY}'")]),
     ],
 )
 def test_otherwise_all_is_offered(told: RunState) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from stockade.core.actions import Chunk, CommandOutput, Shell, Step, WriteFile
 from stockade.loop.advice import writing
+from stockade.loop.advice.said import Said
 from stockade.loop.state import Done
 from tests.unit.loop.advice.test_before import OneFile
 from tests.unit.loop.helpers import HereSandbox
@@ -21,7 +22,7 @@ def ran(status: int) -> Done:
 
 
 async def doubt(action: WriteFile, task: str, *done: Done, held: str = HELD) -> str:
-    return await writing.doubt(action, task, done, (HELD,), OneFile(held.encode())) or ""
+    return Said.of(await writing.doubt(action, task, done, (HELD,), OneFile(held.encode())) or "").spoken
 
 
 async def test_what_has_just_failed_is_not_written_again_as_it_is() -> None:
@@ -58,7 +59,7 @@ async def test_what_is_added_does_not_take_the_place_of_what_is_there(content: s
     action = WriteFile(path="hosts", content=content)
     shown = (HOSTS,)
     found = await writing.doubt(action, "Add this line at the end of hosts", (), shown, OneFile(HOSTS.encode()))
-    assert said in (found or "")
+    assert said in Said.of(found or "").spoken
     assert (found is None) is (not said)
     assert await writing.doubt(action, "Replace hosts", (), shown, OneFile(HOSTS.encode())) is None
 
@@ -69,7 +70,7 @@ async def test_an_archive_is_not_written_as_text(tmp_path: Path) -> None:
     action = WriteFile(path="papers.zip", content="abstract.txt\n")
     said = await writing.doubt(action, "Add abstract.txt to papers.zip", (), (), here)
     assert said is not None
-    assert said.endswith("instead: zip papers.zip abstract.txt")
+    assert Said.of(said).command == "zip papers.zip abstract.txt"
     assert "Use a command" in (await writing.doubt(action, "papers.zip", (), (), here) or "")
     for name, data in (("empty.zip", b""), ("plain.txt", b"a\n"), ("blank.txt", b"\n")):
         (tmp_path / name).write_bytes(data)
