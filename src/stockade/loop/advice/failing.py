@@ -5,6 +5,7 @@ cannot copy (docs/small-models.md).
 """
 
 from stockade.core.actions import CommandOutput, Failed, FileWritten, Observation, Refused
+from stockade.loop.advice.wanted import TO_EMPTY
 from stockade.loop.circles import spelled
 from stockade.loop.state import RunState
 
@@ -25,7 +26,8 @@ def again(state: RunState) -> tuple[int, str] | None:
     same = 0
     while same < len(state.done) and state.done[-1 - same].key == last.key:
         same += 1
-    if same < AFTER or (error := _error(last.observation)) is None:
+    task = state.started.task if state.started is not None else ""
+    if same < AFTER or (error := _error(last.observation, task)) is None:
         return None
     first = state.done[-same].turn
     tried = spelled(last.step.action).strip("`")
@@ -34,13 +36,13 @@ def again(state: RunState) -> tuple[int, str] | None:
     return (first, text) if first >= 1 else None
 
 
-def _error(seen: Observation) -> str | None:
+def _error(seen: Observation, task: str) -> str | None:
     """What went wrong, in a line; None when nothing plainly did."""
     match seen:
         case CommandOutput() if seen.exit_code:
             lines = seen.output.decode(errors="replace").strip().splitlines()
             return (lines[-1] if lines else f"exit status {seen.exit_code}")[:MAX_ERROR_CHARS]
-        case CommandOutput(wrote=words) if " is empty." in words or " has a syntax error" in words:
+        case CommandOutput(wrote=words) if " has a syntax error" in words or _is_blank(words, task):
             return " ".join(words.split("\n")[:2])[:MAX_ERROR_CHARS]
         case FileWritten(wrong=words) if words:
             return " ".join(words.split("\n")[:2])[:MAX_ERROR_CHARS]
@@ -48,3 +50,7 @@ def _error(seen: Observation) -> str | None:
             return words.split("\n")[0][:MAX_ERROR_CHARS]
         case _:
             return None
+
+
+def _is_blank(words: str, task: str) -> bool:
+    return " is empty." in words and not TO_EMPTY.search(task)

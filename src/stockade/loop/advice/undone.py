@@ -71,9 +71,13 @@ async def facts(
             for name in await missing(started.task, work.deleted, sandbox)
         ),
         *await _left_over(started.task, work.deleted, sandbox),
-        *(f"{name} holds nothing." for name in work.blank if name in FILE_NAME.findall(started.task)),
+        *(f"{name} holds nothing." for name in work.blank if name in _to_be_filled(started.task)),
         *wanted.unlike(started.task, work.contents),
     ]
+
+
+def _to_be_filled(task: str) -> list[str]:
+    return [] if wanted.TO_EMPTY.search(task) else FILE_NAME.findall(task)
 
 
 async def _left_over(task: str, deleted: Sequence[str], sandbox: Sandbox) -> list[str]:

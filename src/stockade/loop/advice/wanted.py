@@ -11,6 +11,8 @@ PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")
 MAX_SHOWN = 60
 FILE_NAME = re.compile(r"(?<![\w./:@*-])\w[\w/-]+(?:\.\w+)*\.(?!com\b|org\b|net\b|io\b)[a-z]\w{1,4}\b(?![\w/*])")
 SUFFIX_FILES = re.compile(r"(?<![\w*])\*?(?P<suffix>\.\w{1,5})[ -]files?\b")
+TO_EMPTY = re.compile(r"\b(?:empt(?:y|ied)|clear(?:ed)?|truncated?|wiped?|zero bytes)\b", re.IGNORECASE)
+"""A file that holds nothing may be what is wanted."""
 _ONLY_NUMBER = re.compile(
     r"\b(?:only|just|nothing but|write|put|save|store) (?:only |just )?(?:the |its |a )?(?:total )?"
     r"(?:number|sum|count|total|mean|average)\b(?!.*\b(?:each|every|per)\b)",

@@ -98,6 +98,15 @@ async def test_words_in_a_file_are_no_proposal_and_nothing_is_cut_there() -> Non
     assert nudged.command == ""
 
 
+@pytest.mark.parametrize(
+    ("task", "answer"), [("Empty debug.log, it is too large", "a"), ("Sort b into debug.log", "d")]
+)
+async def test_a_file_that_was_to_be_emptied_may_be_empty(task: str, answer: str) -> None:
+    made = bench(Change(path="debug.log", kind="modified", size=1), files={"/workspace/debug.log": b"\n", "b": b"x"})
+    assert (await made.run(started(task))).answer == answer
+    assert ("debug.log holds nothing" in str(made.shown)) == (answer == "d")
+
+
 async def test_without_advice_the_first_finish_counts() -> None:
     made = bench(Change(path="n.txt", kind="added", size=11), files={"/workspace/n.txt": b"4 data.csv\n"})
     finished = await made.run(started("count the lines").model_copy(update={"advice": False}))
