@@ -99,12 +99,12 @@ async def test_words_in_a_file_are_no_proposal_and_nothing_is_cut_there() -> Non
 
 
 @pytest.mark.parametrize(
-    ("task", "answer"), [("Empty debug.log, it is too large", "a"), ("Sort b into debug.log", "d")]
+    ("task", "answer"), [("Empty debug.log, it is too large", "a"), ("Sort b into debug.log", "c")]
 )
 async def test_a_file_that_was_to_be_emptied_may_be_empty(task: str, answer: str) -> None:
     made = bench(Change(path="debug.log", kind="modified", size=1), files={"/workspace/debug.log": b"\n", "b": b"x"})
     assert (await made.run(started(task))).answer == answer
-    assert ("debug.log holds nothing" in str(made.shown)) == (answer == "d")
+    assert ("debug.log holds nothing" in str(made.shown)) == (answer == "c")
 
 
 async def test_without_advice_the_first_finish_counts() -> None:
