@@ -11,6 +11,7 @@ from stockade.models.anthropic_payload import body
 from stockade.models.http_errors import NotSupported
 from stockade.models.net import is_loopback
 from stockade.models.prices import Price
+from stockade.models.thinking import Patience
 from stockade.models.transport import HttpTimes, Transport
 
 VERSION = "2023-06-01"
@@ -41,7 +42,7 @@ class AnthropicModel:
         self._model, self._price = model, price
         self._asked = f"{self._transport.url}/v1/messages"
         self._refused: frozenset[str] = frozenset()
-        self._counts = True
+        self._counts, self._patience = True, Patience()
         local = is_loopback(self._transport.url)
         window = price.window if price and price.window else DEFAULT_WINDOW
         self._info = ModelInfo(
@@ -72,7 +73,9 @@ class AnthropicModel:
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """See core.ports.Model. A parameter that the model does not take is left out from then on."""
+        return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
 
+    async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         def builder() -> AnthropicBuilder:
             return AnthropicBuilder(request.schema_ is not None, self._price)
 

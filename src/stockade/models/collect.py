@@ -1,14 +1,17 @@
 """Pieces of a streaming answer put together, whatever the server's habits.
 
 Seen in the wild: tool calls without `index`, `id` and `name` repeated in every piece, arguments as an object, `null`
-content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices.
+content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices, thinking as
+`reasoning_content` (llama.cpp, vLLM, DeepSeek) and as `reasoning` (Ollama, OpenRouter).
 """
 
 import json
 from typing import Any
 
 from stockade.core.messages import ModelAnswer, Usage
+from stockade.core.thinking import spoken_part
 from stockade.models.prices import Price
+from stockade.models.thinking import StillThinking
 
 
 class _Call:
@@ -27,11 +30,14 @@ class _Call:
 
 
 class AnswerBuilder:
-    """`add` takes each decoded piece (or a whole answer); `size` counts the characters held."""
+    """`add` takes each decoded piece (or a whole answer); `size` counts the characters of it. Thinking is counted, by
+    pieces in `thoughts`, and not kept.
+    """
 
     def __init__(self, price: Price | None = None) -> None:
         self._price = price
         self.size = 0
+        self.thoughts = 0
         self.finish_reason: str | None = None
         self._text: list[str] = []
         self._calls: list[_Call] = []
@@ -62,6 +68,9 @@ class AnswerBuilder:
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             self._add_call(as_dict(call))
+        if thought := as_text(delta.get("reasoning_content")) or as_text(delta.get("reasoning")):
+            self.thoughts += 1
+            self.size += len(thought)
         text = _flatten(delta.get("content"))
         if text:
             self._text.append(text)
@@ -102,7 +111,7 @@ class AnswerBuilder:
         return call
 
     def answer(self, duration_s: float) -> ModelAnswer:
-        """All of it as one answer."""
+        """All of it as one answer. Raises as `checked` does."""
         calls = tuple(
             {
                 "id": call.id or f"call_{number}",
@@ -111,10 +120,11 @@ class AnswerBuilder:
             }
             for number, call in enumerate(self._calls, 1)
         )
-        return ModelAnswer(
+        answer = ModelAnswer(
             content="".join(self._text), tool_calls=calls, finish_reason=self.finish_reason or "stop",
             usage=self._counted(), duration_s=duration_s, model=self._model,
         )  # fmt: skip
+        return checked(answer, self.thoughts)
 
     def _counted(self) -> Usage:
         told, timings = self._usage, self._timings
@@ -127,6 +137,15 @@ class AnswerBuilder:
             completion_tokens=as_count(told.get("completion_tokens")) or as_count(timings.get("predicted_n")),
         )
         return usage.model_copy(update={"cost": self._price.cost(usage)}) if self._price else usage
+
+
+def checked(answer: ModelAnswer, thoughts: int) -> ModelAnswer:
+    """The answer; StillThinking where it was cut before it began. `thoughts` are the pieces of thinking beside it."""
+    if answer.finish_reason == "length" and not answer.tool_calls:
+        text = spoken_part(answer.content)
+        if text is None or (not text.strip() and (thoughts or answer.content.strip())):
+            raise StillThinking(answer, thoughts)
+    return answer
 
 
 def as_dict(value: object) -> dict[str, Any]:

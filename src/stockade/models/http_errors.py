@@ -39,7 +39,11 @@ _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed",
 _PASSING = {408, 409, 425, 429}
 
 
-class NotSupported(ModelUnavailable):
+class Refused(ModelUnavailable):
+    """The server does not take this request; a plainer one it may."""
+
+
+class NotSupported(Refused):
     """The server would answer without `feature`: a parameter by its name, or `system` for the role of that name."""
 
     def __init__(self, message: str, feature: str) -> None:
@@ -69,7 +73,7 @@ def from_status(
     if status in _PASSING or status >= 500:
         word = "is busy" if status in (429, 529) else "failed"
         return ModelOverloaded(f"{server} {word} ({status}): {said}", retry_after_s=_retry_after(headers))
-    return ModelUnavailable(f"{server} refused the request ({status}): {said}")
+    return Refused(f"{server} refused the request ({status}): {said}")
 
 
 def from_stream(error: object, server: str) -> ModelFailed:

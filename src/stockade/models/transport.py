@@ -49,9 +49,12 @@ class HttpTimes(Data):
 
 
 class Builder(Protocol):
-    """Puts the decoded pieces of one answer together. `size` counts the characters held."""
+    """Puts the decoded pieces of one answer together. `size` counts the characters of it, those of thinking included,
+    `thoughts` the pieces of that.
+    """
 
     size: int
+    thoughts: int
 
     @property
     def ended(self) -> bool:
@@ -62,10 +65,12 @@ class Builder(Protocol):
     def empty(self) -> bool: ...
 
     def add(self, piece: dict[str, Any]) -> str:
-        """Take one piece; gives the text that is new in it."""
+        """Take one piece; gives the text that is new in it, without thinking."""
         ...
 
-    def answer(self, duration_s: float) -> ModelAnswer: ...
+    def answer(self, duration_s: float) -> ModelAnswer:
+        """ModelFailed when what came is none."""
+        ...
 
 
 class Transport:
@@ -139,13 +144,13 @@ class Transport:
                     said = await self._whole(response, _MAX_ERROR_BYTES)
                     raise self._refusal(response, said.encode())
                 await self._read(response, builder, on_text)
+            return builder.answer(time.monotonic() - started)
         except HttpError as error:
             _void(builder, on_text)
             raise from_transport(error, self.server, self._answered) from error
         except ModelFailed:
             _void(builder, on_text)
             raise
-        return builder.answer(time.monotonic() - started)
 
     def _refusal(self, response: Response, said: bytes) -> ModelFailed:
         return from_status(response.status, response.headers, said, self.server, self._model, self._key_hint)
@@ -214,13 +219,14 @@ class Transport:
         piece = self._decoded(data)
         if error := piece.get("error"):
             raise from_stream(error, self.server)
+        thoughts = builder.thoughts
         text = builder.add(piece)
         if builder.size > MAX_ANSWER_CHARS:
             raise ModelUnavailable(
                 f"{self.server} sent an answer of more than {MAX_ANSWER_CHARS} characters; it was stopped",
                 "bound it with --max-tokens",
             )
-        if text and on_text:
+        if on_text and (text or builder.thoughts > thoughts):
             on_text(text)
 
     def _decoded(self, data: str) -> dict[str, Any]:
@@ -259,5 +265,5 @@ class Transport:
 
 def _void(builder: Builder, on_text: OnText | None) -> None:
     """What the listener has heard of this answer does not count."""
-    if on_text is not None and not builder.empty:
+    if on_text is not None and not (builder.empty and not builder.thoughts):
         on_text(None)
