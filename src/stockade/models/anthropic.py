@@ -13,6 +13,7 @@ from stockade.models.net import is_loopback
 from stockade.models.prices import Price
 from stockade.models.thinking import Patience
 from stockade.models.transport import HttpTimes, Transport
+from stockade.models.values import as_count
 
 VERSION = "2023-06-01"
 DEFAULT_WINDOW = 200_000
@@ -61,8 +62,7 @@ class AnthropicModel:
         except BaseException:
             await self._transport.__aexit__(None, None, None)
             raise
-        window = about.get("max_input_tokens")
-        if isinstance(window, int) and window > 0:
+        if window := as_count(about.get("max_input_tokens")):
             self._info = self._info.model_copy(update={"context_window": window})
         return self
 
@@ -94,6 +94,6 @@ class AnthropicModel:
         if not self._counts:
             return None
         told = await self._transport.tell(f"{self._asked}/count_tokens", body(request, self._model, stream=False))
-        tokens = told.get("input_tokens")
-        self._counts = isinstance(tokens, int)
-        return tokens if isinstance(tokens, int) else None
+        tokens = as_count(told.get("input_tokens"))
+        self._counts = bool(tokens)
+        return tokens or None

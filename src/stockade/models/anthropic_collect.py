@@ -8,8 +8,9 @@ from typing import Any
 
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.anthropic_payload import SCHEMA_TOOL
-from stockade.models.collect import as_count, as_dict, as_text, checked
+from stockade.models.collect import checked
 from stockade.models.prices import FREE, Price
+from stockade.models.values import as_count, as_dict, as_text
 
 _REASONS = {
     "end_turn": "stop",

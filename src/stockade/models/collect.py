@@ -12,6 +12,7 @@ from stockade.core.messages import ModelAnswer, Usage
 from stockade.core.thinking import spoken_part
 from stockade.models.prices import Price
 from stockade.models.thinking import StillThinking
+from stockade.models.values import as_count, as_dict, as_text
 
 
 class _Call:
@@ -146,25 +147,6 @@ def checked(answer: ModelAnswer, thoughts: int) -> ModelAnswer:
         if text is None or (not text.strip() and (thoughts or answer.content.strip())):
             raise StillThinking(answer, thoughts)
     return answer
-
-
-def as_dict(value: object) -> dict[str, Any]:
-    """The object that it is, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_text(value: object) -> str:
-    """A text that can be stored: JSON can spell half of a surrogate pair, UTF-8 cannot."""
-    if not isinstance(value, str):
-        return ""
-    if value.isascii():
-        return value
-    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def as_count(value: object) -> int:
-    """The positive number that it is, else 0."""
-    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _flatten(content: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.models.streams import HttpError, NotReached
+from stockade.models.values import as_count
 
 _TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded", "request_too_large"}
 # llama.cpp, vLLM, OpenAI, Anthropic (two), TGI, LM Studio, Ollama. Numbers: what was asked for, what there is.
@@ -105,12 +106,12 @@ def _too_long(error: dict[str, Any], said: str) -> ContextExceeded | None:
     coded = any(isinstance(code := error.get(key), str) and code in _TOO_LONG_CODES for key in ("type", "code"))
     if not coded and found is None:
         return None
-    numbers = {name: int(value) for name, value in (found.groupdict() if found else {}).items() if value}
-    tokens, window = error.get("n_prompt_tokens"), error.get("n_ctx")
+    numbers = {name: as_count(int(value)) for name, value in (found.groupdict() if found else {}).items() if value}
+    tokens, window = as_count(error.get("n_prompt_tokens")), as_count(error.get("n_ctx"))
     return ContextExceeded(
         said or "the request is larger than the window",
-        tokens if isinstance(tokens, int) else numbers.get("tokens"),
-        window if isinstance(window, int) else numbers.get("window"),
+        tokens or numbers.get("tokens") or None,
+        window or numbers.get("window") or None,
     )
 
 

@@ -1,11 +1,13 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.collect import AnswerBuilder
+from stockade.models.prices import Price
 from stockade.testing.fake_openai import piece
 
 
@@ -89,6 +91,14 @@ def test_usage_and_timings() -> None:
     timings = {"cache_n": 7, "prompt_n": 3, "predicted_n": 2}
     assert build({"timings": timings}).usage == Usage(prompt_tokens=10, cached_tokens=7, completion_tokens=2)
     assert build({"usage": {"prompt_tokens": None, "prompt_tokens_details": None}}).usage == Usage()
+
+
+@pytest.mark.parametrize("count", [10**400, 2**53 + 1, -1, True, 1.5, "7"])
+def test_what_is_no_count_is_none(count: object) -> None:
+    price = Price(input=1.0, output=2.0)
+    builder = AnswerBuilder(price)
+    builder.add({"usage": {"prompt_tokens": count, "completion_tokens": 3}})
+    assert builder.answer(0.5).usage == Usage(completion_tokens=3, cost=6e-6)
 
 
 JSON = st.recursive(

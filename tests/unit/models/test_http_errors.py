@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
-from stockade.models.http_errors import NotSupported, from_status, from_stream
+from stockade.models.http_errors import NotSupported, Refused, from_status, from_stream
 
 
 def error(status: int, body: object, headers: dict[str, str] | None = None) -> ModelFailed:
@@ -56,6 +56,12 @@ def test_too_long(server: str) -> None:
     assert isinstance(from_stream(body.get("error", body), "box:1"), ContextExceeded)
 
 
+def test_numbers_that_no_window_has_are_none() -> None:
+    found = error(400, openai("x", type="exceed_context_size_error", n_prompt_tokens=10**400, n_ctx=-1))
+    assert isinstance(found, ContextExceeded)
+    assert (found.prompt_tokens, found.window) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "said"),
     [
@@ -83,7 +89,8 @@ def test_too_long(server: str) -> None:
 )  # fmt: skip
 def test_errors(status: int, body: object, kind: type[ModelFailed], said: str) -> None:
     found = error(status, body)
-    assert type(found) is kind, found
+    assert isinstance(found, kind), found
+    assert not isinstance(found, NotSupported)
     assert said in str(found)
     assert "\n" not in str(found)
     assert "\x1b" not in str(found)
@@ -112,7 +119,7 @@ def test_what_the_server_would_do_without(status: int, body: object, feature: st
 
 def test_what_cannot_be_left_out_is_an_error() -> None:
     found = error(400, openai("Invalid value for 'messages': too odd", param="messages"))
-    assert type(found) is ModelUnavailable
+    assert type(found) is Refused
 
 
 @pytest.mark.parametrize(
