@@ -20,6 +20,7 @@ from stockade.core.errors import StockadeError
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model
 from stockade.core.thinking import spoken_part
+from stockade.models.files import open_regular
 from stockade.models.http_errors import Refused
 from stockade.models.names import parse_name
 from stockade.models.progress import OnProgress, silent
@@ -158,7 +159,7 @@ def _fingerprint(name: str) -> str:
     path = Path(found.name).expanduser()
     digest = hashlib.sha256(found.provider.encode())
     if (found.provider == "gguf" or found.is_path) and path.is_file():
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             digest.update(f"{size}".encode())
             digest.update(file.read(_HEAD_BYTES))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
+from stockade.models.files import open_regular
 
 _T = TypeVar("_T")
 
@@ -111,7 +112,7 @@ def read_gguf(path: Path) -> GgufInfo:
     """
     hint = "give the path of a whole .gguf file"
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return _read(path, view)
     except OSError as error:
         raise ModelUnavailable(f"cannot read the model file {path}: {error.strerror or error}", hint) from error
