@@ -7,7 +7,7 @@ from typing import Any, Self
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.anthropic_collect import AnthropicBuilder
-from stockade.models.anthropic_payload import body
+from stockade.models.anthropic_payload import SCHEMA, body
 from stockade.models.http_errors import NotSupported
 from stockade.models.net import is_loopback
 from stockade.models.prices import Price
@@ -77,7 +77,7 @@ class AnthropicModel:
 
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         def builder() -> AnthropicBuilder:
-            return AnthropicBuilder(request.schema_ is not None, self._price)
+            return AnthropicBuilder(request.schema_ is not None and SCHEMA not in self._refused, self._price)
 
         while True:
             try:
@@ -85,7 +85,7 @@ class AnthropicModel:
                     self._asked, body(request, self._model, self._refused), builder, on_text
                 )
             except NotSupported as error:
-                if error.feature in self._refused:
+                if error.feature in self._refused or (error.feature == SCHEMA and request.schema_ is None):
                     raise
                 self._refused |= {error.feature}
 

@@ -107,7 +107,7 @@ class OpenAIModel:
                 return answer
             except NotSupported as error:
                 changed = self._dialect.without(error.feature)
-                if changed is None:
+                if changed is None or (error.feature == "response_format" and request.schema_ is None):
                     raise
                 self._dialect = changed
 

@@ -142,7 +142,7 @@ class Transport:
                 self._answered = True
                 if response.status != 200:
                     said = await self._whole(response, _MAX_ERROR_BYTES)
-                    raise self._refusal(response, said.encode())
+                    raise self._refusal(response, said.encode(), urlsplit(url).path)
                 await self._read(response, builder, on_text)
             return builder.answer(time.monotonic() - started)
         except HttpError as error:
@@ -152,8 +152,8 @@ class Transport:
             _void(builder, on_text)
             raise
 
-    def _refusal(self, response: Response, said: bytes) -> ModelFailed:
-        return from_status(response.status, response.headers, said, self.server, self._model, self._key_hint)
+    def _refusal(self, response: Response, said: bytes, path: str = "") -> ModelFailed:
+        return from_status(response.status, response.headers, said, self.server, self._model, self._key_hint, path)
 
     async def _read(self, response: Response, builder: Builder, on_text: OnText | None) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -105,7 +105,7 @@ def fifo(tmp_path: Path) -> Path:
 
 def test_a_pipe_is_refused_and_not_waited_at(tmp_path: Path) -> None:
     path = fifo(tmp_path)
-    with pytest.raises(ModelUnavailable, match="x.gguf: it is no regular file"):
+    with pytest.raises(ModelUnavailable, match=r"x\.gguf: it is no regular file"):
         read_gguf(path)
     for read_any in (sha256_of, is_llamafile):
         with pytest.raises(OSError, match="it is no regular file"):

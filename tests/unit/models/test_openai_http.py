@@ -133,6 +133,24 @@ async def test_lasting_faults_are_told_at_once(reply: Reply, message: str) -> No
     assert "\n" not in str(caught.value)
 
 
+GRAMMAR = fails(400, "Failed to initialize samplers: failed to parse grammar")
+
+
+async def test_a_schema_that_is_refused_is_left_out_from_then_on() -> None:
+    async with FakeOpenAI([GRAMMAR, says("{}"), says("{}")]) as server, model_of(server) as model:
+        for _ in range(2):
+            assert (await model.ask(question(schema={"type": "object"}))).content == "{}"
+        assert ["response_format" in asked.body for asked in server.questions] == [True, False, False]
+
+
+async def test_a_grammar_that_is_no_schemas_is_told() -> None:
+    async with FakeOpenAI([GRAMMAR]) as server, model_of(server) as model:
+        with pytest.raises(ModelUnavailable, match="failed to parse grammar"):
+            await model.ask(question())
+        assert (await model.ask(question(schema={}))).content == "ok"
+        assert "response_format" in server.questions[-1].body
+
+
 @pytest.mark.parametrize("in_stream", [True, False])
 async def test_context_exceeded(in_stream: bool) -> None:
     error = {"type": "exceed_context_size_error", "message": "too long", "n_prompt_tokens": 9031, "n_ctx": 4096}
