@@ -2,17 +2,22 @@
 
 Seen in the wild: tool calls without `index`, `id` and `name` repeated in every piece, arguments as an object, `null`
 content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices, thinking as
-`reasoning_content` (llama.cpp, vLLM, DeepSeek) and as `reasoning` (Ollama, OpenRouter).
+`reasoning_content` (llama.cpp, vLLM, DeepSeek) and as `reasoning` (Ollama, OpenRouter), the `function_call` of before
+there were tools, arguments as an object that every piece has whole, a `refusal` in place of content.
 """
 
 import json
 from typing import Any
 
+from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.core.thinking import spoken_part
 from stockade.models.prices import Price
 from stockade.models.thinking import StillThinking
 from stockade.models.values import as_count, as_dict, as_text
+
+_LEGACY = -1
+_HELD_BACK = {"content_filter", "refusal", "safety", "sensitive"}
 
 
 class _Call:
@@ -20,6 +25,7 @@ class _Call:
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
+        self.by_object = False
 
     @property
     def whole(self) -> bool:
@@ -28,6 +34,15 @@ class _Call:
             return isinstance(json.loads("".join(self.arguments)), dict)
         except ValueError:
             return False
+
+    def argue(self, text: str, *, by_object: bool) -> int:
+        """More of the arguments, or all of them anew where they come as an object; by how much they grew."""
+        before = sum(map(len, self.arguments))
+        if by_object or self.by_object:
+            self.arguments.clear()
+        self.arguments.append(text)
+        self.by_object = by_object
+        return sum(map(len, self.arguments)) - before if by_object else len(text)
 
 
 class AnswerBuilder:
@@ -69,10 +84,13 @@ class AnswerBuilder:
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             self._add_call(as_dict(call))
+        legacy = as_dict(delta.get("function_call"))
+        if legacy and all(call is self._by_index.get(_LEGACY) for call in self._calls):
+            self._add_call({"function": legacy, "index": _LEGACY})
         if thought := as_text(delta.get("reasoning_content")) or as_text(delta.get("reasoning")):
             self.thoughts += 1
             self.size += len(thought)
-        text = _flatten(delta.get("content"))
+        text = _flatten(delta.get("content")) or as_text(delta.get("refusal"))
         if text:
             self._text.append(text)
             self.size += len(text)
@@ -81,17 +99,17 @@ class AnswerBuilder:
     def _add_call(self, piece: dict[str, Any]) -> None:
         function = as_dict(piece.get("function"))
         call_id, name = as_text(piece.get("id")), as_text(function.get("name"))
-        call = self._call_of(piece.get("index"), call_id, name)
+        given = function.get("arguments")
+        by_object = given is not None and not isinstance(given, str)
+        arguments = as_text(json.dumps(given, ensure_ascii=False) if by_object else given)
+        call = self._call_of(piece.get("index"), call_id, name, arguments if by_object else None)
         call.id = call.id or call_id
         call.name = call.name or name
-        arguments = function.get("arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
         if arguments:
-            call.arguments.append(as_text(arguments))
-            self.size += len(arguments)
+            self.size += call.argue(arguments, by_object=by_object)
 
-    def _call_of(self, index: object, call_id: str, name: str) -> _Call:
+    def _call_of(self, index: object, call_id: str, name: str, whole: str | None) -> _Call:
+        """`whole` are its arguments where they came as an object: then the same again is the same call."""
         if isinstance(index, int):
             call = self._by_index.get(index)
             # Old Ollama gives every call index 0; a second id together with a name is a second call.
@@ -101,7 +119,8 @@ class AnswerBuilder:
         last = self._calls[-1] if self._calls else None
         if last is None or (call_id and call_id != last.id):
             return self._new()
-        if not call_id and name and last.name and (name != last.name or last.whole):
+        other = last.whole and "".join(last.arguments) != whole
+        if not call_id and name and last.name and (name != last.name or other):
             return self._new()
         return last
 
@@ -141,7 +160,15 @@ class AnswerBuilder:
 
 
 def checked(answer: ModelAnswer, thoughts: int) -> ModelAnswer:
-    """The answer; StillThinking where it was cut before it began. `thoughts` are the pieces of thinking beside it."""
+    """The answer; StillThinking where it was cut before it began, ModelUnavailable where it was held back.
+
+    `thoughts` are the pieces of thinking beside it.
+    """
+    if answer.finish_reason.lower() in _HELD_BACK and not answer.tool_calls and not answer.content.strip():
+        raise ModelUnavailable(
+            f"the answer was held back by the model's provider ({answer.finish_reason[:40]})",
+            "say the task in other words, or choose another --model",
+        )
     if answer.finish_reason == "length" and not answer.tool_calls:
         text = spoken_part(answer.content)
         if text is None or (not text.strip() and (thoughts or answer.content.strip())):
