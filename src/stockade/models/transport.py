@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from stockade.core.data import Data
 from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer
 from stockade.core.ports import OnText
@@ -18,7 +17,10 @@ from stockade.models.http import Client, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
 from stockade.models.net import checked_url
 from stockade.models.sse import SseParser
+from stockade.models.stalls import HttpTimes, Stall
 from stockade.models.streams import HttpError
+
+__all__ = ["Builder", "HttpTimes", "Transport"]
 
 MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
@@ -30,22 +32,6 @@ _HEADERS = {
 _DRAIN_S = 0.5
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_PROBE_BYTES = 4 * 1024**2
-
-
-class HttpTimes(Data):
-    """Seconds. `first_byte_s`, until the first event, is long: a local model reads its whole prompt before it.
-
-    `patience_s`: a server that wants to be asked again only later than that is not waited for.
-    """
-
-    connect_s: float = 10.0
-    first_byte_s: float = 900.0
-    idle_s: float = 120.0
-    probe_s: float = 5.0
-    retries: int = 4
-    backoff_s: float = 0.5
-    backoff_max_s: float = 30.0
-    patience_s: float = 120.0
 
 
 class Builder(Protocol):
@@ -176,17 +162,16 @@ class Transport:
 
     async def _stream(self, response: Response, builder: Builder, on_text: OnText | None) -> bool:
         """Takes event by event. Whether the server has said that this was all."""
-        parser = SseParser()
-        patience_s = self._times.first_byte_s
+        parser, stall = SseParser(), Stall(self._times, anyio.current_time())
         done = False
-        with anyio.move_on_after(patience_s) as scope:
+        with anyio.move_on_after(self._times.first_byte_s) as scope:
             while not done and (chunk := await response.read()):
+                before, events = builder.size, 0
                 for data in self._events(parser, chunk):
                     if done := data.strip() == _DONE:
                         break
-                    self._take(data, builder, on_text)
-                    patience_s = self._times.idle_s
-                scope.deadline = anyio.current_time() + patience_s
+                    events += self._take(data, builder, on_text)
+                scope.deadline = stall.heard(anyio.current_time(), events=events > 0, brought=builder.size != before)
             if done:
                 # Read to the end, so that the connection serves the next question; a server may not close.
                 scope.deadline = anyio.current_time() + _DRAIN_S
@@ -198,7 +183,7 @@ class Transport:
                 self._take(data, builder, on_text)
             return False
         if not done:
-            raise ModelOverloaded(f"{self.server} said nothing for {patience_s:g} s")
+            raise ModelOverloaded(f"{self.server} said nothing for {stall.patience_s:g} s")
         return True
 
     def _events(self, parser: SseParser, chunk: bytes) -> list[str]:
@@ -215,7 +200,8 @@ class Transport:
         except TimeoutError:
             raise ModelOverloaded(f"{self.server} said only half in {self._times.first_byte_s:g} s") from None
 
-    def _take(self, data: str, builder: Builder, on_text: OnText | None) -> None:
+    def _take(self, data: str, builder: Builder, on_text: OnText | None) -> bool:
+        """Whether there was more to take than a ping."""
         piece = self._decoded(data)
         if error := piece.get("error"):
             raise from_stream(error, self.server)
@@ -228,6 +214,7 @@ class Transport:
             )
         if on_text and (text or builder.thoughts > thoughts):
             on_text(text)
+        return piece.get("type") != "ping"
 
     def _decoded(self, data: str) -> dict[str, Any]:
         try:
