@@ -8,9 +8,9 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.anthropic_collect import AnthropicBuilder
 from stockade.models.anthropic_payload import SCHEMA, body
-from stockade.models.http_errors import NotSupported
 from stockade.models.net import is_loopback
 from stockade.models.prices import Price
+from stockade.models.refusals import NotSupported
 from stockade.models.thinking import Patience
 from stockade.models.transport import HttpTimes, Transport
 from stockade.models.values import as_count

@@ -21,9 +21,9 @@ from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import Model
 from stockade.core.thinking import spoken_part
 from stockade.models.files import open_regular
-from stockade.models.http_errors import Refused
 from stockade.models.names import parse_name
 from stockade.models.progress import OnProgress, silent
+from stockade.models.refusals import Refused
 from stockade.models.servers import PROVIDERS
 from stockade.models.thinking import LEAST_TOKENS, StillThinking
 

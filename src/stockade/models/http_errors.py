@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.models.refusals import NotSupported, Refused
 from stockade.models.streams import HttpError, NotReached
 from stockade.models.values import as_count
 
@@ -43,18 +44,6 @@ _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed",
              "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
              "dry_allowed_length"}  # fmt: skip
 _PASSING = {408, 409, 425, 429}
-
-
-class Refused(ModelUnavailable):
-    """The server does not take this request; a plainer one it may."""
-
-
-class NotSupported(Refused):
-    """The server would answer without `feature`: a parameter by its name, or `system` for the role of that name."""
-
-    def __init__(self, message: str, feature: str) -> None:
-        super().__init__(message)
-        self.feature = feature
 
 
 def from_status(

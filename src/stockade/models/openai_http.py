@@ -8,11 +8,11 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.collect import AnswerBuilder
 from stockade.models.facts import Facts, learn
-from stockade.models.http_errors import NotSupported
 from stockade.models.net import bearer, is_loopback
 from stockade.models.payload import Dialect, PayloadCache
 from stockade.models.prices import FREE, Price
 from stockade.models.progress import OnProgress, silent
+from stockade.models.refusals import NotSupported
 from stockade.models.thinking import Patience
 from stockade.models.tokens import TokenCounter
 from stockade.models.transport import HttpTimes, Transport

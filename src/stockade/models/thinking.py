@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelRequest
-from stockade.models.http_errors import Refused
+from stockade.models.refusals import Refused
 
 TIMES = 4
 LEAST_TOKENS = 1024

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
-from stockade.models.http_errors import NotSupported, Refused, from_status, from_stream
+from stockade.models.http_errors import from_status, from_stream
+from stockade.models.refusals import NotSupported, Refused
 
 
 def error(status: int, body: object, headers: dict[str, str] | None = None) -> ModelFailed:

@@ -209,21 +209,21 @@ async def endless(item: bytes, times: HttpTimes, first: bytes = b"") -> tuple[fl
 
 
 TEXT = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
-STALLS = HttpTimes(first_byte_s=3, idle_s=0.3, alive_s=0.8, retries=0)
+STALLS = HttpTimes(first_byte_s=60, idle_s=0.3, alive_s=60, retries=0)
 
 
 @pytest.mark.parametrize("delta", [b"{}", b'{"content": ""}', b'{"role": "assistant", "content": null}'])
 @pytest.mark.parametrize("first", [b"", TEXT])
 async def test_events_that_bring_nothing_are_a_stall(delta: bytes, first: bytes) -> None:
     took, said = await endless(b'data: {"choices": [{"delta": %b}]}\n\n' % delta, STALLS, first)
-    assert 0.25 < took < 0.75
+    assert took > 0.25
     assert said.endswith("said nothing for 0.3 s")
 
 
 @pytest.mark.parametrize("item", [b": ping\n\n", b'event: ping\ndata: {"type": "ping"}\n\n'])
 async def test_signs_of_life_alone_are_not_enough_for_ever(item: bytes) -> None:
-    took, _ = await endless(item, STALLS, TEXT)
-    assert 0.75 < took < 2
+    took, _ = await endless(item, STALLS.model_copy(update={"alive_s": 0.8}), TEXT)
+    assert took > 0.75
 
 
 async def test_thinking_is_no_stall() -> None:
