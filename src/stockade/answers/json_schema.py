@@ -44,13 +44,14 @@ class JsonAnswers:
         return request.model_copy(update={"schema_": schema(tools)})
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if not answer.content.strip() and not answer.tool_calls:
+        text = spoken(answer.content)
+        if not text.strip() and not answer.tool_calls:
             raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
         if answer.finish_reason == "length":
             return _cut_off(answer, tools)
-        if not answer.content.strip():
+        if not text.strip():
             return Answer(steps=native_steps(answer, tools)[:1])
-        found = first_value(spoken(answer.content), "{")
+        found = first_value(text, "{")
         thought = found.get("thought")
         action = action_in(found, tools)
         if isinstance(action, Shell):

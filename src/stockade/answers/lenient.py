@@ -10,6 +10,7 @@ from typing import Any
 
 from stockade.core.actions import MARGIN
 from stockade.core.errors import UnreadableAnswer
+from stockade.core.thinking import spoken_part
 
 MAX_ANSWER_CHARS = 4_000_000
 MAX_DEPTH = 64
@@ -65,15 +66,13 @@ def without_margin(content: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """What a model says after thinking aloud: without a `<think>` part at the beginning.
+    """What a model says after thinking aloud (core/thinking.py); nothing while it has not come to an end with that.
 
     UnreadableAnswer for an answer of absurd length: nothing below looks at one.
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise UnreadableAnswer(f"the answer is too long ({len(text)} characters)")
-    if not text.lstrip().startswith("<think>"):
-        return text
-    return text.partition("</think>")[2]
+    return spoken_part(text) or ""
 
 
 def objects(text: str, most: int = 32) -> Iterator[dict[str, Any]]:

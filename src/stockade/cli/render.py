@@ -193,12 +193,14 @@ class Renderer:
     def text(self, piece: str | None) -> None:
         """A piece of the answer that is being made; only counted, since it is not yet understood.
 
-        None: the answer begins again, and so does the count.
+        None: the answer begins again, and so does the count. An empty one is thinking, counted apart.
         """
         if piece is None:
             self.status.begin("thinking")
-        else:
+        elif piece:
             self.status.piece()
+        else:
+            self.status.thought()
 
     def tick(self) -> None:
         """Called a few times a second."""

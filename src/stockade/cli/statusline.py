@@ -26,6 +26,7 @@ class StatusLine:
         self._words: str | None = None
         self._since = 0.0
         self._pieces = 0
+        self._thoughts = 0
         self._first_piece = 0.0
         self._drawn = False
         self._frame = 0
@@ -33,13 +34,21 @@ class StatusLine:
     def begin(self, words: str) -> None:
         """From now on `words` are what is going on."""
         self.end()
-        self._words, self._since, self._pieces = words, self._clock(), 0
+        self._words, self._since, self._pieces, self._thoughts = words, self._clock(), 0, 0
 
     def piece(self) -> None:
         """A piece of a streaming answer came: about one token."""
-        if not self._pieces:
-            self._first_piece = self._clock()
+        self._come()
         self._pieces += 1
+
+    def thought(self) -> None:
+        """A piece of what the model thinks before it answers came: about one token."""
+        self._come()
+        self._thoughts += 1
+
+    def _come(self) -> None:
+        if not self._pieces + self._thoughts:
+            self._first_piece = self._clock()
 
     def tick(self) -> None:
         """Draw what there is to say now."""
@@ -72,9 +81,12 @@ class StatusLine:
 
     def _speed(self) -> str:
         took = self._clock() - self._first_piece
-        if self._pieces < 2 or took <= 0:
+        count = self._pieces + self._thoughts
+        if count < 2 or took <= 0:
             return ""
-        return f" · {self._pieces} tokens · {self._pieces / took:.1f}/s"
+        parts = (f"{self._thoughts} tokens of thinking" if self._thoughts else "",
+                 f"{self._pieces} tokens{' of answer' if self._thoughts else ''}" if self._pieces else "")  # fmt: skip
+        return f" · {' · '.join(part for part in parts if part)} · {count / took:.1f}/s"
 
     def _draw(self, text: str) -> None:
         if not self._live:

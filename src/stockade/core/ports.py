@@ -17,7 +17,10 @@ from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.tools import Offered, ToolSpec
 
 OnText = Callable[[str | None], None]
-"""Called with each piece of a streaming answer; with None when the answer begins again: its pieces so far are void."""
+"""Called with each piece of a streaming answer; with None when the answer begins again: its pieces so far are void.
+
+An empty piece is about a token of thinking, which is no part of the answer.
+"""
 
 OnNetwork = Callable[[NetworkRequested], None]
 """Called in the event loop with each request that a sandbox made, at its end; must not block."""

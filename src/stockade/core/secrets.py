@@ -137,10 +137,10 @@ class Stream:
         self._held = ""
 
     def __call__(self, piece: str | None) -> None:
-        """None: all pieces so far are void."""
-        if piece is None:
-            self._held = ""
-            self._on_text(None)
+        """None: all pieces so far are void. An empty one, a token of thinking, has nothing to hide."""
+        if not piece:
+            self._held = "" if piece is None else self._held
+            self._on_text(piece)
             return
         self._held += piece
         ready = self._ready()

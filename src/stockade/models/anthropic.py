@@ -7,11 +7,13 @@ from typing import Any, Self
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.anthropic_collect import AnthropicBuilder
-from stockade.models.anthropic_payload import body
-from stockade.models.http_errors import NotSupported
+from stockade.models.anthropic_payload import SCHEMA, body
 from stockade.models.net import is_loopback
 from stockade.models.prices import Price
+from stockade.models.refusals import NotSupported
+from stockade.models.thinking import Patience
 from stockade.models.transport import HttpTimes, Transport
+from stockade.models.values import as_count
 
 VERSION = "2023-06-01"
 DEFAULT_WINDOW = 200_000
@@ -41,7 +43,7 @@ class AnthropicModel:
         self._model, self._price = model, price
         self._asked = f"{self._transport.url}/v1/messages"
         self._refused: frozenset[str] = frozenset()
-        self._counts = True
+        self._counts, self._patience = True, Patience()
         local = is_loopback(self._transport.url)
         window = price.window if price and price.window else DEFAULT_WINDOW
         self._info = ModelInfo(
@@ -60,8 +62,7 @@ class AnthropicModel:
         except BaseException:
             await self._transport.__aexit__(None, None, None)
             raise
-        window = about.get("max_input_tokens")
-        if isinstance(window, int) and window > 0:
+        if window := as_count(about.get("max_input_tokens")):
             self._info = self._info.model_copy(update={"context_window": window})
         return self
 
@@ -72,9 +73,11 @@ class AnthropicModel:
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """See core.ports.Model. A parameter that the model does not take is left out from then on."""
+        return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
 
+    async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         def builder() -> AnthropicBuilder:
-            return AnthropicBuilder(request.schema_ is not None, self._price)
+            return AnthropicBuilder(request.schema_ is not None and SCHEMA not in self._refused, self._price)
 
         while True:
             try:
@@ -82,7 +85,7 @@ class AnthropicModel:
                     self._asked, body(request, self._model, self._refused), builder, on_text
                 )
             except NotSupported as error:
-                if error.feature in self._refused:
+                if error.feature in self._refused or (error.feature == SCHEMA and request.schema_ is None):
                     raise
                 self._refused |= {error.feature}
 
@@ -91,6 +94,6 @@ class AnthropicModel:
         if not self._counts:
             return None
         told = await self._transport.tell(f"{self._asked}/count_tokens", body(request, self._model, stream=False))
-        tokens = told.get("input_tokens")
-        self._counts = isinstance(tokens, int)
-        return tokens if isinstance(tokens, int) else None
+        tokens = as_count(told.get("input_tokens"))
+        self._counts = bool(tokens)
+        return tokens or None

@@ -8,8 +8,9 @@ from typing import Any
 
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.anthropic_payload import SCHEMA_TOOL
-from stockade.models.collect import as_count, as_dict, as_text
+from stockade.models.collect import checked
 from stockade.models.prices import FREE, Price
+from stockade.models.values import as_count, as_dict, as_text
 
 _REASONS = {
     "end_turn": "stop",
@@ -31,10 +32,13 @@ class _Block:
 
 
 class AnthropicBuilder:
-    """Implements transport.Builder. With `schema`, the input of the call that was asked for is the text."""
+    """Implements transport.Builder. With `schema`, the input of the call that was asked for is the text. Thinking is
+    counted and not kept.
+    """
 
     def __init__(self, schema: bool = False, price: Price | None = None) -> None:
         self.size = 0
+        self.thoughts = 0
         self._schema, self._price = schema, price or FREE
         self._blocks: dict[int, _Block] = {}
         self._usage: dict[str, Any] = {}
@@ -86,6 +90,8 @@ class AnthropicBuilder:
             self.size += 64
         if kind == "text":
             return self._grow(index, as_text(block.get("text")))
+        if kind == "thinking":
+            return self._think(as_text(block.get("thinking")))
         given = block.get("input")
         return self._grow(index, json.dumps(given, ensure_ascii=False)) if given and isinstance(given, dict) else ""
 
@@ -95,10 +101,17 @@ class AnthropicBuilder:
         match delta.get("type"):
             case "text_delta":
                 return self._grow(index, as_text(delta.get("text")))
+            case "thinking_delta":
+                return self._think(as_text(delta.get("thinking")))
             case "input_json_delta":
                 return self._grow(index, as_text(delta.get("partial_json")))
             case _:
                 return ""
+
+    def _think(self, text: str) -> str:
+        self.thoughts += bool(text)
+        self.size += len(text)
+        return ""
 
     def _grow(self, index: int, text: str) -> str:
         block = self._blocks[index]
@@ -108,7 +121,7 @@ class AnthropicBuilder:
         return text if block.kind == "text" or (self._schema and block.name == SCHEMA_TOOL) else ""
 
     def answer(self, duration_s: float) -> ModelAnswer:
-        """All of it as one answer."""
+        """All of it as one answer. Raises as collect.checked does."""
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         asked = [block for block in blocks if self._schema and block.name == SCHEMA_TOOL]
         calls = tuple(
@@ -122,12 +135,12 @@ class AnthropicBuilder:
         )
         reason = _REASONS.get(self._reason, self._reason or "stop")
         content = "".join(block.whole for block in blocks if block.kind == "text" or block in asked)
-        usage = self._counted()
-        return ModelAnswer(
+        answer = ModelAnswer(
             content=content, tool_calls=calls,
             finish_reason="stop" if reason == "tool_calls" and not calls else reason,
-            usage=usage, duration_s=duration_s, model=self._model,
+            usage=self._counted(), duration_s=duration_s, model=self._model,
         )  # fmt: skip
+        return checked(answer, self.thoughts)
 
     def _counted(self) -> Usage:
         """`input_tokens` of theirs are those after the last place in the cache: ours are all of them."""

@@ -14,6 +14,8 @@ from stockade.core.messages import Message, ModelRequest
 
 DEFAULT_MAX_TOKENS = 8192
 SCHEMA_TOOL = "answer"
+SCHEMA = "response_format"
+"""The feature that a schema is, as http_errors.NotSupported names it."""
 _CACHED = {"cache_control": {"type": "ephemeral"}}
 _NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _NOTHING = "(nothing)"
@@ -27,7 +29,7 @@ def body(request: ModelRequest, model: str, refused: frozenset[str] = frozenset(
         fields["system"] = [{"type": "text", "text": system, **_CACHED}]
     fields["messages"] = messages(request.messages[len(_leading_system(request.messages)) :])
     tools = [_tool(tool) for tool in request.tools or ()]
-    if request.schema_ is not None:
+    if request.schema_ is not None and SCHEMA not in refused:
         about = "Give your answer."
         tools.append({"name": SCHEMA_TOOL, "description": about, "input_schema": request.schema_})
         fields["tool_choice"] = {"type": "tool", "name": SCHEMA_TOOL}

@@ -2,7 +2,8 @@
 
 Qwen2.5-Coder's template has tools, and no call ever comes back from it (notes/local-models.md 3). So a model is asked
 for one call, and for one answer under a schema that nobody would give by chance. Both are short; nothing of the
-person's is sent. `tool_choice` is not: "required" makes llama.cpp write newlines to the limit.
+person's is sent. `tool_choice` is not: "required" makes llama.cpp write newlines to the limit. A model that thinks
+first is asked again with room for that; where that is not enough, nothing is known of it, and nothing remembered.
 """
 
 import hashlib
@@ -15,15 +16,19 @@ import anyio
 from platformdirs import user_cache_path
 
 from stockade.core.data import Data
-from stockade.core.errors import ModelFailed, StockadeError
-from stockade.core.messages import Message, ModelInfo, ModelRequest, Sampling
+from stockade.core.errors import StockadeError
+from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model
+from stockade.core.thinking import spoken_part
+from stockade.models.files import open_regular
 from stockade.models.names import parse_name
 from stockade.models.progress import OnProgress, silent
+from stockade.models.refusals import Refused
 from stockade.models.servers import PROVIDERS
+from stockade.models.thinking import LEAST_TOKENS, StillThinking
 
 TRIAL_TOKENS = 64
-_VERSION = 1
+_VERSION = 2
 _HEAD_BYTES, _TAIL_BYTES = 16 << 20, 1 << 20
 _WORD = "plover-17"
 _TOOL: dict[str, object] = {
@@ -79,6 +84,9 @@ async def judged(model: Model, name: str, on_progress: OnProgress | None = None)
         try:
             async with model:
                 verdict = await tried(model)
+        except StillThinking as error:
+            (on_progress or silent)(f"what {name} can do is not known: {error.message}", 0, 0)
+            return info
         except StockadeError:
             return info
         _remember(file, verdict)
@@ -86,17 +94,15 @@ async def judged(model: Model, name: str, on_progress: OnProgress | None = None)
 
 
 async def tried(model: Model) -> Verdict:
-    """Two short trials of an entered model. ModelFailed when it cannot be asked."""
+    """Two short trials of an entered model. ModelFailed when it cannot be asked, StillThinking among them."""
     return Verdict(native_tools=await _calls(model), enforces_schema=await _keeps_schema(model))
 
 
 async def _calls(model: Model) -> bool:
     try:
-        answer = await model.ask(_trial("Call the tool list_files for the folder /srv.", tools=(_TOOL,)))
-    except ModelFailed as error:
-        if _is_refusal(error):
-            return False
-        raise
+        answer = await _asked(model, _trial("Call the tool list_files for the folder /srv.", tools=(_TOOL,)))
+    except Refused:
+        return False
     for call in answer.tool_calls:
         function = call.get("function")
         if isinstance(function, dict) and function.get("name") == "list_files":
@@ -111,14 +117,27 @@ async def _calls(model: Model) -> bool:
 
 async def _keeps_schema(model: Model) -> bool:
     try:
-        answer = await model.ask(_trial("Say hello, as JSON.", schema=_SCHEMA))
-        return bool(json.loads(answer.content) == {"word": _WORD})
-    except ValueError:
+        answer = await _asked(model, _trial("Say hello, as JSON.", schema=_SCHEMA))
+        return bool(json.loads(spoken_part(answer.content) or "") == {"word": _WORD})
+    except (ValueError, Refused):
         return False
-    except ModelFailed as error:
-        if _is_refusal(error):
-            return False
-        raise
+
+
+async def _asked(model: Model, request: ModelRequest) -> ModelAnswer:
+    """An answer that says something, be it that it has no call: one cut before its first word says nothing. What the
+    model thinks may be told (then it is asked again below us), or be kept back by its server.
+    """
+    answer = await model.ask(request)
+    if _is_cut(answer):
+        longer = request.sampling.model_copy(update={"max_tokens": LEAST_TOKENS})
+        answer = await model.ask(request.model_copy(update={"sampling": longer}))
+    if _is_cut(answer):
+        raise StillThinking(answer, LEAST_TOKENS)
+    return answer
+
+
+def _is_cut(answer: ModelAnswer) -> bool:
+    return answer.finish_reason == "length" and not answer.tool_calls and not answer.content
 
 
 def _trial(text: str, tools: tuple[dict[str, object], ...] | None = None, schema: object = None) -> ModelRequest:
@@ -127,11 +146,6 @@ def _trial(text: str, tools: tuple[dict[str, object], ...] | None = None, schema
     return ModelRequest.model_validate(
         {"messages": messages, "sampling": sampling, "tools": tools, "schema_": schema}
     )  # fmt: skip
-
-
-def _is_refusal(error: ModelFailed) -> bool:
-    """The server would have answered a plainer request."""
-    return "refused the request" in error.message or "does not take" in error.message
 
 
 def _with(info: ModelInfo, verdict: Verdict) -> ModelInfo:
@@ -145,7 +159,7 @@ def _fingerprint(name: str) -> str:
     path = Path(found.name).expanduser()
     digest = hashlib.sha256(found.provider.encode())
     if (found.provider == "gguf" or found.is_path) and path.is_file():
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             digest.update(f"{size}".encode())
             digest.update(file.read(_HEAD_BYTES))

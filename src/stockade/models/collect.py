@@ -1,14 +1,23 @@
 """Pieces of a streaming answer put together, whatever the server's habits.
 
 Seen in the wild: tool calls without `index`, `id` and `name` repeated in every piece, arguments as an object, `null`
-content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices.
+content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices, thinking as
+`reasoning_content` (llama.cpp, vLLM, DeepSeek) and as `reasoning` (Ollama, OpenRouter), the `function_call` of before
+there were tools, arguments as an object that every piece has whole, a `refusal` in place of content.
 """
 
 import json
 from typing import Any
 
+from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelAnswer, Usage
+from stockade.core.thinking import spoken_part
 from stockade.models.prices import Price
+from stockade.models.thinking import StillThinking
+from stockade.models.values import as_count, as_dict, as_text
+
+_LEGACY = -1
+_HELD_BACK = {"content_filter", "refusal", "safety", "sensitive"}
 
 
 class _Call:
@@ -16,6 +25,7 @@ class _Call:
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
+        self.by_object = False
 
     @property
     def whole(self) -> bool:
@@ -25,13 +35,25 @@ class _Call:
         except ValueError:
             return False
 
+    def argue(self, text: str, *, by_object: bool) -> int:
+        """More of the arguments, or all of them anew where they come as an object; by how much they grew."""
+        before = sum(map(len, self.arguments))
+        if by_object or self.by_object:
+            self.arguments.clear()
+        self.arguments.append(text)
+        self.by_object = by_object
+        return sum(map(len, self.arguments)) - before if by_object else len(text)
+
 
 class AnswerBuilder:
-    """`add` takes each decoded piece (or a whole answer); `size` counts the characters held."""
+    """`add` takes each decoded piece (or a whole answer); `size` counts the characters of it. Thinking is counted, by
+    pieces in `thoughts`, and not kept.
+    """
 
     def __init__(self, price: Price | None = None) -> None:
         self._price = price
         self.size = 0
+        self.thoughts = 0
         self.finish_reason: str | None = None
         self._text: list[str] = []
         self._calls: list[_Call] = []
@@ -62,7 +84,13 @@ class AnswerBuilder:
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             self._add_call(as_dict(call))
-        text = _flatten(delta.get("content"))
+        legacy = as_dict(delta.get("function_call"))
+        if legacy and all(call is self._by_index.get(_LEGACY) for call in self._calls):
+            self._add_call({"function": legacy, "index": _LEGACY})
+        if thought := as_text(delta.get("reasoning_content")) or as_text(delta.get("reasoning")):
+            self.thoughts += 1
+            self.size += len(thought)
+        text = _flatten(delta.get("content")) or as_text(delta.get("refusal"))
         if text:
             self._text.append(text)
             self.size += len(text)
@@ -71,17 +99,17 @@ class AnswerBuilder:
     def _add_call(self, piece: dict[str, Any]) -> None:
         function = as_dict(piece.get("function"))
         call_id, name = as_text(piece.get("id")), as_text(function.get("name"))
-        call = self._call_of(piece.get("index"), call_id, name)
+        given = function.get("arguments")
+        by_object = given is not None and not isinstance(given, str)
+        arguments = as_text(json.dumps(given, ensure_ascii=False) if by_object else given)
+        call = self._call_of(piece.get("index"), call_id, name, arguments if by_object else None)
         call.id = call.id or call_id
         call.name = call.name or name
-        arguments = function.get("arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
         if arguments:
-            call.arguments.append(as_text(arguments))
-            self.size += len(arguments)
+            self.size += call.argue(arguments, by_object=by_object)
 
-    def _call_of(self, index: object, call_id: str, name: str) -> _Call:
+    def _call_of(self, index: object, call_id: str, name: str, whole: str | None) -> _Call:
+        """`whole` are its arguments where they came as an object: then the same again is the same call."""
         if isinstance(index, int):
             call = self._by_index.get(index)
             # Old Ollama gives every call index 0; a second id together with a name is a second call.
@@ -91,7 +119,8 @@ class AnswerBuilder:
         last = self._calls[-1] if self._calls else None
         if last is None or (call_id and call_id != last.id):
             return self._new()
-        if not call_id and name and last.name and (name != last.name or last.whole):
+        other = last.whole and "".join(last.arguments) != whole
+        if not call_id and name and last.name and (name != last.name or other):
             return self._new()
         return last
 
@@ -102,7 +131,7 @@ class AnswerBuilder:
         return call
 
     def answer(self, duration_s: float) -> ModelAnswer:
-        """All of it as one answer."""
+        """All of it as one answer. Raises as `checked` does."""
         calls = tuple(
             {
                 "id": call.id or f"call_{number}",
@@ -111,10 +140,11 @@ class AnswerBuilder:
             }
             for number, call in enumerate(self._calls, 1)
         )
-        return ModelAnswer(
+        answer = ModelAnswer(
             content="".join(self._text), tool_calls=calls, finish_reason=self.finish_reason or "stop",
             usage=self._counted(), duration_s=duration_s, model=self._model,
         )  # fmt: skip
+        return checked(answer, self.thoughts)
 
     def _counted(self) -> Usage:
         told, timings = self._usage, self._timings
@@ -129,23 +159,21 @@ class AnswerBuilder:
         return usage.model_copy(update={"cost": self._price.cost(usage)}) if self._price else usage
 
 
-def as_dict(value: object) -> dict[str, Any]:
-    """The object that it is, else an empty one."""
-    return value if isinstance(value, dict) else {}
+def checked(answer: ModelAnswer, thoughts: int) -> ModelAnswer:
+    """The answer; StillThinking where it was cut before it began, ModelUnavailable where it was held back.
 
-
-def as_text(value: object) -> str:
-    """A text that can be stored: JSON can spell half of a surrogate pair, UTF-8 cannot."""
-    if not isinstance(value, str):
-        return ""
-    if value.isascii():
-        return value
-    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def as_count(value: object) -> int:
-    """The positive number that it is, else 0."""
-    return value if isinstance(value, int) and value > 0 else 0
+    `thoughts` are the pieces of thinking beside it.
+    """
+    if answer.finish_reason.lower() in _HELD_BACK and not answer.tool_calls and not answer.content.strip():
+        raise ModelUnavailable(
+            f"the answer was held back by the model's provider ({answer.finish_reason[:40]})",
+            "say the task in other words, or choose another --model",
+        )
+    if answer.finish_reason == "length" and not answer.tool_calls:
+        text = spoken_part(answer.content)
+        if text is None or (not text.strip() and (thoughts or answer.content.strip())):
+            raise StillThinking(answer, thoughts)
+    return answer
 
 
 def _flatten(content: object) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from stockade.core.data import Data
-from stockade.models.collect import as_count, as_dict
 from stockade.models.payload import Dialect
 from stockade.models.transport import Transport
+from stockade.models.values import as_count, as_dict
 
 OLLAMA_DEFAULT_WINDOW = 4096
 ENOUGH_WINDOW = 16_384
-_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
+_NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,15})\s*$", re.MULTILINE)
 
 
 class Facts(Data):

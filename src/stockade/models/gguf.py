@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
+from stockade.models.files import open_regular
 
 _T = TypeVar("_T")
 
@@ -36,7 +37,9 @@ _TENSOR_BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7
 
 
 class GgufInfo(Data):
-    """What the header tells; None or "" where it is silent. `context_length` in tokens, `size_bytes` of the file."""
+    """What the header tells; None or "" where it is silent. `context_length` in tokens, `size_bytes` of the file,
+    `kind` as `model` or `adapter`.
+    """
 
     path: str
     size_bytes: int
@@ -49,6 +52,7 @@ class GgufInfo(Data):
     chat_template: str = ""
     tensors: int = 0
     kv_bytes_per_token: int = 0
+    kind: str = ""
 
 
 class _Damaged(ValueError):
@@ -104,20 +108,19 @@ class _Reader:
         self.skip(0)
 
 
-def read_gguf(path: Path) -> GgufInfo:
+def read_gguf(path: Path, what: str = "model file", hint: str = "give the path of a whole .gguf file") -> GgufInfo:
     """The header of a GGUF file, its length checked against the tensors it announces.
 
-    ModelUnavailable, in one line, when the file is missing, empty, cut short or something else.
+    ModelUnavailable, in one line, when the file is missing, empty, cut short or something else; `what` it should be.
     """
-    hint = "give the path of a whole .gguf file"
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return _read(path, view)
     except OSError as error:
-        raise ModelUnavailable(f"cannot read the model file {path}: {error.strerror or error}", hint) from error
+        raise ModelUnavailable(f"cannot read the {what} {path}: {error.strerror or error}", hint) from error
     except (_Damaged, struct.error, ValueError, OverflowError) as error:
         cause = "it is empty" if not path.stat().st_size else str(error)
-        raise ModelUnavailable(f"not a usable model file: {path}: {cause}", hint) from error
+        raise ModelUnavailable(f"not a usable {what}: {path}: {cause}", hint) from error
 
 
 def _read(path: Path, view: mmap.mmap) -> GgufInfo:
@@ -180,7 +183,7 @@ def _info(path: Path, size: int, tensors: int, found: dict[str, Any]) -> GgufInf
         quantisation=_QUANTISATIONS.get(kind, f"type {kind}") if kind is not None else "",
         licence=_clean(_of(found, "general.license", str)), size_label=_clean(_of(found, "general.size_label", str)),
         chat_template=_of(found, "tokenizer.chat_template", str) or "",
-        kv_bytes_per_token=2 * number("block_count") * per_layer,
+        kv_bytes_per_token=2 * number("block_count") * per_layer, kind=_clean(_of(found, "general.type", str)),
     )  # fmt: skip
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.models.refusals import NotSupported, Refused
 from stockade.models.streams import HttpError, NotReached
+from stockade.models.values import as_count
 
 _TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded", "request_too_large"}
 # llama.cpp, vLLM, OpenAI, Anthropic (two), TGI, LM Studio, Ollama. Numbers: what was asked for, what there is.
@@ -30,6 +32,11 @@ _TOO_LONG = tuple(
 _NO_MONEY = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low", re.IGNORECASE)
 _NO_SYSTEM = re.compile(r"system role (?:is )?not supported|no system role|'?system'? role is not allowed|"
                         r"conversation roles must alternate|only user(?:,| and) assistant", re.IGNORECASE)  # fmt: skip
+# llama.cpp (two), vLLM's xgrammar and outlines, OpenAI and Ollama.
+_NO_SCHEMA = re.compile(r"failed to (?:parse|compile|load|build) (?:the )?(?:json )?(?:grammar|schema)|"
+                        r"json schema conversion failed|grammar (?:error|is not|is too)|"
+                        r"(?:invalid|unsupported|unrecogni[sz]ed) (?:json )?schema(?! for function)",
+                        re.IGNORECASE)  # fmt: skip
 _REFUSED = re.compile(r"unsupported|not supported|unknown|unrecogni[sz]ed|unexpected|deprecated|not permitted|"
                       r"not allowed|not support\b", re.IGNORECASE)  # fmt: skip
 _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "presence_penalty", "typical_p",
@@ -39,19 +46,11 @@ _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed",
 _PASSING = {408, 409, 425, 429}
 
 
-class NotSupported(ModelUnavailable):
-    """The server would answer without `feature`: a parameter by its name, or `system` for the role of that name."""
-
-    def __init__(self, message: str, feature: str) -> None:
-        super().__init__(message)
-        self.feature = feature
-
-
 def from_status(
     status: int, headers: Mapping[str, str], body: bytes, server: str, model: str,
-    key_hint: str = "set OPENAI_API_KEY to a valid key",
+    key_hint: str = "set OPENAI_API_KEY to a valid key", path: str = "",
 ) -> ModelFailed:  # fmt: skip
-    """The error for an answer that is not 200. `server` and `model` are for the message."""
+    """The error for an answer that is not 200. `server`, `model` and `path`, which was asked, are for the message."""
     error = _error_of(body)
     said = _line(error.get("message")) or _line(body.decode(errors="replace"))
     if too_long := _too_long(error, said):
@@ -61,15 +60,29 @@ def from_status(
     if status == 402 or _NO_MONEY.search(f"{error.get('code')} {error.get('type')} {said}"):
         return ModelUnavailable(f"{server} wants to be paid ({status}): {said}", "look at the account's balance")
     if status == 404:
-        return ModelUnavailable(f"{server} has no model '{model}' (404): {said}", "name one that the server lists")
+        return _not_found(server, model, said, path)
     if status >= 400 and _NO_SYSTEM.search(said):
         return NotSupported(f"{server}: {said}", "system")
+    if (status in (400, 422) or status >= 500) and _NO_SCHEMA.search(said):
+        return NotSupported(f"{server} refused the request ({status}): {said}", "response_format")
     if status in (400, 422) and (refused := _refused(error, said)):
         return NotSupported(f"{server} does not take {refused} ({status}): {said}", refused)
     if status in _PASSING or status >= 500:
         word = "is busy" if status in (429, 529) else "failed"
         return ModelOverloaded(f"{server} {word} ({status}): {said}", retry_after_s=_retry_after(headers))
-    return ModelUnavailable(f"{server} refused the request ({status}): {said}")
+    return Refused(f"{server} refused the request ({status}): {said}")
+
+
+def _not_found(server: str, model: str, said: str, path: str) -> ModelUnavailable:
+    """A server that says nothing of a model may have none of this API at this address."""
+    if re.search("model|deployment", said, re.IGNORECASE) or model in said:
+        return ModelUnavailable(f"{server} has no model '{model}' (404): {said}", "name one that the server lists")
+    versioned = re.search(r"/v\d", path)
+    other = f"no model API at {path}" if versioned else "the address lacks /v1"
+    return ModelUnavailable(
+        f"{server} has no model '{model}', or {other} (404): {said}",
+        f"name one that the server lists, or {'look at' if versioned else 'add /v1 to'} the address",
+    )
 
 
 def from_stream(error: object, server: str) -> ModelFailed:
@@ -101,12 +114,12 @@ def _too_long(error: dict[str, Any], said: str) -> ContextExceeded | None:
     coded = any(isinstance(code := error.get(key), str) and code in _TOO_LONG_CODES for key in ("type", "code"))
     if not coded and found is None:
         return None
-    numbers = {name: int(value) for name, value in (found.groupdict() if found else {}).items() if value}
-    tokens, window = error.get("n_prompt_tokens"), error.get("n_ctx")
+    numbers = {name: as_count(int(value)) for name, value in (found.groupdict() if found else {}).items() if value}
+    tokens, window = as_count(error.get("n_prompt_tokens")), as_count(error.get("n_ctx"))
     return ContextExceeded(
         said or "the request is larger than the window",
-        tokens if isinstance(tokens, int) else numbers.get("tokens"),
-        window if isinstance(window, int) else numbers.get("window"),
+        tokens or numbers.get("tokens") or None,
+        window or numbers.get("window") or None,
     )
 
 

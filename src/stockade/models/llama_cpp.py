@@ -11,6 +11,7 @@ from typing import Any, Self
 import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models import lora
 from stockade.models.engines import choose_engine
 from stockade.models.gguf import GgufInfo, read_gguf
 from stockade.models.memory import short_of, slots_for, window_for
@@ -98,6 +99,8 @@ class EmbeddedServer:
 
     async def __aenter__(self) -> Self:
         info = await anyio.to_thread.run_sync(read_gguf, self._path)
+        if adapter := self._settings.more.get("lora"):
+            await anyio.to_thread.run_sync(lora.check, Path(adapter), info)
         self._window = window_for(info, self._settings.ctx_size)
         _check_log(self._settings.log_file)
         binary = await choose_engine(self._path, info, self._settings, self._on_progress)
@@ -143,11 +146,16 @@ class EmbeddedServer:
                 if await self._lease.ready():
                     return
             except ModelUnavailable as error:
-                raise ModelUnavailable(
-                    f"{self._path} cannot be loaded: {error.message}", "give the path of a whole .gguf file"
-                ) from None
+                raise self.unloadable(error.message) from None
             await self._leave()
         raise ModelUnavailable(f"{self._alias} was ended {_ATTEMPTS} times while it was loaded")
+
+    def unloadable(self, reason: str) -> ModelUnavailable:
+        """Who is at fault when llama.cpp said `reason` while it loaded: the model or the adapter."""
+        adapter = self._settings.more.get("lora")
+        if adapter and lora.is_its_fault(reason):
+            return ModelUnavailable(f"the LoRA adapter {adapter} cannot be loaded: {reason}", lora.HINT)
+        return ModelUnavailable(f"{self._path} cannot be loaded: {reason}", "give the path of a whole .gguf file")
 
     async def _leave(self) -> None:
         lease, self._lease = self._lease, None

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stockade.core.errors import ModelUnavailable
+from stockade.models.files import open_regular
 from stockade.models.shelf import check_space
 
 _BLOCK = 1 << 22
@@ -12,7 +13,7 @@ _BLOCK = 1 << 22
 
 def is_llamafile(path: Path) -> bool:
     """Whether this is a program or archive with an archive's directory at its end, and no GGUF file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(4) != b"GGUF" and zipfile.is_zipfile(file)
 
 

@@ -8,11 +8,12 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.collect import AnswerBuilder
 from stockade.models.facts import Facts, learn
-from stockade.models.http_errors import NotSupported
 from stockade.models.net import bearer, is_loopback
 from stockade.models.payload import Dialect, PayloadCache
 from stockade.models.prices import FREE, Price
 from stockade.models.progress import OnProgress, silent
+from stockade.models.refusals import NotSupported
+from stockade.models.thinking import Patience
 from stockade.models.tokens import TokenCounter
 from stockade.models.transport import HttpTimes, Transport
 
@@ -49,7 +50,7 @@ class OpenAIModel:
         self._model = model
         self._dialect = dialect or Dialect()
         self._slot, self._on_progress = slot, on_progress
-        self._payload = PayloadCache()
+        self._payload, self._patience = PayloadCache(), Patience()
         self._begun = False
         self._asked = f"{self._url}/chat/completions{query}"
         local = is_loopback(self._url)
@@ -92,6 +93,9 @@ class OpenAIModel:
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """See core.ports.Model. What the server does not take is left out from then on."""
+        return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
+
+    async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         # A prompt that is partly in the cache gives other last bits than one that is read whole: with a seed, the first
         # question of a conversation owes nothing to the one before it.
         afresh = request.sampling.seed is not None and not self._begun
@@ -103,7 +107,7 @@ class OpenAIModel:
                 return answer
             except NotSupported as error:
                 changed = self._dialect.without(error.feature)
-                if changed is None:
+                if changed is None or (error.feature == "response_format" and request.schema_ is None):
                     raise
                 self._dialect = changed
 

@@ -11,6 +11,7 @@ from typing import IO
 from platformdirs import user_cache_path, user_data_path
 
 from stockade.core.errors import ModelUnavailable
+from stockade.models.files import open_regular
 from stockade.models.progress import OnBytes
 
 _BLOCK = 1 << 22
@@ -23,10 +24,13 @@ def models_folder() -> Path:
 
 
 def sha256_of(path: Path, on_bytes: OnBytes | None = None, stopped: Callable[[], bool] = lambda: False) -> str:
-    """The hex digest; blocking. `stopped` is asked between blocks and ends the reading with InterruptedError."""
+    """The hex digest; blocking. `stopped` is asked between blocks and ends the reading with InterruptedError.
+
+    OSError where it cannot be read, or is no regular file.
+    """
     digest = hashlib.sha256()
     total, done = path.stat().st_size, 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK):
             if stopped():
                 raise InterruptedError

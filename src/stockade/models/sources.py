@@ -15,6 +15,7 @@ import anyio
 import httpx2
 
 from stockade.core.errors import ModelUnavailable
+from stockade.models.files import open_regular
 from stockade.models.progress import OnBytes
 from stockade.models.shelf import open_at, size_of
 from stockade.models.tls import tls_context
@@ -152,7 +153,7 @@ class FileSource:
         try:
             if (found := self._path.stat().st_size) != size_bytes:
                 raise NotReached(f"{self.address} has {found} bytes, the model has {size_bytes}")
-            with self._path.open("rb") as source, part.open("wb") as target:
+            with open_regular(self._path) as source, part.open("wb") as target:
                 while block := await anyio.to_thread.run_sync(source.read, _COPY_BLOCK):
                     await anyio.to_thread.run_sync(target.write, block)
                     on_bytes(target.tell(), size_bytes)

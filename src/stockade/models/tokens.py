@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from stockade.core.messages import ModelRequest
-from stockade.models.collect import as_count
 from stockade.models.payload import Dialect
 from stockade.models.transport import Transport
+from stockade.models.values import as_count
 
 
 class TokenCounter:

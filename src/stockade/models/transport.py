@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from stockade.core.data import Data
 from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer
 from stockade.core.ports import OnText
@@ -18,7 +17,10 @@ from stockade.models.http import Client, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
 from stockade.models.net import checked_url
 from stockade.models.sse import SseParser
+from stockade.models.stalls import HttpTimes, Stall
 from stockade.models.streams import HttpError
+
+__all__ = ["Builder", "HttpTimes", "Transport"]
 
 MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
@@ -32,26 +34,13 @@ _MAX_ERROR_BYTES = 64 * 1024
 _MAX_PROBE_BYTES = 4 * 1024**2
 
 
-class HttpTimes(Data):
-    """Seconds. `first_byte_s`, until the first event, is long: a local model reads its whole prompt before it.
-
-    `patience_s`: a server that wants to be asked again only later than that is not waited for.
+class Builder(Protocol):
+    """Puts the decoded pieces of one answer together. `size` counts the characters of it, those of thinking included,
+    `thoughts` the pieces of that.
     """
 
-    connect_s: float = 10.0
-    first_byte_s: float = 900.0
-    idle_s: float = 120.0
-    probe_s: float = 5.0
-    retries: int = 4
-    backoff_s: float = 0.5
-    backoff_max_s: float = 30.0
-    patience_s: float = 120.0
-
-
-class Builder(Protocol):
-    """Puts the decoded pieces of one answer together. `size` counts the characters held."""
-
     size: int
+    thoughts: int
 
     @property
     def ended(self) -> bool:
@@ -62,10 +51,12 @@ class Builder(Protocol):
     def empty(self) -> bool: ...
 
     def add(self, piece: dict[str, Any]) -> str:
-        """Take one piece; gives the text that is new in it."""
+        """Take one piece; gives the text that is new in it, without thinking."""
         ...
 
-    def answer(self, duration_s: float) -> ModelAnswer: ...
+    def answer(self, duration_s: float) -> ModelAnswer:
+        """ModelFailed when what came is none."""
+        ...
 
 
 class Transport:
@@ -137,18 +128,18 @@ class Transport:
                 self._answered = True
                 if response.status != 200:
                     said = await self._whole(response, _MAX_ERROR_BYTES)
-                    raise self._refusal(response, said.encode())
+                    raise self._refusal(response, said.encode(), urlsplit(url).path)
                 await self._read(response, builder, on_text)
+            return builder.answer(time.monotonic() - started)
         except HttpError as error:
             _void(builder, on_text)
             raise from_transport(error, self.server, self._answered) from error
         except ModelFailed:
             _void(builder, on_text)
             raise
-        return builder.answer(time.monotonic() - started)
 
-    def _refusal(self, response: Response, said: bytes) -> ModelFailed:
-        return from_status(response.status, response.headers, said, self.server, self._model, self._key_hint)
+    def _refusal(self, response: Response, said: bytes, path: str = "") -> ModelFailed:
+        return from_status(response.status, response.headers, said, self.server, self._model, self._key_hint, path)
 
     async def _read(self, response: Response, builder: Builder, on_text: OnText | None) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -171,17 +162,16 @@ class Transport:
 
     async def _stream(self, response: Response, builder: Builder, on_text: OnText | None) -> bool:
         """Takes event by event. Whether the server has said that this was all."""
-        parser = SseParser()
-        patience_s = self._times.first_byte_s
+        parser, stall = SseParser(), Stall(self._times, anyio.current_time())
         done = False
-        with anyio.move_on_after(patience_s) as scope:
+        with anyio.move_on_after(self._times.first_byte_s) as scope:
             while not done and (chunk := await response.read()):
+                before, events = builder.size, 0
                 for data in self._events(parser, chunk):
                     if done := data.strip() == _DONE:
                         break
-                    self._take(data, builder, on_text)
-                    patience_s = self._times.idle_s
-                scope.deadline = anyio.current_time() + patience_s
+                    events += self._take(data, builder, on_text)
+                scope.deadline = stall.heard(anyio.current_time(), events=events > 0, brought=builder.size != before)
             if done:
                 # Read to the end, so that the connection serves the next question; a server may not close.
                 scope.deadline = anyio.current_time() + _DRAIN_S
@@ -193,7 +183,7 @@ class Transport:
                 self._take(data, builder, on_text)
             return False
         if not done:
-            raise ModelOverloaded(f"{self.server} said nothing for {patience_s:g} s")
+            raise ModelOverloaded(f"{self.server} said nothing for {stall.patience_s:g} s")
         return True
 
     def _events(self, parser: SseParser, chunk: bytes) -> list[str]:
@@ -210,18 +200,21 @@ class Transport:
         except TimeoutError:
             raise ModelOverloaded(f"{self.server} said only half in {self._times.first_byte_s:g} s") from None
 
-    def _take(self, data: str, builder: Builder, on_text: OnText | None) -> None:
+    def _take(self, data: str, builder: Builder, on_text: OnText | None) -> bool:
+        """Whether there was more to take than a ping."""
         piece = self._decoded(data)
         if error := piece.get("error"):
             raise from_stream(error, self.server)
+        thoughts = builder.thoughts
         text = builder.add(piece)
         if builder.size > MAX_ANSWER_CHARS:
             raise ModelUnavailable(
                 f"{self.server} sent an answer of more than {MAX_ANSWER_CHARS} characters; it was stopped",
                 "bound it with --max-tokens",
             )
-        if text and on_text:
+        if on_text and (text or builder.thoughts > thoughts):
             on_text(text)
+        return piece.get("type") != "ping"
 
     def _decoded(self, data: str) -> dict[str, Any]:
         try:
@@ -259,5 +252,5 @@ class Transport:
 
 def _void(builder: Builder, on_text: OnText | None) -> None:
     """What the listener has heard of this answer does not count."""
-    if on_text is not None and not builder.empty:
+    if on_text is not None and not (builder.empty and not builder.thoughts):
         on_text(None)

@@ -32,6 +32,11 @@ def read(content: str, finish_reason: str = "stop") -> Answer:
         ('{"action": {"tool": "edit_file", "path": "a", "old": "x", "new": ""}}', EditFile(path="a", old="x", new="")),
         ('{"action": {"tool": "finish", "answer": 7}}', Finish(answer="7")),
         ('{"action": {"tool": "shell", "command": "ls", "explanation": "more"}}', Shell(command="ls")),
+        (
+            '<think>{"tool": "shell", "command": "rm -r ."}</think>{"tool": "shell", "command": "ls"}',
+            Shell(command="ls"),
+        ),
+        ('First {"a": 1}.\n</think>\n\n{"tool": "shell", "command": "ls"}', Shell(command="ls")),
     ],
 )
 def test_reads(content: str, action: Action) -> None:
@@ -43,6 +48,7 @@ def test_reads(content: str, action: Action) -> None:
     [
         ("", "empty"),
         ("   ", "empty"),
+        ('<think>{"tool": "shell", "command": "ls"}', "empty"),
         ("I will now list the files.", "no JSON object"),
         ("{}", "no tool"),
         ('{"action": {"tool": "shel", "command": "ls"}}', "did you mean shell"),

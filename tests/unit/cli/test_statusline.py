@@ -37,6 +37,29 @@ def test_seconds_and_tokens_a_second() -> None:
     assert file.getvalue().endswith("\r\x1b[2K")
 
 
+def test_thinking_is_counted_apart_from_the_answer() -> None:
+    clock = Clock()
+    file = io.StringIO()
+    renderer = Renderer(Console(file=file, force_terminal=True, width=100, color_system=None, no_color=True), live=True)
+    renderer.status = StatusLine(renderer.console, live=True, clock=clock)
+    renderer.status.begin("thinking")
+    clock.now = 2
+    renderer.text("")
+    clock.now = 4
+    for _ in range(9):
+        renderer.text("")
+    renderer.tick()
+    assert file.getvalue().endswith("thinking 4 s · 10 tokens of thinking · 5.0/s")
+    for _ in range(2):
+        renderer.text("word ")
+    renderer.tick()
+    assert file.getvalue().endswith("thinking 4 s · 10 tokens of thinking · 2 tokens of answer · 6.0/s")
+    renderer.text(None)
+    clock.now = 5
+    renderer.tick()
+    assert file.getvalue().endswith("thinking 1 s")
+
+
 def test_what_is_over_at_once_is_never_drawn() -> None:
     clock = Clock()
     status, file = line(clock)

@@ -198,6 +198,16 @@ def test_an_answer_that_begins_again_is_void() -> None:
     assert shown == [None, "hello"]
 
 
+def test_a_token_of_thinking_is_passed_on_and_moves_nothing() -> None:
+    shown: list[str | None] = []
+    stream = REDACTOR.stream(shown.append)
+    for piece in ("", "correct ho", "", "rse"):
+        stream(piece)
+    stream.flush()
+    assert shown[:2] == ["", ""]
+    assert "correct horse" in "".join(piece or "" for piece in shown)
+
+
 def test_a_listener_gets_the_rest_before_the_event() -> None:
     seen: list[object] = []
     on_event, on_text = watched(REDACTOR, seen.append, seen.append)

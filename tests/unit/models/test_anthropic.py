@@ -64,6 +64,15 @@ def called(command: str) -> Message:
     return Message(role="assistant", content="", tool_calls=({"id": "same", "type": "function", "function": function},))
 
 
+async def test_a_schema_that_is_refused_is_left_out_from_then_on() -> None:
+    refusal = fails(400, "invalid_request_error", "failed to parse grammar")
+    async with fake_anthropic([refusal, says("{}"), refusal]) as server, model_of(server) as model:
+        assert (await model.ask(question(schema={"type": "object"}))).content == "{}"
+        assert ["tool_choice" in asked.body for asked in server.questions] == [True, False]
+        with pytest.raises(ModelUnavailable, match="failed to parse grammar"):
+            await model.ask(question())
+
+
 async def test_words_and_usage() -> None:
     answer = await ask(says("hello big world"), price=Price(input=10, output=100, cached=1, cache_write=20))
     assert (answer.content, answer.finish_reason, answer.model) == ("hello big world", "stop", "fake")

@@ -93,6 +93,50 @@ async def test_another_server_is_another_model(monkeypatch: pytest.MonkeyPatch) 
     assert not (await judge()).native_tools
 
 
+async def judge_thinker(key: str, needed: int, said: list[str] | None = None) -> tuple[ModelInfo, list[int]]:
+    """A model that does all that is asked of it after `needed` tokens of thinking, which `key` brings, or hides."""
+
+    def answer() -> Reply:
+        body = server.questions[-1].body
+        thought = [piece(**{key: "Okay, the user"})] if key else []
+        if body["max_tokens"] < needed:
+            return Reply([*thought, piece(finish="length")])
+        return Reply([*thought, *(CALLS if body.get("tools") else KEEPS).pieces])
+
+    async with FakeOpenAI(otherwise=answer) as server:
+        told: list[str] = []
+        info = await judged(
+            OpenAIModel(server.base_url, "fake"), "llama-server/m", lambda words, *_: told.append(words)
+        )
+    if said is not None:
+        said.extend(told)
+    return info, [asked.body["max_tokens"] for asked in server.questions]
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", ""])
+async def test_a_model_that_thinks_first_is_given_room_for_it(key: str) -> None:
+    info, bounds = await judge_thinker(key, 200)
+    assert info.native_tools
+    assert bounds[:2] == [64, 1024]
+    assert json.loads(next((user_cache_path("stockade") / "capabilities").iterdir()).read_text())["native_tools"]
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", ""])
+async def test_one_that_thinks_on_is_not_known_and_nothing_is_kept(key: str) -> None:
+    said: list[str] = []
+    info, bounds = await judge_thinker(key, 5000, said)
+    assert (info.native_tools, info.enforces_schema, bounds) == (False, True, [64, 1024])
+    assert "is not known: the model was still thinking after" in said[-1]
+    assert not (user_cache_path("stockade") / "capabilities").exists()
+
+
+async def test_a_verdict_of_before_that_was_known_is_dropped() -> None:
+    await judge(says("no"), says("no"))
+    (kept,) = (user_cache_path("stockade") / "capabilities").iterdir()
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"version": 1}))
+    assert (await judge(CALLS, KEEPS)).native_tools
+
+
 @pytest.mark.parametrize("reply", [fails(401), fails(500)])
 async def test_a_model_that_cannot_be_asked_is_not_judged(reply: Reply) -> None:
     assert await judge(*[reply] * 9) == ModelInfo(name="fake", provider="llama-server")

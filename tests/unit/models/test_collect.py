@@ -1,11 +1,14 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.collect import AnswerBuilder
+from stockade.models.prices import Price
 from stockade.testing.fake_openai import piece
 
 
@@ -77,6 +80,37 @@ def test_arguments_as_an_object() -> None:
     assert found[0] == "call_1"
 
 
+def test_an_object_that_every_piece_has_whole_is_taken_once() -> None:
+    half, whole = {"command": "ls"}, {"command": "ls", "why": "x"}
+    for known in ({"index": 0}, {"id": "a"}):
+        (found,) = calls_of(call("sh", half, **known), call("sh", whole, **known), call("sh", whole, **known))
+        assert json.loads(found[2]) == whole
+    assert len(calls_of(call("sh", half), call("sh", half))) == 1
+    assert len(calls_of(call("sh", half), call("sh", whole))) == 2
+    assert calls_of(call("sh", {}, index=0), call(None, '{"x"', index=0), call(None, ":1}", index=0)) == [
+        ("call_1", "sh", '{"x":1}')
+    ]
+
+
+def test_the_function_call_of_before_there_were_tools() -> None:
+    pieces = ({"name": "sh", "arguments": '{"x"'}, {"arguments": ":"}, {"name": "sh", "arguments": "1}"})
+    answer = build(*(piece(function_call=one) for one in pieces), piece(finish="function_call"))
+    function = {"name": "sh", "arguments": '{"x":1}'}
+    assert answer.tool_calls == ({"id": "call_1", "type": "function", "function": function},)
+    both = build(piece(tool_calls=[{"index": 0, "id": "a", "function": function}], function_call=function))
+    assert [one["id"] for one in both.tool_calls] == ["a"]
+
+
+def test_a_refusal_is_what_it_says() -> None:
+    assert build(piece(refusal="I can"), piece(refusal="not."), piece(finish="stop")).content == "I cannot."
+
+
+def test_an_answer_that_is_held_back_is_told() -> None:
+    with pytest.raises(ModelUnavailable, match=r"held back by the model's provider \(content_filter\)"):
+        build(piece(None), piece(finish="content_filter"))
+    assert build(piece("so far"), piece(finish="content_filter")).content == "so far"
+
+
 def test_half_a_surrogate_pair_becomes_text() -> None:
     answer = build(piece("a\ud800\U0001f40d", tool_calls=[call("sh", '"\udc00"', index=0)]))
     assert answer.content == "a�🐍"
@@ -89,6 +123,14 @@ def test_usage_and_timings() -> None:
     timings = {"cache_n": 7, "prompt_n": 3, "predicted_n": 2}
     assert build({"timings": timings}).usage == Usage(prompt_tokens=10, cached_tokens=7, completion_tokens=2)
     assert build({"usage": {"prompt_tokens": None, "prompt_tokens_details": None}}).usage == Usage()
+
+
+@pytest.mark.parametrize("count", [10**400, 2**53 + 1, -1, True, 1.5, "7"])
+def test_what_is_no_count_is_none(count: object) -> None:
+    price = Price(input=1.0, output=2.0)
+    builder = AnswerBuilder(price)
+    builder.add({"usage": {"prompt_tokens": count, "completion_tokens": 3}})
+    assert builder.answer(0.5).usage == Usage(completion_tokens=3, cost=6e-6)
 
 
 JSON = st.recursive(

@@ -1,3 +1,4 @@
+import os
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from stockade.core.errors import ModelUnavailable
 from stockade.models.gguf import GgufInfo, read_gguf
+from stockade.models.llamafile import is_llamafile
+from stockade.models.shelf import sha256_of
 
 
 def text(value: str) -> bytes:
@@ -93,6 +96,20 @@ def test_not_a_file(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing", Path("/dev/null")):
         with pytest.raises(ModelUnavailable, match=r"cannot read|not a usable"):
             read_gguf(path)
+
+
+def fifo(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "x.gguf")
+    return tmp_path / "x.gguf"
+
+
+def test_a_pipe_is_refused_and_not_waited_at(tmp_path: Path) -> None:
+    path = fifo(tmp_path)
+    with pytest.raises(ModelUnavailable, match=r"x\.gguf: it is no regular file"):
+        read_gguf(path)
+    for read_any in (sha256_of, is_llamafile):
+        with pytest.raises(OSError, match="it is no regular file"):
+            read_any(path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
-from stockade.models.http_errors import NotSupported, from_status, from_stream
+from stockade.models.http_errors import from_status, from_stream
+from stockade.models.refusals import NotSupported, Refused
 
 
 def error(status: int, body: object, headers: dict[str, str] | None = None) -> ModelFailed:
@@ -56,6 +57,17 @@ def test_too_long(server: str) -> None:
     assert isinstance(from_stream(body.get("error", body), "box:1"), ContextExceeded)
 
 
+def test_a_path_with_a_version_lacks_none() -> None:
+    found = from_status(404, {}, b'{"detail": "Not Found"}', "box:1", "m", path="/v1/messages")
+    assert "has no model 'm', or no model API at /v1/messages (404): " in str(found)
+
+
+def test_numbers_that_no_window_has_are_none() -> None:
+    found = error(400, openai("x", type="exceed_context_size_error", n_prompt_tokens=10**400, n_ctx=-1))
+    assert isinstance(found, ContextExceeded)
+    assert (found.prompt_tokens, found.window) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "said"),
     [
@@ -74,7 +86,13 @@ def test_too_long(server: str) -> None:
         (503, openai("Loading model", type="unavailable_error"), ModelOverloaded, "failed (503)"),
         (502, b"<html><h1>Bad gateway</h1>", ModelOverloaded, "<h1>Bad gateway"),
         (408, b"", ModelOverloaded, "failed (408)"),
-        (400, openai("failed to parse grammar"), ModelUnavailable, "refused the request (400)"),
+        (404, openai("File Not Found"), ModelUnavailable, "or the address lacks /v1 (404): File Not Found"),
+        (404, b"404 page not found", ModelUnavailable, "has no model 'm', or the address lacks /v1 (404)"),
+        (404, {"detail": "Not Found"}, ModelUnavailable, "add /v1 to the address"),
+        (404, openai("The API deployment does not exist.", code="DeploymentNotFound"), ModelUnavailable,
+         "has no model 'm' (404)"),
+        (404, b"", ModelUnavailable, "has no model 'm', or"),
+        (400, openai("Invalid schema for function 'shell'"), ModelUnavailable, "refused the request (400)"),
         (418, b"\xff\xfe\x00\x1b[2J", ModelUnavailable, "refused the request (418)"),
         (400, {"error": [1, 2]}, ModelUnavailable, "refused the request"),
         (400, {"error": {"message": {"a": 1}, "code": ["x"]}}, ModelUnavailable, "refused the request"),
@@ -83,7 +101,8 @@ def test_too_long(server: str) -> None:
 )  # fmt: skip
 def test_errors(status: int, body: object, kind: type[ModelFailed], said: str) -> None:
     found = error(status, body)
-    assert type(found) is kind, found
+    assert isinstance(found, kind), found
+    assert not isinstance(found, NotSupported)
     assert said in str(found)
     assert "\n" not in str(found)
     assert "\x1b" not in str(found)
@@ -101,6 +120,13 @@ def test_errors(status: int, body: object, kind: type[ModelFailed], said: str) -
         (400, openai("`temperature` is deprecated for this model."), "temperature"),
         (422, {"detail": "x", "message": "seed: Extra inputs are not permitted"}, "seed"),
         (500, openai("System role not supported"), "system"),
+        (400, openai("Failed to initialize samplers: failed to parse grammar"), "response_format"),
+        (400, openai("JSON schema conversion failed:\nUnrecognized schema: {\"type\": \"odd\"}"), "response_format"),
+        (400, openai("Invalid schema for response_format 'answer': In context=(), 'oneOf' is not permitted.",
+                     param="response_format"), "response_format"),
+        (400, {"object": "error", "message": "Failed to compile the json schema: unsupported feature"},
+         "response_format"),
+        (500, openai("failed to load the grammar"), "response_format"),
         (400, openai("Conversation roles must alternate user/assistant/user/assistant/..."), "system"),
     ],
 )  # fmt: skip
@@ -112,7 +138,7 @@ def test_what_the_server_would_do_without(status: int, body: object, feature: st
 
 def test_what_cannot_be_left_out_is_an_error() -> None:
     found = error(400, openai("Invalid value for 'messages': too odd", param="messages"))
-    assert type(found) is ModelUnavailable
+    assert type(found) is Refused
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, Usage
+from stockade.models.collect import AnswerBuilder
 from stockade.models.openai_http import HttpTimes, OpenAIModel, is_loopback
 from stockade.models.payload import Dialect
 from stockade.models.tls import tls_context
+from stockade.models.transport import Transport
 from stockade.testing.conformance.model import Heard, question
 from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
 
@@ -133,6 +136,24 @@ async def test_lasting_faults_are_told_at_once(reply: Reply, message: str) -> No
     assert "\n" not in str(caught.value)
 
 
+GRAMMAR = fails(400, "Failed to initialize samplers: failed to parse grammar")
+
+
+async def test_a_schema_that_is_refused_is_left_out_from_then_on() -> None:
+    async with FakeOpenAI([GRAMMAR, says("{}"), says("{}")]) as server, model_of(server) as model:
+        for _ in range(2):
+            assert (await model.ask(question(schema={"type": "object"}))).content == "{}"
+        assert ["response_format" in asked.body for asked in server.questions] == [True, False, False]
+
+
+async def test_a_grammar_that_is_no_schemas_is_told() -> None:
+    async with FakeOpenAI([GRAMMAR]) as server, model_of(server) as model:
+        with pytest.raises(ModelUnavailable, match="failed to parse grammar"):
+            await model.ask(question())
+        assert (await model.ask(question(schema={}))).content == "ok"
+        assert "response_format" in server.questions[-1].body
+
+
 @pytest.mark.parametrize("in_stream", [True, False])
 async def test_context_exceeded(in_stream: bool) -> None:
     error = {"type": "exceed_context_size_error", "message": "too long", "n_prompt_tokens": 9031, "n_ctx": 4096}
@@ -160,6 +181,55 @@ async def test_odd_tool_calls() -> None:
     second = piece(tool_calls=[{"id": "a", "function": {"name": "sh", "arguments": ": 1}"}}])
     (call,) = (await ask(Reply([first, second, piece(finish="stop")]))).tool_calls
     assert call["function"] == {"name": "sh", "arguments": '{"x": 1}'}
+
+
+async def endless(item: bytes, times: HttpTimes, first: bytes = b"") -> tuple[float, str]:
+    """How long a stream that goes on with `item` is listened to, and what is said then."""
+
+    async def serve(stream: SocketStream) -> None:
+        async with stream:
+            with suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+                while b"\r\n\r\n" not in await stream.receive():
+                    pass
+                await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + first)
+                while True:
+                    await stream.send(item)
+                    await anyio.sleep(0.02)
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, serve)
+        url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+        began = anyio.current_time()
+        async with Transport(url, "m", {}, times=times) as transport:
+            with anyio.fail_after(10), pytest.raises(ModelOverloaded) as caught:
+                await transport.ask(f"{url}/x", b"{}", AnswerBuilder, None)
+        took = anyio.current_time() - began
+        group.cancel_scope.cancel()
+    return took, caught.value.message
+
+
+TEXT = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
+STALLS = HttpTimes(first_byte_s=60, idle_s=0.3, alive_s=60, retries=0)
+
+
+@pytest.mark.parametrize("delta", [b"{}", b'{"content": ""}', b'{"role": "assistant", "content": null}'])
+@pytest.mark.parametrize("first", [b"", TEXT])
+async def test_events_that_bring_nothing_are_a_stall(delta: bytes, first: bytes) -> None:
+    took, said = await endless(b'data: {"choices": [{"delta": %b}]}\n\n' % delta, STALLS, first)
+    assert took > 0.25
+    assert said.endswith("said nothing for 0.3 s")
+
+
+@pytest.mark.parametrize("item", [b": ping\n\n", b'event: ping\ndata: {"type": "ping"}\n\n'])
+async def test_signs_of_life_alone_are_not_enough_for_ever(item: bytes) -> None:
+    took, _ = await endless(item, STALLS.model_copy(update={"alive_s": 0.8}), TEXT)
+    assert took > 0.75
+
+
+async def test_thinking_is_no_stall() -> None:
+    thought = b'data: {"choices": [{"delta": {"reasoning": "hm"}}]}\n\n'
+    with pytest.raises(TimeoutError), anyio.fail_after(1):
+        await endless(thought, STALLS)
 
 
 async def test_pings_keep_it_alive() -> None:

@@ -1,0 +1,25 @@
+"""What stands in the JSON of a server, of the type that it should have."""
+
+from typing import Any
+
+MAX_COUNT = 2**53
+"""Above it JSON's numbers are not exact, and nobody's tokens reach it."""
+
+
+def as_dict(value: object) -> dict[str, Any]:
+    """The object that it is, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_text(value: object) -> str:
+    """A text that can be stored: JSON can spell half of a surrogate pair, UTF-8 cannot."""
+    if not isinstance(value, str):
+        return ""
+    if value.isascii():
+        return value
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def as_count(value: object) -> int:
+    """The count that it is; 0 for what is negative, no integer, or above what any server counts."""
+    return value if type(value) is int and 0 < value <= MAX_COUNT else 0
