@@ -80,7 +80,7 @@ def load(
     merged: dict[str, Any] = {}
     for values in (
         _from_file(user_file or config_file()),
-        _from_project((folder or Path.cwd()) / PROJECT_FILE, notes),
+        _from_project((folder or current_folder()) / PROJECT_FILE, notes),
         _from_llama(os.environ if environ is None else environ, notes),
         _from_environment(os.environ if environ is None else environ, notes),
         _from_flags(flags),
@@ -141,8 +141,24 @@ def _from_llama(environ: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     return values
 
 
+def current_folder() -> Path:
+    """UsageError when it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder is gone", "cd to one that is there") from None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether it is a file that can be found: a folder that may not be looked into has none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def _from_project(path: Path, notes: list[str]) -> dict[str, Any]:
-    if not path.is_file():
+    if not _is_there(path):
         return {}
     if is_trusted(path):
         return _from_file(path)
@@ -162,7 +178,7 @@ def _servers_of(folders: Sequence[str], given: tuple[str, ...], notes: list[str]
         return given
     folder, _, mode = folders[0].rpartition(":")
     path = (Path(folder if mode in FOLDER_MODES else folders[0]).expanduser() / SERVERS_FILE).absolute()
-    if not path.is_file() or any(Path(one).expanduser().absolute() == path for one in given):
+    if not _is_there(path) or any(Path(one).expanduser().absolute() == path for one in given):
         return given
     if is_trusted(path):
         return (*given, str(path))

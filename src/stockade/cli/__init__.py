@@ -3,6 +3,7 @@
 import gc
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -44,6 +45,15 @@ class LazyGroup(click.Group):
         assert isinstance(found, click.Command)
         return found
 
+    def invoke(self, ctx: click.Context) -> object:
+        """What cannot be written is told apart here: click would end with status 1 for a pipe that nobody reads."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.filename is None and error.errno in failures.UNWRITABLE:
+                raise failures.OutputLost(error) from error
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
@@ -72,6 +82,8 @@ def main() -> None:
     """The `stockade` command."""
     # What is imported is no garbage, and a run makes few cycles: the default looks through all of it again and again.
     gc.set_threshold(GC_OBJECTS)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (closed by whoever called us)
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

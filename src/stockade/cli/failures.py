@@ -1,6 +1,7 @@
 """Every way a command can fail, in one line and an exit status. No traceback reaches a person."""
 
 import contextlib
+import errno
 import os
 import sys
 import time
@@ -15,13 +16,26 @@ from stockade.core.errors import CommandFailed, StockadeError
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 BUG = 4
+UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
+"""Numbers of an OSError without a file: of writing to what is open already."""
+
+
+class OutputLost(Exception):
+    """Standard output could not be written."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause.strerror)
+        self.cause = cause
 
 
 def guarded(work: Callable[[], int]) -> int:
     """What `work` returns, or the status of how it failed, said on stderr."""
     try:
         status = work()
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            return _output_lost(error)
         return status
     except KeyboardInterrupt:
         say("interrupted")
@@ -33,8 +47,8 @@ def guarded(work: Callable[[], int]) -> int:
         return INTERRUPTED
     except click.ClickException as error:
         return _usage(error)
-    except BrokenPipeError:
-        return _broken_pipe()
+    except OutputLost as lost:
+        return _output_lost(lost.cause)
     except BaseException as error:  # noqa: BLE001 (the outermost edge: whatever it is, a person gets one line)
         return report(error)
 
@@ -47,8 +61,8 @@ def report(error: BaseException) -> int:
         return known.exit_status
     if isinstance(error, SystemExit):
         raise error
-    if isinstance(sole(error), BrokenPipeError):
-        return _broken_pipe()
+    if isinstance(inner := sole(error), OSError) and inner.errno == errno.EPIPE:
+        return _output_lost(inner)
     if isinstance(sole(error), KeyboardInterrupt):
         say("interrupted")
         return INTERRUPTED
@@ -92,12 +106,16 @@ def _usage(error: click.ClickException) -> int:
     return 2
 
 
-def _broken_pipe() -> int:
-    """Whoever read our output has gone. Python would complain once more while closing stdout."""
+def _output_lost(error: OSError) -> int:
+    """Nobody reads our output any more, or it has no room. Python would complain once more while closing stdout."""
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(null, sys.stdout.fileno())
     os.close(null)
-    return BROKEN_PIPE
+    if error.errno == errno.EPIPE:
+        return BROKEN_PIPE
+    say(f"standard output cannot be written: {error.strerror}", "what was done is on record: stockade runs list")
+    return BUG
 
 
 def _leave_trace(error: BaseException) -> str:

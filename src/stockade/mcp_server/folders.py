@@ -7,6 +7,7 @@ from pathlib import Path
 from stockade.assemble.policies import parse_folder
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
+from stockade.settings import current_folder
 
 MAX_PATH_CHARS = 4096
 
@@ -21,7 +22,7 @@ class Roots:
     def of(cls, folders: Sequence[str]) -> "Roots":
         """Of `--folder`, by default the current one. UsageError for none at all, a home, or the whole machine."""
         found = []
-        for text in folders or (str(Path.cwd()),):
+        for text in folders or (str(current_folder()),):
             rule = parse_folder(text, "overlay", "/workspace")
             path = Path(rule.host).resolve()
             if rule.mode == "rw":
