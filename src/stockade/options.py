@@ -1,9 +1,11 @@
 """What a person may set of a run: each is a flag, a `STOCKADE_*` variable and a TOML key of one name."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
+from stockade.core.errors import UsageError
 from stockade.core.events import Autonomy
 from stockade.core.model_options import LoadOptions, SamplingOptions
 
@@ -61,3 +63,11 @@ def autonomy(options: Options) -> Autonomy:
     return Autonomy(
         goal=options.own_goal, prompt=options.own_prompt, sampling=options.own_sampling, intro=options.intro
     )
+
+
+def current_folder() -> Path:
+    """UsageError when it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder is gone", "cd to one that is there") from None

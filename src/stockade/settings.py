@@ -21,7 +21,7 @@ from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.model_options import LLAMA_SPLITS, LLAMA_TYPES, LLAMA_UNUSED, LLAMA_VARIABLES
 from stockade.core.policy import FolderMode
-from stockade.options import Options
+from stockade.options import Options, current_folder
 from stockade.trust import is_trusted, read_bounded
 
 PREFIX = "STOCKADE_"
@@ -139,14 +139,6 @@ def _from_llama(environ: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     if unused:
         notes.append(f"no effect here: {', '.join(f'LLAMA_{name}' for name in unused)}")
     return values
-
-
-def current_folder() -> Path:
-    """UsageError when it was deleted."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        raise UsageError("the current folder is gone", "cd to one that is there") from None
 
 
 def _is_there(path: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from stockade.assemble.policies import parse_folder
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
-from stockade.settings import current_folder
+from stockade.options import current_folder
 
 MAX_PATH_CHARS = 4096
 
