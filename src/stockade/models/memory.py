@@ -42,6 +42,11 @@ def slots_for(info: GgufInfo, window: int, wanted: int | None) -> int:
     return 1
 
 
+def fits(size_bytes: int, free_bytes: int) -> bool:
+    """Whether a file of this size can be loaded, roughly: what it needs for a conversation is not known yet."""
+    return size_bytes + _OVERHEAD_BYTES <= free_bytes
+
+
 def short_of(info: GgufInfo, window: int, slots: int) -> ModelUnavailable | None:
     """Why it cannot be loaded now: the weights and the KV cache do not fit into the memory that is free."""
     available, needed = available_bytes(), needed_bytes(info, window, slots)

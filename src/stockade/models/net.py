@@ -20,6 +20,14 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+def is_near(url: str) -> bool:
+    """True for this machine, and for addresses of a network of one's own: their servers mostly want no key."""
+    try:
+        return is_loopback(url) or ipaddress.ip_address(urlsplit(url).hostname or "").is_private
+    except ValueError:
+        return (urlsplit(url).hostname or "").endswith(".local")
+
+
 def checked_url(url: str) -> str:
     """Without a slash at its end. UsageError when it is no address of a server."""
     try:

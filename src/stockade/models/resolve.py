@@ -5,6 +5,7 @@ A provider is imported when it is the one: all of them would cost each start a t
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.ports import Model
 from stockade.models.catalogue import CATALOGUE, DEFAULT
-from stockade.models.listing import catalogued, list_models
+from stockade.models.listing import ModelEntry, catalogued, list_models
+from stockade.models.memory import available_bytes, fits
 from stockade.models.names import AUTO, ModelName, parse_name
 from stockade.models.net import bearer
 from stockade.models.prices import FREE, price_of
@@ -29,6 +31,8 @@ PROBE_TIMEOUT_S = 0.25
 _MAX_LIST_BYTES = 1 << 20
 FREE_PROVIDERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio")
 """Who runs them pays for electricity only."""
+_OTHER_KINDS = re.compile(r"\bclip\b|bert\b|embed|rerank|\bbge-|\be5-|minilm|whisper|\bmmproj", re.IGNORECASE)
+"""In names and architectures of models that give no answers: they compare texts, or read pictures and sounds."""
 _BETTER = "a better one: --model openai/NAME with OPENAI_BASE_URL, or any GGUF file as --model gguf/PATH"
 
 
@@ -149,15 +153,15 @@ async def choose_model(settings: ModelSettings, environment: Mapping[str, str] =
         return ModelChoice(spec=spec, note=f"using {spec}: it is what {server} has running; another: --model")
     folder = settings.folder or models_folder()
     entries = await anyio.to_thread.run_sync(list_models, folder)
-    usable = [entry for entry in entries if entry.here and not entry.problem and entry.architecture != "clip"]
     default = CATALOGUE[DEFAULT]
-    # smollm2 is there to try the plumbing; it is never what somebody who did not name it wants.
-    usable = [entry for entry in usable if entry.name != "embedded/smollm2"]
-    if usable:
-        best = max(usable, key=lambda entry: entry.size_bytes)
+    usable = [entry for entry in entries if entry.here and not entry.problem and _answers(entry)]
+    free = available_bytes()
+    fitting = [entry for entry in usable if free is None or fits(entry.size_bytes, free)]
+    if best := max(fitting, key=lambda entry: entry.size_bytes, default=None):
+        larger = "" if len(fitting) == len(usable) else " that fit into its memory now"
         return ModelChoice(
             spec=best.name,
-            note=f"using {best.name}: the most capable of the models on this machine; {_BETTER}",
+            note=f"using {best.name}: the most capable of the models on this machine{larger}; {_BETTER}",
         )
     here = is_verified(folder / default.file, default.sha256)
     return ModelChoice(
@@ -165,6 +169,12 @@ async def choose_model(settings: ModelSettings, environment: Mapping[str, str] =
         note=f"using embedded/{DEFAULT}: no model server is running and no model was pulled"
         f"{'' if here else f'; it is fetched once ({readable(default.size_bytes)}, {default.licence})'}; {_BETTER}",
     )
+
+
+def _answers(entry: ModelEntry) -> bool:
+    """Whether it is one to talk to. smollm2 is there to try the plumbing: nobody who did not name it wants it."""
+    kind = f"{entry.architecture} {entry.name.rpartition('/')[2]}"
+    return entry.name != "embedded/smollm2" and _OTHER_KINDS.search(kind) is None
 
 
 async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
@@ -182,6 +192,7 @@ async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
                     async with client.asked("GET", f"{address.base_url}/models") as response:
                         listed = json.loads(await response.whole(_MAX_LIST_BYTES))
             names = [item["id"] for item in listed["data"] if isinstance(item["id"], str) and item["id"].isprintable()]
+            names = [name for name in names if _OTHER_KINDS.search(name) is None]
         except (HttpError, TimeoutError, ValueError, TypeError, KeyError, UsageError):
             return
         if names:

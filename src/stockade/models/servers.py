@@ -1,17 +1,20 @@
 """The providers as data: where each is, which key it wants, how it is spoken to. One row a provider."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.models.net import is_loopback
+from stockade.models.net import is_near
 from stockade.models.payload import Dialect
 
 OPENAI_HOST = "api.openai.com"
-OLLAMA_PORT = "11434"
+OLLAMA_PORT = 11434
+_SCHEME_PORTS = {"http": 80, "https": 443}
+_HAS_SCHEME = re.compile(r"https?://", re.IGNORECASE)
 
 
 class Provider(Data):
@@ -87,7 +90,11 @@ def address_of(provider: str, environment: Mapping[str, str] = os.environ, name:
     key = environment[variable].strip() if variable else None
     if key is not None and not (key.isascii() and key.isprintable()):
         raise UsageError(f"{variable} is not a key: it has characters that no key has", "set it again")
-    if key is None and (row.key == "always" or (row.key == "away" and not is_loopback(url))):
+    if provider != "ollama" and not _HAS_SCHEME.match(url):
+        raise UsageError(
+            f"{url} is no address of a server", f"write it with http:// or https:// in front: http://{url}"
+        )
+    if key is None and (row.key == "always" or (row.key == "away" and not is_near(url))):
         raise UsageError(f"{urlsplit(url).hostname or url} needs a key", f"set {row.key_variables[0]}")
     address = Address(
         base_url=with_version(_ollama_url(url) if provider == "ollama" else url, row.version),
@@ -123,9 +130,19 @@ def _azure(address: Address, environment: Mapping[str, str], name: str) -> Addre
 
 
 def _ollama_url(host: str) -> str:
-    """OLLAMA_HOST as Ollama reads it: `host`, `host:port` or a URL; 0.0.0.0 is where it listens, not where it is."""
-    scheme, separator, rest = host.rpartition("://")
-    name, _, port = rest.rstrip("/").partition(":")
-    if not separator or not port:
-        scheme, port = scheme or "http", port or OLLAMA_PORT
-    return f"{scheme}://{'127.0.0.1' if name in ('', '0.0.0.0') else name}:{port}"
+    """OLLAMA_HOST as Ollama reads it: a host, `host:port` or a URL, whose port is then that of its scheme.
+
+    0.0.0.0 is where it listens, not where it is.
+    """
+    scheme, separator, rest = host.strip().rpartition("://")
+    scheme = scheme or "http"
+    if rest.count(":") > 1 and not rest.startswith("["):  # an IPv6 address as it stands
+        rest = f"[{rest}]"
+    try:
+        parts = urlsplit(f"{scheme}://{rest}")
+        name, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise UsageError(f"OLLAMA_HOST is no address: {host!r}", "write HOST, HOST:PORT or http://HOST:PORT") from None
+    port = port or (_SCHEME_PORTS.get(scheme, OLLAMA_PORT) if separator else OLLAMA_PORT)
+    name = "127.0.0.1" if name in ("", "0.0.0.0") else "[::1]" if name == "::" else f"[{name}]" if ":" in name else name
+    return f"{scheme}://{name}:{port}{parts.path.rstrip('/')}"

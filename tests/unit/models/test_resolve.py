@@ -7,6 +7,7 @@ import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.ports import Model
+from stockade.models import resolve
 from stockade.models.listing import list_models, model_info
 from stockade.models.resolve import ModelSettings, choose_model, open_model
 from stockade.testing.fake_openai import FakeOpenAI
@@ -87,6 +88,26 @@ async def test_auto_takes_the_largest_that_is_here(nobody: dict[str, str], tmp_p
     found = await choose_model(ModelSettings(folder=tmp_path), nobody)
     assert found.spec == f"gguf/{tmp_path}/sub/large.gguf"
     assert "most capable of the models on this machine" in (found.note or "")
+
+
+async def test_auto_passes_over_what_does_not_fit_or_does_not_answer(
+    nobody: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, weights in (("small", 1000), ("large", 50_000), ("nomic-embed-text", 5000), ("bge-m3", 6000)):
+        (tmp_path / f"{name}.gguf").write_bytes(gguf(weights=weights))
+    monkeypatch.setattr(resolve, "available_bytes", lambda: 300_000_000 + 40_000)
+    found = await choose_model(ModelSettings(folder=tmp_path), nobody)
+    assert found.spec == f"gguf/{tmp_path}/small.gguf"
+    assert "that fit into its memory now" in (found.note or "")
+
+
+async def test_auto_takes_a_model_that_answers(nobody: dict[str, str], tmp_path: Path) -> None:
+    async with FakeOpenAI(models=[{"id": "nomic-embed-text:latest"}, {"id": "qwen3:8b"}]) as server:
+        host = {"OLLAMA_HOST": server.base_url.removesuffix("/v1")}
+        assert (await choose_model(ModelSettings(folder=tmp_path), nobody | host)).spec == "ollama/qwen3:8b"
+    async with FakeOpenAI(models=[{"id": "mxbai-embed-large"}]) as server:
+        host = {"OLLAMA_HOST": server.base_url.removesuffix("/v1")}
+        assert (await choose_model(ModelSettings(folder=tmp_path), nobody | host)).spec.startswith("embedded/")
 
 
 async def test_auto_ends_at_ours(nobody: dict[str, str], tmp_path: Path) -> None:
