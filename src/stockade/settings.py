@@ -19,7 +19,15 @@ from pydantic import BaseModel, Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.model_options import LLAMA_SPLITS, LLAMA_TYPES, LLAMA_UNUSED, LLAMA_VARIABLES
+from stockade.core.model_options import (
+    LLAMA_NUMA,
+    LLAMA_OTHERS,
+    LLAMA_SPLITS,
+    LLAMA_TYPES,
+    LLAMA_UNSET,
+    LLAMA_UNUSED,
+    LLAMA_VARIABLES,
+)
 from stockade.core.policy import FolderMode
 from stockade.options import Options, current_folder
 from stockade.trust import is_trusted, read_bounded
@@ -123,6 +131,11 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
     return _checked(values, PREFIX + "{KEY}", strict=False)
 
 
+_LLAMA_SPELLED: dict[str, dict[str, str]] = {
+    "cache_type_k": LLAMA_TYPES, "cache_type_v": LLAMA_TYPES, "split_mode": LLAMA_SPLITS, "numa": LLAMA_NUMA,
+}  # fmt: skip
+
+
 def _from_llama(environ: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     """`LLAMA_*` as pocket-ASI has them. What llama.cpp itself reads (LLAMA_ARG_*) is not ours."""
     values: dict[str, Any] = {}
@@ -131,14 +144,24 @@ def _from_llama(environ: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
         values |= _checked({"model": f"gguf/{path}"}, "LLAMA_MODEL_PATH", strict=False)
     for name, key in LLAMA_VARIABLES.items():
         text = environ.get(f"LLAMA_{name}", "").strip()
-        if not text or (key == "seed" and text in _RANDOM_SEEDS):
+        if not text or (key == "seed" and text in _RANDOM_SEEDS) or text.lower() in LLAMA_UNSET.get(key, ()):
             continue
-        spelled = {"cache_type_k": LLAMA_TYPES, "cache_type_v": LLAMA_TYPES, "split_mode": LLAMA_SPLITS}.get(key, {})
-        values |= _checked({key: spelled.get(text, text)}, f"LLAMA_{name}", strict=False)
+        spelled = _LLAMA_SPELLED.get(key, {})
+        values |= _checked({key: spelled.get(text.lower(), text)}, f"LLAMA_{name}", strict=False)
     unused = sorted(name for name in LLAMA_UNUSED if environ.get(f"LLAMA_{name}"))
     if unused:
         notes.append(f"no effect here: {', '.join(f'LLAMA_{name}' for name in unused)}")
+    notes.extend(_unknown_llama(environ))
     return values
+
+
+def _unknown_llama(environ: Mapping[str, str]) -> list[str]:
+    """A typing mistake is told, with the nearest name that there is."""
+    known = {*LLAMA_VARIABLES, *LLAMA_UNUSED, "MODEL_PATH"}
+    names = [name.removeprefix("LLAMA_") for name in environ if name.startswith("LLAMA_") and environ[name]]
+    strange = [name for name in sorted(names) if name not in known and not name.startswith(LLAMA_OTHERS)]
+    nearest = {name: difflib.get_close_matches(name, known, 1) for name in strange}
+    return [f"LLAMA_{name} is not known{f': LLAMA_{near[0]} is' if near else ''}" for name, near in nearest.items()]
 
 
 def _is_there(path: Path) -> bool:

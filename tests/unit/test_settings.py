@@ -180,6 +180,23 @@ def test_their_random_seed_is_none_here(tmp_path: Path, seed: str) -> None:
     assert loaded(tmp_path, LLAMA_SEED=seed, LLAMA_MODEL_PATH="undefined").options.seed is None
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "key", "value"),
+    [
+        ("N_CTX", "0", "ctx_size", None), ("MAX_TOKENS", "-1", "answer_tokens", None), ("TOP_K", "-1", "top_k", None),
+        ("N_THREADS", "0", "threads", None), ("NUMA", "False", "numa", None), ("NUMA", "True", "numa", "distribute"),
+        ("NUMA", "2", "numa", "isolate"), ("N_CTX", "512", "ctx_size", 512),
+    ],
+)  # fmt: skip
+def test_what_llama_cpp_takes_for_its_own_choice(tmp_path: Path, name: str, text: str, key: str, value: object) -> None:
+    assert getattr(loaded(tmp_path, None, **{f"LLAMA_{name}": text}).options, key) == value
+
+
+def test_a_typing_mistake_is_told(tmp_path: Path) -> None:
+    found = loaded(tmp_path, LLAMA_N_CTXX="1", LLAMA_ARG_THREADS="2", LLAMA_CACHE="x", LLAMA_ZZZ="1")
+    assert found.notes == ("LLAMA_N_CTXX is not known: LLAMA_N_CTX is", "LLAMA_ZZZ is not known")
+
+
 def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
     found = loaded(tmp_path, LLAMA_VOCAB_ONLY="true", LLAMA_YARN_ORIG_CTX="1")
     assert found.notes == ("no effect here: LLAMA_VOCAB_ONLY, LLAMA_YARN_ORIG_CTX",)

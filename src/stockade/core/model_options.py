@@ -90,3 +90,11 @@ LLAMA_TYPES = {"0": "f32", "1": "f16", "2": "q4_0", "3": "q4_1", "6": "q5_0", "7
                "30": "bf16"}  # fmt: skip
 """ggml's numbers of cache types, which is how pocket-ASI spells them."""
 LLAMA_SPLITS = {"0": "none", "1": "layer", "2": "row"}
+LLAMA_NUMA = {"1": "distribute", "true": "distribute", "2": "isolate", "3": "numactl"}
+LLAMA_UNSET: dict[str, frozenset[str]] = {
+    "ctx_size": frozenset({"0"}), "answer_tokens": frozenset({"-1", "0"}), "threads": frozenset({"-1", "0"}),
+    "threads_batch": frozenset({"-1", "0"}), "top_k": frozenset({"-1"}), "numa": frozenset({"0", "false"}),
+}  # fmt: skip
+"""What llama.cpp takes for "whatever is best", or off: the same as not given."""
+LLAMA_OTHERS = ("ARG_", "CACHE", "LOG_", "SERVER_", "SHOW_INTRO", "API_KEY", "OFFLINE", "LIB")
+"""How the names begin that llama.cpp and llama-cpp-python read themselves, or that we read elsewhere."""
