@@ -85,6 +85,25 @@ def test_each_stop_has_its_name_and_status_3(
 
 
 @pytest.mark.parametrize(
+    ("answers", "flags", "words"),
+    [
+        ([say("shell", command=f"echo {number}") for number in range(5)], ("--max-turns", "2"), "(turns: 2 of 2)"),
+        ([say("shell", command="sleep 60")], ("--timeout", "1"), "(time: 1 s are over)"),
+        ([say("shell", command=f"echo {number}") for number in range(5)], ("--max-tokens", "9"), "(tokens: "),
+    ],
+)
+def test_the_end_names_its_bound_once(stage: Stage, answers: list[str], flags: tuple[str, ...], words: str) -> None:
+    ended = stage.run(*answers, flags=flags)
+    bound = words.strip("(").partition(":")[0]
+    line = next(line for line in ended.err.splitlines() if line.startswith("stopped"))
+    assert words in line
+    assert line.count(f"{bound}: ") == 1
+    quiet = stage.run(*answers, flags=(*flags, "--quiet"))
+    assert quiet.err.count(f"{bound}: ") == 0
+    assert f"stockade: stopped ({bound}): " in quiet.err
+
+
+@pytest.mark.parametrize(
     "odd",
     [
         "", "not JSON", "[]", "{}", '{"action": {"tool": "launch"}}', '{"action": {"tool": "shell"}}',

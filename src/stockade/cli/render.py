@@ -13,7 +13,7 @@ from rich.text import Text
 
 from stockade.cli.action_drawing import PREVIEW_CHARS, ActionDrawing
 from stockade.cli.clipped import coloured
-from stockade.cli.run_facts import places, requests, usage_facts
+from stockade.cli.run_facts import detail, places, requests, usage_facts
 from stockade.cli.safe import one_line
 from stockade.cli.statusline import StatusLine, megabytes
 from stockade.cli.thoughts import drawn, profile_name
@@ -362,7 +362,8 @@ class Renderer:
         self.status.end()
         if self._show_answer and event.answer:
             self._print(coloured([(event.answer, "")], whole=self._whole))
-        why = f" ({event.reason}{f': {one_line(event.detail, 600)}' if event.detail else ''})"
+        more = detail(event, 600)
+        why = f" ({event.reason}{f': {more}' if more else ''})"
         verified = {True: "verified", False: "not verified", None: ""}[event.verified]
         facts = (verified, f"{event.turns} turns", f"{max(0.0, event.at - self._started_at):.1f} s",
                  *requests(self._requests), *usage_facts(event.usage, self._model_s))  # fmt: skip

@@ -22,7 +22,8 @@ from stockade.cli.failures import INTERRUPTED, expected, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
-from stockade.cli.safe import one_line, safe_text
+from stockade.cli.safe import safe_text
+from stockade.cli.run_facts import detail
 from stockade.cli.task import read_task
 from stockade.cli.thoughts import profile_name
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
@@ -134,7 +135,7 @@ def carry_out(
     if not front.json_lines and finished.answer:
         print(safe_text(finished.answer), flush=True)
     if _silent(front) and not watch.reader_gone and finished.status != "done":
-        say(f"{finished.status} ({finished.reason}): {one_line(finished.detail)}")
+        say(f"{finished.status} ({finished.reason}): {detail(finished)}")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
         watch.write({**result_of(watch.facts), **(watch.prepared.facts() if watch.prepared else {})})
