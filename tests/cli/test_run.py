@@ -103,6 +103,29 @@ def test_the_end_names_its_bound_once(stage: Stage, answers: list[str], flags: t
     assert f"stockade: stopped ({bound}): " in quiet.err
 
 
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_after_a_stop_the_hint_is_a_command_that_goes_on(stage: Stage, quiet: tuple[str, ...]) -> None:
+    echoes = [say("shell", command=f"echo {number}") for number in range(2)]
+    stopped = stage.run(*echoes, DONE, DONE, flags=("--max-turns", "2", *quiet))
+    assert stopped.status == 3
+    hint = next(line for line in stopped.err.splitlines() if line.startswith("hint: "))
+    command = hint.removeprefix("hint: to go on: stockade ").split()
+    assert command[:2] == ["runs", "resume"]
+    assert command[3:] == ["--max-turns", "4"]
+    gone_on = stage.call(*command, "--discard")
+    assert gone_on.status == 0, gone_on.err
+
+
+def test_no_hint_after_an_end_that_is_none_to_go_on_from(stage: Stage) -> None:
+    assert "resume" not in stage.run(COUNT, DONE, DONE).err
+
+
+def test_tokens_are_hinted_at_as_many_again_as_were_used(stage: Stage) -> None:
+    stopped = stage.run(say("shell", command="echo 1"), DONE, DONE, flags=("--max-tokens", "9"))
+    command = stopped.err.rpartition("hint: to go on: stockade ")[2].split()
+    assert stage.call(*command, "--discard").status in (0, 3)
+
+
 @pytest.mark.parametrize(
     "odd",
     [

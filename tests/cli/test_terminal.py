@@ -171,6 +171,7 @@ def test_stop_and_save_can_be_gone_on_with(stage: Stage) -> None:
     shell = paused(stage, COUNT, DONE, DONE)
     shell.type(b"s\n")
     assert shell.status() == 3
+    assert b"hint: to go on: stockade runs resume 2" in shell.seen
     assert stage.tree() == {"data.csv": b"a\nb\nc\n"}
     resumed = stage.call("runs", "resume", "--apply")
     assert resumed.status == 0, resumed.err

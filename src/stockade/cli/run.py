@@ -18,12 +18,13 @@ from stockade.cli.asking import Terminal
 from stockade.cli.authorising import Person
 from stockade.cli.console import can_ask, moves_cursor, progress
 from stockade.cli.decide import Decider, ask_person
+from stockade.cli.endings import result_of, status_of, way_on
 from stockade.cli.failures import INTERRUPTED, expected, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
-from stockade.cli.safe import safe_text
 from stockade.cli.run_facts import detail
+from stockade.cli.safe import safe_text
 from stockade.cli.task import read_task
 from stockade.cli.thoughts import profile_name
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
@@ -31,8 +32,6 @@ from stockade.core.ports import RunStore
 from stockade.settings import Front, Settings, load
 
 TICK_S = 0.1
-_REASONS = {"gave_up": 1, "check_failed": 1, "usage": 2, "tools": 2, "sandbox": 4, "store": 4, "bug": 4, "model": 5}
-_STOPPED = 3
 
 
 def begin(task: str, given: Mapping[str, Any]) -> int:
@@ -72,7 +71,7 @@ class _Watch:
             case RunStarted():
                 self.facts.started = event
             case RunResumed() if self.prepared is not None:
-                self.facts.started = self.prepared.started
+                self.facts.started = self.prepared.started.model_copy(update={"budget": event.budget})
             case SandboxStarted():
                 self.facts.layers, self.in_sandbox = event.layers, True
             case RunFinished():
@@ -135,15 +134,20 @@ def carry_out(
     if not front.json_lines and finished.answer:
         print(safe_text(finished.answer), flush=True)
     if _silent(front) and not watch.reader_gone and finished.status != "done":
-        say(f"{finished.status} ({finished.reason}): {detail(finished)}")
+        say(f"{finished.status} ({finished.reason}): {detail(finished)}", way_on(watch.facts))
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
         watch.write({**result_of(watch.facts), **(watch.prepared.facts() if watch.prepared else {})})
     if watch.reader_gone:
         raise BrokenPipeError
     if interrupt.pressed:
-        say("interrupted: the run is closed and on record", f"to go on: stockade runs resume {watch.run_id}")
+        say(
+            "interrupted: the run is closed and on record",
+            way_on(watch.facts) or f"to go on: stockade runs resume {watch.run_id}",
+        )
         return INTERRUPTED
+    if not _silent(front) and (words := way_on(watch.facts)):
+        say("the run is closed and on record", words)
     return status_of(finished)
 
 
@@ -287,29 +291,3 @@ def _settle(decider: Decider, work: list[review.Pending], front: Front, *, succe
         decider.put(work)
     else:
         decider.keep()
-
-
-def status_of(finished: RunFinished) -> int:
-    """The exit status of a run that came to its end."""
-    if finished.status == "done":
-        return 1 if finished.verified is False else 0
-    return _REASONS.get(finished.reason, _STOPPED)
-
-
-def result_of(facts: review.RunFacts) -> dict[str, Any]:
-    """The last line of --json."""
-    assert facts.started is not None
-    assert facts.finished is not None
-    finished = facts.finished
-    return {
-        "type": "result",
-        "run": facts.started.run_id,
-        "status": finished.status,
-        "reason": finished.reason,
-        "detail": finished.detail,
-        "verified": finished.verified,
-        "answer": finished.answer,
-        "turns": finished.turns,
-        "usage": finished.usage.model_dump(),
-        "changes": [change.model_dump() for change in finished.changes],
-    }
