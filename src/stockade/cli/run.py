@@ -29,6 +29,7 @@ from stockade.cli.task import read_task
 from stockade.cli.thoughts import profile_name
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
 from stockade.core.ports import RunStore
+from stockade.loop.state import fold
 from stockade.settings import Front, Settings, load
 
 TICK_S = 0.1
@@ -217,8 +218,10 @@ async def _to_the_end(prepared: assemble.Prepared, watch: _Watch, store: RunStor
         await assemble.start(prepared)
     except Exception as error:
         if watch.facts.started is not None and watch.facts.finished is None:
-            ending = RunFinished(at=prepared.parts.clock.now(), status="failed", **_unforeseen(error, watch))
-            await store.append(prepared.started.run_id, [ending])
+            run_id, why = prepared.started.run_id, _unforeseen(error, watch)
+            turns = fold(await store.events(run_id)).readable
+            ending = RunFinished(at=prepared.parts.clock.now(), status="failed", turns=turns, **why)
+            await store.append(run_id, [ending])
             watch.event(ending)
         raise
 

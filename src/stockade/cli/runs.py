@@ -106,7 +106,7 @@ def show(run: str, full: bool, **values: Any) -> int:
                 print(to_json(event, ascii_only=True))
             return 0
         console = results(plain=settings.front.plain)
-        renderer = Renderer(console, whole=full, show_answer=True)
+        renderer = Renderer(console, whole=full, show_answer=True, numbered=True)
         for event in events:
             renderer.event(event)
         found = review.facts(events)
