@@ -169,6 +169,24 @@ def test_the_answer_of_the_model_runs_out(stage: Stage) -> None:
     assert stage.left_behind() == []
 
 
+def test_what_a_run_without_a_folder_wrote_is_said_to_be_gone(stage: Stage) -> None:
+    write = say("shell", command="echo 12 > count.txt; mkdir sub; for n in 1 2 3 4 5; do echo > sub/$n; done")
+    ended = stage.call("run", "write 12", "--model", stage.script(write, DONE, DONE))
+    assert ended.status == 0, ended.err
+    gone = "these files are gone with the sandbox: count.txt, sub/1, sub/2, sub/3, sub/4 and 1 more\n"
+    assert f"stockade: {gone}hint: give --folder PATH to keep them\n" in ended.err
+    quiet = stage.call("run", "write 12", "--model", stage.script(write, DONE, DONE), "--quiet")
+    assert (quiet.out, quiet.err) == ("3 lines\n", "")
+
+
+def test_nothing_is_said_to_be_gone_that_is_not(stage: Stage) -> None:
+    assert "gone" not in stage.run(COUNT, DONE, DONE).err
+    copied = ("--copy", f"{stage.demo}:/workspace/demo")
+    ended = stage.call("run", "look", "--model", stage.script(say("shell", command="ls"), DONE, DONE), *copied)
+    assert ended.status == 0, ended.err
+    assert "gone" not in ended.err
+
+
 def test_two_runs_at_once_on_one_folder(stage: Stage) -> None:
     both = []
     for name in ("one", "two"):

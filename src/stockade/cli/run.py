@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
 from stockade.cli.run_facts import detail
 from stockade.cli.safe import safe_text
+from stockade.cli.scratch import Scratch
 from stockade.cli.task import read_task
 from stockade.cli.thoughts import profile_name
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
@@ -58,6 +59,7 @@ class _Watch:
     prepared: assemble.Prepared | None = None
     asker: Asker | None = None
     tape: Recorder | None = None
+    scratch: Scratch | None = None
 
     @property
     def run_id(self) -> str:
@@ -136,6 +138,8 @@ def carry_out(
         print(safe_text(finished.answer), flush=True)
     if _silent(front) and not watch.reader_gone and finished.status != "done":
         say(f"{finished.status} ({finished.reason}): {detail(finished)}", way_on(watch.facts))
+    if not _silent(front) and watch.scratch is not None and (lost := watch.scratch.words()):
+        say(lost, "give --folder PATH to keep them")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
         watch.write({**result_of(watch.facts), **(watch.prepared.facts() if watch.prepared else {})})
@@ -184,7 +188,9 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                 )
                 if prepared.note and not silent:
                     renderer.note(prepared.note)
-                watch.prepared = prepared
+                watch.scratch = Scratch(prepared.parts.sandbox, prepared.started.policy)
+                boxes = (*prepared.parts.toolboxes, watch.scratch)
+                watch.prepared = prepared = replace(prepared, parts=replace(prepared.parts, toolboxes=boxes))
                 renderer.catch_up(prepared.history)
                 watch.facts.layers = prepared.parts.sandbox.layers
                 if not silent and can_ask(no_input=watch.front.no_input):
