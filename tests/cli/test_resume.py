@@ -84,6 +84,24 @@ def test_rewind_is_another_run_with_the_files_of_that_turn(stage: Stage) -> None
     assert stage.left_behind() == []
 
 
+def test_the_number_that_rewind_takes_is_in_what_show_shows(stage: Stage) -> None:
+    assert stage.run(ONE, "no action", say("shell", command="echo two >> ../log"), DONE, DONE).status == 0
+    shown = stage.call("runs", "show").out.splitlines()
+    at = next(place for place, line in enumerate(shown) if "echo two" in line)
+    number = next(line for line in reversed(shown[:at]) if line.startswith("turn "))
+    assert number == "turn 3"
+    assert stage.call("runs", "rewind", "last", "--to", number.removeprefix("turn "), "--only").status == 0
+
+
+def test_the_list_and_the_end_count_the_same_turns(stage: Stage) -> None:
+    stopped = stage.run("no action", "none", "none either", flags=("--json",))
+    assert stopped.result["reason"] == "unreadable"
+    done = stage.run(ONE, "no action", DONE, DONE, flags=("--json",))
+    listed = {run["run_id"]: run["turns"] for run in stage.call("runs", "list", "--json").events}
+    assert listed == {ended.result["run"]: ended.result["turns"] for ended in (stopped, done)}
+    assert listed[stopped.result["run"]] == 0
+
+
 def test_replay_is_the_picture_of_the_run(stage: Stage) -> None:
     ended = stage.run(ONE, say("read_file", path="data.csv"), DONE, DONE, flags=("--no-input",))
     shown = stage.call("runs", "replay", "--speed", "0")

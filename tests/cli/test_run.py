@@ -85,6 +85,48 @@ def test_each_stop_has_its_name_and_status_3(
 
 
 @pytest.mark.parametrize(
+    ("answers", "flags", "words"),
+    [
+        ([say("shell", command=f"echo {number}") for number in range(5)], ("--max-turns", "2"), "(turns: 2 of 2)"),
+        ([say("shell", command="sleep 60")], ("--timeout", "1"), "(time: 1 s are over)"),
+        ([say("shell", command=f"echo {number}") for number in range(5)], ("--max-tokens", "9"), "(tokens: "),
+    ],
+)
+def test_the_end_names_its_bound_once(stage: Stage, answers: list[str], flags: tuple[str, ...], words: str) -> None:
+    ended = stage.run(*answers, flags=flags)
+    bound = words.strip("(").partition(":")[0]
+    line = next(line for line in ended.err.splitlines() if line.startswith("stopped"))
+    assert words in line
+    assert line.count(f"{bound}: ") == 1
+    quiet = stage.run(*answers, flags=(*flags, "--quiet"))
+    assert quiet.err.count(f"{bound}: ") == 0
+    assert f"stockade: stopped ({bound}): " in quiet.err
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_after_a_stop_the_hint_is_a_command_that_goes_on(stage: Stage, quiet: tuple[str, ...]) -> None:
+    echoes = [say("shell", command=f"echo {number}") for number in range(2)]
+    stopped = stage.run(*echoes, DONE, DONE, flags=("--max-turns", "2", *quiet))
+    assert stopped.status == 3
+    hint = next(line for line in stopped.err.splitlines() if line.startswith("hint: "))
+    command = hint.removeprefix("hint: to go on: stockade ").split()
+    assert command[:2] == ["runs", "resume"]
+    assert command[3:] == ["--max-turns", "4"]
+    gone_on = stage.call(*command, "--discard")
+    assert gone_on.status == 0, gone_on.err
+
+
+def test_no_hint_after_an_end_that_is_none_to_go_on_from(stage: Stage) -> None:
+    assert "resume" not in stage.run(COUNT, DONE, DONE).err
+
+
+def test_tokens_are_hinted_at_as_many_again_as_were_used(stage: Stage) -> None:
+    stopped = stage.run(say("shell", command="echo 1"), DONE, DONE, flags=("--max-tokens", "9"))
+    command = stopped.err.rpartition("hint: to go on: stockade ")[2].split()
+    assert stage.call(*command, "--discard").status in (0, 3)
+
+
+@pytest.mark.parametrize(
     "odd",
     [
         "", "not JSON", "[]", "{}", '{"action": {"tool": "launch"}}', '{"action": {"tool": "shell"}}',
@@ -125,6 +167,24 @@ def test_the_answer_of_the_model_runs_out(stage: Stage) -> None:
     assert "changes kept" in ended.err
     assert stage.call("runs", "discard").status == 0
     assert stage.left_behind() == []
+
+
+def test_what_a_run_without_a_folder_wrote_is_said_to_be_gone(stage: Stage) -> None:
+    write = say("shell", command="echo 12 > count.txt; mkdir sub; for n in 1 2 3 4 5; do echo > sub/$n; done")
+    ended = stage.call("run", "write 12", "--model", stage.script(write, DONE, DONE))
+    assert ended.status == 0, ended.err
+    gone = "these files are gone with the sandbox: count.txt, sub/1, sub/2, sub/3, sub/4 and 1 more\n"
+    assert f"stockade: {gone}hint: give --folder PATH to keep them\n" in ended.err
+    quiet = stage.call("run", "write 12", "--model", stage.script(write, DONE, DONE), "--quiet")
+    assert (quiet.out, quiet.err) == ("3 lines\n", "")
+
+
+def test_nothing_is_said_to_be_gone_that_is_not(stage: Stage) -> None:
+    assert "gone" not in stage.run(COUNT, DONE, DONE).err
+    copied = ("--copy", f"{stage.demo}:/workspace/demo")
+    ended = stage.call("run", "look", "--model", stage.script(say("shell", command="ls"), DONE, DONE), *copied)
+    assert ended.status == 0, ended.err
+    assert "gone" not in ended.err
 
 
 def test_two_runs_at_once_on_one_folder(stage: Stage) -> None:

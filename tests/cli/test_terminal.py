@@ -171,6 +171,7 @@ def test_stop_and_save_can_be_gone_on_with(stage: Stage) -> None:
     shell = paused(stage, COUNT, DONE, DONE)
     shell.type(b"s\n")
     assert shell.status() == 3
+    assert b"hint: to go on: stockade runs resume 2" in shell.seen
     assert stage.tree() == {"data.csv": b"a\nb\nc\n"}
     resumed = stage.call("runs", "resume", "--apply")
     assert resumed.status == 0, resumed.err
@@ -190,3 +191,47 @@ def test_a_second_ctrl_c_stops_and_saves_and_a_third_quits(stage: Stage) -> None
     assert shell.status() == 130
     assert stage.call("runs", "resume", "--discard").status == 0
     assert stage.left_behind() == []
+
+
+def _listed(stage: Stage, columns: int, *arguments: str) -> list[str]:
+    """What a list shows in a terminal of this width, without colours."""
+    shell = Terminal(stage, *arguments, COLUMNS=str(columns), LINES="24")
+    shell.status()
+    return re.sub(r"\x1b\[[0-9;]*m|\r", "", shell.seen.decode()).splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_ids_and_states_are_whole_in_a_narrow_terminal(stage: Stage, columns: int) -> None:
+    task = "Write how many lines data.csv has into count.txt, and nothing else, please; and check it"
+    model = stage.script(COUNT, DONE, DONE, name=f"{'a-very-long-name' * 3}.jsonl")
+    ended = stage.call("run", task, "--folder", str(stage.demo), "--model", model, "--discard", "--json")
+    run_id = ended.result["run"]
+    lines = _listed(stage, columns, "runs", "list")
+    assert all(len(line.rstrip()) <= columns for line in lines), lines
+    text = "\n".join(lines)
+    assert run_id in text
+    assert "done" in text
+    assert "turns" in text
+    assert "Write how many lines" in text
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_models_are_whole_in_a_narrow_terminal(stage: Stage, columns: int) -> None:
+    lines = _listed(stage, columns, "model", "list")
+    row = lines.index("embedded/qwen2.5-coder-1.5b") if columns == 40 else 1
+    text = "\n".join(lines[row : row + 2])
+    assert "embedded/qwen2.5-coder-1.5b" in text
+    assert " no " in text
+    assert "1.12 GB" in text
+    assert "32768" in text
+
+
+def test_the_doctor_puts_below_each_other_what_has_no_room(stage: Stage) -> None:
+    lines = _listed(stage, 40, "doctor")
+    at = lines.index("escape: open the memory of process 1")
+    assert lines[at + 1] == "  bubblewrap: held"
+    wide = _listed(stage, 80, "doctor")
+    assert next(line for line in wide if line.startswith("tried in each sandbox  ")).split()[4:6] == [
+        "bubblewrap",
+        "docker",
+    ]

@@ -1,7 +1,7 @@
 """`stockade doctor`: what this machine can enforce, each line tried live."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NOT_SAFE = 4
 ESCAPE = "escape: "
+_GAP = 2
+_TRIED = "tried in each sandbox"
 
 
 @click.command("doctor", short_help="What this machine can enforce, tried live.")
@@ -74,19 +76,36 @@ def _show(console: Console, findings: "Sequence[Finding]") -> None:
     if not cells:
         return
     backends = list(dict.fromkeys(backend for _, backend in cells))
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("tried in each sandbox")
-    for backend in backends:
-        table.add_column(backend)
-    for name in dict.fromkeys(name for name, _ in cells):
-        table.add_row(one_line(name), *(Text(*_mark(cells.get((name, backend)))) for backend in backends))
+    names = list(dict.fromkeys(name for name, _ in cells))
+    marks = {name: [Text(*_mark(cells.get((name, backend)))) for backend in backends] for name in names}
     console.print()
-    console.print(table)
+    _draw(console, backends, marks)
     console.print()
     for finding in cells.values():
         if finding.cause and not finding.held:
             console.print(Text(f"{finding.backend}: {one_line(finding.name)}: {_mark(finding)[0]}"), soft_wrap=True)
             _why(console, finding)
+
+
+def _draw(console: Console, backends: Sequence[str], marks: Mapping[str, Sequence[Text]]) -> None:
+    """As a table; below each other where there is no room for one."""
+    first = max(len(name) for name in (_TRIED, *marks))
+    columns = (
+        max(len(backend), *(len(row[at].plain) for row in marks.values())) for at, backend in enumerate(backends)
+    )
+    if first + _GAP + sum(width + _GAP for width in columns) > console.width:
+        for name, row in marks.items():
+            console.print(Text(one_line(name)), soft_wrap=True)
+            for backend, mark in zip(backends, row, strict=True):
+                console.print(Text(f"  {backend}: ") + mark, soft_wrap=True)
+        return
+    table = Table(box=None, padding=(0, _GAP, 0, 0))
+    table.add_column(_TRIED)
+    for backend in backends:
+        table.add_column(backend)
+    for name, row in marks.items():
+        table.add_row(one_line(name), *row)
+    console.print(table)
 
 
 def _why(console: Console, finding: "Finding") -> None:

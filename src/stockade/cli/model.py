@@ -7,11 +7,10 @@ from typing import Any
 
 import anyio
 import click
-from rich.table import Table
 from rich.text import Text
 
 from stockade.assemble import models
-from stockade.cli import flags
+from stockade.cli import flags, listing
 from stockade.cli.console import moves_cursor, progress, results
 from stockade.cli.failures import say
 from stockade.cli.interrupt import Interrupt
@@ -20,6 +19,15 @@ from stockade.cli.statusline import StatusLine, megabytes
 from stockade.settings import Front, load
 
 DEFAULT_PORT = 8080
+_COLUMNS = (
+    listing.Column("model"),
+    listing.Column("here"),
+    listing.Column("size"),
+    listing.Column("window"),
+    listing.Column("quantisation", leaves=1),
+    listing.Column("licence", leaves=2),
+    listing.Column("about", shrinks=True),
+)
 
 
 @click.group("model", short_help="Models: what is here, pulling and serving them.")
@@ -40,18 +48,16 @@ def list_models(**values: Any) -> int:
             print(json.dumps({**model.model_dump(exclude={"reference"}), "name": model.reference, "here": False,
                               "running": None, "pull": model.reference}))  # fmt: skip
         return 0
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("model", "here", "size", "window", "quantisation", "licence", "about"):
-        table.add_column(name, no_wrap=True, overflow="fold" if name == "model" else "ellipsis")
+    rows = []
     for entry in entries:
         here = "verified" if entry.verified else "yes" if entry.here else "no"
         facts = _facts(entry, running)
         here = "broken" if entry.problem else f"running ({facts['users']})" if facts else here
         cells = (entry.name, here, megabytes(entry.size_bytes), str(entry.window or ""),
                  entry.quantisation, entry.licence, entry.problem or entry.about)  # fmt: skip
-        table.add_row(*(Text(one_line(cell)) for cell in cells))
+        rows.append([Text(one_line(cell)) for cell in cells])
     console = results(plain=front.plain)
-    console.print(table)
+    listing.draw(console, _COLUMNS, rows)
     _show_running(running, front)
     console.print(Text("\nworth fetching where there is the memory (sizes about; not tried by us):", "dim"))
     for model in models.recommended():

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from stockade.cli.action_drawing import PREVIEW_CHARS, ActionDrawing
 from stockade.cli.clipped import coloured
-from stockade.cli.run_facts import places, requests, usage_facts
+from stockade.cli.run_facts import detail, places, requests, usage_facts
 from stockade.cli.safe import one_line
 from stockade.cli.statusline import StatusLine, megabytes
 from stockade.cli.thoughts import drawn, profile_name
@@ -71,7 +71,7 @@ _OF_A_TURN = (AnswerUnderstood, ActionStarted, ActionFinished)
 
 class Renderer:
     """Writes to `console`. `whole`: nothing is clipped. `show_answer`: the answer too, at the end. `show_intro`: the
-    scripted actions before the first turn too.
+    scripted actions before the first turn too. `numbered`: each turn begins with its number, as `rewind --to` takes it.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Renderer:
         whole: bool = False,
         show_answer: bool = False,
         show_intro: bool = False,
+        numbered: bool = False,
     ) -> None:
         self.console = console
         self.status = StatusLine(console, live=live)
@@ -90,6 +91,7 @@ class Renderer:
         self._drawing = ActionDrawing(whole=whole)
         self._show_answer = show_answer
         self._show_intro = show_intro
+        self._numbered = numbered
         self._cwd = "/workspace"
         self._check: str | None = None
         self._started_at = 0.0
@@ -123,6 +125,8 @@ class Renderer:
                 self.status.begin("thinking")
             case ModelAnswered():
                 self._said = event.answer.content
+                if self._numbered:
+                    self._line(f"turn {event.turn}", "dim")
             case AnswerUnderstood():
                 self._thought(event)
             case AnswerUnreadable():
@@ -364,7 +368,8 @@ class Renderer:
         self.status.end()
         if self._show_answer and event.answer:
             self._print(coloured([(event.answer, "")], whole=self._whole))
-        why = f" ({event.reason}{f': {one_line(event.detail, 600)}' if event.detail else ''})"
+        more = detail(event, 600)
+        why = f" ({event.reason}{f': {more}' if more else ''})"
         verified = {True: "verified", False: "not verified", None: ""}[event.verified]
         facts = (verified, f"{event.turns} turns", f"{max(0.0, event.at - self._started_at):.1f} s",
                  *requests(self._requests), *usage_facts(event.usage, self._model_s))  # fmt: skip

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,20 +18,22 @@ from stockade.cli.asking import Terminal
 from stockade.cli.authorising import Person
 from stockade.cli.console import can_ask, moves_cursor, progress
 from stockade.cli.decide import Decider, ask_person
+from stockade.cli.endings import result_of, status_of, way_on
 from stockade.cli.failures import INTERRUPTED, expected, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
-from stockade.cli.safe import one_line, safe_text
+from stockade.cli.run_facts import detail
+from stockade.cli.safe import safe_text
+from stockade.cli.scratch import Scratch
 from stockade.cli.task import read_task
 from stockade.cli.thoughts import profile_name
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
 from stockade.core.ports import RunStore
+from stockade.loop.state import fold
 from stockade.settings import Front, Settings, load
 
 TICK_S = 0.1
-_REASONS = {"gave_up": 1, "check_failed": 1, "usage": 2, "tools": 2, "sandbox": 4, "store": 4, "bug": 4, "model": 5}
-_STOPPED = 3
 
 
 def begin(task: str, given: Mapping[str, Any]) -> int:
@@ -57,6 +59,7 @@ class _Watch:
     prepared: assemble.Prepared | None = None
     asker: Asker | None = None
     tape: Recorder | None = None
+    scratch: Scratch | None = None
 
     @property
     def run_id(self) -> str:
@@ -71,7 +74,7 @@ class _Watch:
             case RunStarted():
                 self.facts.started = event
             case RunResumed() if self.prepared is not None:
-                self.facts.started = self.prepared.started
+                self.facts.started = self.prepared.started.model_copy(update={"budget": event.budget})
             case SandboxStarted():
                 self.facts.layers, self.in_sandbox = event.layers, True
             case RunFinished():
@@ -134,15 +137,22 @@ def carry_out(
     if not front.json_lines and finished.answer:
         print(safe_text(finished.answer), flush=True)
     if _silent(front) and not watch.reader_gone and finished.status != "done":
-        say(f"{finished.status} ({finished.reason}): {one_line(finished.detail)}")
+        say(f"{finished.status} ({finished.reason}): {detail(finished)}", way_on(watch.facts))
+    if not _silent(front) and watch.scratch is not None and (lost := watch.scratch.words()):
+        say(lost, "give --folder PATH to keep them")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
         watch.write({**result_of(watch.facts), **(watch.prepared.facts() if watch.prepared else {})})
     if watch.reader_gone:
         raise BrokenPipeError
     if interrupt.pressed:
-        say("interrupted: the run is closed and on record", f"to go on: stockade runs resume {watch.run_id}")
+        say(
+            "interrupted: the run is closed and on record",
+            way_on(watch.facts) or f"to go on: stockade runs resume {watch.run_id}",
+        )
         return INTERRUPTED
+    if not _silent(front) and (words := way_on(watch.facts)):
+        say("the run is closed and on record", words)
     return status_of(finished)
 
 
@@ -178,7 +188,9 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                 )
                 if prepared.note and not silent:
                     renderer.note(prepared.note)
-                watch.prepared = prepared
+                watch.scratch = Scratch(prepared.parts.sandbox, prepared.started.policy)
+                boxes = (*prepared.parts.toolboxes, watch.scratch)
+                watch.prepared = prepared = replace(prepared, parts=replace(prepared.parts, toolboxes=boxes))
                 renderer.catch_up(prepared.history)
                 watch.facts.layers = prepared.parts.sandbox.layers
                 if not silent and can_ask(no_input=watch.front.no_input):
@@ -212,8 +224,10 @@ async def _to_the_end(prepared: assemble.Prepared, watch: _Watch, store: RunStor
         await assemble.start(prepared)
     except Exception as error:
         if watch.facts.started is not None and watch.facts.finished is None:
-            ending = RunFinished(at=prepared.parts.clock.now(), status="failed", **_unforeseen(error, watch))
-            await store.append(prepared.started.run_id, [ending])
+            run_id, why = prepared.started.run_id, _unforeseen(error, watch)
+            turns = fold(await store.events(run_id)).readable
+            ending = RunFinished(at=prepared.parts.clock.now(), status="failed", turns=turns, **why)
+            await store.append(run_id, [ending])
             watch.event(ending)
         raise
 
@@ -286,29 +300,3 @@ def _settle(decider: Decider, work: list[review.Pending], front: Front, *, succe
         decider.put(work)
     else:
         decider.keep()
-
-
-def status_of(finished: RunFinished) -> int:
-    """The exit status of a run that came to its end."""
-    if finished.status == "done":
-        return 1 if finished.verified is False else 0
-    return _REASONS.get(finished.reason, _STOPPED)
-
-
-def result_of(facts: review.RunFacts) -> dict[str, Any]:
-    """The last line of --json."""
-    assert facts.started is not None
-    assert facts.finished is not None
-    finished = facts.finished
-    return {
-        "type": "result",
-        "run": facts.started.run_id,
-        "status": finished.status,
-        "reason": finished.reason,
-        "detail": finished.detail,
-        "verified": finished.verified,
-        "answer": finished.answer,
-        "turns": finished.turns,
-        "usage": finished.usage.model_dump(),
-        "changes": [change.model_dump() for change in finished.changes],
-    }

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from stockade.cli.safe import one_line
+from stockade.core.events import RunFinished
 from stockade.core.messages import Usage
 from stockade.core.policy import Policy
 
@@ -29,3 +31,8 @@ def usage_facts(usage: Usage, model_s: float) -> list[str]:
     if usage.cost:
         facts.append(f"{usage.cost:.4f} USD")
     return facts
+
+
+def detail(finished: RunFinished, limit: int = 2000) -> str:
+    """What is told of an ending beside its reason; a budget's words begin with the name of the bound already."""
+    return one_line(finished.detail, limit).removeprefix(f"{finished.reason}: ")

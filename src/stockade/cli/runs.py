@@ -8,12 +8,11 @@ from typing import Any
 
 import anyio
 import click
-from rich.table import Table
 from rich.text import Text
 
 from stockade import assemble
 from stockade.alive import is_alive, tidy
-from stockade.cli import flags, review
+from stockade.cli import flags, listing, review
 from stockade.cli.console import can_ask, progress, results
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.export import export
@@ -29,6 +28,15 @@ from stockade.core.ports import RunStore
 from stockade.settings import Settings, load
 
 _TASK_SHOWN = 60
+_COLUMNS = (
+    listing.Column("run"),
+    listing.Column("when", leaves=1),
+    listing.Column("bot", leaves=2),
+    listing.Column("model", leaves=3),
+    listing.Column("status"),
+    listing.Column("turns", right=True),
+    listing.Column("task", shrinks=True),
+)
 _STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
 
@@ -64,21 +72,19 @@ def list_runs(**values: Any) -> int:
                 state = _state(summary.run_id, summary.status, summary.driver)
                 print(json.dumps({**summary.model_dump(), "status": state}))
             return 0
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in ("run", "when", "bot", "model", "status", "turns", "task"):
-            table.add_column(name, no_wrap=True, justify="right" if name == "turns" else "left", overflow="ellipsis")
+        rows = []
         for summary in summaries:
             state = _state(summary.run_id, summary.status, summary.driver)
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
             cells = (summary.run_id, when, summary.bot, one_line(summary.model, 60))
-            table.add_row(
+            rows.append((
                 *(Text(cell) for cell in cells),
                 Text(state, _STYLES.get(state, "")),
                 Text(str(summary.turns)),
                 Text(one_line(summary.task, _TASK_SHOWN)),
-            )
+            ))  # fmt: skip
         if summaries:
-            results().print(table)
+            listing.draw(results(), _COLUMNS, rows)
         else:
             say("there are no runs yet", "stockade run TASK")
         return 0
@@ -100,7 +106,7 @@ def show(run: str, full: bool, **values: Any) -> int:
                 print(to_json(event, ascii_only=True))
             return 0
         console = results(plain=settings.front.plain)
-        renderer = Renderer(console, whole=full, show_answer=True)
+        renderer = Renderer(console, whole=full, show_answer=True, numbered=True)
         for event in events:
             renderer.event(event)
         found = review.facts(events)

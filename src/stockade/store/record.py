@@ -14,7 +14,7 @@ from typing import Self
 import anyio
 
 from stockade.core.errors import RunTaken, StoreFailed, UsageError
-from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunResumed, RunStarted
+from stockade.core.events import AnswerUnreadable, ModelAnswered, RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.ports import RunSummary
 from stockade.store.database import Database
 from stockade.store.lease import BEAT_S, Holder, holding
@@ -130,11 +130,14 @@ class SQLRecord:
                     (run_id, event.at, task, event.bot, event.model),
                 )
             case ModelAnswered():
-                self._db.execute("UPDATE runs SET turns=? WHERE run_id=?", (event.turn, run_id))
+                self._db.execute("UPDATE runs SET turns=turns+1 WHERE run_id=?", (run_id,))
+            case AnswerUnreadable():  # costs no turn
+                self._db.execute("UPDATE runs SET turns=turns-1 WHERE run_id=?", (run_id,))
             case RunResumed():
                 self._db.execute("UPDATE runs SET status='running' WHERE run_id=?", (run_id,))
             case RunFinished():
-                self._db.execute("UPDATE runs SET status=? WHERE run_id=?", (event.status, run_id))
+                told = (event.status, event.turns, run_id)
+                self._db.execute("UPDATE runs SET status=?, turns=? WHERE run_id=?", told)
             case _:
                 pass
 

@@ -1,0 +1,72 @@
+"""Lists that can be used in any terminal: what is needed to go on is never cut; what only helps shrinks or goes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+_LEAST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`shrinks`: cut where there is no room, to no less than a few characters. `leaves`: 1 goes first, 0 stays."""
+
+    name: str
+    right: bool = False
+    shrinks: bool = False
+    leaves: int = 0
+
+
+def draw(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> None:
+    """As a table; where even the columns that stay have no room side by side, each row as a few lines. At most one
+    column shrinks.
+    """
+    widths = [max(cell_len(text) for text in (column.name, *(row[at].plain for row in rows)))
+              for at, column in enumerate(columns)]  # fmt: skip
+    kept = list(range(len(columns)))
+    for at in sorted((at for at in kept if columns[at].leaves), key=lambda at: columns[at].leaves):
+        if _needed(columns, widths, kept) > console.width:
+            kept.remove(at)
+    if _needed(columns, widths, kept) > console.width:
+        _stack(console, columns, rows, kept)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    over = max(0, sum(widths[at] + _GAP for at in kept) - console.width)
+    for at in kept:
+        column = columns[at]
+        width = max(min(widths[at], _LEAST), widths[at] - over) if column.shrinks else widths[at]
+        table.add_column(
+            column.name, width=width, no_wrap=True, overflow="ellipsis", justify="right" if column.right else "left"
+        )
+    for row in rows:
+        table.add_row(*(row[at] for at in kept))
+    console.print(table)
+
+
+def _needed(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int]) -> int:
+    """The least width of a table of these columns."""
+    least = (min(widths[at], _LEAST) if columns[at].shrinks else widths[at] for at in kept)
+    return sum(least) + _GAP * len(kept)
+
+
+def _stack(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Text]], kept: Sequence[int]) -> None:
+    """The first cell; below it, further in, the short ones; below them what may be long."""
+    for row in rows:
+        console.print(row[0], soft_wrap=True)
+        short = [_named(columns[at], row[at]) for at in kept[1:] if not columns[at].shrinks and row[at]]
+        console.print(Text("  ") + Text(" · ").join(short), soft_wrap=True)
+        for at in kept[1:]:
+            if columns[at].shrinks and row[at]:
+                long = Text("  ") + row[at]
+                long.truncate(console.width, overflow="ellipsis")
+                console.print(long, soft_wrap=True)
+
+
+def _named(column: Column, cell: Text) -> Text:
+    """A number, `yes` and `no` say nothing without the name of their column."""
+    return Text(f"{column.name} ") + cell if cell.plain.isdigit() or cell.plain in ("yes", "no") else cell
