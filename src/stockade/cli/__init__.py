@@ -50,7 +50,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except OSError as error:
-            if error.filename is None and error.errno in failures.UNWRITABLE:
+            if failures.is_lost_output(error):
                 raise failures.OutputLost(error) from error
             raise
 

@@ -28,6 +28,11 @@ class OutputLost(Exception):
         self.cause = cause
 
 
+def is_lost_output(error: OSError) -> bool:
+    """Whether it comes of writing to what is open already. click raises BrokenPipeError without a number."""
+    return isinstance(error, BrokenPipeError) or (error.filename is None and error.errno in UNWRITABLE)
+
+
 def guarded(work: Callable[[], int]) -> int:
     """What `work` returns, or the status of how it failed, said on stderr."""
     try:
@@ -61,7 +66,7 @@ def report(error: BaseException) -> int:
         return known.exit_status
     if isinstance(error, SystemExit):
         raise error
-    if isinstance(inner := sole(error), OSError) and inner.errno == errno.EPIPE:
+    if isinstance(inner := sole(error), BrokenPipeError):
         return _output_lost(inner)
     if isinstance(sole(error), KeyboardInterrupt):
         say("interrupted")
@@ -112,7 +117,7 @@ def _output_lost(error: OSError) -> int:
     with contextlib.suppress(OSError, ValueError):
         os.dup2(null, sys.stdout.fileno())
     os.close(null)
-    if error.errno == errno.EPIPE:
+    if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
     say(f"standard output cannot be written: {error.strerror}", "what was done is on record: stockade runs list")
     return BUG

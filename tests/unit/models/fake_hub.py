@@ -3,7 +3,7 @@
 import json
 import re
 import ssl
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Self
 
 import anyio
@@ -49,11 +49,15 @@ class FakeHub:
         group = await self._stack.enter_async_context(anyio.create_task_group())
         self._stack.callback(group.cancel_scope.cancel)
         served = TLSListener(listener, self._tls, standard_compatible=False) if self._tls else listener
-        group.start_soon(served.serve, self._serve)
+        group.start_soon(served.serve, self._serve_one)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    async def _serve_one(self, stream: Any) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.EndOfStream):  # who asks may leave in the middle
+            await self._serve(stream)
 
     async def _serve(self, stream: Any) -> None:
         async with stream:
