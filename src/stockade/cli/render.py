@@ -124,9 +124,7 @@ class Renderer:
             case ModelStarted():
                 self.status.begin("thinking")
             case ModelAnswered():
-                self._said = event.answer.content
-                if self._numbered:
-                    self._line(f"turn {event.turn}", "dim")
+                self._answered(event)
             case AnswerUnderstood():
                 self._thought(event)
             case AnswerUnreadable():
@@ -260,6 +258,11 @@ class Renderer:
             self._line(f"[held for {event.duration_s:.0f} s]", "dim")
         elif self._whole:
             self._line(f"[asked to authorise it, the person typed: {one_line(event.said, 400)}]", "dim")
+
+    def _answered(self, event: ModelAnswered) -> None:
+        self._said = event.answer.content
+        if self._numbered:
+            self._line(f"turn {event.turn}", "dim")
 
     def _thought(self, event: AnswerUnderstood) -> None:
         if event.answer.thoughts is not None:

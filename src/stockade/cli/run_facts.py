@@ -1,6 +1,8 @@
 """Facts of a run in words: where it works, what it asked of the network, what it used."""
 
+import os
 from collections import Counter
+from pathlib import Path
 
 from stockade.cli.safe import one_line
 from stockade.core.events import RunFinished
@@ -12,6 +14,12 @@ def places(policy: Policy) -> list[str]:
     folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders] or ["no folder"]
     network = {"none": "no network", "open": "open network"}.get(policy.network.mode)
     return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
+
+
+def closed_folders(policy: Policy) -> list[str]:
+    """Folders that the bot is to write to and whoever runs it may not."""
+    wanted = [Path(rule.host) for rule in policy.folders if rule.mode != "ro"]
+    return [str(path) for path in wanted if path.is_dir() and not os.access(path, os.W_OK | os.X_OK)]
 
 
 def requests(counted: Counter[str]) -> list[str]:
