@@ -14,7 +14,7 @@ from rich.text import Text
 from stockade.cli.action_drawing import PREVIEW_CHARS, ActionDrawing
 from stockade.cli.clipped import coloured
 from stockade.cli.run_facts import detail, places, requests, usage_facts
-from stockade.cli.safe import one_line
+from stockade.cli.safe import one_line, some
 from stockade.cli.statusline import StatusLine, megabytes
 from stockade.cli.thoughts import drawn, profile_name
 from stockade.core.actions import (
@@ -146,13 +146,13 @@ class Renderer:
                 self._line(f"[a helper begins: stockade runs show {event.run_id}]", "dim")
                 self.status.begin("a helper works")
             case SubRunFinished():
-                self._line(f"[the helper has ended: {event.status}, {event.turns} turns]", "dim")
+                self._line(f"[the helper has ended: {event.status}, {some(event.turns, 'turn')}]", "dim")
             case TurnsForgotten():
                 what = "it begins anew:" if event.anew else "[loop]"
                 self._line(
                     f"{what} turns {event.first_turn} to {event.turn - 1} are not shown to it any more", "yellow"
                 )
-                self._line(one_line(event.text, 400), "yellow")
+                self._line(f"to the bot: {one_line(event.text, 400)}", "yellow")
             case NetworkRequested():
                 self._network(event)
             case CheckFinished():
@@ -160,7 +160,7 @@ class Renderer:
             case RunFinished():
                 self._end(event)
             case ChangesApplied():
-                self._line(f"[applied: {len(event.paths)} changes]", "green")
+                self._line(f"[applied: {some(len(event.paths), 'change')}]", "green")
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
 
@@ -284,8 +284,8 @@ class Renderer:
             self.status.begin("thinking")
             return
         first, _, rest = event.text.strip().partition("\n")
-        more = f" [... {rest.count(chr(10)) + 1} lines more]" if rest and not self._whole else ""
-        self._line(f"[{one_line(event.why)}] {one_line(first)}{more}", "yellow")
+        more = f" [... {some(rest.count(chr(10)) + 1, 'line')} more]" if rest and not self._whole else ""
+        self._line(f"to the bot [{one_line(event.why)}]: {one_line(first)}{more}", "yellow")
         if rest and self._whole:
             self._print(coloured([(rest, "yellow")], whole=True))
         self.status.begin("thinking")
@@ -372,7 +372,7 @@ class Renderer:
         more = detail(event, 600)
         why = f" ({event.reason}{f': {more}' if more else ''})"
         verified = {True: "verified", False: "not verified", None: ""}[event.verified]
-        facts = (verified, f"{event.turns} turns", f"{max(0.0, event.at - self._started_at):.1f} s",
+        facts = (verified, some(event.turns, "turn"), f"{max(0.0, event.at - self._started_at):.1f} s",
                  *requests(self._requests), *usage_facts(event.usage, self._model_s))  # fmt: skip
         self._print(
             Text.assemble(

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from stockade.cli.safe import one_line
+from stockade.cli.safe import one_line, some
 from stockade.core.events import RunFinished
 from stockade.core.messages import Usage
 from stockade.core.policy import Policy
@@ -26,7 +26,7 @@ def requests(counted: Counter[str]) -> list[str]:
     if not counted:
         return []
     refused = f", {counted['refused']} refused" if counted["refused"] else ""
-    return [f"{counted['allowed']} requests{refused}"]
+    return [some(counted["allowed"], "request") + refused]
 
 
 def usage_facts(usage: Usage, model_s: float) -> list[str]:
