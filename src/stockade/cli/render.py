@@ -148,11 +148,7 @@ class Renderer:
             case SubRunFinished():
                 self._line(f"[the helper has ended: {event.status}, {some(event.turns, 'turn')}]", "dim")
             case TurnsForgotten():
-                what = "it begins anew:" if event.anew else "[loop]"
-                self._line(
-                    f"{what} turns {event.first_turn} to {event.turn - 1} are not shown to it any more", "yellow"
-                )
-                self._line(f"to the bot: {one_line(event.text, 400)}", "yellow")
+                self._forgotten(event)
             case NetworkRequested():
                 self._network(event)
             case CheckFinished():
@@ -163,6 +159,11 @@ class Renderer:
                 self._line(f"[applied: {some(len(event.paths), 'change')}]", "green")
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
+
+    def _forgotten(self, event: TurnsForgotten) -> None:
+        what = "it begins anew:" if event.anew else "[loop]"
+        self._line(f"{what} turns {event.first_turn} to {event.turn - 1} are not shown to it any more", "yellow")
+        self._line(f"to the bot: {one_line(event.text, 400)}", "yellow")
 
     def catch_up(self, history: Iterable[RunEvent]) -> None:
         """Know what was, without showing it: the run goes on from there."""
