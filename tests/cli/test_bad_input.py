@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import DONE, Stage
+from tests.cli.conftest import COUNT, DONE, Stage
 
 
 def refused(stage: Stage, *arguments: str, status: int = 2) -> str:
@@ -131,3 +131,49 @@ def test_a_project_file_of_the_bot_is_not_obeyed(stage: Stage, monkeypatch: pyte
     ended = stage.call("run", "x", "--model", stage.script(DONE))
     assert ended.status == 0
     assert "stockade.toml was not read: it is not trusted as it stands" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (("run", "x", "--model", "smollm2"), "not a model: 'smollm2'", "did you mean embedded/smollm2?"),
+        (("model", "info", "smollm2"), "not a model: 'smollm2'", "did you mean embedded/smollm2?"),
+        (("model", "serve", "smolm2"), "not a model: 'smolm2'", "did you mean embedded/smollm2?"),
+        (("sandbox", "exec", "ls", "-la"), "No such option", "put -- before the command: stockade sandbox exec"),
+        (("run", "x", "--tool", "nope"), "there is no such tool", "`stockade tool list` names them all"),
+        (("run", "x", "--tool", "pyton"), "there is no such tool", "did you mean python?"),
+        (("tool", "run", "ok.jsonl"), "must have a .wasm extension", "`stockade tool list`"),
+    ],
+)
+def test_the_hint_is_the_way_out(stage: Stage, arguments: tuple[str, ...], message: str, hint: str) -> None:
+    ended = stage.call(*arguments)
+    assert ended.status == 2
+    first, second = ended.err.splitlines()
+    assert message in first
+    assert second.startswith("hint: ")
+    assert hint in second
+
+
+def test_a_folder_that_was_moved_has_a_way_out(stage: Stage) -> None:
+    assert stage.run(COUNT, DONE, DONE).status == 0
+    stage.demo.rename(stage.tmp_path / "moved")
+    for verb in ("diff", "apply"):
+        ended = stage.call("runs", verb)
+        assert ended.status == 2
+        assert "hint: it was there when the run began: if it was moved, move it back" in ended.err
+
+
+def test_a_conflict_names_the_flag_as_it_is_typed(stage: Stage) -> None:
+    assert stage.run(COUNT, DONE, DONE).status == 0
+    (stage.demo / "count.txt").write_text("mine\n")
+    assert "then apply with --force" in stage.call("runs", "apply").err
+    assert stage.call("runs", "apply", "--force").status == 0
+    assert (stage.demo / "count.txt").read_text() == "3\n"
+
+
+def test_a_diff_of_nothing_is_no_mistake(stage: Stage) -> None:
+    assert stage.run(DONE, DONE, DONE).status == 0
+    nothing = stage.call("runs", "diff")
+    assert (nothing.status, nothing.out) == (0, "")
+    assert "changed nothing" in nothing.err
+    assert stage.call("runs", "apply").status == 2

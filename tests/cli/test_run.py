@@ -187,6 +187,30 @@ def test_nothing_is_said_to_be_gone_that_is_not(stage: Stage) -> None:
     assert "gone" not in ended.err
 
 
+@pytest.mark.parametrize("mode", ["overlay", "rw"])
+def test_a_folder_that_one_may_not_write_to_is_named_at_the_start(stage: Stage, mode: str) -> None:
+    stage.demo.chmod(0o555)
+    model = stage.script(say("shell", command="echo 12 > count.txt"), *[DONE] * 4)
+    ended = subprocess.run(
+        ["setpriv", "--bounding-set=-dac_override,-dac_read_search", sys.executable, "-m", "stockade.cli", "run",
+         "write 12", "--folder", f"{stage.demo}:{mode}", "--model", model, "--discard"],
+        env=stage.environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    words = f"stockade: you cannot write to the folder {stage.demo}\n"
+    assert words in ended.stderr
+    assert ended.stderr.index(words) < ended.stderr.index("stockade writing")
+    assert stage.tree() == {"data.csv": b"a\nb\nc\n"}
+
+
+def test_nothing_changed_is_said(stage: Stage) -> None:
+    ended = stage.run(say("shell", command="ls"), DONE, DONE, DONE, flags=("--apply",))
+    assert ended.status == 0
+    assert ended.err.splitlines()[-1] == "nothing changed"
+    assert "you cannot write" not in ended.err
+    reading = stage.run(say("shell", command="ls"), DONE, DONE, flags=("--bot", "reading"))
+    assert "nothing changed" not in reading.err
+
+
 def test_two_runs_at_once_on_one_folder(stage: Stage) -> None:
     both = []
     for name in ("one", "two"):

@@ -143,7 +143,19 @@ async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[
     """The model, its full name, and a line on why this one where the choice was ours."""
     from stockade.models.resolve import open_model
 
+    check_provider(options.model)
     return await open_model(options.model, model_settings(options), on_progress)
+
+
+def check_provider(name: str) -> None:
+    """UsageError when `name` is, or is nearly, one of the catalogue without its provider."""
+    from stockade.models.catalogue import CATALOGUE
+    from stockade.models.names import AUTO, PROVIDERS
+
+    if "/" in name or name == AUTO or name in PROVIDERS:
+        return
+    if near := difflib.get_close_matches(name.lower(), CATALOGUE, n=1):
+        raise UsageError(f"not a model: '{name}'", f"did you mean embedded/{near[0]}?")
 
 
 def model_settings(options: Options) -> "ModelSettings":
@@ -339,6 +351,7 @@ def model_info(name: str) -> "ModelEntry":
     """One model. UsageError or ModelUnavailable when nothing is known of it."""
     from stockade.models.listing import model_info as found
 
+    check_provider(name)
     return found(name)
 
 

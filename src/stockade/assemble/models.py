@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from stockade.assemble import OnProgress, list_models, model_info, model_settings
+from stockade.assemble import OnProgress, check_provider, list_models, model_info, model_settings
 from stockade.models.catalogue import DEFAULT, RECOMMENDED, Recommended
 from stockade.models.listing import ModelEntry
 from stockade.models.llama_cpp import EmbeddedServer
@@ -20,6 +20,7 @@ def serve(
     name: str, options: Options, host: str, port: int, api_key: str | None, on_progress: OnProgress
 ) -> AbstractAsyncContextManager[EmbeddedServer]:
     """The embedded server of this model at an address for other programs, while inside; gone after its last user."""
+    check_provider(name)
     settings = model_settings(options).model_copy(update={"keep_warm_s": 0.0})
     return served(name, settings, host=host, port=port, api_key=api_key, on_progress=on_progress)
 

@@ -18,6 +18,9 @@ from stockade.core.ports import Asker, OnNetwork, Sandbox, Toolbox
 OnProgress = Callable[[str, int, int], None]
 """What is being done, and how far it is: (words, done, total); total 0 when unknown."""
 
+_NEAR = 0.75
+"""How like a tool's name a word must be to be taken for a slip."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -199,9 +202,11 @@ def _file(name: str) -> Path:
         return ours[name]
     if path.suffix.lower() not in readable or "\0" in name:
         known = [*(tool for tool in BUILT_IN_TOOLS if tool != "tool_call"), *named(), *ours]
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
         kinds = ", ".join(sorted(readable))
-        way_out = f"did you mean {near[0]}?" if near else f"tools are: {', '.join(known)}; or a file ({kinds})"
+        way_out = (
+            f"did you mean {near[0]}?" if near else f"`stockade tool list` names them all; or give a file ({kinds})"
+        )
         raise UsageError(f"--tool {name!r}: there is no such tool", way_out)
     if not path.is_file():
         raise UsageError(f"--tool {name}: there is no such file")

@@ -14,7 +14,7 @@ from stockade.cli import flags, listing
 from stockade.cli.console import moves_cursor, progress, results
 from stockade.cli.failures import say
 from stockade.cli.interrupt import Interrupt
-from stockade.cli.safe import one_line
+from stockade.cli.safe import one_line, some
 from stockade.cli.statusline import StatusLine, megabytes
 from stockade.settings import Front, load
 
@@ -79,8 +79,8 @@ def _real(path: str) -> str:
 def _show_running(running: Sequence[models.Running], front: Front) -> None:
     console = results(plain=front.plain)
     for server in running:
-        until = f"{server.users} users" if server.left_s is None else f"no users, ends in {server.left_s:.0f} s"
-        room = f"{server.slots} slots of {server.window} tokens"
+        until = some(server.users, "user") if server.left_s is None else f"no users, ends in {server.left_s:.0f} s"
+        room = f"{some(server.slots, 'slot')} of {server.window} tokens"
         words = f"{server.alias}: {server.address or server.state}, {room}, {until}"
         console.print(Text.assemble(("running ", "green"), one_line(words)), soft_wrap=True)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from stockade.cli.action_drawing import PREVIEW_CHARS, ActionDrawing
 from stockade.cli.clipped import coloured
 from stockade.cli.run_facts import detail, places, requests, usage_facts
-from stockade.cli.safe import one_line
+from stockade.cli.safe import one_line, some
 from stockade.cli.statusline import StatusLine, megabytes
 from stockade.cli.thoughts import drawn, profile_name
 from stockade.core.actions import (
@@ -124,9 +124,7 @@ class Renderer:
             case ModelStarted():
                 self.status.begin("thinking")
             case ModelAnswered():
-                self._said = event.answer.content
-                if self._numbered:
-                    self._line(f"turn {event.turn}", "dim")
+                self._answered(event)
             case AnswerUnderstood():
                 self._thought(event)
             case AnswerUnreadable():
@@ -148,7 +146,7 @@ class Renderer:
                 self._line(f"[a helper begins: stockade runs show {event.run_id}]", "dim")
                 self.status.begin("a helper works")
             case SubRunFinished():
-                self._line(f"[the helper has ended: {event.status}, {event.turns} turns]", "dim")
+                self._line(f"[the helper has ended: {event.status}, {some(event.turns, 'turn')}]", "dim")
             case TurnsForgotten():
                 self._forgotten(event)
             case NetworkRequested():
@@ -158,7 +156,7 @@ class Renderer:
             case RunFinished():
                 self._end(event)
             case ChangesApplied():
-                self._line(f"[applied: {len(event.paths)} changes]", "green")
+                self._line(f"[applied: {some(len(event.paths), 'change')}]", "green")
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
 
@@ -264,6 +262,11 @@ class Renderer:
         elif self._whole:
             self._line(f"[asked to authorise it, the person typed: {one_line(event.said, 400)}]", "dim")
 
+    def _answered(self, event: ModelAnswered) -> None:
+        self._said = event.answer.content
+        if self._numbered:
+            self._line(f"turn {event.turn}", "dim")
+
     def _thought(self, event: AnswerUnderstood) -> None:
         if event.answer.thoughts is not None:
             self._print(drawn(event.answer.thoughts, self._name, whole=self._whole))
@@ -284,8 +287,8 @@ class Renderer:
             self.status.begin("thinking")
             return
         first, _, rest = event.text.strip().partition("\n")
-        more = f" [... {rest.count(chr(10)) + 1} lines more]" if rest and not self._whole else ""
-        self._line(f"[{one_line(event.why)}] {one_line(first)}{more}", "yellow")
+        more = f" [... {some(rest.count(chr(10)) + 1, 'line')} more]" if rest and not self._whole else ""
+        self._line(f"to the bot [{one_line(event.why)}]: {one_line(first)}{more}", "yellow")
         if rest and self._whole:
             self._print(coloured([(rest, "yellow")], whole=True))
         self.status.begin("thinking")
@@ -372,7 +375,7 @@ class Renderer:
         more = detail(event, 600)
         why = f" ({event.reason}{f': {more}' if more else ''})"
         verified = {True: "verified", False: "not verified", None: ""}[event.verified]
-        facts = (verified, f"{event.turns} turns", f"{max(0.0, event.at - self._started_at):.1f} s",
+        facts = (verified, some(event.turns, "turn"), f"{max(0.0, event.at - self._started_at):.1f} s",
                  *requests(self._requests), *usage_facts(event.usage, self._model_s))  # fmt: skip
         self._print(
             Text.assemble(

@@ -14,7 +14,7 @@ from stockade import assemble
 from stockade.cli import flags, review
 from stockade.cli.console import moves_cursor, progress
 from stockade.cli.render import Renderer
-from stockade.cli.safe import one_line, safe_text
+from stockade.cli.safe import one_line, safe_text, some
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.settings import load
@@ -82,7 +82,7 @@ async def _verify(events: Sequence[RunEvent], console: Console) -> int:
     async with verifying(started, None) as open_sandbox:
         await verify(events, open_sandbox, verdict.seen)
     if verdict.same:
-        verdict.line(f"{verdict.done} actions done again: all the same", "green")
+        verdict.line(f"{some(verdict.done, 'action')} done again: all the same", "green")
     return 0 if verdict.same else 1
 
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from stockade.changes import Applied, Pending, RunFacts, apply, discard, facts, kept_layers, pending, shown_path
 from stockade.cli.clipped import MAX_LINE_CHARS
-from stockade.cli.safe import one_line, safe_text
+from stockade.cli.safe import one_line, safe_text, some
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.ports import Reviewer
 
@@ -37,7 +37,7 @@ def draw(console: Console, reviewer: Reviewer, work: Sequence[Pending]) -> None:
 def stat(changes: Sequence[Change]) -> str:
     """`2 files changed, 5 lines added, 1 removed; 1 to look at first`."""
     added, removed = sum(change.added_lines for change in changes), sum(change.removed_lines for change in changes)
-    words = f"{_some(len(changes), 'file')} changed, {_some(added, 'line')} added, {removed} removed"
+    words = f"{some(len(changes), 'file')} changed, {some(added, 'line')} added, {removed} removed"
     flagged = sum(1 for change in changes if change.flagged and not change.refused)
     refused = sum(1 for change in changes if change.refused)
     return words + (f"; {flagged} to look at first" if flagged else "") + (f"; {refused} refused" if refused else "")
@@ -78,10 +78,6 @@ def _style(line: str) -> str:
 
 def _print(console: Console, text: Text) -> None:
     console.print(text, soft_wrap=True)
-
-
-def _some(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 __all__ = ["Applied", "Pending", "RunFacts", "apply", "discard", "draw", "facts", "kept_layers", "name_left_out",

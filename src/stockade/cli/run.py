@@ -1,7 +1,6 @@
 """`stockade run TASK`: a bot does a task in a sandbox; in the end the person decides what is kept."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,11 +22,12 @@ from stockade.cli.failures import INTERRUPTED, expected, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
-from stockade.cli.run_facts import detail
+from stockade.cli.run_facts import closed_folders, detail
 from stockade.cli.safe import safe_text
 from stockade.cli.scratch import Scratch
 from stockade.cli.task import read_task
 from stockade.cli.thoughts import profile_name
+from stockade.cli.tracing import traced
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
 from stockade.core.ports import RunStore
 from stockade.loop.state import fold
@@ -156,19 +156,6 @@ def carry_out(
     return status_of(finished)
 
 
-def traced() -> Callable[[RunStore, assemble.Prepared], None] | None:
-    """What sends the spans of a run, where `OTEL_*` asks for them. UsageError when that is not possible."""
-    if not any(name.startswith("OTEL_") for name in os.environ):
-        return None
-    from stockade.assemble import continuing
-
-    def send(store: RunStore, prepared: assemble.Prepared) -> None:
-        if not anyio.run(continuing.trace, store, prepared.started.run_id, len(prepared.history)):
-            say("the spans of this run could not be delivered", "look at OTEL_EXPORTER_OTLP_ENDPOINT")
-
-    return send if continuing.check_tracing() else None
-
-
 def _silent(front: Front) -> bool:
     return front.quiet or front.json_lines
 
@@ -188,6 +175,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                 )
                 if prepared.note and not silent:
                     renderer.note(prepared.note)
+                _warn(prepared)
                 watch.scratch = Scratch(prepared.parts.sandbox, prepared.started.policy)
                 boxes = (*prepared.parts.toolboxes, watch.scratch)
                 watch.prepared = prepared = replace(prepared, parts=replace(prepared.parts, toolboxes=boxes))
@@ -209,6 +197,14 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
     finally:
         if watch.asker is not None:
             watch.asker.end()
+
+
+def _warn(prepared: assemble.Prepared) -> None:
+    """Of what will be in vain."""
+    if prepared.parts.sandbox.backend.startswith("remote"):
+        return
+    for folder in closed_folders(prepared.started.policy):
+        say(f"you cannot write to the folder {folder}", f"chmod u+w {folder}, if it is yours; or give another folder")
 
 
 def _forget_unstarted(watch: _Watch) -> None:
@@ -266,6 +262,8 @@ def _decide(watch: _Watch, store: RunStore, *, may_ask: bool) -> None:
         if not _silent(front):
             review.draw(console, reviewer, work)
         _settle(decider, work, front, succeeded=status_of(facts.finished) == 0)
+    elif not _silent(front) and any(layer.mode == "overlay" and layer.layer for layer in facts.layers):
+        watch.renderer.note("nothing changed")
     tidy(run_id)
 
 

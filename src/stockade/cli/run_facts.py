@@ -1,8 +1,10 @@
 """Facts of a run in words: where it works, what it asked of the network, what it used."""
 
+import os
 from collections import Counter
+from pathlib import Path
 
-from stockade.cli.safe import one_line
+from stockade.cli.safe import one_line, some
 from stockade.core.events import RunFinished
 from stockade.core.messages import Usage
 from stockade.core.policy import Policy
@@ -14,11 +16,17 @@ def places(policy: Policy) -> list[str]:
     return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
 
 
+def closed_folders(policy: Policy) -> list[str]:
+    """Folders that the bot is to write to and whoever runs it may not."""
+    wanted = [Path(rule.host) for rule in policy.folders if rule.mode != "ro"]
+    return [str(path) for path in wanted if path.is_dir() and not os.access(path, os.W_OK | os.X_OK)]
+
+
 def requests(counted: Counter[str]) -> list[str]:
     if not counted:
         return []
     refused = f", {counted['refused']} refused" if counted["refused"] else ""
-    return [f"{counted['allowed']} requests{refused}"]
+    return [some(counted["allowed"], "request") + refused]
 
 
 def usage_facts(usage: Usage, model_s: float) -> list[str]:

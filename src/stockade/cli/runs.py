@@ -21,7 +21,7 @@ from stockade.cli.recover import recover
 from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
-from stockade.cli.safe import one_line
+from stockade.cli.safe import one_line, some
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, to_json
 from stockade.core.ports import RunStore
@@ -126,7 +126,11 @@ def diff(run: str, **values: Any) -> int:
 
     def work(store: RunStore, settings: Settings) -> int:
         run_id, events = _read(store, run)
-        pending = _pending(run_id, events)
+        try:
+            pending = _pending(run_id, events)
+        except _NothingLeft as nothing:
+            say(nothing.message)
+            return 0
         reviewer = assemble.reviewer()
         if settings.front.json_lines:
             for one in pending:
@@ -169,7 +173,7 @@ def apply(run: str, flagged: bool, force: bool, **values: Any) -> int:
             if answer in ("y", "yes"):
                 more = decider.apply(left, flagged=True, force=force)
                 done.paths, done.flagged = done.paths + more.paths, []
-        say(f"applied {len(done.paths)} changes" if done.paths else "nothing was applied")
+        say(f"applied {some(len(done.paths), 'change')}" if done.paths else "nothing was applied")
         tidy(run_id)
         return 0 if done.complete else 1
 
@@ -187,10 +191,14 @@ def discard(run: str, **values: Any) -> int:
         pending = _pending(run_id, events, wanted=False)
         _decider(run_id, store).discard(pending)
         tidy(run_id)
-        say(f"threw away {sum(len(one.changes) for one in pending)} changes of run {run_id}")
+        say(f"threw away {some(sum(len(one.changes) for one in pending), 'change')} of run {run_id}")
         return 0
 
     return _on_record(values, work)
+
+
+class _NothingLeft(UsageError):
+    """There is no change to decide on. An error for whoever wants to decide, none for whoever wants to see."""
 
 
 def _read(store: RunStore, reference: str) -> tuple[str, list[RunEvent]]:
@@ -199,7 +207,10 @@ def _read(store: RunStore, reference: str) -> tuple[str, list[RunEvent]]:
 
 
 def _pending(run_id: str, events: list[RunEvent], *, wanted: bool = True) -> list[review.Pending]:
-    """What can be decided on. UsageError when there is nothing, saying why. Not `wanted`: it will be thrown away."""
+    """What can be decided on. _NothingLeft when there is nothing, saying why; UsageError while it runs.
+
+    Not `wanted`: it will be thrown away.
+    """
     if is_alive(run_id):
         raise UsageError(f"run {run_id} is still under way", "wait for its end, or stop it")
     if wanted:
@@ -214,10 +225,10 @@ def _pending(run_id: str, events: list[RunEvent], *, wanted: bool = True) -> lis
     review.discard(assemble.reviewer(), found.layers)
     tidy(run_id)
     if found.discarded is not None:
-        raise UsageError(f"the changes of run {run_id} were thrown away on {_when(found.discarded.at)}")
+        raise _NothingLeft(f"the changes of run {run_id} were thrown away on {_when(found.discarded.at)}")
     if found.applied is not None:
-        raise UsageError(f"the changes of run {run_id} were already applied on {_when(found.applied.at)}")
-    raise UsageError(f"run {run_id} changed nothing that is still to be decided on")
+        raise _NothingLeft(f"the changes of run {run_id} were already applied on {_when(found.applied.at)}")
+    raise _NothingLeft(f"run {run_id} changed nothing that is still to be decided on")
 
 
 def _when(at: float) -> str:

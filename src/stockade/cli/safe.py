@@ -58,6 +58,11 @@ def safe_bytes(data: bytes) -> str:
     return safe_text(data.decode(errors="backslashreplace"))
 
 
+def some(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def one_line(text: str, limit: int = 2000) -> str:
     """The same in one line, in at most `limit` characters."""
     line = " ".join(safe_text(text).split())

@@ -20,6 +20,7 @@ from stockade.cli import flags, review
 from stockade.cli.console import piped_input
 from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
+from stockade.cli.safe import some
 from stockade.cli.serving import health, serve
 from stockade.core.actions import MAX_COMMAND_BYTES, CommandOutput
 from stockade.core.data import Data
@@ -49,7 +50,18 @@ def command() -> None:
     """Commands in the sandbox, without a model. What they write to an overlay is thrown away at the end."""
 
 
-@command.command("exec", context_settings={"ignore_unknown_options": False})
+class _Exec(click.Command):
+    """A flag that we do not know may be one of the command's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            way_out = "put -- before the command: stockade sandbox exec [FLAGS] -- COMMAND ..."
+            raise UsageError(error.format_message(), way_out) from error
+
+
+@command.command("exec", cls=_Exec)
 @click.argument("argv", nargs=-1, required=True, metavar="-- CMD ...", type=click.UNPROCESSED)
 @click.option("--timeout", type=float, default=None, metavar="S", help="Seconds; 0 is unlimited.")
 @flags.offered(flags.SANDBOX, flags.TOOL)
@@ -193,8 +205,8 @@ async def _fresh(options: assemble.Options, policy: Policy) -> AsyncIterator[San
         finally:
             reviewer = assemble.reviewer()
             if work := review.pending(reviewer, sandbox.layers):
-                count = sum(len(one.changes) for one in work)
-                say(f"{count} changes were thrown away", "--folder PATH:rw writes to the folder itself")
+                changes = some(sum(len(one.changes) for one in work), "change")
+                say(f"thrown away: {changes}", "--folder PATH:rw writes to the folder itself")
             review.discard(reviewer, sandbox.layers)
 
 

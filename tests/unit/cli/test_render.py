@@ -45,6 +45,7 @@ from stockade.core.events import (
     RunFinished,
     RunStarted,
     SandboxStarted,
+    TurnsForgotten,
 )
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.core.policy import FolderRule, Network, Policy
@@ -141,7 +142,7 @@ def test_the_end_sums_up() -> None:
     )
     assert "\n42\n" in text
     assert text.splitlines()[-1] == (
-        "stopped (turns: 1 of 1) · 1 turns · 9.0 s · 100 prompt tokens (75% cached) · 20 answer tokens · 5.0 tokens/s"
+        "stopped (turns: 1 of 1) · 1 turn · 9.0 s · 100 prompt tokens (75% cached) · 20 answer tokens · 5.0 tokens/s"
     )
 
 
@@ -156,7 +157,7 @@ def test_requests_are_shown_and_counted() -> None:
     )
     assert "[network: CONNECT pypi.org:443: 200, 7 bytes up, 0 down]\n" in text
     assert "[network refused: GET x.org:80 (3 times): not on the list]\n" in text
-    assert " · 1 requests, 3 refused" in text.splitlines()[-1]
+    assert " · 1 request, 3 refused" in text.splitlines()[-1]
 
 
 def every_event(text: str) -> list[RunEvent]:
@@ -204,3 +205,11 @@ def test_nothing_hostile_reaches_the_terminal(text: str) -> None:
 
 def test_markup_is_only_text() -> None:
     assert "[red]x[/red]" in shown(started(), *command("[red]x[/red]", output(Chunk.of("stdout", b"[red]x[/red]"))))
+
+
+def test_what_is_said_to_the_bot_is_not_said_to_the_person() -> None:
+    nudged = Nudged(at=1, turn=2, why="loop", text="You are going round.")
+    forgotten = TurnsForgotten(at=1, turn=5, first_turn=1, text="You have tried this before.", anew=True)
+    lines = shown(started(), nudged, forgotten).splitlines()
+    assert "to the bot [loop]: You are going round." in lines
+    assert "to the bot: You have tried this before." in lines

@@ -159,7 +159,7 @@ def test_diff_as_json_has_each_change_with_its_patch(desk: Desk) -> None:
 
 
 def test_apply_then_again(desk: Desk) -> None:
-    assert desk.runs("apply")[::2] == (0, "stockade: applied 1 changes\n")
+    assert desk.runs("apply")[::2] == (0, "stockade: applied 1 change\n")
     assert (desk.host / "count.txt").read_text() == "1\n"
     assert not assemble.run_dir("r1").exists()
     status, _, err = desk.runs("apply")
@@ -168,7 +168,7 @@ def test_apply_then_again(desk: Desk) -> None:
 
 
 def test_discard_then_apply(desk: Desk) -> None:
-    assert desk.runs("discard", "r1")[::2] == (0, "stockade: threw away 1 changes of run r1\n")
+    assert desk.runs("discard", "r1")[::2] == (0, "stockade: threw away 1 change of run r1\n")
     assert not (desk.host / "count.txt").exists()
     status, _, err = desk.runs("apply", "r1")
     assert status == 2

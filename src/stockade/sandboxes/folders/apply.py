@@ -156,7 +156,7 @@ def _check_conflicts(chosen: Chosen, opened: OpenLayer) -> None:
     if clashing:
         raise UsageError(
             f"changed on the host since the run began: {_listed(map(spell, clashing))}",
-            "compare them yourself, then apply with force, or leave them out",
+            "compare them yourself, then apply with --force",
         )
 
 

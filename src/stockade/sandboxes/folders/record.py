@@ -132,7 +132,8 @@ def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLay
         try:
             host = stack.enter_context(Tree(Path(layer.host)))
         except OSError as error:
-            raise UsageError(f"cannot open the folder {layer.host}: {error.strerror}") from error
+            gone = "it was there when the run began: if it was moved, move it back"
+            raise UsageError(f"cannot open the folder {layer.host}: {error.strerror}", gone) from error
         now = os.fstat(host.root_fd)
         if (now.st_dev, now.st_ino) != (record.device, record.inode):
             raise UsageError(f"{layer.host} is another folder than the one the run began with", "move it back")

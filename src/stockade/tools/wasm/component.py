@@ -81,7 +81,9 @@ class Component(Data):
 def read_component(path: Path) -> bytes:
     """Its bytes. UsageError when it is none: the name, the size, a core module, or something else."""
     if path.suffix != ".wasm":
-        raise UsageError(f"File '{path}' must have a .wasm extension")
+        raise UsageError(
+            f"File '{path}' must have a .wasm extension", "give a component; `stockade tool list` names those here"
+        )
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is no file")
     try:
