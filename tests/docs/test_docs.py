@@ -1,13 +1,24 @@
-"""What the docs say is so: the commands, the links, the files they name."""
+"""What the docs say is so: the commands, the links, the tables, the files they name."""
 
+import ast
 import re
 import runpy
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+from tests.docs.shown import PAGES, ROOT, all_flags, anchors, calls, columns, inline, problem, tables, without_blocks
+
+SOURCE = ROOT / "src" / "stockade"
+PACKAGES = "|".join(sorted(path.parent.name for path in SOURCE.glob("*/__init__.py")))
+OTHERS_FLAGS = {
+    "--": "ends the flags of every program", "--security-opt": "docker", "--network": "docker",
+    "--cgroup-manager": "podman", "--no-sandbox": "chromium", "--remote-debugging-pipe": "chromium",
+    "--arms": "bench.humaneval", "--turns": "bench/store.py",
+}  # fmt: skip
+"""Flags in running text that are another program's."""
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def test_the_reference_is_what_help_says() -> None:
@@ -15,22 +26,72 @@ def test_the_reference_is_what_help_says() -> None:
     assert (ROOT / "docs" / "cli.md").read_text() == page, "run `make docs`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert not missing
+    links = re.findall(r"\]\(([^)\s]+)[^)]*\)", without_blocks(page.read_text()))
+    wrong = []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if "://" not in link and not (target.exists() and (not anchor or anchor in anchors(target.read_text()))):
+            wrong.append(link)
+    assert not wrong
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_modules_that_are_named_exist(page: Path) -> None:
-    named = set(
-        re.findall(r"`((?:core|loop|models|answers|sandboxes|store|bots|cli|testing)/[\w/]+\.py)`", page.read_text())
-    )
-    assert not [name for name in named if not (ROOT / "src" / "stockade" / name).exists()]
+@every_page
+def test_files_that_are_named_exist(page: Path) -> None:
+    text = page.read_text()
+    modules = re.findall(rf"`((?:{PACKAGES})/[\w/]+\.\w+)`", text)
+    words = without_blocks(text)
+    others = re.findall(r"(?<![\w./-])((?:src|tests|bench|examples|docs|notes)/[\w/-]+\.[a-z]+)\b", words)
+    missing = [name for name in modules if not (SOURCE / name).exists()]
+    assert not missing + [name for name in others if not (ROOT / name).exists()]
 
 
-def test_the_readme_names_only_commands_that_exist() -> None:
-    reference = (ROOT / "docs" / "cli.md").read_text()
-    for command in re.findall(r"^stockade (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE):
-        assert f"## stockade {command}\n" in reference
+def test_pages_that_the_code_names_exist() -> None:
+    """In docstrings, comments and hints: a reader of the package has the docs and nothing beside them."""
+    texts = {path: path.read_text() for part in (SOURCE, ROOT / "bench") for path in part.rglob("*.py")}
+    texts |= {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in (ROOT / "tests").rglob("*.py")}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in texts.items()
+        for name in re.findall(r"(?<![\w/-])((?:\.\./)?(?:docs|notes|shared)/[\w/-]+\.md)\b", text)
+        if not (ROOT / name).exists()
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "cli.md"], ids=lambda page: page.name)
+def test_commands_that_are_shown_exist(page: Path) -> None:
+    wrong = [f"stockade {call}: {found}" for call in calls(page.read_text()) if (found := problem(call))]
+    assert not wrong
+
+
+@every_page
+def test_flags_that_are_named_exist(page: Path) -> None:
+    named = {word for code in inline(page.read_text()) if (word := re.split(r"[ =|]", code)[0]).startswith("--")}
+    wrong = named - all_flags() - OTHERS_FLAGS.keys()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["lost", "runs lost", "run TASK --no-such", "runs diff|lose last", "runs list | show --lost", "code T | tool lost"],
+)
+def test_what_does_not_exist_is_found(call: str) -> None:
+    assert problem(call)
+
+
+@pytest.mark.parametrize(
+    "call", ["runs show | less -R", "runs list | show --json", "run T -- --lost", "shell --goal X"]
+)
+def test_what_exists_is_not_found_wanting(call: str) -> None:
+    assert problem(call) is None
+
+
+@every_page
+def test_a_table_has_a_head_and_its_rows_fit(page: Path) -> None:
+    for table in tables(page.read_text()):
+        assert len(table) > 1, f"a row without a table: {table[0]}"
+        assert re.fullmatch(r"\|(?: *:?-+:? *\|)+", table[1]), f"no head: {table[0]}"
+        assert not [row for row in table if columns(row) != columns(table[1])]

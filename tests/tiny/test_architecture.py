@@ -1,4 +1,4 @@
-"""Who may import whom, no import cycle, and how long things may get (../shared/DESIGN.md)."""
+"""Who may import whom, no import cycle, and how long things may get."""
 
 import ast
 import tomllib

@@ -1,8 +1,8 @@
 """What a model really does, tried once and remembered: the word of its template is not enough.
 
-Qwen2.5-Coder's template has tools, and no call ever comes back from it (notes/local-models.md 3). So a model is asked
-for one call, and for one answer under a schema that nobody would give by chance. Both are short; nothing of the
-person's is sent. `tool_choice` is not: "required" makes llama.cpp write newlines to the limit. A model that thinks
+Qwen2.5-Coder's template has tools, and no call ever comes back from it (in none of 20 tasks of a shell). So a model
+is asked for one call, and for one answer under a schema that nobody would give by chance. Both are short; nothing of
+the person's is sent. `tool_choice` is not: "required" makes llama.cpp write newlines to the limit. A model that thinks
 first is asked again with room for that; where that is not enough, nothing is known of it, and nothing remembered.
 """
 

@@ -1,6 +1,6 @@
 """Which llama.cpp serves a model: the one that comes with us, or a stock `llama-server` that was measured to be faster.
 
-A build for this very processor can read prompts two to four times as fast as the wheel's (notes/local-models.md 2.1).
+A build for this very processor can read prompts two to four times as fast as the wheel's (AVX-512 against its AVX2).
 Both are tried once for each pair of binary and model file, one after the other; the verdict is remembered.
 """
 
