@@ -14,7 +14,7 @@ PACKAGES = "|".join(sorted(path.parent.name for path in SOURCE.glob("*/__init__.
 OTHERS_FLAGS = {
     "--": "ends the flags of every program", "--security-opt": "docker", "--network": "docker",
     "--cgroup-manager": "podman", "--no-sandbox": "chromium", "--remote-debugging-pipe": "chromium",
-    "--arms": "bench.humaneval", "--turns": "bench/store.py",
+    "--arms": "bench.humaneval", "--turns": "bench/store.py", "--directory": "git",
 }  # fmt: skip
 """Flags in running text that are another program's."""
 
