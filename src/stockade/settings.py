@@ -37,7 +37,14 @@ PROJECT_FILE = "stockade.toml"
 SERVERS_FILE = ".mcp.json"
 FOLDER_MODES = frozenset(typing.get_args(FolderMode))
 OTHER_VARIABLES = frozenset(
-    {"STOCKADE_API_KEY", "STOCKADE_MODELS", "STOCKADE_GOAL", "STOCKADE_TOKEN_FILE", "STOCKADE_MCP_TOKEN"}
+    {
+        "STOCKADE_ALLOW_ROOT_UNCONFINED",
+        "STOCKADE_API_KEY",
+        "STOCKADE_MODELS",
+        "STOCKADE_GOAL",
+        "STOCKADE_TOKEN_FILE",
+        "STOCKADE_MCP_TOKEN",
+    }
 )
 _RANDOM_SEEDS = ("-1", "4294967295")
 """What llama.cpp takes for "another one each time"."""
