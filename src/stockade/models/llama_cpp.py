@@ -28,8 +28,9 @@ class EmbeddedServer:
 
     A server of the same file and settings is shared with other processes of this user. After its last user it is kept
     for `settings.keep_warm_s`. `check_tensors` reads every weight once: for a file whose hash was never compared.
-    `host`, `port`, `api_key` are for a server that this entering starts. Raises ModelUnavailable in one line when the
-    file, the memory or the start is at fault. Not for concurrent `restart`.
+    `host`, `port`, `api_key` are for a server that this entering starts. `program` is the stock server that it has to
+    be, or a llamafile, which is both program and model. Raises ModelUnavailable in one line when the file, the memory
+    or the start is at fault. Not for concurrent `restart`.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class EmbeddedServer:
         host: str = "127.0.0.1",
         port: int = 0,
         api_key: str | None = None,
+        program: Path | None = None,
     ) -> None:
-        self._path, self._alias = path, alias
+        self._path, self._alias, self._program = path, alias, program
         self._settings = settings or ModelSettings()
         self._check_tensors = check_tensors
         self._on_progress = on_progress
@@ -98,12 +100,12 @@ class EmbeddedServer:
             await self._lease.end_heard(patience_s)
 
     async def __aenter__(self) -> Self:
-        info = await anyio.to_thread.run_sync(read_gguf, self._path)
+        info = await anyio.to_thread.run_sync(_info_of_llamafile if self._is_llamafile() else read_gguf, self._path)
         if adapter := self._settings.more.get("lora"):
-            await anyio.to_thread.run_sync(lora.check, Path(adapter), info)
+            await anyio.to_thread.run_sync(lora.check, Path(adapter), None if self._is_llamafile() else info)
         self._window = window_for(info, self._settings.ctx_size)
         _check_log(self._settings.log_file)
-        binary = await choose_engine(self._path, info, self._settings, self._on_progress)
+        binary = self._program or await choose_engine(self._path, info, self._settings, self._on_progress)
         try:
             with anyio.fail_after(self._settings.load_timeout_s):
                 await self._take(info, binary)
@@ -131,6 +133,9 @@ class EmbeddedServer:
         await self._leave()
         await self.__aenter__()
 
+    def _is_llamafile(self) -> bool:
+        return self._program == self._path
+
     async def _take(self, info: GgufInfo, binary: Path | None) -> None:
         for _ in range(_ATTEMPTS):
             self._lease = await anyio.to_thread.run_sync(
@@ -155,6 +160,9 @@ class EmbeddedServer:
         adapter = self._settings.more.get("lora")
         if adapter and lora.is_its_fault(reason):
             return ModelUnavailable(f"the LoRA adapter {adapter} cannot be loaded: {reason}", lora.HINT)
+        if self._program is not None:
+            words = f"{self._program} does not serve{'' if self._is_llamafile() else f' {self._path}'}: {reason}"
+            return ModelUnavailable(words, "start it by hand to see what it says")
         return ModelUnavailable(f"{self._path} cannot be loaded: {reason}", "give the path of a whole .gguf file")
 
     async def _leave(self) -> None:
@@ -179,7 +187,9 @@ class EmbeddedServer:
         """What to start. Where memory is short, servers that nobody uses make room first."""
         if short_of(info, self._window, 1) is not None:
             stop_idle(folder)
-        slots = slots_for(info, self._window, self._settings.slots)
+        # What a conversation of a llamafile takes is not known.
+        wanted = self._settings.slots or (1 if self._is_llamafile() else None)
+        slots = slots_for(info, self._window, wanted)
         if (short := short_of(info, self._window, slots)) is not None:
             raise short
         settings = self._settings
@@ -191,6 +201,14 @@ class EmbeddedServer:
             **{**self._address, "api_key": self._address["api_key"] or secrets.token_urlsafe(24)},
         )  # fmt: skip
         return order_for(load, binary)
+
+
+def _info_of_llamafile(path: Path) -> GgufInfo:
+    """What can be known of it from outside."""
+    try:
+        return GgufInfo(path=str(path), size_bytes=path.stat().st_size, architecture="")
+    except OSError as error:
+        raise ModelUnavailable(f"cannot read the llamafile {path}: {error.strerror}") from None
 
 
 def _check_log(path: Path | None) -> None:

@@ -80,19 +80,23 @@ def _served(name: ModelName, address: Address, settings: ModelSettings, on_progr
 
 
 async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> Model:
-    """A model on a server that is started for it."""
+    """A model on a stock server that is started for it."""
+    from stockade.models.embedded import EmbeddedModel
     from stockade.models.engines import find_binary
     from stockade.models.gguf import read_gguf
-    from stockade.models.started import StartedModel
 
-    path = _path(name)
+    path = _path(name).absolute()
+    program: Path | None = path
     if name.provider == "llama-server":
         await anyio.to_thread.run_sync(read_gguf, path)
         program = find_binary(settings)
         if program is None:
             raise UsageError("there is no llama-server on PATH", "install one, or use gguf/PATH: the built-in server")
-        return StartedModel(path, name.provider, program, settings, on_progress)
-    return StartedModel(path, name.provider, None, settings, on_progress)
+    elif not path.is_file():
+        raise UsageError(f"there is no file {path}", f"write {name.provider}//PATH/TO/FILE")
+    return EmbeddedModel(
+        path, path.stem, name.provider, settings, trusted=program == path, on_progress=on_progress, program=program
+    )
 
 
 async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> Model:
