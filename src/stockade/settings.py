@@ -20,10 +20,8 @@ from pydantic import BaseModel, Field, ValidationError
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.model_options import (
-    LLAMA_NUMA,
     LLAMA_OTHERS,
-    LLAMA_SPLITS,
-    LLAMA_TYPES,
+    LLAMA_SPELLED,
     LLAMA_UNSET,
     LLAMA_UNUSED,
     LLAMA_VARIABLES,
@@ -31,6 +29,7 @@ from stockade.core.model_options import (
 from stockade.core.policy import FolderMode
 from stockade.options import Options, current_folder
 from stockade.trust import is_trusted, read_bounded
+from stockade.wording import refused
 
 PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"
@@ -46,8 +45,8 @@ OTHER_VARIABLES = frozenset(
         "STOCKADE_MCP_TOKEN",
     }
 )
-_RANDOM_SEEDS = ("-1", "4294967295")
-"""What llama.cpp takes for "another one each time"."""
+_NOT_SET = ("", "undefined", "null")
+"""What an environment holds that a program made of values it did not have."""
 _EXCLUSIVE = (("apply", "discard"), ("json", "quiet"))
 
 
@@ -138,22 +137,17 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
     return _checked(values, PREFIX + "{KEY}", strict=False)
 
 
-_LLAMA_SPELLED: dict[str, dict[str, str]] = {
-    "cache_type_k": LLAMA_TYPES, "cache_type_v": LLAMA_TYPES, "split_mode": LLAMA_SPLITS, "numa": LLAMA_NUMA,
-}  # fmt: skip
-
-
 def _from_llama(environ: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     """`LLAMA_*` as pocket-ASI has them. What llama.cpp itself reads (LLAMA_ARG_*) is not ours."""
     values: dict[str, Any] = {}
     path = environ.get("LLAMA_MODEL_PATH", "")
-    if path and path != "undefined":
+    if path not in _NOT_SET:
         values |= _checked({"model": f"gguf/{path}"}, "LLAMA_MODEL_PATH", strict=False)
     for name, key in LLAMA_VARIABLES.items():
         text = environ.get(f"LLAMA_{name}", "").strip()
-        if not text or (key == "seed" and text in _RANDOM_SEEDS) or text.lower() in LLAMA_UNSET.get(key, ()):
+        if text.lower() in _NOT_SET or text.lower() in LLAMA_UNSET.get(key, ()):
             continue
-        spelled = _LLAMA_SPELLED.get(key, {})
+        spelled = LLAMA_SPELLED.get(key, {})
         values |= _checked({key: spelled.get(text.lower(), text)}, f"LLAMA_{name}", strict=False)
     unused = sorted(name for name in LLAMA_UNUSED if environ.get(f"LLAMA_{name}"))
     if unused:
@@ -239,7 +233,8 @@ def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, A
             first = error.errors(include_url=False, include_context=False)[0]
             key = str(first["loc"][0])
             place = where.replace("{key}", key.replace("_", "-") if where.startswith("--") else key)
-            raise UsageError(f"{place.replace('{KEY}', key.upper())}: {first['msg']}") from None
+            said = refused(part[key], model.model_fields[keys[key]]) or first["msg"]
+            raise UsageError(f"{place.replace('{KEY}', key.upper())}: {said}") from None
         result |= {key: getattr(valid, keys[key]) for key in part}
     return result
 

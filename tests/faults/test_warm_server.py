@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable
+from stockade.models import memory
 from stockade.models.catalogue import CATALOGUE
 from stockade.models.embedded import EmbeddedModel
 from stockade.models.fetch import fetch
@@ -133,6 +134,56 @@ async def test_other_settings_are_another_server(smollm2: Path) -> None:
         async with open_model(smollm2, KEPT.model_copy(update={"ctx_size": 1024})) as other:
             assert other.server.pid != model.server.pid
             assert {server.window for server in running()} == {512, 1024}
+
+
+ALONE = KEPT.model_copy(update={"alone": True})
+
+
+async def test_a_run_with_a_seed_shares_its_server_with_nobody(smollm2: Path) -> None:
+    async with open_model(smollm2) as plain, open_model(smollm2, ALONE) as seeded:
+        async with open_model(smollm2) as beside, open_model(smollm2, ALONE) as another:
+            assert beside.server.pid == plain.server.pid
+            assert len({plain.server.pid, seeded.server.pid, another.server.pid}) == 3
+        assert (seeded.server.facts["slots"], seeded.server.slot) == (1, 0)
+        assert plain.server.facts["slots"] > 1
+        first = seeded.server.pid
+    async with open_model(smollm2, ALONE) as later:
+        assert later.server.pid == first
+    assert len(running()) == 3
+
+
+async def test_two_with_a_seed_that_start_at_once_have_two(smollm2: Path) -> None:
+    pids: list[int | None] = []
+    both = anyio.Event()
+
+    async def run() -> None:
+        async with open_model(smollm2, ALONE) as model:
+            pids.append(model.server.pid)
+            if len(pids) == 2:
+                both.set()
+            with anyio.fail_after(60):
+                await both.wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        group.start_soon(run)
+    assert len(set(pids)) == 2
+
+
+async def test_without_memory_for_a_second_one_a_seed_shares_and_says_so(
+    smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    async with open_model(smollm2) as plain:
+        monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+        async with open_model(smollm2, ALONE, heard) as seeded:
+            assert seeded.server.pid == plain.server.pid
+    (line,) = heard
+    assert line.startswith("no memory for a server of this run alone: runs beside it may change what --seed gives (")
+    stop_all_idle()
+    with pytest.raises(ModelUnavailable, match="needs about"):
+        async with open_model(smollm2, ALONE):
+            pass
 
 
 async def test_two_that_start_at_once_share_one(smollm2: Path) -> None:

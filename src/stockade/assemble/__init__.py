@@ -159,7 +159,7 @@ def check_provider(name: str) -> None:
 
 
 def model_settings(options: Options) -> "ModelSettings":
-    """How an embedded model is loaded."""
+    """How an embedded model is loaded; with a seed on a server that nobody shares, or the run is another each time."""
     from stockade.models.settings import ModelSettings
 
     more = options.load_more()
@@ -174,6 +174,7 @@ def model_settings(options: Options) -> "ModelSettings":
         more=more,
         keep_warm_s=options.keep_warm_s,
         llama_server=options.llama_server,
+        alone=options.seed is not None,
     )
 
 

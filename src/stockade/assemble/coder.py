@@ -203,10 +203,15 @@ def _facts(coder: Coder) -> dict[str, Any]:
 async def open_models(
     options: Options, candidates: int, on_progress: OnProgress | None
 ) -> tuple[Model, str, str | None]:
-    """One for each candidate where the server is ours and lends each user a slot of its cache; else one for all."""
+    """One for each candidate where the server is ours and lends each user a slot of its cache; else one for all.
+
+    With a seed the candidates are asked for one after the other: those that are computed together change each other.
+    """
     model, name, note = await open_model(options, on_progress)
     if candidates == 1 or not name.startswith(("embedded/", "gguf/")):
         return model, name, note
+    if options.seed is not None:
+        return Fan([model]), name, note
     same = options.model_copy(update={"model": name})
     return Fan([model, *[(await open_model(same, None))[0] for _ in range(candidates - 1)]]), name, note
 

@@ -123,6 +123,7 @@ async def _model(
 ) -> tuple[Model, str, str | None]:
     """The model that a run goes on with, loaded as it was; what else the run was started with stands beside it."""
     settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": name}
+    settings["seed"] = started.sampling.seed
     options_ = options.model_copy(update=settings)
     if started.bot == CODER:
         from stockade.assemble import coder

@@ -21,7 +21,7 @@ def serve(
 ) -> AbstractAsyncContextManager[EmbeddedServer]:
     """The embedded server of this model at an address for other programs, while inside; gone after its last user."""
     check_provider(name)
-    settings = model_settings(options).model_copy(update={"keep_warm_s": 0.0})
+    settings = model_settings(options).model_copy(update={"keep_warm_s": 0.0, "alone": False})
     return served(name, settings, host=host, port=port, api_key=api_key, on_progress=on_progress)
 
 

@@ -15,12 +15,7 @@ def _flag(name: str, kind: type | None, metavar: str, words: str) -> Flag:
 
 
 SAMPLING = (
-    _flag(
-        "--seed",
-        int,
-        "N",
-        "Seed of the sampling: the same seed, the same run, while no other uses its server.",
-    ),
+    _flag("--seed", int, "N", "Seed of the sampling: the same seed gives the same run, on a local server of its own."),
     _flag("--temperature", float, "T", "Temperature of the sampling; 0 takes the likeliest token."),
     _flag("--top-p", float, "P", "Sample from the likeliest tokens that make up P together."),
     _flag("--top-k", int, "N", "Sample from the N likeliest tokens; 0 is all."),

@@ -16,10 +16,10 @@ class SamplingOptions(Data):
 
     seed: int | None = Field(default=None, ge=0, le=2**32 - 1)
     temperature: float | None = Field(default=None, ge=0, le=5)
-    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_p: float | None = Field(default=None, ge=0, le=1)
     top_k: int | None = Field(default=None, ge=0)
     min_p: float | None = Field(default=None, ge=0, le=1)
-    typical_p: float | None = Field(default=None, gt=0, le=1)
+    typical_p: float | None = Field(default=None, ge=0, le=1)
     repeat_penalty: float | None = Field(default=None, gt=0, le=10)
     repeat_last_n: int | None = Field(default=None, ge=-1)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
@@ -56,7 +56,9 @@ class LoadOptions(Data):
     rope_freq_scale: float | None = Field(default=None, gt=0)
     main_gpu: int | None = Field(default=None, ge=0)
     split_mode: Literal["none", "layer", "row"] | None = None
-    tensor_split: str | None = Field(default=None, pattern=r"^[0-9.]+([,/][0-9.]+)*$")
+    tensor_split: str | None = Field(
+        default=None, pattern=r"^[0-9.]+([,/][0-9.]+)*$", description="numbers with commas between, as 3,1"
+    )
     numa: Literal["distribute", "isolate", "numactl"] | None = None
     lora: str | None = None
 
@@ -86,15 +88,25 @@ LLAMA_UNUSED = frozenset({
 })  # fmt: skip
 """Those of pocket-ASI that have no counterpart here: the person is told."""
 
-LLAMA_TYPES = {"0": "f32", "1": "f16", "2": "q4_0", "3": "q4_1", "6": "q5_0", "7": "q5_1", "8": "q8_0", "20": "iq4_nl",
-               "30": "bf16"}  # fmt: skip
-"""ggml's numbers of cache types, which is how pocket-ASI spells them."""
-LLAMA_SPLITS = {"0": "none", "1": "layer", "2": "row"}
-LLAMA_NUMA = {"1": "distribute", "true": "distribute", "2": "isolate", "3": "numactl"}
+_TYPES = {"0": "f32", "1": "f16", "2": "q4_0", "3": "q4_1", "6": "q5_0", "7": "q5_1", "8": "q8_0", "20": "iq4_nl",
+          "30": "bf16"}  # fmt: skip
+LLAMA_SPELLED: dict[str, dict[str, str]] = {
+    "cache_type_k": _TYPES, "cache_type_v": _TYPES,
+    "split_mode": {"0": "none", "1": "layer", "2": "row"},
+    "numa": {"1": "distribute", "true": "distribute", "2": "isolate", "3": "numactl"},
+    "gpu_layers": {"auto": "-1", "all": "-1", "-2": "-1"}, "top_k": {"-1": "0"},
+    # llama.cpp's server ends at once with fewer than it has slots.
+    "batch_size": {str(few): "32" for few in range(1, 32)},
+}  # fmt: skip
+"""How pocket-ASI and llama.cpp spell values, by ggml's numbers mostly -> how they are spelled here."""
 LLAMA_UNSET: dict[str, frozenset[str]] = {
     "ctx_size": frozenset({"0"}), "answer_tokens": frozenset({"-1", "0"}), "threads": frozenset({"-1", "0"}),
-    "threads_batch": frozenset({"-1", "0"}), "top_k": frozenset({"-1"}), "numa": frozenset({"0", "false"}),
+    "threads_batch": frozenset({"-1", "0"}), "batch_size": frozenset({"0"}), "numa": frozenset({"0", "false"}),
+    "rope_freq_base": frozenset({"0", "0.0"}), "rope_freq_scale": frozenset({"0", "0.0"}),
+    "seed": frozenset({"-1", "4294967295"}),
 }  # fmt: skip
-"""What llama.cpp takes for "whatever is best", or off: the same as not given."""
-LLAMA_OTHERS = ("ARG_", "CACHE", "LOG_", "SERVER_", "SHOW_INTRO", "API_KEY", "OFFLINE", "LIB")
-"""How the names begin that llama.cpp and llama-cpp-python read themselves, or that we read elsewhere."""
+"""What llama.cpp takes for "whatever is best", for another one each time, or off: the same as not given."""
+LLAMA_OTHERS = ("ARG_", "CACHE", "LOG_", "SERVER_", "SHOW_INTRO", "DEFAULT_GOAL", "API_KEY", "OFFLINE", "CPP_", "TRACE",
+                "SET_ROWS", "GRAPH_", "KV_CACHE_", "BATCH_DEBUG", "ATTN_", "MEDIA_", "APP_", "CLOUD_", "INDEX_",
+                "PARSE_", "STACK_")  # fmt: skip
+"""How the names begin that llama.cpp and programs called after llamas read themselves, or that we read elsewhere."""

@@ -1,4 +1,4 @@
-"""A GGUF file as a model: the embedded server and the adapter that speaks to it."""
+"""A file as a model: the server that we start for it, ours or a stock one, and the adapter that speaks to it."""
 
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,8 @@ _DEATH_PATIENCE_S = 1.0
 class EmbeddedModel:
     """Implements core.ports.Model. Entering finds or starts the server and waits until the file is loaded.
 
-    `trusted`: the file's hash was compared. A server that dies is started again, and the question that met its death
+    `trusted`: the file's hash was compared. `program`: the stock server that has to serve it, or the llamafile itself.
+    A server that dies is started again, and the question that met its death
     is asked again; a question that met three deaths is given up: it may be what kills it.
     """
 
@@ -36,8 +37,9 @@ class EmbeddedModel:
         *,
         trusted: bool = False,
         on_progress: OnProgress = silent,
+        program: Path | None = None,
     ) -> None:
-        self._path, self._name, self._provider = path, name, provider
+        self._path, self._name, self._provider, self._program = path, name, provider, program
         self._settings = settings or ModelSettings()
         self._trusted = trusted
         self._on_progress = on_progress
@@ -47,8 +49,13 @@ class EmbeddedModel:
 
     @property
     def info(self) -> ModelInfo:
-        window = self._server.window if self._server else 0
-        return ModelInfo(name=self._name, provider=self._provider, context_window=window or None)
+        # A stock server may know of a smaller one: what is in a llamafile cannot be seen before it serves.
+        known = [
+            self._server.window if self._server else None,
+            self._model.info.context_window if self._model else None,
+        ]
+        window = min((tokens for tokens in known if tokens), default=None)
+        return ModelInfo(name=self._name, provider=self._provider, context_window=window)
 
     @property
     def server(self) -> EmbeddedServer:
@@ -60,8 +67,9 @@ class EmbeddedModel:
         # Damaged weights load and talk nonsense: they are read through once, unless the file's hash was compared.
         check = not self._trusted and not was_loaded(self._path)
         self._server = EmbeddedServer(
-            self._path, self._name, self._settings, check_tensors=check, on_progress=self._on_progress
-        )
+            self._path, self._name, self._settings, check_tensors=check, on_progress=self._on_progress,
+            program=self._program,
+        )  # fmt: skip
         await self._server.__aenter__()
         if check:
             remember_loaded(self._path)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import secrets
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,13 +24,21 @@ from stockade.models.warm import Lease, stop_idle, take
 _ATTEMPTS = 5
 
 
+class _NoRoom(Exception):
+    """Memory is short; `why` is for the person."""
+
+    def __init__(self, why: ModelUnavailable) -> None:
+        self.why = why
+
+
 class EmbeddedServer:
     """`async with EmbeddedServer(path, "name", settings) as server`: ready on entering, let go of on leaving.
 
-    A server of the same file and settings is shared with other processes of this user. After its last user it is kept
-    for `settings.keep_warm_s`. `check_tensors` reads every weight once: for a file whose hash was never compared.
-    `host`, `port`, `api_key` are for a server that this entering starts. Raises ModelUnavailable in one line when the
-    file, the memory or the start is at fault. Not for concurrent `restart`.
+    A server of the same file and settings is shared with other processes of this user, unless `settings.alone`. After
+    its last user it is kept for `settings.keep_warm_s`. `check_tensors` reads every weight once: for a file whose hash
+    was never compared. `host`, `port`, `api_key` are for a server that this entering starts. `program` is the stock
+    server that it has to be, or a llamafile, which is both program and model. Raises ModelUnavailable in one line when
+    the file, the memory or the start is at fault. Not for concurrent `restart`.
     """
 
     def __init__(
@@ -43,14 +52,16 @@ class EmbeddedServer:
         host: str = "127.0.0.1",
         port: int = 0,
         api_key: str | None = None,
+        program: Path | None = None,
     ) -> None:
-        self._path, self._alias = path, alias
+        self._path, self._alias, self._program = path, alias, program
         self._settings = settings or ModelSettings()
         self._check_tensors = check_tensors
         self._on_progress = on_progress
         self._address: dict[str, Any] = {"host": host, "port": port, "api_key": api_key or ""}
         self._lease: Lease | None = None
         self._window = 0
+        self._alone = self._settings.alone
 
     def _fact(self, name: str) -> Any:
         return self._lease.facts.get(name) if self._lease else None
@@ -98,12 +109,12 @@ class EmbeddedServer:
             await self._lease.end_heard(patience_s)
 
     async def __aenter__(self) -> Self:
-        info = await anyio.to_thread.run_sync(read_gguf, self._path)
+        info = await anyio.to_thread.run_sync(_info_of_llamafile if self._is_llamafile() else read_gguf, self._path)
         if adapter := self._settings.more.get("lora"):
-            await anyio.to_thread.run_sync(lora.check, Path(adapter), info)
+            await anyio.to_thread.run_sync(lora.check, Path(adapter), None if self._is_llamafile() else info)
         self._window = window_for(info, self._settings.ctx_size)
         _check_log(self._settings.log_file)
-        binary = await choose_engine(self._path, info, self._settings, self._on_progress)
+        binary = self._program or await choose_engine(self._path, info, self._settings, self._on_progress)
         try:
             with anyio.fail_after(self._settings.load_timeout_s):
                 await self._take(info, binary)
@@ -129,17 +140,15 @@ class EmbeddedServer:
         if self.facts.get("asked_port"):
             self._address = {"host": self.facts["host"], "port": self._fact("port"), "api_key": self.api_key}
         await self._leave()
+        self._alone = self._settings.alone
         await self.__aenter__()
+
+    def _is_llamafile(self) -> bool:
+        return self._program == self._path
 
     async def _take(self, info: GgufInfo, binary: Path | None) -> None:
         for _ in range(_ATTEMPTS):
-            self._lease = await anyio.to_thread.run_sync(
-                take,
-                self._alias,
-                self._key(binary),
-                self._settings.keep_warm_s,
-                lambda folder: self._order(info, binary, folder),
-            )
+            self._lease = await self._lent(info, binary)
             if self._lease.started:
                 self._on_progress(f"loading {self._alias} ({readable(info.size_bytes)})", 0, 0)
             try:
@@ -150,11 +159,32 @@ class EmbeddedServer:
             await self._leave()
         raise ModelUnavailable(f"{self._alias} was ended {_ATTEMPTS} times while it was loaded")
 
+    async def _lent(self, info: GgufInfo, binary: Path | None) -> Lease:
+        """Of a server of our own where that was asked for and there is room; else of the one that is shared."""
+        short: ModelUnavailable | None = None
+        while True:
+            order = partial(self._order, info, binary)
+            lend = partial(take, self._alias, self._key(binary), self._settings.keep_warm_s, order, alone=self._alone)
+            try:
+                lease = await anyio.to_thread.run_sync(lend)
+            except _NoRoom as error:
+                if not self._alone:
+                    raise error.why from None
+                self._alone, short = False, error.why
+            else:
+                if short is not None:
+                    words = "no memory for a server of this run alone: runs beside it may change what --seed gives"
+                    self._on_progress(f"{words} ({short.message})", 0, 0)
+                return lease
+
     def unloadable(self, reason: str) -> ModelUnavailable:
         """Who is at fault when llama.cpp said `reason` while it loaded: the model or the adapter."""
         adapter = self._settings.more.get("lora")
         if adapter and lora.is_its_fault(reason):
             return ModelUnavailable(f"the LoRA adapter {adapter} cannot be loaded: {reason}", lora.HINT)
+        if self._program is not None:
+            words = f"{self._program} does not serve{'' if self._is_llamafile() else f' {self._path}'}: {reason}"
+            return ModelUnavailable(words, "start it by hand to see what it says")
         return ModelUnavailable(f"{self._path} cannot be loaded: {reason}", "give the path of a whole .gguf file")
 
     async def _leave(self) -> None:
@@ -172,6 +202,7 @@ class EmbeddedServer:
         same = [
             os.path.realpath(self._path), found.st_size, found.st_mtime_ns, self._window, settings.slots,
             settings.threads, settings.gpu_layers, settings.more, binary_build(binary) if binary else embedded_build(),
+            *(["alone"] if self._alone else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:16]
 
@@ -179,9 +210,11 @@ class EmbeddedServer:
         """What to start. Where memory is short, servers that nobody uses make room first."""
         if short_of(info, self._window, 1) is not None:
             stop_idle(folder)
-        slots = slots_for(info, self._window, self._settings.slots)
+        # What a conversation of a llamafile takes is not known.
+        wanted = 1 if self._alone else self._settings.slots or (1 if self._is_llamafile() else None)
+        slots = slots_for(info, self._window, wanted)
         if (short := short_of(info, self._window, slots)) is not None:
-            raise short
+            raise _NoRoom(short)
         settings = self._settings
         load = Load(
             path=os.path.realpath(self._path), alias=self._alias, window=self._window, slots=slots,
@@ -191,6 +224,14 @@ class EmbeddedServer:
             **{**self._address, "api_key": self._address["api_key"] or secrets.token_urlsafe(24)},
         )  # fmt: skip
         return order_for(load, binary)
+
+
+def _info_of_llamafile(path: Path) -> GgufInfo:
+    """What can be known of it from outside."""
+    try:
+        return GgufInfo(path=str(path), size_bytes=path.stat().st_size, architecture="")
+    except OSError as error:
+        raise ModelUnavailable(f"cannot read the llamafile {path}: {error.strerror}") from None
 
 
 def _check_log(path: Path | None) -> None:

@@ -69,17 +69,20 @@ def available_bytes() -> int | None:
         return None
     limits = [
         left
-        for limit, used in (
-            ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        for folder, limit, used in (
+            (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+            (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
         )
-        if (left := _left(Path(limit), Path(used))) is not None
+        if (left := _left(folder, limit, used)) is not None
     ]
     return min([int(found[1]) * 1024, *limits])
 
 
-def _left(limit: Path, used: Path) -> int | None:
+def _left(folder: Path, limit: str, used: str) -> int | None:
+    """What the group may still take. Files that it has read count as used, and are let go of when room is wanted."""
     try:
-        return max(0, int(limit.read_text()) - int(used.read_text()))
+        left = int((folder / limit).read_text()) - int((folder / used).read_text())
+        cached = re.findall(r"^(?:in)?active_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+        return max(0, left + sum(map(int, cached)))
     except (OSError, ValueError):  # no such group, or no limit ("max")
         return None

@@ -20,12 +20,16 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+_NEAR_NAMES = (".local", ".lan", ".internal", ".home.arpa")
+
+
 def is_near(url: str) -> bool:
-    """True for this machine, and for addresses of a network of one's own: their servers mostly want no key."""
+    """True for this machine, and for addresses and names of one's own network: servers there mostly want no key."""
+    host = urlsplit(url).hostname or ""
     try:
-        return is_loopback(url) or ipaddress.ip_address(urlsplit(url).hostname or "").is_private
+        return is_loopback(url) or ipaddress.ip_address(host).is_private
     except ValueError:
-        return (urlsplit(url).hostname or "").endswith(".local")
+        return host.endswith(_NEAR_NAMES)
 
 
 def checked_url(url: str) -> str:

@@ -60,7 +60,7 @@ def binary_build(binary: Path) -> str:
 
 
 def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
-    """The keeper's order: our worker, or `binary`. See keeper.py for its form."""
+    """The keeper's order: our worker, or `binary`; a llamafile is its own. See keeper.py for its form."""
     order: dict[str, Any] = {
         "api_key": load.api_key,
         "log_file": load.log_file,
@@ -85,10 +85,12 @@ def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
         "LLAMA_ARG_JINJA": "1", "LLAMA_ARG_ENDPOINT_SLOTS": "1", "LLAMA_ARG_OFFLINE": "1",
         "LLAMA_ARG_SPEC_TYPE": "ngram-simple",
     }  # fmt: skip
+    # A llamafile begins as a shell script does, on purpose: `sh` starts it where the kernel does not know its format.
+    itself = os.path.realpath(binary) == load.path
     order["argv"] = [
-        str(binary), "--model", load.path, "--alias", load.alias, "--ctx-size", str(load.window * load.slots),
-        "--parallel", str(load.slots), "--threads", str(load.threads), "--host", load.host, "--port", str(port),
-        "--no-warmup",
+        *(["/bin/sh", load.path, "--server"] if itself else [str(binary), "--model", load.path, "--alias", load.alias]),
+        "--ctx-size", str(load.window * load.slots), "--parallel", str(load.slots),
+        "--threads", str(load.threads), "--host", load.host, "--port", str(port), "--no-warmup",
         *(["--gpu-layers", str(load.gpu_layers)] if load.gpu_layers >= 0 else []),
         *(["--check-tensors"] if load.check_tensors else []),
         *as_flags(load.more),

@@ -83,17 +83,17 @@ class Address(Data):
 def address_of(provider: str, environment: Mapping[str, str] = os.environ, name: str = "") -> Address:
     """UsageError when a variable that the provider needs is missing. `name` is the model's, for Azure's path."""
     row = PROVIDERS[provider]
-    url = next((environment[found] for found in row.url_variables if environment.get(found)), row.url)
+    place = next((found for found in row.url_variables if environment.get(found)), row.url_variables[0])
+    url = (environment.get(place) or row.url).strip()
     if not url:
-        raise UsageError(f"nobody says where {provider} is", f"set {row.url_variables[0]}")
+        raise UsageError(f"nobody says where {provider} is", f"set {place}")
     variable = next((found for found in row.key_variables if environment.get(found)), None)
     key = environment[variable].strip() if variable else None
     if key is not None and not (key.isascii() and key.isprintable()):
         raise UsageError(f"{variable} is not a key: it has characters that no key has", "set it again")
     if provider != "ollama" and not _HAS_SCHEME.match(url):
-        raise UsageError(
-            f"{url} is no address of a server", f"write it with http:// or https:// in front: http://{url}"
-        )
+        mended = f"http://{url.rpartition('://')[2]}"
+        raise UsageError(f"{place}: {url} does not begin with http:// or https://", f"set {place}={mended}")
     if key is None and (row.key == "always" or (row.key == "away" and not is_near(url))):
         raise UsageError(f"{urlsplit(url).hostname or url} needs a key", f"set {row.key_variables[0]}")
     address = Address(
@@ -134,8 +134,10 @@ def _ollama_url(host: str) -> str:
 
     0.0.0.0 is where it listens, not where it is.
     """
-    scheme, separator, rest = host.strip().rpartition("://")
-    scheme = scheme or "http"
+    scheme, separator, rest = host.strip(" \t\"'").rpartition("://")
+    scheme = scheme.lower() or "http"
+    if scheme not in _SCHEME_PORTS:
+        raise UsageError(f"OLLAMA_HOST is no address: {host!r}", "write HOST, HOST:PORT or http://HOST:PORT")
     if rest.count(":") > 1 and not rest.startswith("["):  # an IPv6 address as it stands
         rest = f"[{rest}]"
     try:
@@ -143,6 +145,6 @@ def _ollama_url(host: str) -> str:
         name, port = parts.hostname or "", parts.port
     except ValueError:
         raise UsageError(f"OLLAMA_HOST is no address: {host!r}", "write HOST, HOST:PORT or http://HOST:PORT") from None
-    port = port or (_SCHEME_PORTS.get(scheme, OLLAMA_PORT) if separator else OLLAMA_PORT)
+    port = port or (_SCHEME_PORTS[scheme] if separator else OLLAMA_PORT)
     name = "127.0.0.1" if name in ("", "0.0.0.0") else "[::1]" if name == "::" else f"[{name}]" if ":" in name else name
     return f"{scheme}://{name}:{port}{parts.path.rstrip('/')}"

@@ -15,7 +15,9 @@ class ModelSettings(Data):
     `more` are further parameters by their name (core.model_options.LoadOptions).
 
     `configured` is what `auto` takes first. `folder` is where model files are kept. `log_file` gets llama.cpp's own
-    words; without it they are kept in a file that vanishes with the server. `slots` is how many conversations the
+    words; without it they are kept in a file that vanishes with the server. `alone`: nobody shares the server, which
+    has one slot: what others ask at the same time changes the last bits, and with them sooner or later the words.
+    `slots` is how many conversations the
     embedded server holds at once; `keep_warm_s` how long it stays after its last user. `llama_server` names a stock
     server to measure against ours, `off` looks for none; else the one on PATH is.
     """
@@ -23,6 +25,7 @@ class ModelSettings(Data):
     configured: str | None = None
     ctx_size: int | None = Field(default=None, ge=256, le=16_777_216)
     slots: int | None = Field(default=None, ge=1, le=64)
+    alone: bool = False
     keep_warm_s: float = Field(default=0.0, ge=0)
     llama_server: str | None = None
     threads: int | None = Field(default=None, ge=1, le=1024)

@@ -1,5 +1,6 @@
 """A lease on a running server: found again, or started by whoever comes first; held by a connection to its keeper."""
 
+import itertools
 import json
 import socket
 import subprocess
@@ -108,16 +109,17 @@ class Lease:
                         await anyio.wait_readable(self._socket)
 
 
-def take(name: str, key: str, keep_s: float, order: Callable[[Path], dict[str, Any]]) -> Lease:
+def take(name: str, key: str, keep_s: float, order: Callable[[Path], dict[str, Any]], *, alone: bool = False) -> Lease:
     """A lease on the server of this key; `order` says what to start when there is none. Blocking, for moments.
 
     `order` may raise, and is given the folder, in which it may end servers that nobody uses. `key` names all that two
-    users must have in common; `name` is for `ps`.
+    users must have in common; `name` is for `ps`. `alone`: on one that nobody uses now; as all who take this key say
+    so, nobody comes to it later.
     """
     folder = runtime_folder()
-    path = folder / f"{key}.sock"
     keeper = None
     with locked(folder):
+        path = _unused(folder, key) if alone else folder / f"{key}.sock"
         asked: dict[str, Any] = {"want": "lease", "keep_s": keep_s}
         connection = connect(path)
         if connection is None:
@@ -134,6 +136,17 @@ def take(name: str, key: str, keep_s: float, order: Callable[[Path], dict[str, A
     if keeper is not None:
         keeper.wait()
     return Lease(connection, started=keeper is not None)
+
+
+def _unused(folder: Path, key: str) -> Path:
+    """Where the first server of this key is that has no users, or may be started. The caller holds the lock."""
+    for number in itertools.count():
+        # No longer than the others: a socket's path has few bytes.
+        path = folder / f"{key[:12]}-{number}.sock"
+        server = _asked(path, "status")
+        if server is None or not server.users:
+            return path
+    raise AssertionError("there is always a next number")
 
 
 def _start(path: Path, name: str) -> "subprocess.Popen[bytes]":

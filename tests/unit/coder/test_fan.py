@@ -3,9 +3,11 @@
 import anyio
 import pytest
 
+from stockade.assemble import coder
 from stockade.coder.fan import Fan
 from stockade.core.messages import ModelAnswer, ModelRequest
-from stockade.core.ports import OnText
+from stockade.core.ports import Model, OnText
+from stockade.options import Options
 from stockade.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -50,3 +52,19 @@ async def test_at_once_goes_to_each_and_more_than_that_waits() -> None:
         one.go.set()
     assert sorted(answers) in (["one", "one", "two"], ["one", "two", "two"])
     assert len(one.requests) + len(two.requests) == 3
+
+
+@pytest.mark.parametrize(("seed", "opened"), [(None, 3), (7, 1)])
+async def test_with_a_seed_candidates_are_asked_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, seed: int | None, opened: int
+) -> None:
+    models: list[Model] = []
+
+    async def open_model(options: Options, on_progress: object) -> tuple[Model, str, str | None]:
+        models.append(ScriptedModel(["a"]))
+        return models[-1], "embedded/x", None
+
+    monkeypatch.setattr(coder, "open_model", open_model)
+    model, _, _ = await coder.open_models(Options(seed=seed), 3, None)
+    assert isinstance(model, Fan)
+    assert len(models) == opened

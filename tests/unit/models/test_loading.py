@@ -63,3 +63,9 @@ def test_what_a_build_does_not_know_is_told(given: dict[str, str]) -> None:
 def test_a_lora_that_is_not_there_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--lora"):
         model_settings(Options(lora=str(tmp_path / "none.gguf")))
+
+
+def test_a_run_with_a_seed_has_a_server_of_its_own() -> None:
+    assert model_settings(Options(seed=7)).alone
+    assert model_settings(Options(seed=0)).alone
+    assert not model_settings(Options()).alone

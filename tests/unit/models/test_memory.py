@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from stockade.core.errors import UsageError
@@ -35,3 +37,11 @@ def test_as_many_slots_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_free_here() -> None:
     assert (available_bytes() or 1) > 0
+
+
+def test_files_that_a_control_group_has_read_leave_room(tmp_path: Path) -> None:
+    for name, said in (("max", "1000"), ("current", "900"), ("stat", "anon 50\ninactive_file 300\nactive_file 200\n")):
+        (tmp_path / f"memory.{name}").write_text(said)
+    assert memory._left(tmp_path, "memory.max", "memory.current") == 600
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._left(tmp_path, "memory.max", "memory.current") is None

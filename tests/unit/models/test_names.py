@@ -49,19 +49,23 @@ def test_bad_names(spec: str, reason: str) -> None:
         ("box", "http://box:11434/v1"),
         ("::1", "http://[::1]:11434/v1"),
         ("[::]:7", "http://[::1]:7/v1"),
+        (" 'box:9' ", "http://box:9/v1"),
+        ("HTTPS://box", "https://box:443/v1"),
+        (":9", "http://127.0.0.1:9/v1"),
     ],
 )
 def test_ollama_host(host: str, url: str) -> None:
     assert address_of("ollama", {"OLLAMA_HOST": host}).base_url == url
 
 
-def test_an_ollama_host_that_is_none() -> None:
-    with pytest.raises(UsageError, match="OLLAMA_HOST is no address: 'box:port'"):
-        address_of("ollama", {"OLLAMA_HOST": "box:port"})
+@pytest.mark.parametrize("host", ["box:port", "ftp://box"])
+def test_an_ollama_host_that_is_none(host: str) -> None:
+    with pytest.raises(UsageError, match=f"OLLAMA_HOST is no address: '{host}'"):
+        address_of("ollama", {"OLLAMA_HOST": host})
 
 
 def test_an_address_without_its_scheme_is_told_so_and_not_that_it_needs_a_key() -> None:
-    with pytest.raises(UsageError, match=r"localhost:8080/v1 is no address.*http://localhost:8080/v1"):
+    with pytest.raises(UsageError, match=r"OPENAI_BASE_URL: localhost:8080/v1 does.*set OPENAI_BASE_URL=http://lo"):
         address_of("openai", {"OPENAI_BASE_URL": "localhost:8080/v1"})
 
 
@@ -69,7 +73,8 @@ def test_an_address_without_its_scheme_is_told_so_and_not_that_it_needs_a_key() 
     ("url", "needs"),
     [
         ("http://127.0.0.1:1/v1", False), ("http://192.168.0.7:1/v1", False), ("http://10.1.1.1/v1", False),
-        ("http://box.local/v1", False), ("http://8.8.8.8/v1", True), ("https://api.example.com/v1", True),
+        ("http://box.local/v1", False), ("http://gpu.lan/v1", False), ("http://host.docker.internal/v1", False),
+        ("http://[fd00::1]:1/v1", False), ("http://8.8.8.8/v1", True), ("https://api.example.com/v1", True),
     ],
 )  # fmt: skip
 def test_who_needs_a_key(url: str, needs: bool) -> None:

@@ -1,3 +1,4 @@
+import os
 import socket
 import subprocess
 import sys
@@ -7,12 +8,13 @@ import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.ports import Model
-from stockade.models import resolve
+from stockade.models import auto, memory
+from stockade.models.gguf import read_gguf
 from stockade.models.listing import list_models, model_info
 from stockade.models.resolve import ModelSettings, choose_model, open_model
 from stockade.testing.fake_openai import FakeOpenAI
 
-from .test_gguf import KEYS, gguf
+from .test_gguf import KEYS, gguf, key, text
 
 pytestmark = pytest.mark.anyio
 
@@ -90,15 +92,51 @@ async def test_auto_takes_the_largest_that_is_here(nobody: dict[str, str], tmp_p
     assert "most capable of the models on this machine" in (found.note or "")
 
 
-async def test_auto_passes_over_what_does_not_fit_or_does_not_answer(
+async def test_auto_passes_over_what_does_not_fit_and_says_so(
     nobody: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, weights in (("small", 1000), ("large", 50_000), ("nomic-embed-text", 5000), ("bge-m3", 6000)):
+    for name, weights in (("small", 1000), ("large", 50_000), ("larger", 60_000)):
         (tmp_path / f"{name}.gguf").write_bytes(gguf(weights=weights))
-    monkeypatch.setattr(resolve, "available_bytes", lambda: 300_000_000 + 40_000)
+    needed = memory.needed_bytes(read_gguf(tmp_path / "small.gguf"), 2048, 1)
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed)
     found = await choose_model(ModelSettings(folder=tmp_path), nobody)
     assert found.spec == f"gguf/{tmp_path}/small.gguf"
-    assert "that fit into its memory now" in (found.note or "")
+    assert "that can run now (larger.gguf with a window of 2048 tokens needs about 30" in (found.note or "")
+    assert "are free; and 1 more); a better one" in (found.note or "")
+
+
+async def test_auto_takes_what_is_in_memory_already(
+    nobody: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.gguf").write_bytes(gguf())
+    (tmp_path / "large.gguf").write_bytes(gguf(weights=5000))
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1)
+    monkeypatch.setattr(auto, "_loaded_now", lambda: {os.path.realpath(tmp_path / "large.gguf")})
+    found = await choose_model(ModelSettings(folder=tmp_path), nobody)
+    assert found.spec == f"gguf/{tmp_path}/large.gguf"
+
+
+async def test_auto_passes_over_what_has_no_such_window(nobody: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "large.gguf").write_bytes(gguf(weights=5000))
+    (tmp_path / "wide.gguf").write_bytes(gguf(KEYS[:1]))
+    found = await choose_model(ModelSettings(folder=tmp_path, ctx_size=4096), nobody)
+    assert found.spec == f"gguf/{tmp_path}/wide.gguf"
+    assert "large.gguf: a window of 4096 tokens is more than the 2048" in (found.note or "")
+
+
+@pytest.mark.parametrize("name", ["nomic-embed-text", "bge-m3", "Qwen3-Reranker-4B", "whisper-large", "all-MiniLM"])
+async def test_auto_passes_over_what_gives_no_answers(nobody: dict[str, str], tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.gguf").write_bytes(gguf(weights=5000))
+    (tmp_path / "plain-name.gguf").write_bytes(gguf([key("general.architecture", 8, text("nomic-bert-moe"))]))
+    assert (await choose_model(ModelSettings(folder=tmp_path), nobody)).spec == "embedded/qwen2.5-coder-1.5b"
+
+
+async def test_nothing_is_fetched_that_cannot_be_loaded(
+    nobody: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "available_bytes", lambda: 1_000_000_000)
+    with pytest.raises(ModelUnavailable, match=r"takes more than the 1\.0 GB.*end other programs"):
+        await choose_model(ModelSettings(folder=tmp_path), nobody)
 
 
 async def test_auto_takes_a_model_that_answers(nobody: dict[str, str], tmp_path: Path) -> None:
@@ -108,6 +146,32 @@ async def test_auto_takes_a_model_that_answers(nobody: dict[str, str], tmp_path:
     async with FakeOpenAI(models=[{"id": "mxbai-embed-large"}]) as server:
         host = {"OLLAMA_HOST": server.base_url.removesuffix("/v1")}
         assert (await choose_model(ModelSettings(folder=tmp_path), nobody | host)).spec.startswith("embedded/")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "pulled", "spec"),
+    [
+        (["nomic-embed-text:latest", "llama3:8b"], ["qwen3:8b", "llama3:8b"], "ollama/llama3:8b"),
+        (["nomic-embed-text:latest"], ["gpt-oss:120b-cloud", "glm-4.6:cloud", "qwen3:8b"], "ollama/qwen3:8b"),
+        ([], ["odd", "qwen3:8b"], "ollama/qwen3:8b"),
+    ],
+)
+async def test_auto_prefers_what_ollama_has_loaded(
+    nobody: dict[str, str], tmp_path: Path, loaded: list[str], pulled: list[str], spec: str
+) -> None:
+    family = {"odd": {"family": "bert"}}
+    tags = [{"name": name, "size": 1, "details": family.get(name, {"family": "llama"})} for name in pulled]
+    routes = {"/api/ps": {"models": [{"name": name} for name in loaded]}, "/api/tags": {"models": tags}}
+    async with FakeOpenAI(models=[{"id": name} for name in pulled], routes=routes) as server:
+        found = await choose_model(ModelSettings(folder=tmp_path), nobody | {"OLLAMA_HOST": server.url})
+    assert found.spec == spec
+
+
+async def test_auto_takes_what_a_router_has_loaded(nobody: dict[str, str], tmp_path: Path) -> None:
+    models = [{"id": "a", "status": {"value": "unloaded"}}, {"id": "b", "status": {"value": "loaded"}}]
+    async with FakeOpenAI(models=models) as server:
+        found = await choose_model(ModelSettings(folder=tmp_path), nobody | {"LLAMA_SERVER_URL": server.url})
+    assert found.spec == "llama-server/b"
 
 
 async def test_auto_ends_at_ours(nobody: dict[str, str], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Servers that are started from a path, and ended with their last user."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,11 @@ import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models import memory
+from stockade.models.embedded import EmbeddedModel
 from stockade.models.names import parse_name
 from stockade.models.resolve import open_model
 from stockade.models.settings import ModelSettings
-from stockade.models.started import StartedModel
 from stockade.testing.conformance.model import question
 
 from .test_gguf import gguf
@@ -80,10 +82,9 @@ async def test_a_llamafile_is_started_asked_and_ended(serving: Path) -> None:
     assert name == f"llamafile/{serving}"
     async with model:
         assert (model.info.provider, model.info.context_window) == ("llamafile", 4096)
-        assert isinstance(model, StartedModel)
-        lease = model._lease
-        assert lease is not None
-        pid = lease.facts["pid"]
+        assert isinstance(model, EmbeddedModel)
+        pid = model.server.pid
+        assert pid is not None
         said = (await model.ask(question())).content
     for part in ('"--server"', '"--threads", "1"', '"--host", "127.0.0.1"', '"--mlock"'):
         assert part in said
@@ -101,7 +102,7 @@ async def test_a_llamafile_is_started_asked_and_ended(serving: Path) -> None:
 async def test_a_program_that_does_not_serve_is_told_in_one_line(program: Program, script: str) -> None:
     path = program(script)
     with pytest.raises(ModelUnavailable) as caught:
-        async with StartedModel(path, "llamafile"):
+        async with EmbeddedModel(path, "m", "llamafile", trusted=True, program=path):
             pass
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -110,8 +111,9 @@ async def test_a_program_that_does_not_serve_is_told_in_one_line(program: Progra
 
 async def test_a_program_that_is_never_ready_is_given_up(program: Program) -> None:
     path = program("sleep 1000")
-    with pytest.raises(ModelUnavailable, match=r"was not ready within 0\.3 s"):
-        async with StartedModel(path, "llamafile", settings=ModelSettings(load_timeout_s=0.3)):
+    settings = ModelSettings(load_timeout_s=0.3)
+    with pytest.raises(ModelUnavailable, match=r"was not loaded within 0\.3 s"):
+        async with EmbeddedModel(path, "m", "llamafile", settings, trusted=True, program=path):
             pass
 
 
@@ -129,17 +131,64 @@ async def test_llama_server_has_to_be_there(tmp_path: Path, monkeypatch: pytest.
         await open_model(f"llama-server/{tmp_path}/m.gguf")
 
 
-async def test_llama_server_is_told_which_model(tmp_path: Path, serving: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stock(tmp_path: Path, serving: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `llama-server` on PATH, and a model for it, made for 2048 tokens."""
     (tmp_path / "m.gguf").write_bytes(gguf())
-    stock = tmp_path / "bin" / "llama-server"
-    stock.parent.mkdir()
-    stock.write_text(f"#!/bin/sh\n. {serving}\n")
-    stock.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{stock.parent}:{os.environ['PATH']}")
-    model, _, _ = await open_model(f"llama-server/{tmp_path}/m.gguf", ModelSettings(ctx_size=1024))
+    program = tmp_path / "bin" / "llama-server"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n. {serving}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("stock")
+async def test_llama_server_is_told_which_model(tmp_path: Path) -> None:
+    model, _, _ = await open_model(f"llama-server/{tmp_path}/m.gguf", ModelSettings(ctx_size=1024, slots=1))
     async with model:
         said = (await model.ask(question())).content
     assert f'"--model", "{tmp_path}/m.gguf", "--alias", "m", "--ctx-size", "1024"' in said
+
+
+@pytest.mark.usefixtures("stock")
+async def test_the_window_of_llama_server_is_that_of_its_model(tmp_path: Path) -> None:
+    model, _, _ = await open_model(f"llama-server/{tmp_path}/m.gguf", ModelSettings(slots=1))
+    async with model:
+        assert '"--ctx-size", "2048"' in (await model.ask(question())).content
+        assert model.info.context_window == 2048
+    model, _, _ = await open_model(f"llama-server/{tmp_path}/m.gguf", ModelSettings(ctx_size=4096))
+    with pytest.raises(UsageError, match="more than the 2048"):
+        async with model:
+            pass
+
+
+@pytest.mark.usefixtures("stock")
+async def test_memory_is_checked_before_llama_server_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+    model, _, _ = await open_model(f"llama-server/{tmp_path}/m.gguf")
+    with pytest.raises(ModelUnavailable, match=r"m\.gguf with a window of 2048 tokens needs about"):
+        async with model:
+            pass
+
+
+@pytest.mark.usefixtures("stock")
+@pytest.mark.parametrize("provider", ["llama-server", "llamafile"])
+async def test_a_server_that_dies_is_started_again(tmp_path: Path, provider: str) -> None:
+    said: list[str] = []
+    file = {"llama-server": "m.gguf", "llamafile": "model.llamafile"}[provider]
+    model, _, _ = await open_model(
+        f"{provider}/{tmp_path}/{file}", ModelSettings(slots=1), lambda text, *_: said.append(text)
+    )
+    async with model:
+        assert isinstance(model, EmbeddedModel)
+        first = model.server.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        assert "--port" in (await model.ask(question())).content
+        assert model.server.pid not in (None, first)
+    assert [text for text in said if text.endswith("; starting it again")]
 
 
 def test_a_name_is_a_server_that_runs_already() -> None:

@@ -1,0 +1,187 @@
+"""What `auto` stands for: what is configured, else what a local server has, else the best file that can run here now.
+
+What cannot run, or gives no answers, is passed over, and the line that says what was chosen says that too.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from stockade.core.data import Data
+from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models.catalogue import CATALOGUE, DEFAULT
+from stockade.models.gguf import read_gguf
+from stockade.models.listing import ModelEntry, list_models
+from stockade.models.memory import available_bytes, fits, short_of, window_for
+from stockade.models.names import AUTO
+from stockade.models.net import bearer
+from stockade.models.progress import readable
+from stockade.models.servers import address_of
+from stockade.models.settings import ModelSettings
+from stockade.models.shelf import is_verified, models_folder
+
+PROBE_TIMEOUT_S = 0.25
+_MAX_LIST_BYTES = 1 << 20
+_OTHER_KINDS = re.compile(
+    r"\bclip\b|bert\b|embed|rerank|\bbge-|\be5-|\bgte-|minilm|\bparaphrase-|t5encoder|whisper|wavtokenizer|\bmmproj",
+    re.IGNORECASE,
+)
+"""In names and architectures of models that give no answers: they compare texts, or read pictures and sounds."""
+_IN_THE_CLOUD = re.compile(r"[:-]cloud$")
+"""Ollama lists these beside its own, and runs them elsewhere: https://docs.ollama.com/cloud."""
+_BETTER = "a better one: --model openai/NAME with OPENAI_BASE_URL, or any GGUF file as --model gguf/PATH"
+
+
+class ModelChoice(Data):
+    """What `auto` stands for, and a line that says why and how to get a better one."""
+
+    spec: str
+    note: str | None = None
+
+
+async def choose_model(settings: ModelSettings, environment: Mapping[str, str] = os.environ) -> ModelChoice:
+    """What is configured, else a local server that answers at once, else the largest file that can run, else ours.
+
+    ModelUnavailable when not even ours could be loaded: it is not fetched for nothing.
+    """
+    if settings.configured and settings.configured != AUTO:
+        return ModelChoice(spec=settings.configured)
+    if running := await _running(environment):
+        spec, server = running
+        return ModelChoice(spec=spec, note=f"using {spec}: it is what {server} has running; another: --model")
+    return await anyio.to_thread.run_sync(_of_files, settings)
+
+
+def _of_files(settings: ModelSettings) -> ModelChoice:
+    """Blocking."""
+    folder = settings.folder or models_folder()
+    answering = [entry for entry in list_models(folder) if entry.here and _answers(entry)]
+    loaded = _loaded_now()
+    passed: list[str] = []
+    for entry in sorted(answering, key=lambda entry: entry.size_bytes, reverse=True):
+        reason = None if os.path.realpath(entry.path) in loaded else _hindrance(entry, settings.ctx_size)
+        if reason is None:
+            best = "the most capable of the models on this machine"
+            note = f"using {entry.name}: {best}{f' that can run now ({_first(passed)})' if passed else ''}; {_BETTER}"
+            return ModelChoice(spec=entry.name, note=note)
+        passed.append(reason)
+    return _ours(folder, passed)
+
+
+def _ours(folder: Path, passed: list[str]) -> ModelChoice:
+    """The default, when nothing else can be used."""
+    default = CATALOGUE[DEFAULT]
+    here, free = is_verified(folder / default.file, default.sha256), available_bytes()
+    if here or (free is not None and not fits(default.size_bytes, free)):
+        room = f"the {readable(free or 0)} of memory that are free"
+        reason = _first(passed) or f"embedded/{DEFAULT} takes more than {room}"
+        raise ModelUnavailable(f"no model can run here now: {reason}", f"end other programs, or {_BETTER}")
+    missing = f"none that is here can run now ({_first(passed)})" if passed else "no model was pulled"
+    fetched = f"it is fetched once ({readable(default.size_bytes)}, {default.licence})"
+    return ModelChoice(
+        spec=f"embedded/{DEFAULT}",
+        note=f"using embedded/{DEFAULT}: no model server is running and {missing}; {fetched}; {_BETTER}",
+    )
+
+
+def _first(passed: list[str]) -> str:
+    """The largest of those that were passed over, and how many there are besides."""
+    return f"{passed[0]}{f'; and {len(passed) - 1} more' if len(passed) > 1 else ''}" if passed else ""
+
+
+def _hindrance(entry: ModelEntry, wanted: int | None) -> str | None:
+    """Why it cannot be loaded now; `wanted` is the window that was asked for."""
+    name = Path(entry.path).name
+    try:
+        info = read_gguf(Path(entry.path))
+        short = short_of(info, window_for(info, wanted), 1)
+    except ModelUnavailable as error:
+        return error.message if name in error.message else f"{name}: {error.message}"
+    except UsageError as error:
+        return f"{name}: {error.message}"
+    return short.message if short else None
+
+
+def _loaded_now() -> set[str]:
+    """Files that servers of ours hold in memory: those fit, whatever is free beside them."""
+    from stockade.models.warm import running
+
+    with suppress(ModelUnavailable):
+        return {server.path for server in running()}
+    return set()
+
+
+def _answers(entry: ModelEntry) -> bool:
+    """Whether it is one to talk to. smollm2 is there to try the plumbing: nobody who did not name it wants it."""
+    if entry.name == "embedded/smollm2":
+        return False
+    return _OTHER_KINDS.search(f"{entry.architecture} {entry.name.rpartition('/')[2]}") is None
+
+
+async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The name of a model on llama-server or Ollama, asked side by side, and where it runs."""
+    from stockade.models.http import Client
+    from stockade.models.streams import HttpError
+
+    found: dict[str, tuple[str, str]] = {}
+
+    async def ask(provider: str) -> None:
+        with suppress(HttpError, TimeoutError, UsageError):
+            address = address_of(provider, environment)
+            root = address.base_url.removesuffix("/v1")
+            with anyio.fail_after(PROBE_TIMEOUT_S):
+                async with Client(address.base_url, bearer(address.api_key)) as client:
+                    name = await (_of_ollama(client, root) if provider == "ollama" else _of_llama_server(client, root))
+            if name is not None:
+                found[provider] = (f"{provider}/{name}", root)
+
+    async with anyio.create_task_group() as group:
+        for provider in ("llama-server", "ollama"):
+            group.start_soon(ask, provider)
+    return found.get("llama-server") or found.get("ollama")
+
+
+async def _of_llama_server(client: Any, root: str) -> str | None:
+    """Of a router, which lists all that it could load, one that it has loaded."""
+    rows = await _rows(client, f"{root}/v1/models", "data", "id")
+    return _best(sorted(rows, key=lambda row: _inner(row, "status", "value") != "loaded"))
+
+
+async def _of_ollama(client: Any, root: str) -> str | None:
+    """What it has loaded, else the first that it has pulled."""
+    for path, key, name_key in (
+        ("/api/ps", "models", "name"), ("/api/tags", "models", "name"), ("/v1/models", "data", "id"),
+    ):  # fmt: skip
+        rows = await _rows(client, root + path, key, name_key)
+        here = [row for row in rows if not row.get("remote_host") and not _IN_THE_CLOUD.search(row["name"])]
+        if (name := _best(here)) is not None:
+            return name
+    return None
+
+
+async def _rows(client: Any, url: str, key: str, name_key: str) -> list[dict[str, Any]]:
+    """The models under `key` of what is told there, each with its `name`; none where it is told otherwise."""
+    async with client.asked("GET", url) as response:
+        try:
+            rows = json.loads(await response.whole(_MAX_LIST_BYTES))[key]
+            named = [(row.get(name_key), row) for row in rows if isinstance(row, dict)]
+        except (ValueError, TypeError, KeyError):
+            return []
+    return [{**row, "name": name} for name, row in named if isinstance(name, str) and name and name.isprintable()]
+
+
+def _best(rows: Iterable[dict[str, Any]]) -> str | None:
+    """The first that answers, by its name and family."""
+    kinds = ((row["name"], f"{_inner(row, 'details', 'family')} {row['name']}") for row in rows)
+    return next((name for name, kind in kinds if _OTHER_KINDS.search(kind) is None), None)
+
+
+def _inner(row: dict[str, Any], key: str, name: str) -> str:
+    found = row.get(key)
+    return str(found.get(name, "")) if isinstance(found, dict) else ""
