@@ -149,16 +149,18 @@ def current_folder() -> Path:
         raise UsageError("the current folder is gone", "cd to one that is there") from None
 
 
-def _is_there(path: Path) -> bool:
-    """Whether it is a file that can be found: a folder that may not be looked into has none."""
+def _is_there(path: Path, notes: list[str] | None = None) -> bool:
+    """Whether it is a file that can be found: a folder that may not be looked into has none, which is noted."""
     try:
         return path.is_file()
-    except OSError:
+    except OSError as error:
+        if notes is not None:
+            notes.append(f"{path} could not be looked at: {error.strerror}")
         return False
 
 
 def _from_project(path: Path, notes: list[str]) -> dict[str, Any]:
-    if not _is_there(path):
+    if not _is_there(path, notes):
         return {}
     if is_trusted(path):
         return _from_file(path)

@@ -28,6 +28,15 @@ class OutputLost(Exception):
         self.cause = cause
 
 
+def folder_is_gone() -> bool:
+    """Whether the current folder was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def guarded(work: Callable[[], int]) -> int:
     """What `work` returns, or the status of how it failed, said on stderr."""
     try:
