@@ -18,7 +18,16 @@ from pydantic import ValidationError
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
 from stockade.assemble.policies import check_priced, make_budget, make_policy
-from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, recover_store, run_dir, state_dir
+from stockade.assemble.records import (
+    SystemClock,
+    forget,
+    new_run_id,
+    open_store,
+    read_store,
+    recover_store,
+    run_dir,
+    state_dir,
+)
 from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare_sandbox, reviewer
 from stockade.assemble.tools import OnProgress, Place, Plan, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
@@ -345,5 +354,5 @@ def model_info(name: str) -> "ModelEntry":
 Decision = Literal["apply", "discard", "keep"]
 
 __all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
-           "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "recover_store", "reviewer",
-           "run_dir", "state_dir"]  # fmt: skip
+           "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "read_store", "recover_store",
+           "reviewer", "run_dir", "state_dir"]  # fmt: skip
