@@ -3,15 +3,16 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from stockade import settings
 from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage
-
-NOBODY = 65534
+from tests.conformance.ordinary_user import UID, run_as_ordinary_user
 
 
 def in_bash(stage: Stage, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -82,44 +83,49 @@ def test_a_current_folder_that_is_gone(stage: Stage, words: str) -> None:
     assert done.stderr.startswith("stockade: the current folder is gone\nhint: cd ")
 
 
-def behind_a_door(stage: Stage, closed: Path, where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command of an ordinary user who stands in `where` when `closed` is closed to them."""
-    drop: list[str] = []
-    if os.geteuid() == 0:
-        drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        os.chown(stage.home, NOBODY, NOBODY)
-        for path in (stage.tmp_path, *stage.tmp_path.parents[:2]):
-            path.chmod(path.stat().st_mode | 0o055)
-    argv = ["sh", "-c", 'chmod 0 "$0" && exec "$@"', str(closed), *drop, sys.executable, "-P", "-m", "stockade.cli"]
-    return subprocess.run(
-        [*argv, *arguments], capture_output=True, text=True, cwd=where, env=stage.environment(), timeout=PATIENCE_S,
-        check=False,
-    )  # fmt: skip
+@dataclass
+class Door:
+    """`closed` is a folder of an ordinary user, with files in it that would be read, which not even they may enter."""
+
+    home: Path
+
+    @property
+    def closed(self) -> Path:
+        return self.home / "closed"
+
+    def call(self, where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The command of that user, who stands in `where`."""
+        script = f'chmod 700 {self.closed} && cd {where} && chmod 0 {self.closed} && exec "$@"'
+        argv = ["env", f"PYTHONPATH={os.pathsep.join(sys.path)}", f"HOME={self.home}", "sh", "-c", script, "sh",
+                sys.executable, "-P", "-m", "stockade.cli", *arguments]  # fmt: skip
+        if os.geteuid() != 0:
+            return subprocess.run(argv, capture_output=True, text=True, check=False)
+        os.chown(self.closed, UID, UID)
+        return run_as_ordinary_user(argv, self.home)
 
 
 @pytest.fixture
-def closed(tmp_path: Path) -> Iterator[Path]:
-    """A folder to be closed, with files in it that would be read."""
-    folder = tmp_path / "closed"
-    folder.mkdir()
-    (folder / "stockade.toml").write_text("")
-    (folder / ".mcp.json").write_text("{}")
-    yield folder
-    folder.chmod(0o700)
+def door() -> Iterator[Door]:
+    with tempfile.TemporaryDirectory() as home:
+        door = Door(Path(home))
+        door.closed.mkdir()
+        (door.closed / "stockade.toml").write_text("")
+        (door.closed / ".mcp.json").write_text("{}")
+        yield door
+        door.closed.chmod(0o700)
 
 
-def test_a_folder_that_may_not_be_read_is_refused_by_its_name(stage: Stage, closed: Path) -> None:
-    run = ("run", "x", "--folder", str(closed), "--model", stage.script(DONE))
-    done = behind_a_door(stage, closed, Path("/"), *run)
+def test_a_folder_that_may_not_be_read_is_refused_by_its_name(door: Door) -> None:
+    done = door.call(Path("/"), "run", "x", "--folder", str(door.closed))
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith(f"stockade: the folder '{closed}' cannot be read by you\n")
+    assert done.stderr.startswith(f"stockade: the folder '{door.closed}' cannot be read by you\n")
 
 
-def test_a_current_folder_that_may_not_be_read_is_noted(stage: Stage, closed: Path) -> None:
-    done = behind_a_door(stage, closed, closed, "runs", "list")
+def test_a_current_folder_that_may_not_be_read_is_noted(door: Door) -> None:
+    done = door.call(door.closed, "runs", "list")
     assert (done.returncode, "bug" in done.stderr) == (0, False), done.stderr
-    done = behind_a_door(stage, closed, closed, "run", "x", "--folder", "/nowhere", "--model", stage.script(DONE))
-    assert done.stderr.startswith(f"stockade: {closed}/stockade.toml could not be looked at: Permission denied\n")
+    done = door.call(door.closed, "run", "x", "--folder", "/nowhere")
+    assert done.stderr.startswith(f"stockade: {door.closed}/stockade.toml could not be looked at: Permission denied\n")
     assert "bug" not in done.stderr
 
 
