@@ -21,6 +21,7 @@ from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.model_options import LLAMA_SPLITS, LLAMA_TYPES, LLAMA_UNUSED, LLAMA_VARIABLES
 from stockade.core.policy import FolderMode
+from stockade.core.refused import first_refused
 from stockade.options import Options
 from stockade.trust import is_trusted, read_bounded
 
@@ -216,10 +217,9 @@ def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, A
         try:
             valid = model.model_validate(part, strict=strict)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            key = str(first["loc"][0])
+            key, words = first_refused(error, model)
             place = where.replace("{key}", key.replace("_", "-") if where.startswith("--") else key)
-            raise UsageError(f"{place.replace('{KEY}', key.upper())}: {first['msg']}") from None
+            raise UsageError(f"{place.replace('{KEY}', key.upper())}{words}") from None
         result |= {key: getattr(valid, keys[key]) for key in part}
     return result
 

@@ -66,10 +66,22 @@ def test_a_trusted_file_that_was_changed_is_not_trusted_any_more(tmp_path: Path)
     ("text", "words"),
     [
         ("modle = 'x'", "there is no setting 'modle'"),
-        ("max_turns = 'many'", "max_turns: Input should be a valid integer"),
-        ("max_turns = -1", "max_turns: Input should be greater than or equal to 0"),
-        ("folder = 'one'", "folder: Input should be a valid tuple"),
-        ("quiet = 1", "quiet: Input should be a valid boolean"),
+        ("max_turns = 'many'", "max_turns may be a whole number of at least 0, not 'many'"),
+        ("max_turns = -1", "max_turns may be a whole number of at least 0, not -1"),
+        ("top_p = 2", "top_p may be a number above 0 and of at most 1, not 2"),
+        ("folder = 'one'", "folder may be a list of texts, not 'one'"),
+        ("folder = [1]", "folder may be a list of texts, not 1"),
+        ("quiet = 1", "quiet may be true or false, not 1"),
+        ("json = 1", "json may be true or false, not 1"),
+        ("model = 1", "model may be a text, not 1"),
+        ("approve = 'yes'", "approve may be one of never, ask, rules, not 'yes'"),
+        ("split_mode = 'yes'", "split_mode may be one of none, layer, row, not 'yes'"),
+        ("tensor_split = 'x'", "tensor_split may be a text like ^"),
+        ("net = 'maybe'", "net: 'maybe' is not understood (write none, open, or allow=HOST[:PORT],...)"),
+        ("memory = '5'", "memory: 5 is 5 bytes: at least 8M"),
+        ("memory = '0.4'", "memory: '0.4' is less than a byte"),
+        ("disk = 'much'", "disk: not a size: 'much'"),
+        ("processes = 1", "processes: 1 is too few: at least 8"),
         ("task = 'x'", "there is no setting 'task'"),
         ("[[", "is not TOML"),
     ],
@@ -80,6 +92,11 @@ def test_mistakes_in_a_file_name_file_and_key(tmp_path: Path, text: str, words: 
         loaded(tmp_path)
     assert words in caught.value.message
     assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(("key", "value"), [("memory", "0"), ("memory", "8M"), ("processes", 0), ("processes", 8)])
+def test_what_is_enough_and_what_is_no_limit(tmp_path: Path, key: str, value: object) -> None:
+    assert getattr(loaded(tmp_path, {key: value}).options, key) == value
 
 
 def test_the_nearest_key_is_offered(tmp_path: Path) -> None:
@@ -109,7 +126,7 @@ def test_lists_in_variables_come_by_commas_or_lines(tmp_path: Path) -> None:
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="STOCKADE_MAX_TURNS: Input should be a valid integer"):
+    with pytest.raises(UsageError, match="STOCKADE_MAX_TURNS may be a whole number of at least 0, not 'many'"):
         loaded(tmp_path, STOCKADE_MAX_TURNS="many")
 
 
@@ -131,7 +148,7 @@ def test_a_flag_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_flag_out_of_range_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--max-turns: Input should be greater"):
+    with pytest.raises(UsageError, match="--max-turns may be a whole number of at least 0, not -3"):
         loaded(tmp_path, {"max_turns": -3})
 
 
@@ -188,11 +205,11 @@ def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "place"),
     [
-        ({"LLAMA_N_CTX": "many"}, "LLAMA_N_CTX: "),
-        ({"LLAMA_TYPE_K": "77"}, "LLAMA_TYPE_K: "),
-        ({"STOCKADE_TOP_P": "1.5"}, "STOCKADE_TOP_P: "),
-        ({"STOCKADE_MIROSTAT_MODE": "3"}, "STOCKADE_MIROSTAT_MODE: "),
-        ({"STOCKADE_TENSOR_SPLIT": "a;b"}, "STOCKADE_TENSOR_SPLIT: "),
+        ({"LLAMA_N_CTX": "many"}, "LLAMA_N_CTX may be "),
+        ({"LLAMA_TYPE_K": "77"}, "LLAMA_TYPE_K may be "),
+        ({"STOCKADE_TOP_P": "1.5"}, "STOCKADE_TOP_P may be "),
+        ({"STOCKADE_MIROSTAT_MODE": "3"}, "STOCKADE_MIROSTAT_MODE may be "),
+        ({"STOCKADE_TENSOR_SPLIT": "a;b"}, "STOCKADE_TENSOR_SPLIT may be "),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, environ: dict[str, str], place: str) -> None:
