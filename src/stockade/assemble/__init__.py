@@ -141,14 +141,15 @@ def probe() -> "Sequence[Finding]":
 
 
 def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
-    """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record."""
-    from stockade.models.warm import stop_all_idle
+    """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record.
+
+    Model servers are left alone: one that a killed run used ends by itself when its time is over, as any other.
+    """
     from stockade.sandboxes.leftovers import clean as found
     from stockade.sandboxes.others import sweep_others
 
     lines = found(state_dir() / "runs", recorded, alive)
-    lines += [f"removed {name}" for name in sweep_others()]
-    return lines + [f"ended the model server of {server.alias}, which nobody used" for server in stop_all_idle()]
+    return lines + [f"removed {name}" for name in sweep_others()]
 
 
 async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
