@@ -109,3 +109,13 @@ def test_a_damaged_record_is_named_and_recovered(stage: Stage) -> None:
     again = stage.call("runs", "recover")
     assert again.status == 2
     assert "exists already" in again.err
+
+
+def test_a_file_that_holds_no_record_is_not_recovered(stage: Stage) -> None:
+    path = stage.tmp_path / "letter.txt"
+    path.write_text("Dear reader\n" * 1000)
+    done = stage.call("runs", "recover", "--store", str(path))
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("stockade: nothing in it could be read: it holds no run\nhint: ")
+    assert not (stage.tmp_path / "letter.txt.recovered").exists()
+    assert json.loads(stage.call("runs", "recover", "--store", str(path), "--json").out)["new"] is None
