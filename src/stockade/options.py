@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from stockade.core.errors import UsageError
 from stockade.core.events import Autonomy
 from stockade.core.model_options import LoadOptions, SamplingOptions
+from stockade.core.policy import LEAST_PROCESSES, parse_memory, parse_network, parse_size
 
 REMOTE = "remote="
 """Before the address of a sandbox on another machine."""
@@ -56,6 +57,31 @@ class Options(SamplingOptions, LoadOptions):
     keep_warm_s: float = Field(default=300.0, ge=0)
     llama_server: str | None = None
     store: str | None = None
+
+    @field_validator("net")
+    @classmethod
+    def _network(cls, value: str) -> str:
+        parse_network(value)
+        return value
+
+    @field_validator("memory")
+    @classmethod
+    def _memory(cls, value: str | None) -> str | None:
+        parse_memory(value or "0")
+        return value
+
+    @field_validator("disk")
+    @classmethod
+    def _disk(cls, value: str | None) -> str | None:
+        parse_size(value or "0")
+        return value
+
+    @field_validator("processes")
+    @classmethod
+    def _processes(cls, value: int | None) -> int | None:
+        if value and value < LEAST_PROCESSES:
+            raise ValueError(f"{value} is too few: at least {LEAST_PROCESSES} (a shell and a pipe; 0 is no limit)")
+        return value
 
 
 def autonomy(options: Options) -> Autonomy:

@@ -27,9 +27,9 @@ from stockade.core.model_options import (
     LLAMA_VARIABLES,
 )
 from stockade.core.policy import FolderMode
+from stockade.core.refused import first_refused
 from stockade.options import Options, current_folder
 from stockade.trust import is_trusted, read_bounded
-from stockade.wording import refused
 
 PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"
@@ -165,16 +165,18 @@ def _unknown_llama(environ: Mapping[str, str]) -> list[str]:
     return [f"LLAMA_{name} is not known{f': LLAMA_{near[0]} is' if near else ''}" for name, near in nearest.items()]
 
 
-def _is_there(path: Path) -> bool:
-    """Whether it is a file that can be found: a folder that may not be looked into has none."""
+def _is_there(path: Path, notes: list[str] | None = None) -> bool:
+    """Whether it is a file that can be found: a folder that may not be looked into has none, which is noted."""
     try:
         return path.is_file()
-    except OSError:
+    except OSError as error:
+        if notes is not None:
+            notes.append(f"{path} could not be looked at: {error.strerror}")
         return False
 
 
 def _from_project(path: Path, notes: list[str]) -> dict[str, Any]:
-    if not _is_there(path):
+    if not _is_there(path, notes):
         return {}
     if is_trusted(path):
         return _from_file(path)
@@ -230,11 +232,9 @@ def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, A
         try:
             valid = model.model_validate(part, strict=strict)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            key = str(first["loc"][0])
+            key, words = first_refused(error, model)
             place = where.replace("{key}", key.replace("_", "-") if where.startswith("--") else key)
-            said = refused(part[key], model.model_fields[keys[key]]) or first["msg"]
-            raise UsageError(f"{place.replace('{KEY}', key.upper())}: {said}") from None
+            raise UsageError(f"{place.replace('{KEY}', key.upper())}{words}") from None
         result |= {key: getattr(valid, keys[key]) for key in part}
     return result
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from stockade.testing import say
 from tests.cli.conftest import COUNT, DONE, Stage
 
 
@@ -33,12 +34,59 @@ def refused(stage: Stage, *arguments: str, status: int = 2) -> str:
         ("{home}", "home"),
         ("{demo}/data.csv", "data.csv"),
         ("{state}", "stockade"),
+        ("{demo}:zz", "there is no mode 'zz'"),
     ],
 )
 def test_folders_that_are_not_given(stage: Stage, folder: str, words: str) -> None:
     stage.state.mkdir(parents=True)
     path = folder.format(demo=stage.demo, home=stage.home, state=stage.state)
     assert words in refused(stage, "x", "--folder", path, "--model", stage.script(DONE))
+
+
+def test_a_folder_given_twice(stage: Stage) -> None:
+    run = ("x", "--folder", str(stage.demo), "--folder", f"{stage.demo}:ro", "--model", stage.script(DONE))
+    assert refused(stage, *run) == f"stockade: the folder {stage.demo} is given twice"
+
+
+@pytest.mark.parametrize("limit", [("--memory", "1M"), ("--processes", "1")])
+def test_limits_that_nothing_works_in(stage: Stage, limit: tuple[str, str]) -> None:
+    first = refused(stage, "x", "--folder", str(stage.demo), "--model", stage.script(DONE), *limit)
+    assert limit[0] in first
+    assert "at least 8" in first
+
+
+def test_the_least_limits_are_enough(stage: Stage) -> None:
+    work = say("shell", command="ls | sort | wc -l > n.txt; python3 -c 'print(5)'")
+    ended = stage.run(work, DONE, DONE, flags=("--memory", "8M", "--processes", "8", "--json"))
+    assert ended.status == 0, ended.err
+    first = next(event for event in ended.events if event["type"] == "action_finished")
+    assert first["observation"]["exit_code"] == 0, first
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('net = "maybe"', "net: 'maybe' is not understood"),
+        ('max_turns = "a"', "max_turns: 'a' is not a whole number of at least 0"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_of_the_file(stage: Stage, line: str, words: str) -> None:
+    bot = stage.tmp_path / "bot.toml"
+    bot.write_text(f'prompt = "You work."\n{line}\n')
+    assert refused(stage, "x", "--bot", str(bot), "--model", stage.script(DONE)).startswith(f"stockade: {bot}: {words}")
+    config = stage.home / ".config" / "stockade" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f"{line}\n")
+    ended = stage.call("run", "x", "--model", stage.script(DONE))
+    assert ended.status == 2
+    assert ended.err.startswith(f"stockade: {config}: {words}")
+
+
+def test_a_tool_that_there_is_not_is_told_of_the_bots_file(stage: Stage) -> None:
+    bot = stage.tmp_path / "bot.toml"
+    bot.write_text('prompt = "You work."\ntools = ["shell", "zap", "finish"]\n')
+    said = refused(stage, "x", "--bot", str(bot), "--model", stage.script(DONE))
+    assert said == f"stockade: {bot}: tools: there is no tool 'zap'"
 
 
 def test_a_task_that_is_too_large(stage: Stage) -> None:
@@ -140,8 +188,8 @@ def test_a_project_file_of_the_bot_is_not_obeyed(stage: Stage, monkeypatch: pyte
         (("model", "info", "smollm2"), "not a model: 'smollm2'", "did you mean embedded/smollm2?"),
         (("model", "serve", "smolm2"), "not a model: 'smolm2'", "did you mean embedded/smollm2?"),
         (("sandbox", "exec", "ls", "-la"), "No such option", "put -- before the command: stockade sandbox exec"),
-        (("run", "x", "--tool", "nope"), "there is no such tool", "`stockade tool list` names them all"),
-        (("run", "x", "--tool", "pyton"), "there is no such tool", "did you mean python?"),
+        (("run", "x", "--tool", "nope"), "there is no tool 'nope'", "`stockade tool list` names them all"),
+        (("run", "x", "--tool", "pyton"), "there is no tool 'pyton'", "did you mean python?"),
         (("tool", "run", "ok.jsonl"), "must have a .wasm extension", "`stockade tool list`"),
     ],
 )

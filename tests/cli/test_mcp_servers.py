@@ -107,9 +107,15 @@ def test_what_was_not_seen_whole_is_not_trusted_on_sight(home: Path) -> None:
         (("run", "x", "--mcp", "script.jsonl"), "ends in .json"),
         (("trust", "script.jsonl"), "is not read from a folder"),
         (("trust", "work/.mcp.json"), "cannot be read"),
+        (("trust", "nope.toml"), "nope.toml cannot be read: No such file or directory"),
+        (("trust", "stockade.toml", "--yes"), "stockade.toml is not TOML: "),
+        (("trust", "broken/.mcp.json", "--yes"), "broken/.mcp.json is not JSON: "),
     ],
 )
 def test_what_cannot_be_is_one_line(home: Path, words: tuple[str, ...], said: str) -> None:
+    (home / "stockade.toml").write_text("net = maybe\n")
+    (home / "broken").mkdir()
+    (home / "broken" / ".mcp.json").write_text("{")
     found = stockade(home, *words)
     assert (found.returncode, found.stdout) == (2, "")
     assert said in found.stderr

@@ -3,12 +3,16 @@
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from stockade import settings
 from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage
+from tests.conformance.ordinary_user import UID, run_as_ordinary_user
 
 
 def in_bash(stage: Stage, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +37,27 @@ def test_no_room_for_the_output_is_no_bug(stage: Stage) -> None:
     assert done.returncode == 4
     assert "standard output cannot be written: No space left on device" in done.stderr
     assert "bug" not in done.stderr
+    assert "changes kept: stockade runs diff|apply|discard" in done.stderr
+    assert "done" in statuses(stage)
+
+
+def test_no_room_for_the_answer_leaves_the_changes_as_they_were_asked_for(stage: Stage) -> None:
+    done = in_bash(stage, '"$@" > /dev/full', *a_run(stage), "--apply")
+    assert done.returncode == 4
+    assert (stage.demo / "count.txt").read_text() == "3\n"
+
+
+def test_no_room_for_json_stops_the_run(stage: Stage) -> None:
+    done = in_bash(stage, '"$@" > /dev/full', *a_run(stage), "--json")
+    assert done.returncode == 4
+    assert done.stderr.startswith("stockade: standard output cannot be written: No space left on device\n")
+    assert "stopped" in statuses(stage)
+
+
+@pytest.mark.parametrize("where", ["2> /dev/full", "2>&-", "2< /dev/null"])
+def test_a_run_goes_on_without_its_picture(stage: Stage, where: str) -> None:
+    done = in_bash(stage, f'"$@" {where}', *a_run(stage))
+    assert (done.returncode, done.stdout) == (0, "3 lines\n")
     assert "done" in statuses(stage)
 
 
@@ -46,14 +71,62 @@ def test_a_closed_output_is_none(stage: Stage) -> None:
 def test_a_reader_that_has_gone(stage: Stage, pipe: str) -> None:
     done = in_bash(stage, f"{pipe} > /dev/null; exit ${{PIPESTATUS[0]}}", *a_run(stage))
     assert (done.returncode, done.stderr.count("bug")) == (141, 0)
+    assert "done" in statuses(stage)
 
 
-def test_a_current_folder_that_is_gone(stage: Stage) -> None:
+@pytest.mark.parametrize("words", ["runs list", "run x", "mcp", "trust stockade.toml", "shell start"])
+def test_a_current_folder_that_is_gone(stage: Stage, words: str) -> None:
     gone = stage.tmp_path / "gone"
     gone.mkdir()
-    done = in_bash(stage, f'cd {gone} && rmdir {gone} && "$@"', "runs", "list")
+    done = in_bash(stage, f'cd {gone} && rmdir {gone} && "$@"', *words.split())
     assert done.returncode == 2
     assert done.stderr.startswith("stockade: the current folder is gone\nhint: cd ")
+
+
+@dataclass
+class Door:
+    """`closed` is a folder of an ordinary user, with files in it that would be read, which not even they may enter."""
+
+    home: Path
+
+    @property
+    def closed(self) -> Path:
+        return self.home / "closed"
+
+    def call(self, where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The command of that user, who stands in `where`."""
+        script = f'chmod 700 {self.closed} && cd {where} && chmod 0 {self.closed} && exec "$@"'
+        argv = ["env", f"PYTHONPATH={os.pathsep.join(sys.path)}", f"HOME={self.home}", "sh", "-c", script, "sh",
+                sys.executable, "-P", "-m", "stockade.cli", *arguments]  # fmt: skip
+        if os.geteuid() != 0:
+            return subprocess.run(argv, capture_output=True, text=True, check=False)
+        os.chown(self.closed, UID, UID)
+        return run_as_ordinary_user(argv, self.home)
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with tempfile.TemporaryDirectory() as home:
+        door = Door(Path(home))
+        door.closed.mkdir()
+        (door.closed / "stockade.toml").write_text("")
+        (door.closed / ".mcp.json").write_text("{}")
+        yield door
+        door.closed.chmod(0o700)
+
+
+def test_a_folder_that_may_not_be_read_is_refused_by_its_name(door: Door) -> None:
+    done = door.call(Path("/"), "run", "x", "--folder", str(door.closed))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"stockade: the folder '{door.closed}' cannot be read by you\n")
+
+
+def test_a_current_folder_that_may_not_be_read_is_noted(door: Door) -> None:
+    done = door.call(door.closed, "runs", "list")
+    assert (done.returncode, "bug" in done.stderr) == (0, False), done.stderr
+    done = door.call(door.closed, "run", "x", "--folder", "/nowhere")
+    assert done.stderr.startswith(f"stockade: {door.closed}/stockade.toml could not be looked at: Permission denied\n")
+    assert "bug" not in done.stderr
 
 
 def test_a_folder_that_may_not_be_looked_into_has_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +138,4 @@ def test_a_folder_that_may_not_be_looked_into_has_no_settings(tmp_path: Path, mo
     monkeypatch.setattr(Path, "is_file", closed)
     found = settings.load({"folder": (os.fspath(tmp_path),)}, {}, tmp_path, tmp_path.parent / "no.toml")
     assert found.options.mcp == ()
+    assert found.notes == (f"{tmp_path}/stockade.toml could not be looked at: Permission denied",)

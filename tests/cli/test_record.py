@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from stockade.testing import say
 from tests.cli.conftest import COUNT, DONE, Stage
 from tests.support.postgres import Server
@@ -27,6 +29,29 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password(stage: Stag
     assert ended.status == 4
     assert len(ended.err.splitlines()) == 2
     assert SECRET not in ended.err + ended.out
+
+
+@pytest.mark.parametrize(
+    "words", ["list", "show last", "diff", "export", "replay", "resume last", "rewind last --to 1"]
+)
+def test_a_record_that_is_not_there_is_not_made_by_looking_into_it(stage: Stage, words: str) -> None:
+    for where in (stage.tmp_path / "typo" / "runs.db", stage.tmp_path / "typo.db"):
+        ended = stage.call("runs", *words.split(), "--store", str(where))
+        assert (ended.status, ended.out) == (2, "")
+        assert ended.err.startswith(f"stockade: there is no record {where}\nhint: check --store")
+        assert not where.exists()
+        assert not (stage.tmp_path / "typo").exists()
+
+
+def test_a_run_makes_the_record_and_not_its_folder(stage: Stage) -> None:
+    ended = stage.run(COUNT, DONE, DONE, flags=("--store", str(stage.tmp_path / "typo" / "runs.db"), "--discard"))
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"stockade: there is no folder {stage.tmp_path}/typo for the record runs.db\nhint: ")
+    assert not (stage.tmp_path / "typo").exists()
+    where = str(stage.tmp_path / "mine.db")
+    assert stage.run(COUNT, DONE, DONE, flags=("--store", where, "--discard")).status == 0
+    assert "done" in stage.call("runs", "list", "--store", where).out
+    assert stage.call("runs", "recover", "--store", where, "--output", f"{stage.tmp_path}/typo/new.db").status == 2
 
 
 def test_a_secret_is_used_and_stands_nowhere(stage: Stage) -> None:
@@ -84,3 +109,13 @@ def test_a_damaged_record_is_named_and_recovered(stage: Stage) -> None:
     again = stage.call("runs", "recover")
     assert again.status == 2
     assert "exists already" in again.err
+
+
+def test_a_file_that_holds_no_record_is_not_recovered(stage: Stage) -> None:
+    path = stage.tmp_path / "letter.txt"
+    path.write_text("Dear reader\n" * 1000)
+    done = stage.call("runs", "recover", "--store", str(path))
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("stockade: nothing in it could be read: it holds no run\nhint: ")
+    assert not (stage.tmp_path / "letter.txt.recovered").exists()
+    assert json.loads(stage.call("runs", "recover", "--store", str(path), "--json").out)["new"] is None

@@ -265,6 +265,14 @@ async def test_only_those_that_nobody_uses_are_ended(smollm2: Path) -> None:
     assert running() == []
 
 
+async def test_doctor_clean_leaves_servers_to_their_own_time(smollm2: Path) -> None:
+    async with open_model(smollm2):
+        pass
+    before = only()
+    done = await anyio.run_process([sys.executable, "-m", "stockade.cli", "doctor", "--clean"])
+    assert (done.stdout, only().pid) == (b"", before.pid)
+
+
 async def test_what_a_killed_keeper_left_is_taken_over(smollm2: Path) -> None:
     async with open_model(smollm2):
         (path,) = sockets(runtime_folder())

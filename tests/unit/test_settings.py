@@ -68,8 +68,20 @@ def test_a_trusted_file_that_was_changed_is_not_trusted_any_more(tmp_path: Path)
         ("modle = 'x'", "there is no setting 'modle'"),
         ("max_turns = 'many'", "max_turns: 'many' is not a whole number of at least 0"),
         ("max_turns = -1", "max_turns: -1 is not a whole number of at least 0"),
+        ("top_p = 2", "top_p: 2 is not a number from 0 to 1"),
         ("folder = 'one'", "folder: it has to be a list of texts"),
+        ("folder = [1]", "folder: it has to be a list of texts"),
         ("quiet = 1", "quiet: 1 is not true or false"),
+        ("json = 1", "json: 1 is not true or false"),
+        ("model = 1", "model: 1 is not a text"),
+        ("approve = 'yes'", "approve: 'yes' is not one of never, ask, rules"),
+        ("split_mode = 'yes'", "split_mode: 'yes' is not one of none, layer, row"),
+        ("tensor_split = 'x'", "tensor_split: 'x' is not numbers with commas between"),
+        ("net = 'maybe'", "net: 'maybe' is not understood (write none, open, or allow=HOST[:PORT],...)"),
+        ("memory = '5'", "memory: 5 is 5 bytes: at least 8M"),
+        ("memory = '0.4'", "memory: '0.4' is less than a byte"),
+        ("disk = 'much'", "disk: not a size: 'much'"),
+        ("processes = 1", "processes: 1 is too few: at least 8"),
         ("task = 'x'", "there is no setting 'task'"),
         ("[[", "is not TOML"),
     ],
@@ -80,6 +92,11 @@ def test_mistakes_in_a_file_name_file_and_key(tmp_path: Path, text: str, words: 
         loaded(tmp_path)
     assert words in caught.value.message
     assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(("key", "value"), [("memory", "0"), ("memory", "8M"), ("processes", 0), ("processes", 8)])
+def test_what_is_enough_and_what_is_no_limit(tmp_path: Path, key: str, value: object) -> None:
+    assert getattr(loaded(tmp_path, {key: value}).options, key) == value
 
 
 def test_the_nearest_key_is_offered(tmp_path: Path) -> None:

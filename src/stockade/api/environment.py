@@ -22,6 +22,7 @@ from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxDied, UsageError
 from stockade.core.policy import FolderMode, Policy
 from stockade.core.ports import Sandbox as SandboxPort
+from stockade.core.refused import first_refused
 from stockade.options import Options
 
 COPY_S = 600.0
@@ -198,8 +199,8 @@ def options_of(given: Mapping[str, Any]) -> Options:
     try:
         return Options.model_validate({key: value for key, value in given.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+        key, words = first_refused(error, Options)
+        raise UsageError(f"{key}{words}") from None
 
 
 def _text(data: bytes) -> str:

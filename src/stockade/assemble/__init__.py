@@ -18,9 +18,18 @@ from pydantic import ValidationError
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
 from stockade.assemble.policies import check_priced, make_budget, make_policy
-from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, recover_store, run_dir, state_dir
+from stockade.assemble.records import (
+    SystemClock,
+    forget,
+    new_run_id,
+    open_store,
+    read_store,
+    recover_store,
+    run_dir,
+    state_dir,
+)
 from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare_sandbox, reviewer
-from stockade.assemble.tools import OnProgress, Place, Plan, chosen, mcp_files, plan_tools
+from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
 from stockade.bots.opening import opening
@@ -34,6 +43,7 @@ from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol, Approver, Model, OnEvent, OnText, RunStore, Sandbox
+from stockade.core.refused import first_refused
 from stockade.core.secrets import Redactor, known, watched
 from stockade.loop.pause import Pause
 from stockade.loop.person import Person
@@ -70,7 +80,9 @@ class Prepared:
 def find_bot(name: str) -> BotSpec:
     """A built-in bot by its name, or one of a TOML file by its path. UsageError when there is none."""
     if name.endswith(".toml"):
-        return read_bot(Path(name).expanduser().absolute())
+        spec = read_bot(Path(name).expanduser().absolute())
+        check_tools(str(spec.file), spec.tools)
+        return spec
     if name not in BUILT_IN:
         near = difflib.get_close_matches(name, BUILT_IN, n=1)
         way_out = f"did you mean {near[0]}?" if near else f"the bots are {', '.join(BUILT_IN)}; or FILE.toml"
@@ -84,8 +96,8 @@ def with_defaults(options: Options, spec: BotSpec) -> Options:
     try:
         return Options.model_validate({**options.model_dump(by_alias=True, exclude_unset=True), **unset})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        raise UsageError(f"bot {spec.name}: {first['loc'][0]}: {first['msg']}") from None
+        key, words = first_refused(error, Options)
+        raise UsageError(f"{spec.file or f'bot {spec.name}'}: {key}{words}") from None
 
 
 def list_bots() -> tuple[BotSpec, ...]:
@@ -129,14 +141,15 @@ def probe() -> "Sequence[Finding]":
 
 
 def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
-    """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record."""
-    from stockade.models.warm import stop_all_idle
+    """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record.
+
+    Model servers are left alone: one that a killed run used ends by itself when its time is over, as any other.
+    """
     from stockade.sandboxes.leftovers import clean as found
     from stockade.sandboxes.others import sweep_others
 
     lines = found(state_dir() / "runs", recorded, alive)
-    lines += [f"removed {name}" for name in sweep_others()]
-    return lines + [f"ended the model server of {server.alias}, which nobody used" for server in stop_all_idle()]
+    return lines + [f"removed {name}" for name in sweep_others()]
 
 
 async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
@@ -359,5 +372,5 @@ def model_info(name: str) -> "ModelEntry":
 Decision = Literal["apply", "discard", "keep"]
 
 __all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
-           "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "recover_store", "reviewer",
-           "run_dir", "state_dir"]  # fmt: skip
+           "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "read_store", "recover_store",
+           "reviewer", "run_dir", "state_dir"]  # fmt: skip

@@ -7,7 +7,16 @@ from typing import Any
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.core.messages import ModelInfo
-from stockade.core.policy import WORKSPACE, CopyRule, FolderMode, FolderRule, Limits, Network, Policy, parse_size
+from stockade.core.policy import (
+    WORKSPACE,
+    CopyRule,
+    FolderMode,
+    FolderRule,
+    Limits,
+    Policy,
+    parse_network,
+    parse_size,
+)
 from stockade.options import Options
 
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
@@ -18,6 +27,8 @@ def parse_folder(text: str, default: FolderMode, inside: str) -> FolderRule:
     path, _, mode = text.rpartition(":")
     chosen = _MODES.get(mode, default)
     if mode not in _MODES:
+        if path and "\0" not in text and os.path.isdir(Path(path).expanduser()) and not os.path.lexists(text):
+            raise UsageError(f"--folder {text!r}: there is no mode {mode!r}", "the modes are ro, overlay and rw")
         path = text
     if not path or "\0" in path:
         raise UsageError(f"--folder {text!r} names no folder", "write --folder PATH or --folder PATH:ro")
@@ -30,12 +41,16 @@ def make_policy(options: Options, default_mode: FolderMode) -> Policy:
     for number, text in enumerate(options.folder):
         rule = parse_folder(text, default_mode, WORKSPACE)
         folders.append(rule if not number else rule.model_copy(update={"inside": f"/folders/{Path(rule.host).name}"}))
+    real = [os.path.realpath(rule.host) for rule in folders]
+    for number, rule in enumerate(folders):
+        if real[number] in real[:number]:
+            raise UsageError(f"the folder {rule.host} is given twice", "give it once, with one mode")
     if len({rule.inside for rule in folders}) != len(folders):
         raise UsageError("two folders have the same name", "rename one of them, or mount their parent")
     return Policy(
         folders=tuple(folders),
         copies=tuple(_copy_rule(text) for text in options.copy_in),
-        network=_network(options.net),
+        network=parse_network(options.net),
         limits=_limits(options),
         environment=dict(_variable(text) for text in options.env),
         rootfs=options.image,
@@ -50,23 +65,10 @@ def _copy_rule(text: str) -> CopyRule:
     return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")
 
 
-def _network(text: str) -> Network:
-    if text in ("none", "open"):
-        return Network(mode="open" if text == "open" else "none")
-    kind, _, hosts = text.partition("=")
-    names = tuple(name.strip() for name in hosts.split(",") if name.strip())
-    if kind != "allow" or not names:
-        raise UsageError(f"--net {text!r} is not understood", "write none, open, or allow=HOST[:PORT],...")
-    return Network(mode="allow", hosts=names)
-
-
 def _limits(options: Options) -> Limits:
     given: dict[str, Any] = {"processes": options.processes, "command_timeout_s": options.command_timeout}
     for name, text in (("memory_bytes", options.memory), ("disk_bytes", options.disk)):
-        try:
-            given[name] = None if text is None else parse_size(text)
-        except ValueError as error:
-            raise UsageError(f"--{name.split('_')[0]}: {error}") from None
+        given[name] = None if text is None else parse_size(text)
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -1,9 +1,10 @@
 """Where runs are kept: the record, and a folder for what belongs to one run. The clock that they are dated by."""
 
+import os
 import secrets
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import platformdirs
 
@@ -40,24 +41,54 @@ def new_run_id() -> str:
 
 
 def open_store(where: str | None = None) -> RunStore:
-    """The record: a file's path or the address of a PostgreSQL database, by default runs.db in the state folder."""
-    if where and where.startswith(("postgresql:", "postgres:")):
+    """The record: a file's path or the address of a PostgreSQL database, by default runs.db in the state folder.
+
+    The file is made where it is not there. UsageError when its folder is not: only the default one is made.
+    """
+    if _is_address(where):
         from stockade.store.postgres import PostgresStore
 
         return PostgresStore(where)
     from stockade.store.sqlite import SQLiteStore
 
-    return SQLiteStore(Path(where) if where else state_dir() / "runs.db")
+    return SQLiteStore(_in_a_folder(_path(where)) if where else _path(where))
+
+
+def read_store(where: str | None = None) -> RunStore:
+    """A record that runs are looked for in: one that was named must be there, or it is a UsageError."""
+    if where and not _is_address(where):
+        try:
+            found = _path(where).exists()
+        except OSError as error:
+            raise UsageError(f"the record {where} cannot be looked at: {error.strerror}", "check --store") from None
+        if not found:
+            raise UsageError(f"there is no record {where}", "check --store; stockade run would make it")
+    return open_store(where)
+
+
+def _in_a_folder(path: Path) -> Path:
+    """A path that was typed: its folder is there, or it is a UsageError."""
+    if not os.path.isdir(path.parent):
+        raise UsageError(f"there is no folder {path.parent} for the record {path.name}", "check the path, or make it")
+    return path
+
+
+def _path(where: str | None) -> Path:
+    return Path(where) if where else state_dir() / "runs.db"
+
+
+def _is_address(where: str | None) -> TypeGuard[str]:
+    return where is not None and where.startswith(("postgresql:", "postgres:"))
 
 
 async def recover_store(damaged: str | None, new: str | None) -> "Recovered":
     """What is readable of a SQLite record, into a new one beside it. Errors are those of store.recover."""
     from stockade.store.recover import recover
 
-    if damaged and damaged.startswith(("postgresql:", "postgres:")):
+    if _is_address(damaged):
         raise UsageError("only a record in a file can be recovered", "PostgreSQL has pg_dump and its backups")
-    path = Path(damaged) if damaged else state_dir() / "runs.db"
-    return await recover(path, Path(new) if new else path.with_name(f"{path.name}.recovered"))
+    path = _path(damaged)
+    return await recover(path, _in_a_folder(Path(new)) if new else path.with_name(f"{path.name}.recovered"))
 
 
 def forget(run_id: str) -> None:

@@ -207,10 +207,20 @@ def _file(name: str) -> Path:
         way_out = (
             f"did you mean {near[0]}?" if near else f"`stockade tool list` names them all; or give a file ({kinds})"
         )
-        raise UsageError(f"--tool {name!r}: there is no such tool", way_out)
+        raise UsageError(f"there is no tool {name!r}", way_out)
     if not path.is_file():
-        raise UsageError(f"--tool {name}: there is no such file")
+        raise UsageError(f"there is no tool file {name}", "check the path")
     return path
+
+
+def check_tools(file: str, names: Sequence[str]) -> None:
+    """UsageError that names the bot's file, for a tool in it that there is not."""
+    for name in names:
+        if name == "tool_call" or name not in (*BUILT_IN_TOOLS, *named()):
+            try:
+                _file(name)
+            except UsageError as error:
+                raise UsageError(f"{file}: tools: {error.message}", error.hint) from None
 
 
 def chosen(of_bot: Sequence[str], more: Sequence[str], without: Sequence[str]) -> tuple[str, ...]:
@@ -226,4 +236,4 @@ def chosen(of_bot: Sequence[str], more: Sequence[str], without: Sequence[str]) -
     return tuple(sorted(tools, key=lambda name: name == "finish"))
 
 
-__all__ = ["FileTool", "MakeToolbox", "Place", "Plan", "Request", "chosen", "mcp_files", "plan_tools"]
+__all__ = ["FileTool", "MakeToolbox", "Place", "Plan", "Request", "check_tools", "chosen", "mcp_files", "plan_tools"]

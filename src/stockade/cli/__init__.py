@@ -2,15 +2,14 @@
 
 import gc
 import importlib
-import io
-import os
 import sys
 from collections.abc import Sequence
 
 import click
 
 from stockade import __version__
-from stockade.cli import failures
+from stockade.cli import failures, streams
+from stockade.core.errors import UsageError
 
 COMMANDS = {
     "run": ("begin", "Run a bot on a task."),
@@ -46,12 +45,17 @@ class LazyGroup(click.Group):
         return found
 
     def invoke(self, ctx: click.Context) -> object:
-        """What cannot be written is told apart here: click would end with status 1 for a pipe that nobody reads."""
+        """What cannot be written is told apart here: click would end with status 1 for a pipe that nobody reads.
+
+        And a current folder that is gone, by whichever path was the first to be looked at.
+        """
         try:
             return super().invoke(ctx)
         except OSError as error:
             if failures.is_lost_output(error):
                 raise failures.OutputLost(error) from error
+            if error.filename is None and failures.folder_is_gone():
+                raise UsageError("the current folder is gone", "cd to one that is there") from None
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -82,9 +86,5 @@ def main() -> None:
     """The `stockade` command."""
     # What is imported is no garbage, and a run makes few cycles: the default looks through all of it again and again.
     gc.set_threshold(GC_OBJECTS)
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (closed by whoever called us)
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    streams.prepare()
     sys.exit(call(sys.argv[1:]))

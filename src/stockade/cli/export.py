@@ -32,7 +32,7 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     jsonl (its events), asciicast (version 2, for asciinema play).
     """
     settings = load(flags.given(values))
-    store = assemble.open_store(settings.options.store)
+    store = assemble.read_store(settings.options.store)
     try:
         events = anyio.run(store.events, anyio.run(store.find, run))
     finally:

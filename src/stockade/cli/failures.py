@@ -33,6 +33,15 @@ def is_lost_output(error: OSError) -> bool:
     return isinstance(error, BrokenPipeError) or (error.filename is None and error.errno in UNWRITABLE)
 
 
+def folder_is_gone() -> bool:
+    """Whether the current folder was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def guarded(work: Callable[[], int]) -> int:
     """What `work` returns, or the status of how it failed, said on stderr."""
     try:

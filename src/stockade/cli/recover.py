@@ -25,10 +25,12 @@ def recover(output: str | None, **values: Any) -> int:
     done = anyio.run(assemble.recover_store, settings.options.store, output)
     if settings.front.json_lines:
         print(json.dumps(done.model_dump()))
+    elif done.new is None:
+        say("nothing in it could be read: it holds no run", "name another record with --store")
     else:
         say(f"{done.runs} runs with {done.events} events are in {done.new}", f"stockade runs list --store {done.new}")
         if done.loose_file is not None:
             say(f"{done.loose} events that follow a gap are in {done.loose_file}")
         if done.damaged or done.lost_outputs:
             say(f"lost: {done.damaged} events are damaged, {done.lost_outputs} large outputs are missing or changed")
-    return 1 if done.loose or done.damaged or done.lost_outputs else 0
+    return 1 if done.new is None or done.loose or done.damaged or done.lost_outputs else 0

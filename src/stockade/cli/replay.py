@@ -42,7 +42,7 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
     settings = load(flags.given(values))
     if speed < 0:
         raise UsageError("--speed is below 0", "1 is as it went, 10 ten times as fast, 0 at once")
-    store = assemble.open_store(settings.options.store)
+    store = assemble.read_store(settings.options.store)
     try:
         events = anyio.run(store.events, anyio.run(store.find, run))
     finally:

@@ -84,7 +84,7 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
 
 def _opened(given: dict[str, Any]) -> tuple[Settings, RunStore]:
     settings = load(given)
-    return settings, assemble.open_store(settings.options.store)
+    return settings, assemble.read_store(settings.options.store)
 
 
 def _refuse_running(store: RunStore, run_id: str) -> None:

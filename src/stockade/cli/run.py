@@ -1,7 +1,6 @@
 """`stockade run TASK`: a bot does a task in a sandbox; in the end the person decides what is kept."""
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +17,7 @@ from stockade.cli.authorising import Person
 from stockade.cli.console import can_ask, moves_cursor, progress
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.endings import result_of, status_of, way_on
-from stockade.cli.failures import INTERRUPTED, expected, say, sole
+from stockade.cli.failures import INTERRUPTED, OutputLost, expected, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
@@ -54,7 +53,7 @@ class _Watch:
     renderer: Renderer
     facts: review.RunFacts = field(default_factory=review.RunFacts)
     stop: Callable[[], None] = lambda: None
-    reader_gone: bool = False
+    lost: OSError | None = None
     in_sandbox: bool = False
     prepared: assemble.Prepared | None = None
     asker: Asker | None = None
@@ -92,15 +91,17 @@ class _Watch:
         self.line(json.dumps(value))
 
     def line(self, text: str) -> None:
-        """A JSON line in ASCII: nothing in it is an escape of a terminal. A run without a reader is stopped."""
-        if self.reader_gone:
-            return
-        try:
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            self.reader_gone = True
+        """A JSON line in ASCII: nothing in it is an escape of a terminal. A run that cannot be read is stopped."""
+        if self.lost is None and not self.put(text):
             self.stop()
+
+    def put(self, text: str) -> bool:
+        """A line of the result. That it could not be written is told at the end: the changes come first."""
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            self.lost = error
+        return self.lost is None
 
 
 def carry_out(
@@ -135,16 +136,16 @@ def carry_out(
         say("interrupted before the run began")
         return INTERRUPTED
     if not front.json_lines and finished.answer:
-        print(safe_text(finished.answer), flush=True)
-    if _silent(front) and not watch.reader_gone and finished.status != "done":
+        watch.put(safe_text(finished.answer))
+    if _silent(front) and watch.lost is None and finished.status != "done":
         say(f"{finished.status} ({finished.reason}): {detail(finished)}", way_on(watch.facts))
     if not _silent(front) and watch.scratch is not None and (lost := watch.scratch.words()):
         say(lost, "give --folder PATH to keep them")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
         watch.write({**result_of(watch.facts), **(watch.prepared.facts() if watch.prepared else {})})
-    if watch.reader_gone:
-        raise BrokenPipeError
+    if watch.lost is not None:
+        raise OutputLost(watch.lost)
     if interrupt.pressed:
         say(
             "interrupted: the run is closed and on record",

@@ -48,7 +48,7 @@ def command() -> None:
 def _on_record(values: dict[str, Any], work: Callable[[RunStore, Settings], int]) -> int:
     """Open the record, do `work`, close it."""
     settings = load(flags.given(values))
-    store = assemble.open_store(settings.options.store)
+    store = assemble.read_store(settings.options.store)
     try:
         return work(store, settings)
     finally:

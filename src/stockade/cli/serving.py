@@ -9,13 +9,12 @@ import click
 
 from stockade import assemble
 from stockade.alive import held
-from stockade.assemble.policies import make_policy
 from stockade.cli import review
 from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
-from stockade.core.policy import Policy
+from stockade.core.errors import UsageError
+from stockade.core.policy import Policy, parse_network
 from stockade.core.ports import OnNetwork, Sandbox
-from stockade.options import Options
 
 OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
 KEEP_S = 120.0
@@ -44,7 +43,10 @@ def serve(
     from stockade.assemble import remote as assemble_remote
 
     roots = tuple(assemble_remote.allowed_root(text) for text in allow)
-    network = make_policy(Options(net=net), "ro").network
+    try:
+        network = parse_network(net)
+    except ValueError as error:
+        raise UsageError(f"--net: {error}") from None
     if assemble_remote.ensure_token(token_file):
         say(f"made a token: copy {token_file} to the other machine")
     token = assemble_remote.read_token(token_file)

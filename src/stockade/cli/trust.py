@@ -1,5 +1,7 @@
 """`stockade trust`: a file of a folder is read as configuration from now on, as it stands."""
 
+import json
+import tomllib
 from pathlib import Path
 
 import click
@@ -22,12 +24,7 @@ MAX_SHOWN_LINES, MAX_LINE_CHARS = 200, 1000
 def command(file: str, yes: bool) -> int:
     """Show FILE, a stockade.toml or .mcp.json, and let it be read as it stands. A change asks again."""
     path = Path(file).expanduser().absolute()
-    if path.name not in (PROJECT_FILE, SERVERS_FILE):
-        raise UsageError(f"{file} is not read from a folder", f"only {PROJECT_FILE} and {SERVERS_FILE} are")
-    try:
-        data = read_bounded(path)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    data = _read(path, file)
     if is_trusted(path):
         say(f"{path} is trusted already")
         return 0
@@ -45,3 +42,19 @@ def command(file: str, yes: bool) -> int:
     trust(path, data)
     say(f"{path} is trusted as it stands")
     return 0
+
+
+def _read(path: Path, shown: str) -> bytes:
+    """UsageError for a file that no command would read, or could."""
+    try:
+        data = read_bounded(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{shown} cannot be read: {getattr(error, 'strerror', error)}", "check the path") from None
+    if path.name not in (PROJECT_FILE, SERVERS_FILE):
+        raise UsageError(f"{shown} is not read from a folder", f"only {PROJECT_FILE} and {SERVERS_FILE} are")
+    kind, parse = ("TOML", tomllib.loads) if path.name == PROJECT_FILE else ("JSON", json.loads)
+    try:
+        parse(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{shown} is not {kind}: {one_line(str(error))}", "mend it first") from None
+    return data

@@ -12,6 +12,8 @@ FolderMode = Literal["ro", "overlay", "rw"]
 WORKSPACE = "/workspace"
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
+LEAST_MEMORY, LEAST_PROCESSES = 8 * MIB, 8
+"""A sandbox of bubblewrap starts with less, but a pipe of programs or Python does not: 6 MiB and 8, tried 2026-11."""
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$", re.IGNORECASE)
 
 
@@ -20,7 +22,10 @@ def parse_size(text: str) -> int:
     found = _SIZE.match(text.strip())
     if not found:
         raise ValueError(f"not a size: {text!r} (write 512M or 2G)")
-    return int(float(found[1]) * 1024 ** ("kmgt".index(found[2].lower()) + 1 if found[2] else 0))
+    size = int(float(found[1]) * 1024 ** ("kmgt".index(found[2].lower()) + 1 if found[2] else 0))
+    if not size and float(found[1]):
+        raise ValueError(f"{text!r} is less than a byte (write 512M or 2G)")
+    return size
 
 
 class FolderRule(Data):
@@ -54,6 +59,25 @@ class Network(Data):
 
     mode: Literal["none", "allow", "open"] = "none"
     hosts: tuple[str, ...] = ()
+
+
+def parse_network(text: str) -> Network:
+    """ValueError for what is neither `none`, `open` nor `allow=HOST[:PORT],...`."""
+    if text in ("none", "open"):
+        return Network(mode="open" if text == "open" else "none")
+    kind, _, hosts = text.partition("=")
+    names = tuple(name.strip() for name in hosts.split(",") if name.strip())
+    if kind != "allow" or not names:
+        raise ValueError(f"{text!r} is not understood (write none, open, or allow=HOST[:PORT],...)")
+    return Network(mode="allow", hosts=names)
+
+
+def parse_memory(text: str) -> int:
+    """Bytes, 0 for no limit. ValueError for no size, and for one that nothing works in."""
+    size = parse_size(text)
+    if 0 < size < LEAST_MEMORY:
+        raise ValueError(f"{text} is {size} bytes: at least {LEAST_MEMORY // MIB}M (write 512M or 2G; 0 is no limit)")
+    return size
 
 
 class Limits(Data):

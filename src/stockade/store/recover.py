@@ -19,14 +19,17 @@ from stockade.store.sqlite import SQLiteStore, large_outputs
 
 
 class Recovered(Data):
-    """What came of it. `loose` events are of runs with a gap before them: they are lines of JSON in `loose_file`."""
+    """What came of it. `loose` events are of runs with a gap before them: they are lines of JSON in `loose_file`.
+
+    `new` is None, and no file is made, when nothing at all could be read.
+    """
 
     runs: int
     events: int
     loose: int = 0
     lost_outputs: int = 0
     damaged: int = 0
-    new: str
+    new: str | None
     loose_file: str | None = None
 
 
@@ -38,6 +41,8 @@ async def recover(damaged: Path, new: Path) -> Recovered:
     """UsageError when there is nothing to recover from or `new` exists; StoreFailed when a file cannot be used."""
     found, damage, lost, loose = await to_thread.run_sync(_read, damaged, new)
     whole = {run_id: prefix for run_id, events in found.items() if (prefix := _prefix(events))}
+    if not whole and not loose:
+        return Recovered(runs=0, events=0, lost_outputs=lost, damaged=damage, new=None)
     async with SQLiteStore(new) as store:
         for run_id, events in sorted(whole.items(), key=lambda item: item[1][0].at):
             await store.append(run_id, events)

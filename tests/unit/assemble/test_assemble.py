@@ -1,6 +1,9 @@
 """From flags to policy and budget; what cannot be understood is the person's mistake, named."""
 
+from pathlib import Path
+
 import pytest
+from pydantic import ValidationError
 
 from stockade.assemble import (
     Options,
@@ -36,8 +39,8 @@ def test_a_reading_bot_reads() -> None:
 
 def test_limits_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIVEN", "from here")
-    policy = make_policy(options(memory="512M", processes=7, command_timeout=3, env=("A=1=2", "GIVEN")), "overlay")
-    assert (policy.limits.memory_bytes, policy.limits.processes, policy.limits.command_timeout_s) == (512 << 20, 7, 3)
+    policy = make_policy(options(memory="512M", processes=9, command_timeout=3, env=("A=1=2", "GIVEN")), "overlay")
+    assert (policy.limits.memory_bytes, policy.limits.processes, policy.limits.command_timeout_s) == (512 << 20, 9, 3)
     assert policy.environment == {"A": "1=2", "GIVEN": "from here"}
 
 
@@ -53,9 +56,6 @@ def test_network() -> None:
         {"folder": ("",)},
         {"folder": (":ro",)},
         {"folder": ("/a/x", "/b/y", "/c/y")},
-        {"net": "some"},
-        {"net": "allow="},
-        {"memory": "much"},
         {"env": ("1A=x",)},
         {"env": ("NOT_SET_ANYWHERE",)},
         {"env": ("=x",)},
@@ -66,6 +66,40 @@ def test_what_cannot_be_understood(given: dict[str, object]) -> None:
     with pytest.raises(UsageError) as caught:
         make_policy(options(**given), "overlay")
     assert caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"net": "some"}, "'some' is not understood"),
+        ({"net": "allow="}, "'allow=' is not understood"),
+        ({"memory": "much"}, "not a size: 'much'"),
+        ({"memory": "1M"}, "1M is 1048576 bytes: at least 8M"),
+        ({"disk": "much"}, "not a size: 'much'"),
+        ({"processes": 7}, "7 is too few: at least 8"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_where_it_is_read(given: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        options(**given)
+
+
+def test_a_mode_that_there_is_not(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    with pytest.raises(UsageError, match="demo:zz': there is no mode 'zz'") as caught:
+        make_policy(options(folder=(f"{tmp_path}/demo:zz",)), "overlay")
+    assert caught.value.hint == "the modes are ro, overlay and rw"
+    (tmp_path / "demo:zz").mkdir()
+    (rule,) = make_policy(options(folder=(f"{tmp_path}/demo:zz",)), "overlay").folders
+    assert (rule.host, rule.mode) == (f"{tmp_path}/demo:zz", "overlay")
+
+
+def test_a_folder_given_twice(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "link").symlink_to("demo")
+    for again in ("demo", "demo/:ro", "link"):
+        with pytest.raises(UsageError, match="is given twice"):
+            make_policy(options(folder=(f"{tmp_path}/demo", f"{tmp_path}/{again}")), "overlay")
 
 
 def test_flags_replace_the_bots_budget_one_by_one() -> None:

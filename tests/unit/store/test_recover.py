@@ -175,7 +175,8 @@ async def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
 async def test_files_that_hold_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "runs.db").write_bytes(content)
     done = await recover(tmp_path / "runs.db", tmp_path / "new.db")
-    assert (done.runs, done.events, done.loose) == (0, 0, 0)
+    assert (done.runs, done.events, done.loose, done.new) == (0, 0, 0, None)
+    assert not (tmp_path / "new.db").exists()
     assert not loose_events(tmp_path / "new.db").exists()
 
 
