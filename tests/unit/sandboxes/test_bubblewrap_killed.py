@@ -36,12 +36,17 @@ def _fields(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def _descendants(root: int) -> set[int]:
-    parents = {}
+def _parents() -> dict[int, int]:
+    found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with suppress(OSError):
-                parents[int(name)] = int(_fields(int(name))[1])
+                found[int(name)] = int(_fields(int(name))[1])
+    return found
+
+
+def _descendants(root: int) -> set[int]:
+    parents = _parents()
     found = {root}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
@@ -109,7 +114,7 @@ def test_killed_guard_takes_everything_with_it(holder: "subprocess.Popen[str]") 
     assert holder.stdout is not None
     assert holder.stdout.readline() + holder.stdout.readline() == "begun\nready\n"
     inside = _descendants(holder.pid)
-    guards = {pid for pid in inside if _fields(pid)[1] == str(holder.pid)}
+    guards = {pid for pid, parent in _parents().items() if parent == holder.pid}
     assert len(guards) == 1
     os.kill(guards.pop(), signal.SIGKILL)
     assert await_ends({pid for pid in inside if Path(f"/proc/{pid}").exists()} - _zombies(inside)) == set()

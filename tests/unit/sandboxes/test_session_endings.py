@@ -36,6 +36,17 @@ async def test_a_time_out_ends_all_of_it_and_state_stays(command: str) -> None:
         assert after.stdout == b"kept /usr\nlives\n0\n"
 
 
+async def test_state_stays_where_the_killed_die_slowly() -> None:
+    """What runs when hardly anything else would needs a while to die beside older jobs that take every processor."""
+    async with shell() as session:
+        await session.run("x=kept; for i in $(seq $(($(nproc) * 2))); do setsid sh -c 'while :; do :; done' & done")
+        out = await session.run(
+            "nice -n 19 sh -c 'sleep 60; :' & nice -n 19 sh -c 'while :; do :; done'", timeout_s=0.2
+        )
+        assert (out.exit_code, out.timed_out, out.shell_event) == (124, True, "shell_restored")
+        assert (await session.run("echo $x")).stdout == b"kept\n"
+
+
 async def test_exec_times_out_alone() -> None:
     async with shell() as session:
         await session.run("x=kept; (while :; do sleep 0.01; done) & loop=$!")

@@ -99,7 +99,7 @@ struct job {
     int out[2];                  /* stdout and stderr as they are read */
     bool closed[2];
     int remaining[2];            /* DRAINING */
-    int rounds;
+    uint64_t killing_ms;         /* since when */
     char error[200];
 };
 extern struct job job;

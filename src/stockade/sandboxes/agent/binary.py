@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "b9acec54a8930582dacfd37bec44272d6421b0582091f76956a5c8d62376f430"}
+SHA256 = {"x86_64": "6fc138f452fdfc5c1ff13e2f4d9f8b17f2fa0a681e185b3c9dd322865fc25955"}
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 FOLDER = Path(__file__).parent
 

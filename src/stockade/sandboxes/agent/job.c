@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { HOLD_MS = 3 };
-enum { KILL_ROUNDS = 50, TERMINATE_TICK_MS = 10, KILL_TICK_MS = 1, RECOVERY_MS = 2000 };
+enum { GROUPS_MS = 200, ALL_MS = 5000, TERMINATE_TICK_MS = 10, KILL_TICK_MS = 1, RECOVERY_MS = 2000 };
 
 struct job job = {.child = {.status_fd = -1}};
 
@@ -88,7 +88,6 @@ void job_end(uint32_t why) {
     signal_new(&job.before, job_shell(), shell.checkpoint, SIGTERM);
     signal_new(&job.before, job_shell(), shell.checkpoint, SIGCONT);
     job.phase = TERMINATING;
-    job.rounds = 0;
     job.deadline_ms = now_ms() + job.grace_ms;
 }
 
@@ -96,13 +95,14 @@ static void keep_ending(void) {
     if (job.phase == TERMINATING) {
         if (now_ms() < job.deadline_ms && signal_new(&job.before, job_shell(), shell.checkpoint, 0)) return;
         job.phase = KILLING;
+        job.killing_ms = now_ms();
     }
     if (job_shell()) kill(job_shell(), SIGKILL);
     size_t left = signal_new(&job.before, job_shell(), shell.checkpoint, SIGKILL);
-    if (left && ++job.rounds > KILL_ROUNDS) {
-        if (getpid() == 1) kill(-1, SIGKILL);
-        else kill_groups(&job.before, job_shell(), shell.checkpoint);
-    }
+    uint64_t since_ms = now_ms() - job.killing_ms;
+    if (left && since_ms >= GROUPS_MS) kill_groups(&job.before, job_shell(), shell.checkpoint);
+    /* The state of the shell is lost then: not for what only dies slowly, on a machine with much else to do. */
+    if (left && since_ms >= ALL_MS && getpid() == 1) kill(-1, SIGKILL);
     if (left || job_shell() || (job.kind == EXEC && job.child.pid)) return;
     job_finish(EXIT_TIMED_OUT);
     shell_recover();
