@@ -40,7 +40,7 @@ ASSUMED_WINDOW = 8192
 _FULL_SHARE, _FOLDED_SHARE, _KEPT_SHARE = 0.95, 0.4, 0.25
 _FOLDED_CHARS = 120
 # What a token can be of: digits and foreign scripts at one end, long words at the other.
-_FEWEST_CHARS, _MOST_CHARS = 1.0, 6.0
+_FEWEST_BYTES, _MOST_BYTES = 1.0, 6.0
 _WINDOW_EDGE = 16
 
 
@@ -73,9 +73,9 @@ class Context:
     _own: OwnRules | None = None
     _opening: str = ""
     _step: Step | None = None
-    _chars: int = 0
+    _bytes: int = 0
     _known_tokens: int = 0
-    _known_chars: int = 0
+    _known_bytes: int = 0
     _ratio: float = CHARS_PER_TOKEN
     _cut_by_window: bool = False
     _window_known: bool = False
@@ -151,11 +151,11 @@ class Context:
 
     def tokens(self) -> int:
         """Of the next request: exact up to the last answer, estimated from there."""
-        return self._known_tokens + round((self._chars - self._known_chars) / self._ratio)
+        return self._known_tokens + round((self._bytes - self._known_bytes) / self._ratio)
 
     def counted(self, tokens: int) -> None:
         """The server has counted the next request."""
-        self._known_tokens, self._known_chars = tokens, self._chars
+        self._known_tokens, self._known_bytes = tokens, self._bytes
 
     def is_full(self) -> bool:
         """Whether the next request and its answer might not fit."""
@@ -163,10 +163,10 @@ class Context:
 
     def in_doubt(self) -> bool:
         """Whether the estimate decides, so that an exact count is worth asking for."""
-        fresh = self._chars - self._known_chars
+        fresh = self._bytes - self._known_bytes
         if self.window is None or self._cut_by_window or not fresh:
             return False
-        least, most = (self._known_tokens + fresh / chars for chars in (_MOST_CHARS, _FEWEST_CHARS))
+        least, most = (self._known_tokens + fresh / each for each in (_MOST_BYTES, _FEWEST_BYTES))
         return least < self._limit() <= most
 
     def smallest(self) -> int:
@@ -211,14 +211,14 @@ class Context:
         )
         if usage.prompt_tokens:
             self.counted(usage.prompt_tokens)
-            self._ratio = max(_FEWEST_CHARS, min(_MOST_CHARS, self._chars / usage.prompt_tokens))
+            self._ratio = max(_FEWEST_BYTES, min(_MOST_BYTES, self._bytes / usage.prompt_tokens))
 
     def _add(self, role: Role, content: str, turn: int | None = None) -> None:
         self._append(_Entry(Message(role=role, content=content), turn))
 
     def _append(self, entry: _Entry) -> None:
         self.entries.append(entry)
-        self._chars += _size(entry.message)
+        self._bytes += _size(entry.message)
 
     def _know_window(self, window: int | None) -> None:
         """A run that goes on in the same window goes on from the same bytes."""
@@ -283,8 +283,8 @@ class Context:
     def _rewritten(self) -> None:
         """Messages that may have been sent are others now."""
         self._sent, self._joined = [], 0
-        self._chars = sum(_size(entry.message) for entry in self.entries)
-        self._known_tokens = self._known_chars = 0
+        self._bytes = sum(_size(entry.message) for entry in self.entries)
+        self._known_tokens = self._known_bytes = 0
 
     def _collapse(self, before_turn: int, summary: str) -> None:
         old = [entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn]
@@ -310,7 +310,9 @@ def _text(message: Message) -> str:
 
 
 def _size(message: Message) -> int:
-    return len(message.content) if not message.tool_calls else len(_text(message))
+    """In bytes: a token is at least one, and about four in every script."""
+    text = message.content if not message.tool_calls else _text(message)
+    return len(text.encode(errors="surrogatepass"))
 
 
 def _line(text: str) -> str:
