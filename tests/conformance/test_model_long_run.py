@@ -1,6 +1,6 @@
 """300 turns with large outputs in a window of 4096 tokens of a real model: its tokenizer and its template count.
 
-What the bot says is a script. The prompts are the loop's own, counted by the server at every turn, and answered by it at
+What the bot says is a script. The prompts are the loop's own, counted by the server at every turn, and answered at
 some of them: it refuses what does not fit.
 """
 
@@ -32,8 +32,8 @@ TASK = "Read all the logs and say which of them has the word zebra."
 
 
 def output(command: str) -> CommandOutput:
-    """By turns text that a tokenizer knows (6 characters a token), hashes (2) and signs that are several tokens each."""
-    rng = random.Random(command)  # noqa: S311 (no secret)
+    """Words that a tokenizer knows (6 characters a token), hashes (2), or signs that are several tokens each."""
+    rng = random.Random(command)
     kinds = (
         "the service was started again without any error\n",
         hashlib.sha256(command.encode()).hexdigest() + "\n",
