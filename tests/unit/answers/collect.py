@@ -1,11 +1,13 @@
-"""Collects real answers of a small model for tests/data/answers: `python -m tests.unit.answers.collect MODEL SECONDS`.
+"""Collects real answers of a small model: `python -m tests.unit.answers.collect MODEL SECONDS FOLDER [PROTOCOL...]`.
 
-MODEL is what `--model` takes. A line of the data is one answer; `expect` is filled in by hand afterwards.
+MODEL is what `--model` takes. A line of the data is one answer; `expect` is filled in by hand afterwards, and the file
+goes to tests/data/answers.
 """
 
 import json
 import sys
 import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,6 @@ from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.core.ports import AnswerProtocol, Model
 from stockade.models.resolve import ModelSettings, open_model
 
-FOLDER = Path(__file__).parents[2] / "data" / "answers"
 TASKS = (
     "Write the number of lines of data.csv into count.txt",
     "Create hello.py that prints the numbers 1 to 3, and run it",
@@ -32,7 +33,7 @@ TASKS = (
     "Find all .txt files that contain 'TODO'",
     "Write a Python function that computes the factorial and print the factorial of 5",
 )
-MAX_TOKENS = 60
+MAX_TOKENS = 160
 
 
 def request(protocol: AnswerProtocol, task: str, later: bool, sampling: Sampling) -> ModelRequest:
@@ -47,26 +48,26 @@ def request(protocol: AnswerProtocol, task: str, later: bool, sampling: Sampling
     return protocol.constrain(ModelRequest(messages=tuple(messages), sampling=sampling), WRITING.tools)
 
 
-async def collect(model: Model, label: str, until: float) -> None:
+async def collect(model: Model, label: str, until: float, folder: Path, protocols: Sequence[str]) -> None:
     """Answers until the clock says `until`; every protocol gets its share whenever that is."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for number, (temperature, later, task) in enumerate(product((0.8, 0.0), (False, True), TASKS)):
-        for name in PROTOCOLS:
+        for name in protocols:
             if time.monotonic() > until:
                 return
             sampling = Sampling(temperature=temperature, seed=number, max_tokens=MAX_TOKENS)
             answer = await model.ask(request(make_protocol(name), task, later, sampling))
             line: dict[str, Any] = {"task": task, "temperature": temperature, "turn": 2 if later else 1}
             line |= answer.model_dump(include={"content", "tool_calls", "finish_reason"}, mode="json")
-            with (FOLDER / f"{label}-{name}.jsonl").open("a") as file:
+            with (folder / f"{label}-{name}.jsonl").open("a") as file:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-async def main(spec: str, seconds: float) -> None:
+async def main(spec: str, seconds: float, folder: Path, protocols: Sequence[str]) -> None:
     model, name, _ = await open_model(spec, ModelSettings(ctx_size=2048, threads=1))
     async with model:
-        await collect(model, Path(name).stem.split("-instruct")[0], time.monotonic() + seconds)
+        await collect(model, Path(name).stem.split("-instruct")[0], time.monotonic() + seconds, folder, protocols)
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1], float(sys.argv[2]))
+    Path(sys.argv[3]).mkdir(parents=True, exist_ok=True)
+    anyio.run(main, sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:] or list(PROTOCOLS))

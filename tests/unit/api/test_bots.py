@@ -193,7 +193,7 @@ def test_a_helper_has_the_tools_and_the_memory_of_its_boss(folder: Path, tmp_pat
         ({"nett": "open"}, "nett"),
         ({"folder": "a", "folder_to_mount": "b"}, "the same"),
         ({"folder": Folder("a", "rw"), "permission": "READ_ONLY"}, "permission"),
-        ({"additional_tools": ["no_such_tool"]}, "no such tool"),
+        ({"additional_tools": ["no_such_tool"]}, "there is no tool"),
         ({"folder": "/no/such/folder"}, "/no/such/folder"),
         ({"model": "no-slash"}, "model"),
     ],
