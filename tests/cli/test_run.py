@@ -286,3 +286,11 @@ def test_a_closed_stdin_is_no_person(stage: Stage) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "3 lines\n"), done.stderr
     assert "changes kept" in done.stderr
+
+
+def test_a_bot_that_says_that_it_is_not_done_has_given_up(stage: Stage) -> None:
+    no = say("finish", answer="The task is not done: there is no such file.")
+    ended = stage.run(COUNT, no, no, no, no)
+    assert ended.status == 1
+    assert "stopped (gave up: the bot says that the task is not done)" in ended.err
+    assert "to go on: stockade runs resume" in ended.err

@@ -373,7 +373,7 @@ class Renderer:
         if self._show_answer and event.answer:
             self._print(coloured([(event.answer, "")], whole=self._whole))
         more = detail(event, 600)
-        why = f" ({event.reason}{f': {more}' if more else ''})"
+        why = f" ({event.reason.replace('_', ' ')}{f': {more}' if more else ''})"
         verified = {True: "verified", False: "not verified", None: ""}[event.verified]
         facts = (verified, some(event.turns, "turn"), f"{max(0.0, event.at - self._started_at):.1f} s",
                  *requests(self._requests), *usage_facts(event.usage, self._model_s))  # fmt: skip

@@ -1,11 +1,12 @@
-"""The bot says that it is done: it is shown its changes once, and a check decides; else it may go on.
+"""The bot ends: it is shown its changes once, and a check decides, or else its own word; else it may go on.
 
-Without advice there is the check alone.
+Without advice there is the check alone, and its word.
 """
 
 from stockade.core.actions import Finish, Shell
 from stockade.core.events import CheckFinished, Nudged, RunStarted, TurnsForgotten
 from stockade.core.ports import Reviewer, Sandbox
+from stockade.loop import gave_up
 from stockade.loop.advice import anew, review
 from stockade.loop.ending import Ending
 from stockade.loop.kept import Checkpoints
@@ -20,10 +21,12 @@ async def accept(
 ) -> Ending | None:
     """None when there is something for the bot to do still; it has been told."""
     state, sandbox, clock = record.state, checkpoints.sandbox, checkpoints.clock
-    if started.advice and (told := await _advised(started, state, reviewer, sandbox, clock.now())) is not None:
+    if started.advice and (told := await _advised(finish, started, state, reviewer, sandbox, clock.now())):
         await record.add(told)
         return None
     if (command := started.check) is None:
+        if gave_up.says_not_done(finish.answer):
+            return Ending("stopped", "gave_up", gave_up.DETAIL, finish.answer)
         return Ending("done", "finish", answer=finish.answer)
     output = await sandbox.run(f"( {command}\n)")
     passed = output.exit_code == 0
@@ -37,7 +40,7 @@ async def accept(
 
 
 async def _advised(
-    started: RunStarted, state: RunState, reviewer: Reviewer | None, sandbox: Sandbox, now: float
+    finish: Finish, started: RunStarted, state: RunState, reviewer: Reviewer | None, sandbox: Sandbox, now: float
 ) -> Nudged | TurnsForgotten | None:
     """What the bot is to be told before it may end."""
     if (found := await review.of_changes(started, state, reviewer, sandbox)) is not None:
@@ -46,4 +49,4 @@ async def _advised(
     if (again := await anew.begin(started, state, reviewer, sandbox, now)) is not None:
         first, text = again
         return TurnsForgotten(at=now, turn=state.turns + 1, first_turn=first, text=text, anew=True)
-    return None
+    return gave_up.nudge(finish, started, state, now)

@@ -39,7 +39,16 @@ _KIND_OF_FILES = re.compile(r"(?<![\w*])\*?\.?(?P<kind>[A-Za-z]\w{1,4}) files\b"
 _OTHER_PACKER = re.compile(
     r"\b(?:zip(?:\s+-\w+)*\s+(?P<tar>[\w./-]+\.(?:tar(?:\.gz)?|tgz))|tar\s+-?\w*c\w*\s+(?P<zip>[\w./-]+\.zip))\b"
 )
-_ONTO_ITSELF = re.compile(r"^(?P<way>[^;&>]*[^;&>\s])\s*(?<![>\d])>(?!>)\s*(?P<file>[\w./-]+)$")
+_QUOTED = r"'[^']*'|\"[^\"]*\""
+_PLAIN = rf"(?:{_QUOTED}|[^;&>'\"])"
+_ONTO_ITSELF = re.compile(
+    rf"^(?P<before>(?:{_PLAIN}*(?:&&|;)\s*)*)(?P<way>{_PLAIN}*?)\s*(?<!\d)>(?!>)\s*(?P<file>[\w./-]+)(?P<after>\s*(?:(?:&&|;).*)?)$"
+)
+_PLACEHOLDER = re.compile(
+    r"(?<!<)<(?P<what>[A-Z][A-Z_-]+|[a-z_-]*(?:commit|hash|sha|file|path|name|branch|tag|number|id|value|message|folder))>"
+    r"(?=$|[\s;&|)~^:])"
+)
+_COMMITS = re.compile(r"commit|hash|sha", re.IGNORECASE)
 _ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+)$")
 _SUFFIX_SWAPPED = re.compile(r"\$\{(?P<name>\w+)%\.(?P<old>\w+)\}\.(?P<new>\w+)")
 _LOOSE_MAIL = re.compile(
@@ -182,8 +191,18 @@ def _onto_itself(command: str, task: str) -> str | None:
     if not found or not re.search(rf"(?<![\w./-]){re.escape(found['file'])}(?![\w./-])", found["way"]):
         return None
     file = found["file"]
-    way = f"{found['way']} > {file}.new && mv {file}.new {file}"
+    after = re.sub(rf"^\s*&&\s*mv\s+{re.escape(file)}\s+{re.escape(file)}(?=\s|$)", "", found["after"])
+    way = f"{found['before']}{found['way']} > {file}.new && mv {file}.new {file}{after}"
     return f"{file} would be empty before it is read. {INSTEAD}{way}"
+
+
+def _placeholder(command: str, task: str) -> str | None:
+    """`<COMMIT>`, as manuals write what the reader has to put there; the shell would read a file of that name."""
+    found = _PLACEHOLDER.search(re.sub(_QUOTED, "''", command))
+    if not found:
+        return None
+    said = f"<{found['what']}> stands for something that you have to put there. Find out what it is"
+    return f"{said} first. {INSTEAD}git log --oneline -n 20" if _COMMITS.search(found["what"]) else f"{said}."
 
 
 def _bare_key(command: str, task: str) -> str | None:
@@ -232,6 +251,7 @@ _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _not_backwards,
     _status_wanted,
     _onto_itself,
+    _placeholder,
     _bare_key,
     _all_modes,
     _suffix_lost,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from stockade.core.actions import Action, CommandOutput, EditFile, ReadFile, Shell, WriteFile
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Sandbox
-from stockade.loop.advice.said import INSTEAD
+from stockade.loop.advice import commands
+from stockade.loop.advice.said import INSTEAD, Said
 from stockade.loop.advice.tables import selected
 from stockade.loop.advice.wanted import FILE_NAME, in_case
 from stockade.loop.state import Done
@@ -48,7 +49,8 @@ async def doubt(
     held = await _held(action.path, sandbox)
     told = (task, *shown)
     return (
-        _of_text(action)
+        _of_many(action, held)
+        or _of_text(action, task)
         or _of_quotes(action, held)
         or _of_no_change(action, held, done)
         or _of_another_file(action, held, task)
@@ -61,7 +63,14 @@ async def doubt(
     )
 
 
-def _of_text(action: WriteFile) -> str | None:
+def _of_many(action: WriteFile, held: str) -> str | None:
+    """`src/*.py` would be one file of that name."""
+    if held or "*" not in action.path:
+        return None
+    return f"write_file writes one file, and {action.path} stands for many. Change them by a command"
+
+
+def _of_text(action: WriteFile, task: str) -> str | None:
     line = action.content.strip()
     if len(line) > MAX_LOOKED_AT or "\n" in line or line.startswith("#!"):
         return None
@@ -74,6 +83,8 @@ def _of_text(action: WriteFile) -> str | None:
     substituted = _SUBSTITUTED.fullmatch(line)
     command = substituted[1] if substituted else f'echo "{line}"' if "$(" in line else line
     way = command if ">" in command else f"{command} > {shlex.quote(action.path)}"
+    if (better := commands.doubt(way, task)) is not None:
+        way = Said.of(better).command or way
     return f"{action.path} would hold the words of a command, and nothing would run it. {INSTEAD}{way}"
 
 

@@ -76,7 +76,7 @@ async def test_other_commands_are_done(command: str) -> None:
     [
         ("$(cat package.json | jq .version)", "instead: cat package.json | jq .version > v.txt"),
         ("cat users.json | jq -r '.[].name'", "instead: cat users.json | jq -r '.[].name' > v.txt"),
-        ("wc -l a > b", "instead: wc -l a > b"),
+        ("wc -l a > b", "instead: wc -l < a > b"),
         ("$(wc -l < a) lines", 'instead: echo "$(wc -l < a) lines" > v.txt'),
     ],
 )

@@ -23,6 +23,14 @@ NOT = [
     ("grep -c 'active: true' users.json > n", "", "grep -c '.active.: true' users.json > n"),
     ("sed '/^$/d' a.txt > a.txt", "", "sed '/^$/d' a.txt > a.txt.new && mv a.txt.new a.txt"),
     ("cat a.txt | sort -u > a.txt", "", "cat a.txt | sort -u > a.txt.new && mv a.txt.new a.txt"),
+    (
+        "jq '.a; .b' /w/c.json > /w/c.json && mv /w/c.json /w/c.json",
+        "",
+        "jq '.a; .b' /w/c.json > /w/c.json.new && mv /w/c.json.new /w/c.json",
+    ),
+    ("cd x && tac a > a; cat a", "", "cd x && tac a > a.new && mv a.new a; cat a"),
+    ("git revert --no-edit <COMMIT>", "", "git log --oneline -n 20"),
+    ("git show <commit-hash>:a.txt > b.txt", "", "git log --oneline -n 20"),
     ("sort -r stops.txt > back.txt", "the same lines in the opposite order", "tac stops.txt > back.txt"),
     ("bash a.sh > s.txt", "put its exit status into s.txt", "bash a.sh; echo $? > s.txt"),
     ("mkdir x && mv a.pdf b.pdf c.md x/", "Put the PDF files into x", "mkdir x && mv a.pdf b.pdf x/"),
@@ -36,6 +44,12 @@ NOT = [
     ("ls -l data | sort -hr | head -n 1 | awk '{print $9}' > n", "the largest file", "ls -S data | head -n 1 > n"),
 ]
 MEANT = [
+    ("jq '. | .a > .b' c.json > d.json && mv d.json c.json", ""),
+    ("cat a.txt > b.txt && cat a.txt > c.txt", ""),
+    ("echo 'a > a'", ""),
+    ("sort <in.txt >out.txt", ""),
+    ("echo '<COMMIT>' > a", ""),
+    ("cat <<< VALUE", ""),
     ("wc -l a.txt | awk '{print $1}'", ""),
     ("wc -l *.txt | grep total", ""),
     ("ls data | wc -l", ""),
@@ -95,3 +109,10 @@ def test_other_commands_are_done(command: str, task: str) -> None:
 )
 def test_a_packer_makes_what_it_makes_whatever_the_name(command: str, said: str) -> None:
     assert said in (commands.doubt(command, "") or "")
+
+
+def test_a_placeholder_has_to_be_found_out() -> None:
+    said = commands.doubt("grep -c x <FILE_NAME>", "")
+    assert said is not None
+    assert "<FILE_NAME> stands for something" in said
+    assert INSTEAD not in said

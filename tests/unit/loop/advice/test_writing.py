@@ -111,3 +111,14 @@ CONF = "listen 80\ndebug on\nroot /srv"
 async def test_lines_that_stay(content: str, task: str, stays: bool) -> None:
     said = await writing.doubt(WriteFile(path="a.conf", content=content), task, (), (CONF,), OneFile(CONF.encode()))
     assert (said is None) == stays
+
+
+async def test_a_name_that_stands_for_many_is_no_file() -> None:
+    said = await doubt(WriteFile(path="src/**/*.py", content="# licence"), "Put it on top of every file.", held="")
+    assert "src/**/*.py stands for many" in said
+
+
+async def test_a_command_that_is_proposed_is_none_that_is_refused() -> None:
+    content = "jq '.a += [1]' c.json > c.json && mv c.json c.json"
+    said = await doubt(WriteFile(path="c.json", content=content), "Add 1.", held="")
+    assert said.endswith("jq '.a += [1]' c.json > c.json.new && mv c.json.new c.json")
