@@ -1,6 +1,6 @@
 """The bot says that it is done: it is shown its changes once, and a check decides; else it may go on.
 
-Without advice there is the check alone.
+Without advice there is the check alone; so too when a bound leaves the bot no turn to follow advice in.
 """
 
 from stockade.core.actions import Finish, Shell
@@ -16,11 +16,18 @@ MAX_FAILED_CHECKS = 3
 
 
 async def accept(
-    finish: Finish, started: RunStarted, record: Record, checkpoints: Checkpoints, reviewer: Reviewer | None
+    finish: Finish,
+    started: RunStarted,
+    record: Record,
+    checkpoints: Checkpoints,
+    reviewer: Reviewer | None,
+    *,
+    last: bool = False,
 ) -> Ending | None:
-    """None when there is something for the bot to do still; it has been told."""
+    """None when there is something for the bot to do still; it has been told. `last`: no turn is left for it."""
     state, sandbox, clock = record.state, checkpoints.sandbox, checkpoints.clock
-    if started.advice and (told := await _advised(started, state, reviewer, sandbox, clock.now())) is not None:
+    advised = started.advice and not (last and started.check is not None)
+    if advised and (told := await _advised(started, state, reviewer, sandbox, clock.now())) is not None:
         await record.add(told)
         return None
     if (command := started.check) is None:
