@@ -1,6 +1,7 @@
 """`stockade runs`: what is on record, and what becomes of the changes of a run."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -142,6 +143,9 @@ def diff(run: str, **values: Any) -> int:
             review.draw(results(plain=settings.front.plain), reviewer, pending)
             return 0
         for one in pending:
+            if (place := review.place_in_git(one.layer)) is not None:
+                command = f"git apply --directory={shlex.quote(place)}"
+                say(f"git takes the paths of this patch from the root of its repository, not from {place}", command)
             for change in one.changes:
                 if change.refused:
                     say(f"left out: {change.path}: {change.refused}")
