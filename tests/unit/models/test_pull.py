@@ -212,8 +212,9 @@ async def test_from_ollamas_registry(models: Path) -> None:
 
 
 async def test_what_is_no_reference(models: Path) -> None:
-    with pytest.raises(UsageError, match="there is no model 'qwen9000'"):
+    with pytest.raises(UsageError, match="there is no model 'qwen9000'") as caught:
         await pull("qwen9000", folder=models)
+    assert (caught.value.hint or "").startswith("give a name of the catalogue, hf:")
     with pytest.raises(UsageError, match="not a sha256"):
         await pull("smollm2", folder=models, sha256="12")
     with pytest.raises(UsageError, match="smollm2 has the sha256"):

@@ -116,7 +116,11 @@ async def test_without_advice_the_first_finish_counts() -> None:
 
 @pytest.mark.parametrize(
     ("check", "exit_code", "ending"),
-    [("make", 0, ("done", "finish", True)), ("make", 2, ("stopped", "turns", False)), (None, 0, ("stopped", "turns", None))],
+    [
+        ("make", 0, ("done", "finish", True)),
+        ("make", 2, ("stopped", "turns", False)),
+        (None, 0, ("stopped", "turns", None)),
+    ],
 )
 async def test_a_finish_in_the_last_turn_is_checked_and_nothing_advised(
     check: str | None, exit_code: int, ending: tuple[str, str, bool | None]
