@@ -23,7 +23,7 @@ from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
 from stockade.cli.safe import one_line, some
-from stockade.core.errors import UsageError
+from stockade.core.errors import FolderMoved, UsageError
 from stockade.core.events import RunEvent, to_json
 from stockade.core.ports import RunStore
 from stockade.settings import Settings, load
@@ -192,10 +192,15 @@ def discard(run: str, **values: Any) -> int:
 
     def work(store: RunStore, settings: Settings) -> int:
         run_id, events = _read(store, run)
-        pending = _pending(run_id, events, wanted=False)
+        try:
+            pending = _pending(run_id, events, wanted=False)
+            what = some(sum(len(one.changes) for one in pending), "change")
+        except FolderMoved:
+            pending = [review.Pending(layer, ()) for layer in review.kept_layers(review.facts(events).layers)]
+            what = "the changes"
         _decider(run_id, store).discard(pending)
         tidy(run_id)
-        say(f"threw away {some(sum(len(one.changes) for one in pending), 'change')} of run {run_id}")
+        say(f"threw away {what} of run {run_id}")
         return 0
 
     return _on_record(values, work)
