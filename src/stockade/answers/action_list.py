@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import action_in, native_steps
-from stockade.answers.lenient import first_value, spoken
+from stockade.answers.lenient import first_value, whole
 from stockade.answers.spelling import make_action
 from stockade.answers.tool_specs import call_schema, described, names, sample, spelled
 from stockade.core.actions import Action, Answer, AskUser, EditFile, Finish, ReadFile, Shell, Step, SubTask, WriteFile
@@ -47,9 +47,7 @@ class ListAnswers:
         return request.model_copy(update={"schema_": schema(tools)})
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        text = spoken(answer.content)
+        text = whole(answer)
         if not text.strip():
             if answer.tool_calls:
                 return Answer(steps=native_steps(answer, tools))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stockade.answers.block_actions import SHELLS, action_of, block_of
 from stockade.answers.blocks import Block, here_document
 from stockade.answers.calls import as_json, native_steps, salvaged
-from stockade.answers.lenient import spoken
+from stockade.answers.lenient import whole
 from stockade.answers.sections import Section, find_sections, section
 from stockade.answers.spelling import short_thought
 from stockade.answers.tool_specs import described, names, sample
@@ -92,9 +92,7 @@ class SectionAnswers:
         return request
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        text = spoken(answer.content)
+        text = whole(answer)
         if not text.strip() and answer.tool_calls:
             return Answer(steps=native_steps(answer, tools)[:1])
         found = find_sections(text, _NAMES)

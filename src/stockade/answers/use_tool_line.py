@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import native_steps
-from stockade.answers.lenient import spoken
+from stockade.answers.lenient import whole
 from stockade.answers.spelling import make_action, parameter_names, short_thought, tool_named
 from stockade.answers.tool_specs import described, names, sample, spelled
 from stockade.core.actions import Answer, Step, ToolCall
@@ -53,9 +53,7 @@ class UseToolAnswers:
         return request
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        text = spoken(answer.content)
+        text = whole(answer)
         if not text.strip() and answer.tool_calls:
             return Answer(steps=native_steps(answer, tools)[:1])
         line = _LINE.search(text)
