@@ -88,6 +88,7 @@ async def test_the_token_is_for_the_hub(models: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     async with Hub(monkeypatch, listed("a.gguf")) as hub:
         await pull("hf:me/Tiny-GGUF", folder=models)
+        assert hub.heads
         assert all("authorization: bearer hf_secret" in head.lower() for head in hub.heads)
         await pull(f"{hub.url}/elsewhere/b.gguf", folder=models)
         assert "hf_secret" not in hub.heads[-1]
