@@ -35,6 +35,7 @@ _CUT: dict[StopReason, str] = {
     "user": "The run was interrupted and goes on now.",
     **dict.fromkeys(("turns", "time", "tokens", "cost"), "The run had used up what it was given; it has more now."),
     "loop": "The run was stopped as you went in a circle; it goes on now.",
+    "gave_up": "The run was stopped as you had given up; it goes on now.",
     "unreadable": "The run was stopped as your answers held no action; it goes on now.",
 }
 _FAILED = "The run was cut by a failure that was not yours, and goes on now."

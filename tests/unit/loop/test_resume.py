@@ -246,6 +246,7 @@ async def test_verify_names_the_first_difference_and_stops_there() -> None:
         ("user", "was interrupted"),
         ("tokens", "used up"),
         ("loop", "in a circle"),
+        ("gave_up", "had given up"),
         ("unreadable", "held no action"),
         ("model", "not yours"),
     ],
