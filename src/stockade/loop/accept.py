@@ -1,6 +1,6 @@
 """The bot says that it is done: it is shown its changes once, and a check decides; else it may go on.
 
-Without advice there is the check alone; so too when a bound leaves the bot no turn to follow advice in.
+Without advice there is the check alone; so too when there is a check and no turn is left.
 """
 
 from stockade.core.actions import Finish, Shell
