@@ -5,8 +5,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-from stockade.assemble import run_dir
 from stockade.core.errors import StoreFailed
+from stockade.places import run_dir
 
 _LOCK, _HOLDER = "lock", "sandbox"
 

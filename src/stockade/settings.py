@@ -102,7 +102,10 @@ def load(
         for pair in _EXCLUSIVE:
             if any(values.get(key) for key in pair):
                 merged = {key: value for key, value in merged.items() if key not in pair}
+        named = dict.fromkeys((*merged.get("secret", ()), *values.get("secret", ())))
         merged |= values
+        if named:  # one place that hides a value must not show that of another
+            merged["secret"] = tuple(named)
     for one, other in _EXCLUSIVE:
         if merged.get(one) and merged.get(other):
             raise UsageError(f"--{one} and --{other} exclude each other", "give one of them")

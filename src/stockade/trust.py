@@ -4,16 +4,15 @@ import hashlib
 import os
 from pathlib import Path
 
-import platformdirs
-
 from stockade.core.errors import UsageError
+from stockade.places import state_dir
 
 MAX_FILE_BYTES = 1_000_000
 
 
 def trusted_file() -> Path:
     """Lines of `SHA256  PATH`: files as they were when the person trusted them."""
-    return Path(platformdirs.user_state_dir("stockade", appauthor=False)) / "trusted"
+    return state_dir() / "trusted"
 
 
 def read_bounded(path: Path) -> bytes:

@@ -205,10 +205,15 @@ def test_the_hint_is_the_way_out(stage: Stage, arguments: tuple[str, ...], messa
 def test_a_folder_that_was_moved_has_a_way_out(stage: Stage) -> None:
     assert stage.run(COUNT, DONE, DONE).status == 0
     stage.demo.rename(stage.tmp_path / "moved")
-    for verb in ("diff", "apply"):
-        ended = stage.call("runs", verb)
+    for again in (("diff",), ("apply",), ("resume", "last", "and more")):
+        ended = stage.call("runs", *again)
         assert ended.status == 2
-        assert "hint: it was there when the run began: if it was moved, move it back" in ended.err
+        assert "hint: if it was moved, move it back" in ended.err
+    stage.demo.mkdir()
+    assert "another folder than the one the run began with" in stage.call("runs", "resume", "last", "more").err
+    thrown = stage.call("runs", "discard")
+    assert (thrown.status, "threw away the changes of run" in thrown.err) == (0, True)
+    assert stage.left_behind() == []
 
 
 def test_a_conflict_names_the_flag_as_it_is_typed(stage: Stage) -> None:

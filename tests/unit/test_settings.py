@@ -46,6 +46,13 @@ def test_each_place_goes_before_the_next(tmp_path: Path) -> None:
     assert (options.model, options.max_turns, options.timeout, options.seed) == ("user/m", 2, 3.0, 4)
 
 
+def test_what_any_place_hides_is_hidden(tmp_path: Path) -> None:
+    made(tmp_path, "config.toml", 'secret = ["MINE"]\n')
+    options = loaded(tmp_path, {"secret": ("GIVEN", "MINE")}, STOCKADE_SECRET="SAID").options
+    assert options.secret == ("MINE", "SAID", "GIVEN")
+    assert loaded(tmp_path).options.secret == ("MINE",)
+
+
 def test_a_project_file_that_is_not_trusted_is_not_read_and_that_is_said(tmp_path: Path) -> None:
     path = made(tmp_path / "project", "stockade.toml", 'model = "evil/m"\n')
     found = loaded(tmp_path)

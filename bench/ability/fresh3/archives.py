@@ -74,7 +74,10 @@ TASKS = (
         " change anything in site.",
         every(
             _names_changed,
-            *(unchanged(f"site/{name}", _SITE[f"site/{name}"]) for name in ("about.html", "css/print.css", "js/menu.js")),
+            *(
+                unchanged(f"site/{name}", _SITE[f"site/{name}"])
+                for name in ("about.html", "css/print.css", "js/menu.js")
+            ),
             prints("cat site/index.html site/css/main.css", "<h1>Welcome back</h1>\nbody { margin: 4px }"),
         ),
         "d=$(mktemp -d); tar -xzf site-backup.tar.gz -C $d; for f in $(find site -type f); do cmp -s $f $d/$f ||"

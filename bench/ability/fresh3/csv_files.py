@@ -98,7 +98,8 @@ TASKS = (
     Task(
         "csv-prices", "csv", 3,
         "Some prices have changed: new_prices.csv has the new price by sku. Update the price column in products.csv"
-        " with them. Products that are not in new_prices.csv keep their price, and the order of the rows stays the same.",
+        " with them. Products that are not in new_prices.csv keep their price, and the order of the rows"
+        " stays the same.",
         every(_has_prices(_UPDATED), unchanged("new_prices.csv", _NEW_PRICES)),
         "awk -F, -v OFS=, 'NR == FNR {new[$1] = $2; next} FNR > 1 && $1 in new {$3 = new[$1]} {print}' new_prices.csv"
         " products.csv > new.tmp && mv new.tmp products.csv",

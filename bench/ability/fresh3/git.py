@@ -1,4 +1,4 @@
-"""Git, in a repository with a person's name set: out of the index, a branch at a tag, take one back, make one of three."""
+"""Git, in a repository with a person's name set: out of the index, a branch at a tag, take one back, one of three."""
 
 from bench.ability.checks import every, prints, says, succeeds, unchanged
 from bench.ability.task import Task

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import action_in, native_steps
-from stockade.answers.lenient import first_value, spoken
+from stockade.answers.lenient import first_value, whole
 from stockade.answers.spelling import make_action
 from stockade.answers.tool_specs import call_schema, described, names, sample, spelled
 from stockade.core.actions import Action, Answer, AskUser, EditFile, Finish, ReadFile, Shell, Step, SubTask, WriteFile
@@ -47,9 +47,7 @@ class ListAnswers:
         return request.model_copy(update={"schema_": schema(tools)})
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        text = spoken(answer.content)
+        text = whole(answer)
         if not text.strip():
             if answer.tool_calls:
                 return Answer(steps=native_steps(answer, tools))
@@ -122,6 +120,8 @@ def _action(item: dict[str, Any], tools: Sequence[Offered]) -> Action:
     given = {"file" if key in ("path", "filename") else key: value for key, value in item.items() if value is not None}
     if given.keys() & {"tool", "name", "action", "function"}:
         return action_in(item, tools)
+    if given.keys() <= {"command", "comment"} and str(given.get("command")).strip() == "finish":
+        return make_action("finish", {"answer": str(given.get("comment", ""))}, tools)
     fitting = [tool for tool, keys in _FORMS.items() if given.keys() >= set(keys)]
     if not fitting:
         raise UnreadableAnswer('it has neither "command" nor "file": ' + ", ".join(names(tools)) + " are possible")

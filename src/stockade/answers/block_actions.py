@@ -30,6 +30,9 @@ USAGE = {
     "finish": "When the task is done (finish):\n```finish\nTHE ANSWER\n```",
 }
 
+_NAMELESS = "PATH"
+"""As the instructions have it where a name belongs."""
+
 
 def is_action(block: Block, tools: Sequence[Offered]) -> bool:
     """True when the language of a block names an action, offered or not; prose and data are none."""
@@ -108,6 +111,8 @@ def _path_and_body(block: Block) -> tuple[str, str]:
 def _bare(path: str) -> str:
     """A path without the quotes, or the `path=`, that models put around it."""
     path = re.sub(r"^path\s*[=:]\s*", "", path.strip())
+    if path == _NAMELESS:
+        raise UnreadableAnswer(f"{_NAMELESS} stands for the name of a file: write that")
     return path[1:-1] if len(path) > 2 and path[0] == path[-1] and path[0] in "'\"" else path
 
 

@@ -4,6 +4,7 @@ A program becomes two steps: the file main.py, and a command that installs what 
 action is a section of its name with its text in it, and `### Answer` ends the run.
 """
 
+import ast
 import json
 import re
 import shlex
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from stockade.answers.block_actions import SHELLS, action_of, block_of
 from stockade.answers.blocks import Block, here_document
 from stockade.answers.calls import as_json, native_steps, salvaged
-from stockade.answers.lenient import spoken
+from stockade.answers.lenient import whole
 from stockade.answers.sections import Section, find_sections, section
 from stockade.answers.spelling import short_thought
 from stockade.answers.tool_specs import described, names, sample
@@ -28,28 +29,15 @@ _BOUNDARY = "\n\n\n# Example\n"
 _INSTALL = "python3 -m pip install --quiet "
 _RUN = f"python3 {PROGRAM}"
 _LIBRARY = re.compile(r"^[a-z](?:[a-z0-9._-]*[a-z0-9])?(?:\[[a-z0-9,_-]+\])?(?:(?:[=!~<>]=|[<>])[0-9a-z.*+!-]+)?$")
-_PROSE = frozenset(
-    [
-        "a",
-        "all",
-        "and",
-        "any",
-        "are",
-        "is",
-        "libraries",
-        "library",
-        "needed",
-        "no",
-        "not",
-        "nothing",
-        "only",
-        "required",
-        "standard",
-        "the",
-        "this",
-    ]
-)
-_NO_LIBRARY = ("none", "bash", "python", "python3", "pip")
+_WORDS_OF_PROSE = """
+a all and any are built-in by code for from if in is it libraries library module modules must needed no not nothing of
+on only or package packages required standard the this to use used uses using version with you
+"""
+_PROSE = frozenset(_WORDS_OF_PROSE.split())
+_COMMANDS = "awk bash cat cut echo find git grep head ls pip python python3 sed sort tail tar tr uniq wc xargs zip"
+_NO_LIBRARY = frozenset(("none", *_COMMANDS.split()))
+_IN_TICKS = re.compile(r"`([^`\s]+)`")
+_PYTHON = ("", "python", "python3", "py")
 _NAMES = {
     "requirements": "requirements", "requiements": "requirements", "requirement": "requirements",
     "dependencies": "requirements", "libraries": "requirements",
@@ -92,9 +80,7 @@ class SectionAnswers:
         return request
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        text = spoken(answer.content)
+        text = whole(answer)
         if not text.strip() and answer.tool_calls:
             return Answer(steps=native_steps(answer, tools)[:1])
         found = find_sections(text, _NAMES)
@@ -124,7 +110,8 @@ def _usage(tool: Offered) -> str:
 def libraries(text: str) -> list[str]:
     """The libraries of a requirements section, in order; words of prose and Python's own modules are none."""
     result: list[str] = []
-    for raw in text.lower().splitlines():
+    for spoken in text.lower().splitlines():
+        raw = " ".join(_IN_TICKS.findall(spoken)) or spoken
         line = re.split(r"\(|#|\s-\s|:", re.sub(r"^\s*(?:[-*+]|\d+[.)])\s+|[`\"']", "", raw))[0]
         line = re.sub(r"\s*([=!~<>]=|[<>])\s*", r"\1", line)
         words = [word for word in re.split(r"[\s,]+", line.rstrip(". ")) if word]
@@ -144,8 +131,10 @@ def _program(found: Sequence[Section], tools: Sequence[Offered]) -> tuple[Step, 
         return (Step(action=action_of(Block("shell", "", commands.body, commands.start), tools)),)
     texts: dict[str, str] = {}
     for part in found:
-        if part.name == "example" and part.language in SHELLS:
-            continue  # "python hello.py" in a shell's fence is no line of the program.
+        if part.name == "example" and not _is_program(part):
+            continue  # "python hello.py" in a shell's fence is no line of the program, nor is a sentence.
+        if part.name == "code" and part.language not in _PYTHON:
+            raise UnreadableAnswer(f"### Code holds {part.language[:20]}, no Python: write a file by ### write_file")
         texts.setdefault(part.name, part.body.strip("\n").rstrip())
     code = texts.get("code", "")
     if not code.strip():
@@ -162,6 +151,17 @@ def _program(found: Sequence[Section], tools: Sequence[Offered]) -> tuple[Step, 
         Step(action=WriteFile(path=PROGRAM, content=program)),
         Step(action=Shell(command=f"{install}{_RUN}")),
     )
+
+
+def _is_program(example: Section) -> bool:
+    """Whether it is Python, with mistakes only where it says that it is."""
+    if example.language in _PYTHON[1:]:
+        return True
+    try:
+        ast.parse(example.body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return example.language == ""
 
 
 def _without_own_import(example: str, code: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from stockade.answers.block_actions import action_of, block_of, is_action, usage_of
 from stockade.answers.blocks import Block, fenced, find_blocks, is_output, languages
 from stockade.answers.calls import as_json, salvaged
-from stockade.answers.lenient import spoken
+from stockade.answers.lenient import whole
 from stockade.answers.spelling import short_thought
 from stockade.core.actions import Action, Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
@@ -38,9 +38,7 @@ class FencedAnswers:
         return request.model_copy(update={"stop": STOP})
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        text = spoken(answer.content)
+        text = whole(answer)
         if not text.strip():
             raise UnreadableAnswer("the answer is empty: write one block, such as a bash block")
         blocks = find_blocks(text)

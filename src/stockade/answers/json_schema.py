@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import action_in, native_steps
-from stockade.answers.lenient import first_value, spoken, with_exec_ended
+from stockade.answers.lenient import CUT_OFF, first_value, spoken, with_exec_ended
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import RUN_THIS, Answer, Finish, Shell, Step
@@ -79,7 +79,7 @@ def _cut_off(answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         with contextlib.suppress(UnreadableAnswer):
             action = action or action_in(first_value(spoken(closed), "{"), tools)
     if not isinstance(action, Finish):
-        raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+        raise UnreadableAnswer(CUT_OFF)
     short = action.answer if len(action.answer) <= MAX_CUT_CHARS else f"{action.answer[:MAX_CUT_CHARS]} ..."
     return Answer(steps=(Step(action=action.model_copy(update={"answer": short})),))
 

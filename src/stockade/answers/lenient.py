@@ -10,11 +10,13 @@ from typing import Any
 
 from stockade.core.actions import MARGIN
 from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import ModelAnswer
 from stockade.core.thinking import spoken_part
 
 MAX_ANSWER_CHARS = 4_000_000
 MAX_DEPTH = 64
 MAX_ONE_LINER = 2000
+CUT_OFF = "the answer was cut off because it is too long: do it in smaller steps"
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
@@ -73,6 +75,13 @@ def spoken(text: str) -> str:
     if len(text) > MAX_ANSWER_CHARS:
         raise UnreadableAnswer(f"the answer is too long ({len(text)} characters)")
     return spoken_part(text) or ""
+
+
+def whole(answer: ModelAnswer) -> str:
+    """`spoken` of an answer that has come to its end. UnreadableAnswer for one that the bound on tokens has cut."""
+    if answer.finish_reason == "length":
+        raise UnreadableAnswer(CUT_OFF)
+    return spoken(answer.content)
 
 
 def objects(text: str, most: int = 32) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from stockade.answers.calls import native_steps, salvaged
-from stockade.answers.lenient import spoken
+from stockade.answers.lenient import whole
 from stockade.answers.spelling import description_of, parameters, short_thought
 from stockade.answers.tool_specs import names, spelled
 from stockade.core.actions import Answer, Step, ToolCall
@@ -44,9 +44,7 @@ class NativeAnswers:
         )
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        text = spoken(answer.content)
+        text = whole(answer)
         if answer.tool_calls:
             return Answer(thought=short_thought(text), steps=native_steps(answer, tools))
         if not text.strip():

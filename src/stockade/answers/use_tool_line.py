@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import native_steps
-from stockade.answers.lenient import spoken
+from stockade.answers.lenient import whole
 from stockade.answers.spelling import make_action, parameter_names, short_thought, tool_named
 from stockade.answers.tool_specs import described, names, sample, spelled
 from stockade.core.actions import Answer, Step, ToolCall
@@ -19,9 +19,11 @@ from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered, ToolSpec
 
-_LINE = re.compile(r"^[ \t]*(?:[-*>] +)?[`*]*USE_TOOL[`*]*[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*(?:[-*>] +)?[`*]*USE_TOOL[`*]*[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE | re.IGNORECASE)
 _NAME = re.compile(r"[\"'`*]*([\w.-]+)[\"'`*]*[ \t]*(?:,|$|(?=\n)|(?=[ \t(]))[ \t]*\(?", re.MULTILINE)
 _PARAMETER = re.compile(r"[\s,]*[\"']?([A-Za-z_]\w*)[\"']?[ \t]*[=:][ \t]*")
+_TORN = re.compile(r"[^\s,.)`*]|[^\n]*?(?:[\"|<>&;$]|(?<!\w)'|'(?!\w))")
+"""What follows a value that was ended too early by a quote in it, as prose does not."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
 USAGE = {
     "shell": 'USE_TOOL: shell, command="..."',
@@ -53,9 +55,7 @@ class UseToolAnswers:
         return request
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
-        text = spoken(answer.content)
+        text = whole(answer)
         if not text.strip() and answer.tool_calls:
             return Answer(steps=native_steps(answer, tools)[:1])
         line = _LINE.search(text)
@@ -73,7 +73,7 @@ class UseToolAnswers:
         tool = fields.pop("tool")
         fields = fields["arguments"] if isinstance(answer.steps[0].action, ToolCall) else fields
         line = ", ".join([f"USE_TOOL: {tool}", *(f"{name}={_written(value)}" for name, value in fields.items())])
-        thought = (answer.thought or "").replace("USE_TOOL", "USE TOOL")
+        thought = re.sub("use_tool", "USE TOOL", answer.thought or "", flags=re.IGNORECASE)
         return Message(role="assistant", content=f"{thought}\n{line}" if thought else line)
 
     def observed(self, step: Step, text: str) -> Message:
@@ -110,6 +110,8 @@ def _values(text: str, at: int, tool: str, tools: Sequence[Offered]) -> dict[str
             raise UnreadableAnswer(f"{tool}: the parameter {name!r} is given twice")
         if text[start : start + 1] in ('"', "'"):
             values[name], at = _quoted(text, start, name)
+            if not _PARAMETER.match(text, at) and _TORN.match(text, at):
+                raise UnreadableAnswer(f'the value of {name} goes on behind its last quote: inside quotes write \\"')
         else:
             value, at = _unquoted(text, start, known)
             values[name] = int(value) if value.isascii() and value.isdigit() and name in ("start", "end") else value

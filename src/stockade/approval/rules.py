@@ -21,10 +21,9 @@ from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from stockade.approval.parts import Parsed, Part
 from stockade.core.data import Data
@@ -33,7 +32,6 @@ from stockade.core.errors import UsageError
 Decision = Literal["allow", "ask", "refuse"]
 STRICTNESS: tuple[Decision, ...] = ("allow", "ask", "refuse")
 SETS = ("careful", "microbots")
-MAX_FILE_BYTES = 1_000_000
 
 
 class Holds(IntEnum):
@@ -118,35 +116,13 @@ def strictest(judgements: Iterable[Judgement]) -> Decision:
     return max((one.decision for one in judgements), key=STRICTNESS.index, default="allow")
 
 
-def read_rules(path: Path) -> RuleSet:
-    """The rules of a TOML file. UsageError names the file and the key."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"the rules {path} cannot be read: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"the rules {path} are larger than {MAX_FILE_BYTES} bytes")
-    return _rules_of(data, str(path))
-
-
 @cache
 def rule_set(name: str) -> RuleSet:
     """A set that comes with Stockade, one of `SETS`."""
     if name not in SETS:
         raise UsageError(f"there are no rules {name!r}", "the sets are " + ", ".join(SETS))
-    return _rules_of(resources.files(__package__).joinpath(f"{name}.toml").read_bytes(), name)
-
-
-def _rules_of(data: bytes, where: str) -> RuleSet:
-    try:
-        return RuleSet.model_validate(tomllib.loads(data.decode()))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"the rules {where} are not TOML: {error}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(word) for word in first["loc"])
-        raise UsageError(f"the rules {where}: {place}: {first['msg'].lower()}") from None
+    text = resources.files(__package__).joinpath(f"{name}.toml").read_text()
+    return RuleSet.model_validate(tomllib.loads(text))
 
 
 def _program(wanted: tuple[str, ...], part: Part) -> Holds:

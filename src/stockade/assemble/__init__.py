@@ -18,16 +18,7 @@ from pydantic import ValidationError
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
 from stockade.assemble.policies import check_priced, make_budget, make_policy
-from stockade.assemble.records import (
-    SystemClock,
-    forget,
-    new_run_id,
-    open_store,
-    read_store,
-    recover_store,
-    run_dir,
-    state_dir,
-)
+from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, recover_store
 from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare_sandbox, reviewer
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
@@ -51,6 +42,7 @@ from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
 from stockade.options import RECORDED, REMOTE, Options, autonomy
+from stockade.places import run_dir, state_dir
 
 if TYPE_CHECKING:
     from stockade.core.findings import Finding

@@ -75,7 +75,9 @@ def _limits(options: Options) -> Limits:
 def _variable(text: str) -> tuple[str, str]:
     name, given, value = text.partition("=")
     if not name.replace("_", "a").isalnum() or name[0].isdigit():
-        raise UsageError(f"--env {name!r} is not the name of a variable")
+        raise UsageError(
+            f"--env {name!r} is not the name of a variable", "write NAME=VALUE; a name is of letters, digits and _"
+        )
     if not given:
         if name not in os.environ:
             raise UsageError(f"--env {name}: the variable is not set here", f"write --env {name}=VALUE")

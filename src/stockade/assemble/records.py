@@ -1,4 +1,4 @@
-"""Where runs are kept: the record, and a folder for what belongs to one run. The clock that they are dated by."""
+"""The record of runs, their names, and the clock that they are dated by."""
 
 import os
 import secrets
@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
-import platformdirs
-
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
+from stockade.places import run_dir, state_dir
 
 if TYPE_CHECKING:
     from stockade.store.recover import Recovered
@@ -23,15 +22,6 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
-
-
-def state_dir() -> Path:
-    """Where runs are kept: `$XDG_STATE_HOME/stockade`."""
-    return Path(platformdirs.user_state_dir("stockade", appauthor=False))
-
-
-def run_dir(run_id: str) -> Path:
-    return state_dir() / "runs" / run_id
 
 
 def new_run_id() -> str:

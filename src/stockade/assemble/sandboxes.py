@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from stockade.assemble.records import run_dir
 from stockade.assemble.tools import OnProgress
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
@@ -11,6 +10,7 @@ from stockade.core.events import RunEvent, SandboxStarted
 from stockade.core.policy import Policy
 from stockade.core.ports import OnEvent, Reviewer, Sandbox
 from stockade.options import REMOTE
+from stockade.places import run_dir
 
 
 async def prepare_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:

@@ -136,11 +136,11 @@ def _leave_trace(error: BaseException) -> str:
     import tempfile
     import traceback
 
-    import platformdirs
+    from stockade.places import state_dir
 
     text = without_secrets("".join(traceback.format_exception(error)))
     name = time.strftime("bug-%Y%m%d-%H%M%S.txt", time.gmtime())
-    for folder in (Path(platformdirs.user_state_dir("stockade", appauthor=False)), Path(tempfile.gettempdir())):
+    for folder in (state_dir(), Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with (folder / name).open("w", errors="backslashreplace") as file:

@@ -35,7 +35,11 @@ LIVING = (
     _flag("--keep-warm-s", type=float, metavar="S", help="Seconds an embedded model stays loaded after its last user."),
 )
 BOT = (
-    _flag("--bot", metavar="NAME", help="Which bot: writing or reading (see stockade bots)."),
+    _flag(
+        "--bot",
+        metavar="NAME|FILE.toml",
+        help="Which bot: a name of `stockade bots`, or the TOML file of your own; writing by default.",
+    ),
     *LIVING,
     _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
     _flag(

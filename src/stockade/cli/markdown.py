@@ -27,6 +27,7 @@ from stockade.core.events import (
 )
 from stockade.exports.atif import text_of
 from stockade.exports.own import in_words
+from stockade.exports.used import used
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
@@ -62,9 +63,7 @@ def _lines(events: Sequence[RunEvent], diff: str | None) -> Iterator[str]:
 
 
 def _figures(started: RunStarted, finished: RunFinished | None, events: Sequence[RunEvent]) -> Iterator[str]:
-    answered = [event.answer.usage for event in events if isinstance(event, ModelAnswered)]
-    usages = [started.used, *answered]
-    prompt, cached = sum(one.prompt_tokens for one in usages), sum(one.cached_tokens for one in usages)
+    usage = used(events)
     rows = {
         "status": f"{finished.status} ({finished.reason})" if finished else "not ended",
         "why": finished.detail if finished else "",
@@ -75,10 +74,10 @@ def _figures(started: RunStarted, finished: RunFinished | None, events: Sequence
         "network": started.policy.network.mode,
         "begun": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(started.at)),
         "took": f"{max(0.0, events[-1].at - started.at):.1f} s",
-        "turns": str(len(answered)),
-        "prompt tokens": f"{prompt} ({cached} from the cache)",
-        "answer tokens": str(sum(one.completion_tokens for one in usages)),
-        "cost": f"{cost:.4f} USD" if (cost := sum(one.cost for one in usages)) else "",
+        "turns": str(sum(isinstance(event, ModelAnswered) for event in events)),
+        "prompt tokens": f"{usage.prompt_tokens} ({usage.cached_tokens} from the cache)",
+        "answer tokens": str(usage.completion_tokens),
+        "cost": f"{usage.cost:.4f} USD" if usage.cost else "",
         "branch of": f"{started.parent} after turn {started.parent_turn}" if started.parent else "",
     }
     yield "| | |"

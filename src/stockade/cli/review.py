@@ -1,6 +1,7 @@
 """What a bot changed, drawn for a person."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -43,6 +44,15 @@ def stat(changes: Sequence[Change]) -> str:
     return words + (f"; {flagged} to look at first" if flagged else "") + (f"; {refused} refused" if refused else "")
 
 
+def place_in_git(layer: FolderLayer) -> str | None:
+    """The folder's path from the root of the git repository around it. `git apply` takes the paths of a patch from
+    there, and passes over those it does not find in silence. None for a root, and where there is no repository.
+    """
+    folder = Path(layer.host)
+    root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+    return str(folder.relative_to(root)) if root != folder else None
+
+
 def name_left_out(console: Console, done: Applied) -> None:
     """The changes that were not applied, each with its reason."""
     for change in done.refused:
@@ -81,4 +91,4 @@ def _print(console: Console, text: Text) -> None:
 
 
 __all__ = ["Applied", "Pending", "RunFacts", "apply", "discard", "draw", "facts", "kept_layers", "name_left_out",
-           "pending", "shown_path", "stat"]  # fmt: skip
+           "pending", "place_in_git", "shown_path", "stat"]  # fmt: skip

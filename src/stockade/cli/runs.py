@@ -1,6 +1,7 @@
 """`stockade runs`: what is on record, and what becomes of the changes of a run."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
 from stockade.cli.safe import one_line, some
-from stockade.core.errors import UsageError
+from stockade.core.errors import FolderMoved, UsageError
 from stockade.core.events import RunEvent, to_json
 from stockade.core.ports import RunStore
 from stockade.settings import Settings, load
@@ -142,6 +143,9 @@ def diff(run: str, **values: Any) -> int:
             review.draw(results(plain=settings.front.plain), reviewer, pending)
             return 0
         for one in pending:
+            if (place := review.place_in_git(one.layer)) is not None:
+                command = f"git apply --directory={shlex.quote(place)}"
+                say(f"git takes the paths of this patch from the root of its repository, not from {place}", command)
             for change in one.changes:
                 if change.refused:
                     say(f"left out: {change.path}: {change.refused}")
@@ -188,10 +192,15 @@ def discard(run: str, **values: Any) -> int:
 
     def work(store: RunStore, settings: Settings) -> int:
         run_id, events = _read(store, run)
-        pending = _pending(run_id, events, wanted=False)
+        try:
+            pending = _pending(run_id, events, wanted=False)
+            what = some(sum(len(one.changes) for one in pending), "change")
+        except FolderMoved:
+            pending = [review.Pending(layer, ()) for layer in review.kept_layers(review.facts(events).layers)]
+            what = "the changes"
         _decider(run_id, store).discard(pending)
         tidy(run_id)
-        say(f"threw away {some(sum(len(one.changes) for one in pending), 'change')} of run {run_id}")
+        say(f"threw away {what} of run {run_id}")
         return 0
 
     return _on_record(values, work)

@@ -53,11 +53,6 @@ def safe_text(text: str) -> str:
     return _UNSAFE.sub(_spelled, _NEWLINE.sub("\n", without_secrets(text)))
 
 
-def safe_bytes(data: bytes) -> str:
-    """The same for bytes; what is not UTF-8 is shown as `\\xff`."""
-    return safe_text(data.decode(errors="backslashreplace"))
-
-
 def some(count: int, noun: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -2,7 +2,8 @@
 
     StockadeError
     |-- UsageError              the person: a flag, a path, a configuration        exit status 2
-    |   `-- CommandFailed         a command that they gave, with what it said
+    |   |-- CommandFailed         a command that they gave, with what it said
+    |   `-- FolderMoved           the folder of a run is not where it was
     |-- PolicyNotEnforceable    this machine cannot hold the policy                exit status 4
     |-- SandboxFailed           the sandbox or this machine broke                  exit status 4
     |   `-- SandboxDied           it was there and is gone
@@ -46,6 +47,10 @@ class CommandFailed(UsageError):
     def __init__(self, message: str, output: tuple[str, ...], hint: str | None = None) -> None:
         super().__init__(message, hint)
         self.output = output
+
+
+class FolderMoved(UsageError):
+    """The folder that a run began with is gone, or another one stands there."""
 
 
 class PolicyNotEnforceable(StockadeError):

@@ -267,7 +267,8 @@ def known(environ: Mapping[str, str], given: Mapping[str, str], named: Sequence[
     for name in named:
         value = given.get(name, environ.get(name, ""))
         if not value:
-            raise UsageError(f"--secret {name}: the variable is not set here", f"set it, or give --env {name}=VALUE")
+            way_out = f"set it, give --env {name}=VALUE, or take it out of `secret` where that is in a configuration"
+            raise UsageError(f"--secret {name}: the variable is not set here", way_out)
         if len(value.strip()) < SHORTEST_NAMED:
             raise UsageError(f"--secret {name}: a value this short stands everywhere", "use a longer one")
         values[value] = name

@@ -23,6 +23,7 @@ from stockade.core.events import (
     TurnsForgotten,
 )
 from stockade.exports.own import in_words
+from stockade.exports.used import used
 
 SCHEMA = "ATIF-v1.7"
 
@@ -35,7 +36,7 @@ def trajectory(events: Sequence[RunEvent]) -> dict[str, Any]:
     started = events[0]
     assert isinstance(started, RunStarted)
     finished = next((event for event in reversed(events) if isinstance(event, RunFinished)), None)
-    answered = [started.used, *(event.answer.usage for event in events if isinstance(event, ModelAnswered))]
+    usage = used(events)
     document: dict[str, Any] = {
         "schema_version": SCHEMA,
         "session_id": started.run_id,
@@ -48,10 +49,10 @@ def trajectory(events: Sequence[RunEvent]) -> dict[str, Any]:
         },
         "steps": steps.made,
         "final_metrics": {
-            "total_prompt_tokens": sum(usage.prompt_tokens for usage in answered),
-            "total_completion_tokens": sum(usage.completion_tokens for usage in answered),
-            "total_cached_tokens": sum(usage.cached_tokens for usage in answered),
-            "total_cost_usd": sum(usage.cost for usage in answered),
+            "total_prompt_tokens": usage.prompt_tokens,
+            "total_completion_tokens": usage.completion_tokens,
+            "total_cached_tokens": usage.cached_tokens,
+            "total_cost_usd": usage.cost,
             "total_steps": len(steps.made),
         },
     }

@@ -22,6 +22,7 @@ from stockade.core.events import (
     RunStarted,
 )
 from stockade.exports.atif import text_of
+from stockade.exports.used import used
 
 OPERATION, PROVIDER, CONVERSATION = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.conversation.id"
 AGENT, AGENT_VERSION = "gen_ai.agent.name", "gen_ai.agent.version"
@@ -87,8 +88,7 @@ def _span_id(run_id: str, place: int) -> int:
 def _root(started: RunStarted, events: Sequence[RunEvent], begin: int, end: int, *, content: bool) -> Span:
     first, ending = events[begin], next((e for e in events[begin:end] if isinstance(e, RunFinished)), None)
     model = first.model if isinstance(first, RunStarted | RunResumed) else started.model
-    answered = [event.answer.usage for event in events[begin:end] if isinstance(event, ModelAnswered)]
-    answered += [first.used] if isinstance(first, RunStarted) else []
+    usage = used(events[begin:end])
     attributes: dict[str, Value] = {
         OPERATION: "invoke_agent",
         PROVIDER: model.partition("/")[0],
@@ -96,8 +96,8 @@ def _root(started: RunStarted, events: Sequence[RunEvent], begin: int, end: int,
         AGENT: started.bot,
         AGENT_VERSION: started.version,
         REQUEST_MODEL: model.partition("/")[2],
-        INPUT_TOKENS: sum(usage.prompt_tokens for usage in answered),
-        OUTPUT_TOKENS: sum(usage.completion_tokens for usage in answered),
+        INPUT_TOKENS: usage.prompt_tokens,
+        OUTPUT_TOKENS: usage.completion_tokens,
         "stockade.sandbox": started.sandbox,
     }
     if ending is not None:

@@ -1,6 +1,6 @@
 """The bot ends: it is shown its changes once, and a check decides, or else its own word; else it may go on.
 
-Without advice there is the check alone, and its word.
+Without advice there is the check alone, and its word; so too when there is a check and no turn is left.
 """
 
 from stockade.core.actions import Finish, Shell
@@ -17,11 +17,18 @@ MAX_FAILED_CHECKS = 3
 
 
 async def accept(
-    finish: Finish, started: RunStarted, record: Record, checkpoints: Checkpoints, reviewer: Reviewer | None
+    finish: Finish,
+    started: RunStarted,
+    record: Record,
+    checkpoints: Checkpoints,
+    reviewer: Reviewer | None,
+    *,
+    last: bool = False,
 ) -> Ending | None:
-    """None when there is something for the bot to do still; it has been told."""
+    """None when there is something for the bot to do still; it has been told. `last`: no turn is left for it."""
     state, sandbox, clock = record.state, checkpoints.sandbox, checkpoints.clock
-    if started.advice and (told := await _advised(finish, started, state, reviewer, sandbox, clock.now())):
+    advised = started.advice and not (last and started.check is not None)
+    if advised and (told := await _advised(finish, started, state, reviewer, sandbox, clock.now())):
         await record.add(told)
         return None
     if (command := started.check) is None:

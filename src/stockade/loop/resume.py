@@ -22,6 +22,7 @@ from stockade.core.events import (
     RunFinished,
     RunResumed,
     RunStarted,
+    StopReason,
 )
 from stockade.core.secrets import without_marks
 from stockade.loop.context import Context
@@ -30,6 +31,14 @@ from stockade.loop.run import Parts, to_the_end
 from stockade.loop.state import RunState
 
 _SHELL_S = 20.0
+_CUT: dict[StopReason, str] = {
+    "user": "The run was interrupted and goes on now.",
+    **dict.fromkeys(("turns", "time", "tokens", "cost"), "The run had used up what it was given; it has more now."),
+    "loop": "The run was stopped as you went in a circle; it goes on now.",
+    "gave_up": "The run was stopped as you had given up; it goes on now.",
+    "unreadable": "The run was stopped as your answers held no action; it goes on now.",
+}
+_FAILED = "The run was cut by a failure that was not yours, and goes on now."
 
 
 async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Parts) -> RunFinished:
@@ -46,7 +55,8 @@ async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Parts)
         unknown = ActionFinished(at=at, turn=in_flight.turn, step=in_flight.step, observation=Unknown())
         events.insert(0, unknown)
     await record.add(*events)
-    again = _Again(parts, record, resumed, in_flight is not None, decided(history), pending)
+    words = _cut(history) if resumed.task is None else ""
+    again = _Again(parts, record, words, in_flight is not None, decided(history), pending)
     return await to_the_end(effective(_first(history), resumed), parts, record, again.begin)
 
 
@@ -71,6 +81,13 @@ def pending_finish(history: Sequence[RunEvent]) -> Finish | None:
             case _:
                 pass
     return None
+
+
+def _cut(history: Sequence[RunEvent]) -> str:
+    """Why the run was not under way, in words for the bot."""
+    last = next((event for event in reversed(history) if isinstance(event, RunFinished | RunResumed)), None)
+    reason = last.reason if isinstance(last, RunFinished) else "user"
+    return _CUT.get(reason, _FAILED)
 
 
 def decided(history: Sequence[RunEvent]) -> str | None:
@@ -101,15 +118,14 @@ class _Again:
 
     parts: Parts
     record: Record
-    resumed: RunResumed
+    why: str
     was_cut: bool
     decided: str | None
     pending: Finish | None
 
     async def begin(self) -> Finish | None:
         state = self.record.state
-        lines = ["The run was interrupted and goes on now." if self.resumed.task is None else ""]
-        lines += [await self._shell(state), self._files(state)]
+        lines = [self.why, await self._shell(state), self._files(state)]
         turn = state.turns + 1
         text = " ".join(line for line in lines if line)
         await self._keep(state)

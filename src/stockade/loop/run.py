@@ -187,4 +187,5 @@ class _Loop:
         return self.parts.protocol.constrain(request, steering.offered(state, self.tools.offered))
 
     async def _finish(self, finish: Finish) -> Ending | None:
-        return await accept(finish, self.started, self.record, self._checkpoints(), self.parts.reviewer)
+        last = self.account.exhausted(self._now()) is not None
+        return await accept(finish, self.started, self.record, self._checkpoints(), self.parts.reviewer, last=last)

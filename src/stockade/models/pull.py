@@ -84,7 +84,7 @@ async def _described(reference: str, sha256: str) -> CatalogueModel:
 def _on_disk(reference: str, sha256: str) -> CatalogueModel:
     path = Path(reference).expanduser().absolute()
     if not path.is_file():
-        raise UsageError(f"there is no model '{reference}'", f"name {FORMS}")
+        raise UsageError(f"there is no model '{reference}'", f"give {FORMS}")
     return _model(f"files/{_safe(path.name)}", path.stat().st_size, sha256, f"file:{path}")
 
 

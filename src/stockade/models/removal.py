@@ -24,7 +24,7 @@ def remove(spec: str, folder: Path | None = None) -> Path:
     stop_all_idle(real)
     for server in running():
         if server.path == real:
-            raise UsageError(f"{path} is in use by {server.users} runs or programs", "wait until they have ended")
+            raise UsageError(f"{path} is in use", "wait until the runs and programs that use it have ended")
     lock = path.with_name(f".{path.name}.lock")
     if lock.exists():
         with lock.open("rb") as file:

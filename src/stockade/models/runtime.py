@@ -92,15 +92,18 @@ def connect(path: Path) -> socket.socket | None:
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         return None
-    except (OSError, TimeoutError) as error:
+    except OSError as error:
         connection.close()
-        raise ModelUnavailable(
-            f"the server at {path} does not answer: {error}", "end it: stockade doctor --clean"
-        ) from None
+        raise silent(path, error) from None
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def silent(path: Path, error: OSError) -> ModelUnavailable:
+    """Of a keeper that hangs. It has the path among its arguments, and the server dies with it."""
+    return ModelUnavailable(f"the server at {path} does not answer: {error}", f"end it: pkill -KILL -f {path}")
 
 
 def listen(path: Path) -> socket.socket:

@@ -67,8 +67,8 @@ def _make_room(path: Path, host: str, port: int) -> None:
     for server in running():
         if server.path == os.path.realpath(path):
             raise UsageError(
-                f"{server.alias} is being served at {server.address} already, to {server.users} users",
-                "wait until they have ended, or end them",
+                f"{server.alias} is being served at {server.address} already, and in use",
+                "wait until its users have ended, or end them",
             )
     try:
         with socket.create_server((host, port)):

@@ -16,7 +16,7 @@ from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
 from stockade.models.keeper import MAX_LINE_BYTES
 from stockade.models.orders import clean_environment
-from stockade.models.runtime import connect, listen, locked, runtime_folder, sockets
+from stockade.models.runtime import connect, listen, locked, runtime_folder, silent, sockets
 
 STOP_PATIENCE_S = 10.0
 _ANSWER_TIMEOUT_S = 10.0
@@ -203,7 +203,7 @@ def _asked(path: Path, want: str) -> Running | None:
             while piece := connection.recv(1 << 16):
                 said += piece
         except OSError as error:
-            raise ModelUnavailable(f"the server at {path} does not answer: {error}", "end its process") from None
+            raise silent(path, error) from None
     line = said.partition(b"\n")[0]
     return _running(json.loads(line)) if line else None
 

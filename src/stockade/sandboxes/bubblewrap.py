@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import anyio
 import anyio.to_thread
@@ -116,19 +114,13 @@ class BubblewrapSandbox(SpeakingSandbox):
     def __init__(
         self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
     ) -> None:
-        super().__init__(policy, egress)
-        self._layers = tuple(layers)
-        self._run_dir = run_dir
+        super().__init__(policy, layers, run_dir, egress)
         self._chain: Chain | None = None
         self._groups = Groups((), frozenset())
         self._copies: Path | None = None
         self._host: HostFacts | None = None
         self._watch: DiskWatch | None = None
         self._unmapped: tuple[str, ...] = ()
-
-    @property
-    def layers(self) -> tuple[FolderLayer, ...]:
-        return self._layers
 
     @property
     def host_pid(self) -> int | None:
@@ -146,23 +138,6 @@ class BubblewrapSandbox(SpeakingSandbox):
             *self._unmapped,
         )
         return (*lines, f"made by {self._host.bwrap.source}") if self._host else lines
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self._start()
-            await self._open_network()
-        except BaseException:
-            await self._end()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self._network.__aexit__(kind, error, trace)
-        finally:
-            await self._end()
 
     async def _start(self) -> None:
         self._host = host = host_facts(self._policy.rootfs)
@@ -248,7 +223,6 @@ class BubblewrapSandbox(SpeakingSandbox):
             raise
 
     async def _end(self) -> None:
-        """Leaves nothing: idempotent, and not to be cancelled."""
         with anyio.CancelScope(shield=True):
             session, self._session = self._session, None
             chain, self._chain = self._chain, None

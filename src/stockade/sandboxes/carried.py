@@ -8,8 +8,6 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import anyio
 import anyio.to_thread
@@ -42,9 +40,7 @@ class CarriedSandbox(SpeakingSandbox):
     def __init__(
         self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
     ) -> None:
-        super().__init__(policy, egress)
-        self._layers = tuple(layers)
-        self._run_dir = run_dir
+        super().__init__(policy, layers, run_dir, egress)
         self._child: Child | None = None
         self._watch: DiskWatch | None = None
         self._private: Path | None = None
@@ -59,9 +55,6 @@ class CarriedSandbox(SpeakingSandbox):
     def guarantees(self) -> tuple[str, ...]: ...
 
     @abstractmethod
-    async def _start(self) -> None: ...
-
-    @abstractmethod
     async def _let_go(self, status: int | None) -> None:
         """After the child's end with `status`; None when there was no child. Also after a start that failed."""
 
@@ -72,27 +65,6 @@ class CarriedSandbox(SpeakingSandbox):
     @abstractmethod
     def _reason(self, stderr: str) -> str:
         """The line that says why, of what the child said."""
-
-    @property
-    def layers(self) -> tuple[FolderLayer, ...]:
-        return self._layers
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self._start()
-            await self._open_network()
-        except BaseException:
-            await self._end()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self._network.__aexit__(kind, error, trace)
-        finally:
-            await self._end()
 
     def _private_folder(self) -> Path:
         """A new folder in `run_dir`, removed at the end."""
@@ -127,7 +99,6 @@ class CarriedSandbox(SpeakingSandbox):
         self._watch.start()
 
     async def _end(self) -> None:
-        """Leaves nothing: idempotent, and not to be cancelled."""
         with anyio.CancelScope(shield=True):
             session, self._session = self._session, None
             child, self._child = self._child, None

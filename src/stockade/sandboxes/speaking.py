@@ -5,8 +5,12 @@ asks of the network goes to a proxy of its own.
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from stockade.core.actions import CommandOutput
+from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Policy
@@ -18,22 +22,53 @@ from stockade.sandboxes.session import AgentSession
 
 
 class SpeakingSandbox(ABC):
-    """The `run`, `exec` and `on_network` of core.ports.Sandbox, and core.ports.Programs.
+    """core.ports.Sandbox on prepared layers, and core.ports.Programs, but for how it starts and ends.
 
     `_session` is there while the sandbox is. With a network it has to be left by the task that entered it. `egress`
     makes the proxy; tests give one that finds their servers.
     """
 
-    def __init__(self, policy: Policy, egress: MakeServer) -> None:
+    def __init__(self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer) -> None:
         self.on_network: OnNetwork | None = None
         self._policy = policy
+        self._layers = tuple(layers)
+        self._run_dir = run_dir
         self._session: AgentSession | None = None
         self._network = AsyncExitStack()
         self._egress = egress
 
     @abstractmethod
+    async def _start(self) -> None:
+        """Until `_session` is there; what it leaves when it raises is for `_end`."""
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """Leaves nothing: idempotent, and not to be cancelled."""
+
+    @abstractmethod
     async def _died(self, error: SandboxDied) -> StockadeError:
         """The same death, with what the host knows of its cause."""
+
+    @property
+    def layers(self) -> tuple[FolderLayer, ...]:
+        return self._layers
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+            await self._open_network()
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._network.__aexit__(kind, error, trace)
+        finally:
+            await self._end()
 
     def _open(self) -> AgentSession:
         if self._session is None:

@@ -57,6 +57,9 @@ def test_a_program_goes_into_the_history_in_its_sections(content: str) -> None:
         ("```bash\npip install requests\n```".replace("```", ""), ["requests"]),
         ("No libraries are required.", []),
         ("os\nsys\njson\nPython 3.x", []),
+        ("- `sys` for command-line arguments\n- `pandas` for tables", ["pandas"]),
+        ("- `sort`\n- `uniq`", []),
+        ("numpy for tables", []),
         ("x; rm -rf /\n$(id)\n--index-url=http://evil", []),
     ],
 )

@@ -54,8 +54,8 @@ def test_real_answers_read_as_they_should(path: Path) -> None:
 
 def test_there_are_enough_of_them() -> None:
     assert {protocol_of(path) for path in FILES} == set(PROTOCOLS)
-    assert sum(len(lines(path)) for path in FILES) >= 400
-    assert sum(len(lines(path)) for path in FILES if path.stem.startswith("qwen")) >= 100
+    assert sum(len(lines(path)) for path in FILES) >= 600
+    assert sum(len(lines(path)) for path in FILES if path.stem.startswith("qwen")) >= 380
 
 
 FRAMES = (

@@ -56,6 +56,11 @@ def test_reads(content: str, action: Action) -> None:
         ('USE_TOOL: shell, command="ls', "closing quote"),
         ("USE_TOOL: shell, command=", "empty"),
         ('USE_TOOL: shell, command="a", command="b"', "twice"),
+        ('USE_TOOL: shell, command="rm -rf ./"$dir"/tmp"', "goes on behind its last quote"),
+        ('USE_TOOL: shell, command="sed -i "s/a/b/" f"', "goes on behind its last quote"),
+        ('USE_TOOL: shell, command="grep" "TODO" "words.txt"', "goes on behind its last quote"),
+        ('USE_TOOL: shell, command="ls" > out.txt', "goes on behind its last quote"),
+        ('USE_TOOL: write_file, path="a.py", content="print("hi")"', "goes on behind its last quote"),
         ("USE_TOOL: read_file, path=a, start=0", "start"),
     ],
 )

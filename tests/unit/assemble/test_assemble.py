@@ -84,6 +84,12 @@ def test_a_value_that_is_none_is_refused_where_it_is_read(given: dict[str, objec
         options(**given)
 
 
+def test_an_env_that_is_none_comes_with_a_way_out() -> None:
+    with pytest.raises(UsageError, match="'A B' is not the name of a variable") as caught:
+        make_policy(options(env=("A B=1",)), "overlay")
+    assert (caught.value.hint or "").startswith("write NAME=VALUE")
+
+
 def test_a_mode_that_there_is_not(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     with pytest.raises(UsageError, match="demo:zz': there is no mode 'zz'") as caught:

@@ -119,6 +119,7 @@ async def test_a_secret_in_the_task_is_not_told_to_the_model(tmp_path: Path, mon
         monkeypatch.setenv("LLAMAFILE_URL", server.url)
         given = options(tmp_path, task="use hunter2-hunter2-hunter2 to log in")
         await prepare_plan(given, Wishes(), as_it_is, MemoryStore())
+    assert server.asked
     assert all(b"hunter2" not in asked.raw for asked in server.asked)
 
 

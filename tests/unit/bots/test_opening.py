@@ -36,6 +36,12 @@ def test_an_opening_is_short_and_the_same_each_time(name: str, bot: str) -> None
     assert ("/workspace" in text) == ("{workdir}" in BUILT_IN[bot].prompt)
 
 
+def test_other_braces_of_a_prompt_stay_as_they_are() -> None:
+    spec = SHOWN.model_copy(update={"prompt": 'In {workdir}: {nope}, {}, {{x}}, {"a": "{b}"}.'})
+    text = opening(spec, make_protocol("json"), Policy())
+    assert text.startswith('In /workspace: {nope}, {}, {{x}}, {"a": "{b}"}.')
+
+
 def test_the_example_is_in_the_words_of_the_protocol() -> None:
     text = opening(SHOWN, make_protocol("json"), Policy())
     assert '{"tool": "shell", "command": "wc -c < photo.png > size.txt; cat size.txt"}' in text

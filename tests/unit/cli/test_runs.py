@@ -137,6 +137,7 @@ def test_diff_to_a_pipe_is_what_git_applies(desk: Desk, tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     done = subprocess.run(["stockade", "runs", "diff"], capture_output=True, check=True, env=_on_path(environment))
     assert b"left out: link: " in done.stderr
+    assert b"--directory" not in done.stderr
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / "data.csv").write_text("a\n")
@@ -144,6 +145,17 @@ def test_diff_to_a_pipe_is_what_git_applies(desk: Desk, tmp_path: Path) -> None:
     subprocess.run(["git", "apply"], cwd=copy, input=done.stdout, check=True)
     assert (copy / "count.txt").read_text() == "1\n"
     assert (copy / "data.csv").read_text() == "a\n\x1b[2J\n"
+
+
+def test_a_patch_of_a_folder_inside_a_repository_comes_with_the_words_that_apply_it(desk: Desk, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    environment = _on_path({**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")})
+    done = subprocess.run(["stockade", "runs", "diff"], capture_output=True, check=True, env=environment)
+    assert b"hint: git apply --directory=demo" in done.stderr
+    for place in (desk.host, tmp_path):
+        subprocess.run(["git", "apply", "--directory=demo"], cwd=place, input=done.stdout, check=True)
+        assert (desk.host / "count.txt").read_text() == "1\n"
+        (desk.host / "count.txt").unlink()
 
 
 def _on_path(environment: dict[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.cli.safe import one_line, safe_bytes, safe_text
+from stockade.cli.safe import one_line, safe_text
 
 
 @given(st.text(st.characters(codec=None)))
@@ -39,10 +39,6 @@ def test_ordinary_text_stays(text: str) -> None:
 )
 def test_what_a_terminal_would_obey_is_spelled_out(hostile: str, shown: str) -> None:
     assert safe_text(hostile) == shown
-
-
-def test_bytes_that_are_no_text_are_spelled_out() -> None:
-    assert safe_bytes(b"a\xff\x1b") == "a\\xff\\x1b"
 
 
 def test_one_line_is_one_line_of_bounded_length() -> None:

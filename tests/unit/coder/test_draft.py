@@ -122,7 +122,7 @@ def test_an_example_that_imports_the_program_as_a_file() -> None:
     "evil", ["--index-url http://evil", "git+https://evil/x", "numpy; rm -rf /", "../x", "$(id)", "-r /etc/passwd"]
 )
 def test_a_requirement_is_a_name_and_nothing_else(evil: str) -> None:
-    assert all(one.isidentifier() for one in draft(sections(f"numpy\n{evil}")).requirements if one != "numpy")
+    assert draft(sections(f"numpy\n{evil}")).requirements == ("numpy",)
     assert not any(char in "".join(draft(sections(evil)).requirements) for char in "-/;$:")
 
 

@@ -5,20 +5,33 @@ import json
 import pytest
 from atif import Trajectory
 
+from stockade.cli.markdown import report
 from stockade.core.actions import Answer, CommandOutput, Shell, Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
     AnswerUnderstood,
+    HistoryFolded,
     ModelAnswered,
     OwnRules,
     RunEvent,
     TurnsForgotten,
 )
-from stockade.core.messages import ModelAnswer, Sampling
+from stockade.core.messages import ModelAnswer, Sampling, Usage
 from stockade.exports.atif import trajectory
+from stockade.exports.spans import INPUT_TOKENS, spans
 from tests.unit.exports.sample import HOSTILE, sample_run
 from tests.unit.loop.helpers import started
+
+
+def test_what_folding_the_history_used_is_counted() -> None:
+    folded = HistoryFolded(at=2.0, turn=2, before_turn=1, usage=Usage(prompt_tokens=7, cost=0.5))
+    answered = ModelAnswered(at=1.0, turn=1, answer=ModelAnswer(content="", usage=Usage(prompt_tokens=3)))
+    events: list[RunEvent] = [started().model_copy(update={"used": Usage(prompt_tokens=1)}), answered, folded]
+    metrics = trajectory(events)["final_metrics"]
+    assert (metrics["total_prompt_tokens"], metrics["total_cost_usd"]) == (11, 0.5)
+    assert "11 (0 from the cache)" in report(events, None)
+    assert spans(events, content=False)[0].attributes[INPUT_TOKENS] == 11
 
 
 @pytest.mark.anyio

@@ -14,11 +14,13 @@ from stockade.core.events import (
     ActionStarted,
     Checkpoint,
     ModelAnswered,
+    Nudged,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
     SandboxStarted,
+    StopReason,
 )
 from stockade.core.messages import Message
 from stockade.loop.branch import branch, up_to
@@ -235,3 +237,24 @@ async def test_verify_names_the_first_difference_and_stops_there() -> None:
     await verify(events, lambda: MemorySandbox({"one": 1}), keep)
     assert [(one.turn, one.field, one.recorded, one.now) for one in seen[1:]] == [(2, "exit_code", "0", "1")]
     assert bench.sandbox.ran
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (None, "was interrupted"),
+        ("user", "was interrupted"),
+        ("tokens", "used up"),
+        ("loop", "in a circle"),
+        ("gave_up", "had given up"),
+        ("unreadable", "held no action"),
+        ("model", "not yours"),
+    ],
+)
+@pytest.mark.anyio
+async def test_the_bot_is_told_why_the_run_had_stopped(reason: StopReason | None, words: str) -> None:
+    _, events = await whole_run()
+    ended = [RunFinished(at=1.0, status="stopped", reason=reason)] if reason else []
+    bench = await cut_and_resumed([*events[:-3], *ended], SCRIPT, resumed())
+    told = [event.text for event in await bench.store.events("r1") if isinstance(event, Nudged)]
+    assert words in told[0]

@@ -140,6 +140,7 @@ async def test_roles_alternate_and_the_ids_of_calls_are_never_the_same() -> None
 async def test_what_their_server_would_refuse_is_not_sent(conversation: tuple[Message, ...]) -> None:
     body = await sent(ModelRequest(messages=conversation))
     assert body["messages"][0]["role"] == "user"
+    assert all(turn["content"] for turn in body["messages"])
     assert all(block["text"].strip() for turn in body["messages"] for block in turn["content"])
     assert "system" not in body
 

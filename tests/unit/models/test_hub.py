@@ -58,6 +58,7 @@ async def test_a_stored_token(models: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HF_TOKEN", "hf_other")
     async with Hub(monkeypatch, listed("b.gguf")) as hub:
         await pull("hf:me/Tiny-GGUF", folder=models)
+        assert len(hub.heads) == 2
         assert all("authorization: bearer hf_other" in head.lower() for head in hub.heads)
 
 
@@ -92,6 +93,7 @@ async def test_a_redirect_to_another_host_does_not_get_the_token(models: Path, m
         moved = {API: f"{elsewhere.url}/listing", FILE: f"{elsewhere.url}/bytes"}
         async with Hub(monkeypatch, {}, moved=moved) as hub:
             _, path = await pull("hf:me/Tiny-GGUF", folder=models)
+            assert hub.heads
             assert all("hf_secret" in head for head in hub.heads)
         assert [head.split()[1] for head in elsewhere.heads] == ["/listing", "/bytes"]
         assert not [head for head in elsewhere.heads if "hf_secret" in head]

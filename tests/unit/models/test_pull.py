@@ -88,6 +88,7 @@ async def test_the_token_is_for_the_hub(models: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     async with Hub(monkeypatch, listed("a.gguf")) as hub:
         await pull("hf:me/Tiny-GGUF", folder=models)
+        assert hub.heads
         assert all("authorization: bearer hf_secret" in head.lower() for head in hub.heads)
         await pull(f"{hub.url}/elsewhere/b.gguf", folder=models)
         assert "hf_secret" not in hub.heads[-1]
@@ -212,8 +213,9 @@ async def test_from_ollamas_registry(models: Path) -> None:
 
 
 async def test_what_is_no_reference(models: Path) -> None:
-    with pytest.raises(UsageError, match="there is no model 'qwen9000'"):
+    with pytest.raises(UsageError, match="there is no model 'qwen9000'") as caught:
         await pull("qwen9000", folder=models)
+    assert (caught.value.hint or "").startswith("give a name of the catalogue, hf:")
     with pytest.raises(UsageError, match="not a sha256"):
         await pull("smollm2", folder=models, sha256="12")
     with pytest.raises(UsageError, match="smollm2 has the sha256"):

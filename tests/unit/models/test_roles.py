@@ -50,6 +50,7 @@ def test_what_was_adapted_is_the_same_object_again() -> None:
     roles = Roles(system=False, tools=False)
     before = adapter.messages((SYSTEM, TASK, CALL), roles)
     after = adapter.messages((SYSTEM, TASK, CALL, RESULT, CALL), roles)
+    assert before
     assert all(new is old for old, new in zip(before, after, strict=False))
     other = adapter.messages((TASK,), roles)
     assert other == (TASK,)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models import runtime
+from stockade.models import runtime, warm
 from stockade.models.runtime import connect, listen, locked, runtime_folder, sockets
+from stockade.models.warm import running
 
 
 def test_a_folder_for_its_owner_alone() -> None:
@@ -77,3 +78,11 @@ def test_sockets_of_the_living_and_the_dead() -> None:
     path.mkdir()
     with pytest.raises((ModelUnavailable, OSError)):
         listen(path)
+
+
+def test_a_keeper_that_hangs_is_named_with_what_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_ANSWER_TIMEOUT_S", 0.05)
+    path = runtime_folder() / "a.sock"
+    with listen(path), pytest.raises(ModelUnavailable, match="does not answer: timed out") as caught:
+        running()
+    assert caught.value.hint == f"end it: pkill -KILL -f {path}"

@@ -36,6 +36,7 @@ def _matches(test: dict[str, Any], value: int) -> bool:
 
 
 def test_the_tables_are_the_same() -> None:
+    assert min(len(REFUSED), len(MISSING)) > 0
     assert all(answer(name) == 1 for name in REFUSED)
     assert all(answer(name) == 38 for name in MISSING)
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from stockade.core.changes import EntryKind, FolderLayer
 from stockade.core.data import Data
-from stockade.core.errors import SandboxFailed, UsageError
+from stockade.core.errors import FolderMoved, SandboxFailed, UsageError
 from stockade.sandboxes.folders.hostile import Node, Tree, spell, unspell
 
 LAYER_FILE = "layer.json"
@@ -118,6 +118,9 @@ def read_record(layer: FolderLayer) -> tuple[Path, LayerRecord]:
     return base, record
 
 
+_MOVED = "if it was moved, move it back; what the run wrote can be thrown away without it: stockade runs discard"
+
+
 @contextmanager
 def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLayer]:
     """The layer, locked against being applied by two at a time, and its host folder. UsageError when either is gone."""
@@ -132,11 +135,10 @@ def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLay
         try:
             host = stack.enter_context(Tree(Path(layer.host)))
         except OSError as error:
-            gone = "it was there when the run began: if it was moved, move it back"
-            raise UsageError(f"cannot open the folder {layer.host}: {error.strerror}", gone) from error
+            raise FolderMoved(f"cannot open the folder {layer.host}: {error.strerror}", _MOVED) from error
         now = os.fstat(host.root_fd)
         if (now.st_dev, now.st_ino) != (record.device, record.inode):
-            raise UsageError(f"{layer.host} is another folder than the one the run began with", "move it back")
+            raise FolderMoved(f"{layer.host} is another folder than the one the run began with", _MOVED)
         written = stack.enter_context(Tree(base / ("copy" if layer.strategy == "copy" else "upper")))
         applied = read_seen(base / APPLIED_FILE)
         yield OpenLayer(layer, base, record, host, written, mounts_below(Path(layer.host)), applied)

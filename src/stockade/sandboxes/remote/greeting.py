@@ -31,7 +31,6 @@ MAX_WORD_BYTES = 512
 """Of what is read from somebody who has proved nothing."""
 _NONCE_BYTES = 32
 _LENGTH = struct.Struct("!I")
-_KEEPALIVE = ((socket.SO_KEEPALIVE, 1),)
 _TCP = (
     ("TCP_KEEPIDLE", 15),
     ("TCP_KEEPINTVL", 5),

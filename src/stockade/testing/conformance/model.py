@@ -98,6 +98,7 @@ class ModelConformance(ABC):
             heard = Heard()
             answer = await model.ask(question(), heard)
             assert "".join(heard.pieces) == answer.content
+            assert heard.pieces
             assert all(heard.pieces)
 
         self._with(check)

@@ -27,9 +27,6 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 
 
-_HTML = re.compile(r"\s*<(!doctype html|html)\b", re.IGNORECASE)
-
-
 class Unreadable(Exception):
     """Why there is no text in it."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.actions import CommandOutput, FileWritten, Shell, Step, WriteFile
+from stockade.core.budget import Budget
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
@@ -111,6 +112,25 @@ async def test_without_advice_the_first_finish_counts() -> None:
     made = bench(Change(path="n.txt", kind="added", size=11), files={"/workspace/n.txt": b"4 data.csv\n"})
     finished = await made.run(started("count the lines").model_copy(update={"advice": False}))
     assert (finished.answer, len(finished.changes)) == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("check", "exit_code", "ending"),
+    [
+        ("make", 0, ("done", "finish", True)),
+        ("make", 2, ("stopped", "turns", False)),
+        (None, 0, ("stopped", "turns", None)),
+    ],
+)
+async def test_a_finish_in_the_last_turn_is_checked_and_nothing_advised(
+    check: str | None, exit_code: int, ending: tuple[str, str, bool | None]
+) -> None:
+    change = Change(path="n.txt", kind="added", size=11)
+    made = bench(change, files={"/workspace/n.txt": b"4 data.csv\n"}, printed={"( make\n)": exit_code})
+    finished = await made.run(started("count the lines", check=check, budget=Budget(max_turns=1)))
+    assert (finished.status, finished.reason, finished.verified) == ending
+    assert ("check_finished" in made.types()) == (check is not None)
+    assert ("nudged" in made.types()) == (check is None)
 
 
 async def test_large_binary_and_deleted_files_are_named_only() -> None:

@@ -72,6 +72,7 @@ def test_a_snapshot_of_nothing_new_is_the_same_one(filled: Bench) -> None:
     filled.bash("touch -d '2001-01-01' big; chmod +x big; chmod -x big")
     snapshots.take()
     kept = sorted(path.name for path in (filled.place / KEPT).iterdir())
+    assert kept
     assert all(name.isdecimal() for name in kept)
 
 
