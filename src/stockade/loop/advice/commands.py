@@ -44,6 +44,7 @@ _PLAIN = rf"(?:{_QUOTED}|[^;&>'\"])"
 _ONTO_ITSELF = re.compile(
     rf"^(?P<before>(?:{_PLAIN}*(?:&&|;)\s*)*)(?P<way>{_PLAIN}*?)\s*(?<!\d)>(?!>)\s*(?P<file>[\w./-]+)(?P<after>\s*(?:(?:&&|;).*)?)$"
 )
+_PRINTS = re.compile(r"\s*(?:echo|printf)\b")
 _PLACEHOLDER = re.compile(
     r"(?<!<)<(?P<what>[A-Z][A-Z_-]+|[a-z_-]*(?:commit|hash|sha|file|path|name|branch|tag|number|id|value|message|folder))>"
     r"(?=$|[\s;&|)~^:])"
@@ -188,9 +189,12 @@ def _status_wanted(command: str, task: str) -> str | None:
 def _onto_itself(command: str, task: str) -> str | None:
     """The shell empties a file that it writes to before anything reads it."""
     found = _ONTO_ITSELF.search(command)
-    if not found or not re.search(rf"(?<![\w./-]){re.escape(found['file'])}(?![\w./-])", found["way"]):
+    if not found:
         return None
     file = found["file"]
+    name = re.compile(rf"(?<![\w./-]){re.escape(file)}(?![\w./-])")
+    if not any(name.search(part) and not _PRINTS.match(part) for part in found["way"].split("|")):
+        return None
     after = re.sub(rf"^\s*&&\s*mv\s+{re.escape(file)}\s+{re.escape(file)}(?=\s|$)", "", found["after"])
     way = f"{found['before']}{found['way']} > {file}.new && mv {file}.new {file}{after}"
     return f"{file} would be empty before it is read. {INSTEAD}{way}"

@@ -47,6 +47,8 @@ MEANT = [
     ("jq '. | .a > .b' c.json > d.json && mv d.json c.json", ""),
     ("cat a.txt > b.txt && cat a.txt > c.txt", ""),
     ("echo 'a > a'", ""),
+    ("sleep 8; echo ended > ended", ""),
+    ("printf done > done && cat done", ""),
     ("sort <in.txt >out.txt", ""),
     ("echo '<COMMIT>' > a", ""),
     ("cat <<< VALUE", ""),
