@@ -47,7 +47,7 @@ print(server.listening_address.rpartition(":")[2], flush=True)
 sys.stdin.read()
 """
 WINDOW, SLOTS = 1024, 4
-SCRIPT_TURNS = 10
+SCRIPT_TURNS = 14
 
 
 def question(text: str, tokens: int) -> ModelRequest:
@@ -58,7 +58,7 @@ def question(text: str, tokens: int) -> ModelRequest:
 
 
 def words(number: int) -> str:
-    """Something that is answered at full length. (Asked for a story that never ends, the 1.5B declined in 14 tokens.)"""
+    """Something that is answered at full length. Asked for a story that never ends, the 1.5B declined in 14 tokens."""
     return f"Write a Python class that models machine number {number}, with many methods and docstrings."
 
 
@@ -152,10 +152,12 @@ async def at_once(path: Path, settings: ModelSettings, rounds: int, tokens: int)
 
 
 def cached(path: Path, llama_server: str | None) -> dict[str, Any]:
-    """A run of ten turns by the real command. The model may end earlier: then it is told so."""
+    """A run of ten turns by the real command. The model may end earlier: the number of turns is printed."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as state:
-        for number in range(12):
-            (Path(folder) / f"notes{number}.txt").write_text(f"note {number}\n")
+        for place, name in enumerate(CHAIN):
+            last = place + 1 == len(CHAIN)
+            says = "The word is teapot." if last else f"Next: {CHAIN[place + 1]}.txt"
+            (Path(folder) / f"{name}.txt").write_text(f"{says}\n")
         done = subprocess.run(
             [sys.executable, "-m", "stockade.cli", "run", TASK, "--folder", f"{folder}:ro", "--model", f"gguf/{path}",
              "--max-turns", str(SCRIPT_TURNS), "--json", "--keep-warm-s", "0", "--timeout", "0", "--seed", "1",
@@ -173,7 +175,11 @@ def cached(path: Path, llama_server: str | None) -> dict[str, Any]:
             "result": events[-1]["reason"]}  # fmt: skip
 
 
-TASK = "Read each of the files notes0.txt to notes11.txt with its own command and say what is in each."
+# Every file names the next one, so no command can read them all and a run has its ten turns.
+CHAIN = ("start", "amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "ivory", "juniper", "kestrel")
+TASK = (
+    "start.txt names the file to read next, and so on. Read one by one and answer with the word in the last one."
+)
 
 
 async def main() -> None:

@@ -244,8 +244,8 @@ def _first_event(
     """All that is needed to run it again, but for its id, task, model and sandbox."""
     may = autonomy(options) if spec.autonomous else None
     policy = plan.policy
-    far = options.sandbox.startswith(REMOTE)  # a path of its folders is another thing here
-    near = policy.model_copy(update={"folders": ()}) if far else policy
+    here = not options.sandbox.startswith(REMOTE)  # a path of its folders is another thing there
+    own = own_part(may, policy.workdir)
     return RunStarted(
         at=time.time(),
         version=__version__,
@@ -258,7 +258,7 @@ def _first_event(
         policy=policy,
         budget=budget,
         sampling=options.sampling(local=model.local),
-        system_prompt=opening(spec, protocol, near, plan.actions, (*plan.usage, *own_part(may, policy.workdir))),
+        system_prompt=opening(spec, protocol, policy, plan.actions, (*plan.usage, *own), here=here),
         check=options.check,
         options=options.model_dump(include=RECORDED, exclude_none=True),
         tools=plan.asked,
@@ -342,7 +342,8 @@ def make_parts(
         return parts
     more = (name for name in plan.actions if name not in (*HELPER.tools, "sub_task"))
     tools = chosen(HELPER.tools, tuple(more), ())
-    prompt = opening(HELPER, protocol, started.policy, tools, plan.usage)
+    here = not started.sandbox.startswith(REMOTE)
+    prompt = opening(HELPER, protocol, started.policy, tools, plan.usage, here=here)
     return replace(parts, helper=SubBots(started, parts, prompt, tools))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from stockade.bots.given import filled, given
 from stockade.bots.guidance import guidance
 from stockade.bots.spec import BotSpec, Example
 from stockade.bots.surroundings import surroundings
@@ -17,21 +18,24 @@ def opening(
     policy: Policy,
     actions: Sequence[str] | None = None,
     usage: Sequence[str] = (),
+    *,
+    here: bool = True,
 ) -> str:
     """What never changes in a run. `actions`: built-in ones, None for the bot's; `usage`: on programs for the shell.
 
-    Reads the first folder on the host, whatever its mode.
+    Reads the first folder on the host, whatever its mode, if it is `here` and not another machine's.
     """
-    parts = [
-        spec.prompt.replace("{workdir}", policy.workdir),
-        *usage,
-        protocol.instructions([tool for tool in spec.tools if tool in BUILT_IN_TOOLS] if actions is None else actions),
-    ]
-    if policy.folders and not spec.autonomous and (words := guidance(Path(policy.folders[0].host), policy.workdir)):
+    offered = [tool for tool in spec.tools if tool in BUILT_IN_TOOLS] if actions is None else actions
+    parts = [filled(spec.prompt, policy, offered)]
+    if words := given(spec.prompt, policy, knows_readonly=spec.folder_mode == "ro"):
+        parts.append(words)
+    parts += [*usage, protocol.instructions(offered)]
+    folder = Path(policy.folders[0].host) if policy.folders and here else None
+    if folder and not spec.autonomous and (words := guidance(folder, policy.workdir)):
         parts.append(words)
     if spec.example is not None:
         parts.append(_spelled(spec.example, protocol))
-    if spec.shows_folder and policy.folders and (found := surroundings(Path(policy.folders[0].host))):
+    if spec.shows_folder and folder and (found := surroundings(folder)):
         parts.append(f"What is in {policy.workdir} now:\n{found}")
     return "\n".join(parts)
 

@@ -23,7 +23,7 @@ BOSS = BotSpec(
         "You lead helpers who work in a bash shell on Linux in {workdir}, the user's folder. Split the task into parts"
         " that can be done one after the other and hand each to a helper with sub_task: say in it all that the helper"
         " must know, with the names of files, since it sees nothing else. Check with the shell what a helper has done"
-        " before you go on. There is no network and nobody to ask. When all is done and checked, finish with a short"
+        " before you go on. There is {network} and {nobody}. When all is done and checked, finish with a short"
         " answer."
     ),
     tools=("shell", "sub_task", "finish"),
@@ -34,8 +34,8 @@ HELPER = BotSpec(
     summary="does a part of a boss's task",
     prompt=(
         "You do one part of a larger task in a bash shell on Linux. The folder {workdir} holds the user's files. Do the"
-        " task with the fewest actions, one at a time, and look at each result before the next. There is no network and"
-        " nobody to ask. When the task is done and you have checked it, finish and say what you did, with the names of"
+        " task with the fewest actions, one at a time, and look at each result before the next. There is {network} and"
+        " {nobody}. When the task is done and you have checked it, finish and say what you did, with the names of"
         " files."
     ),
 )

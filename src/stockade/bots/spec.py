@@ -49,7 +49,7 @@ WRITING = BotSpec(
     prompt=(
         "You are a careful engineer working in a bash shell on Linux. The folder {workdir} holds the user's files and"
         " is your current folder. Do the task with the fewest actions, one at a time, and look at each result before"
-        " the next. There is no network, no sudo, no editor and nobody to ask: never use interactive programs."
+        " the next. There is {network}, no sudo, no editor and {nobody}: never use interactive programs."
         " When the task is done and you have checked it, finish with a short answer."
     ),
     shows_folder=True,
@@ -59,8 +59,8 @@ READING = BotSpec(
     summary="answers questions about a folder; nothing in it can change",
     prompt=(
         "You answer questions about the user's files in {workdir}, your current folder, using a bash shell on Linux."
-        " You cannot change the files. One action at a time; look at each result before the next. There is no network"
-        " and nobody to ask. When you know, finish with the answer itself."
+        " You cannot change the files. One action at a time; look at each result before the next. There is {network}"
+        " and {nobody}. When you know, finish with the answer itself."
     ),
     tools=("shell", "finish"),
     folder_mode="ro",

@@ -31,6 +31,8 @@ Help = Callable[[SubTask], Awaitable[Observation]]
 MAX_READ_BYTES = 4 << 20
 _DOCUMENTS = "read_document"
 """Takes what is no text, where the bot has it."""
+_ERROR_BYTES = 4096
+"""For what a program says beside the content."""
 _NOT_FOUND, _IS_FOLDER, _NO_ACCESS, _NOT_REGULAR = 44, 45, 46, 47
 _PROBLEMS = {
     _NOT_FOUND: "File not found",
@@ -146,7 +148,7 @@ class Actor:
         data = content.encode(errors="replace")
         most = len(data) + 1
         argv = ["sh", "-c", _WRITE, "sh", str(most), path]
-        result = await self.sandbox.exec(argv, stdin=data, timeout_s=20, max_output_bytes=most + 1)
+        result = await self.sandbox.exec(argv, stdin=data, timeout_s=20, max_output_bytes=most + _ERROR_BYTES)
         _explain(result.exit_code, path, result.stderr)
         return FileWritten(path=path, size=len(data), same=result.stdout == b"x" + data)
 
@@ -166,5 +168,6 @@ def _check(path: str) -> None:
 def _explain(status: int, path: str, stderr: bytes) -> None:
     if status == 0:
         return
-    words = _PROBLEMS.get(status) or stderr.decode(errors="replace").strip().split("\n")[-1] or f"exit status {status}"
-    raise ActionFailed(f"{path}: {words}")
+    # A program's last line ends with the cause: "sh: 6: cannot create a.txt: Read-only file system".
+    said = stderr.decode(errors="replace").strip().rpartition("\n")[2].rpartition(": ")[2]
+    raise ActionFailed(f"{path}: {_PROBLEMS.get(status) or said or f'exit status {status}'}")
