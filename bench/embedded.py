@@ -177,9 +177,7 @@ def cached(path: Path, llama_server: str | None) -> dict[str, Any]:
 
 # Every file names the next one, so no command can read them all and a run has its ten turns.
 CHAIN = ("start", "amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "ivory", "juniper", "kestrel")
-TASK = (
-    "start.txt names the file to read next, and so on. Read one by one and answer with the word in the last one."
-)
+TASK = "start.txt names the file to read next, and so on. Read one by one and answer with the word in the last one."
 
 
 async def main() -> None:

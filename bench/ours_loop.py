@@ -15,6 +15,7 @@ from typing import Self
 import anyio
 
 from stockade.answers.json_schema import JsonAnswers
+from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING
 from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
@@ -66,7 +67,7 @@ async def main(record: Path) -> None:
     started = RunStarted(
         at=time.time(), version="bench", run_id="bench", task="Do what you want.", bot=spec.name, model="openai/fake",
         answers=protocol.name, sandbox="bench", policy=Policy(), budget=Budget(max_turns=0, timeout_s=0),
-        system_prompt=f"{spec.prompt.format(workdir='/workspace')}\n{protocol.instructions(spec.tools)}",
+        system_prompt=opening(spec, protocol, Policy()),
     )  # fmt: skip
     store = SQLiteStore(record)
     parts = Parts(

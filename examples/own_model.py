@@ -18,6 +18,7 @@ import anyio
 from stockade import __version__
 from stockade.answers.json_schema import JsonAnswers
 from stockade.assemble import SystemClock, new_run_id, open_sandbox
+from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING
 from stockade.core.budget import Budget
 from stockade.core.events import RunFinished, RunStarted
@@ -65,7 +66,7 @@ async def main(folder: Path, base: Path) -> RunFinished:
     started = RunStarted(
         at=time.time(), version=__version__, run_id=new_run_id(), task="How many lines has data.csv?", bot="example",
         model="example/function", answers=protocol.name, sandbox="bubblewrap", policy=policy, budget=Budget(),
-        system_prompt=f"{WRITING.prompt.format(workdir=policy.workdir)}\n{protocol.instructions(WRITING.tools)}",
+        system_prompt=opening(WRITING, protocol, policy),
     )  # fmt: skip
     async with SQLiteStore(base / "runs.db") as store:
         parts = Parts(

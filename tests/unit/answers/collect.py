@@ -15,9 +15,11 @@ from typing import Any
 import anyio
 
 from stockade.answers.choice import PROTOCOLS, make_protocol
+from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING
 from stockade.core.actions import Answer, Shell, Step
 from stockade.core.messages import Message, ModelRequest, Sampling
+from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol, Model
 from stockade.models.resolve import ModelSettings, open_model
 
@@ -38,7 +40,7 @@ MAX_TOKENS = 160
 
 def request(protocol: AnswerProtocol, task: str, later: bool, sampling: Sampling) -> ModelRequest:
     """The first turn of a run, or the second one, after an `ls`."""
-    system = f"{WRITING.prompt.format(workdir='/workspace')}\n{protocol.instructions(WRITING.tools)}"
+    system = opening(WRITING, protocol, Policy())
     messages = [Message(role="system", content=system), Message(role="user", content=task)]
     if later:
         step = Step(action=Shell(command="ls"))

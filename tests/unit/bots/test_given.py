@@ -24,10 +24,7 @@ def test_what_is_as_always_costs_no_word(policy: Policy) -> None:
 
 def test_a_folder_that_can_only_be_read_and_further_ones_are_named() -> None:
     told = given("", Policy(folders=_folders("ro", "overlay", "ro")), knows_readonly=False)
-    assert told == (
-        "/workspace can only be read."
-        " More folders of the user: /folders/1, /folders/2 (can only be read)."
-    )
+    assert told == ("/workspace can only be read. More folders of the user: /folders/1, /folders/2 (can only be read).")
     assert given("", Policy(folders=_folders("ro")), knows_readonly=True) == ""
 
 
