@@ -2,12 +2,13 @@
 
 Four signs, each counted in turns: the same action with the same outcome; up to eight such in rotation; other actions,
 but always the same outcome; output given back as a comment or an `echo`, after which small models soon go in circles.
+What has failed again and again ends the run also where the bot was made to forget it, or did other things in between.
 """
 
 import re
 from collections.abc import Sequence
 
-from stockade.core.actions import CommandOutput, Failed, Shell
+from stockade.core.actions import CommandOutput, Failed, FileWritten, Refused, Shell
 from stockade.core.tools import Offered
 from stockade.loop.advice.review import is_review
 from stockade.loop.state import Done, RunState, Sign
@@ -158,7 +159,40 @@ def _was_reviewed(state: RunState) -> bool:
 def is_loop(state: RunState) -> str | None:
     """Why the run should stop now, or None."""
     sign = _strongest(state)
-    return sign.what if sign.count >= STOP_AFTER else None
+    if sign.count >= STOP_AFTER:
+        return sign.what
+    failed = _failed_again(state.done)
+    return f"the same action failed in the same way {failed} times" if failed >= STOP_AFTER else None
+
+
+def _failed_again(done: Sequence[Done]) -> int:
+    """How often the last action has failed as it did now since anything was changed, however the run began anew.
+
+    A check that fails again after each edit is work, and other actions in between are not.
+    """
+    count = 0
+    if done and _failed(done[-1]):
+        for entry in reversed(done):
+            if entry.key == done[-1].key:
+                count += 1
+            elif _changed(entry):
+                break
+    return count
+
+
+def _failed(entry: Done) -> bool:
+    seen = entry.observation
+    return isinstance(seen, Failed | Refused) or (isinstance(seen, CommandOutput) and bool(seen.exit_code))
+
+
+def _changed(entry: Done) -> bool:
+    """Whether it may have changed anything: of a command, that it said what it wrote, or went well in silence."""
+    match entry.observation:
+        case FileWritten(same=same):
+            return not same
+        case CommandOutput(exit_code=0, wrote=wrote, chunks=chunks):
+            return bool(wrote) or not chunks
+    return False
 
 
 def extra_temperature(state: RunState) -> float:

@@ -134,3 +134,37 @@ def test_a_bot_that_was_shown_its_changes_may_mend_them() -> None:
     assert stuck.nudge_text(state) is None
     state.turns += 1
     assert stuck.offered(state, ("shell", "finish")) == ("finish",)
+
+
+def _failing_with(between: Sequence[Done]) -> list[Done]:
+    """The same failing command ten times, with `between` after each of them in turn."""
+    fails = shell("git revert '<COMMIT>'", "fatal: bad revision '<COMMIT>'", 128)
+    return [step for n in range(10) for step in (fails, between[n % len(between)])]
+
+
+def test_what_fails_the_same_way_ends_the_run_by_name_whatever_was_done_in_between() -> None:
+    looking = [shell(f"ls {n}", f"file {n}") for n in range(9)] + [shell("cat x", "no such file", 1)]
+    done = _failing_with(looking)
+    assert stopped_after(done) == 11
+    assert stuck.is_loop(state_of(done[:11])) == "the same action failed in the same way 6 times"
+
+
+def test_a_run_that_was_made_to_forget_and_began_anew_is_ended_for_the_same_failure() -> None:
+    state = state_of(_failing_with([shell(f"ls {n}", f"file {n}") for n in range(10)])[:11])
+    state.anew_at = state.forgot_at = 10
+    assert stuck.is_loop(state) == "the same action failed in the same way 6 times"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [shell(f"sed -i s/{n}/b/ x.py") for n in range(10)],
+        [
+            Done(1, Step(action=WriteFile(path="x.py", content=f"{n}")), FileWritten(path="x.py", size=1))
+            for n in range(10)
+        ],
+    ],
+    ids=["in silence", "a file"],
+)
+def test_a_check_that_fails_again_after_each_edit_is_work(changes: list[Done]) -> None:
+    assert stopped_after(_failing_with(changes)) is None
