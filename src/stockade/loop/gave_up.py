@@ -4,12 +4,12 @@ import re
 
 from stockade.core.actions import Finish
 from stockade.core.events import Nudged, RunStarted
+from stockade.loop.advice.review import MAX_TASK_CHARS
 from stockade.loop.state import RunState
 
 DETAIL = "the bot says that the task is not done"
 _WHY = "gave_up"
 _LEAST_TURNS = 2
-_MAX_TASK_CHARS = 600
 _READ = 1000
 """Characters of an answer: what became of the task is said at its beginning."""
 _DONE = r"(?:done|complete|completed|finished|solved|fulfilled|accomplished|possible)\b"
@@ -36,6 +36,6 @@ def nudge(finish: Finish, started: RunStarted, state: RunState, now: float) -> N
         return None
     if bound and bound - state.spent(now).turns < _LEAST_TURNS:
         return None
-    task = f"Task: {started.task[:_MAX_TASK_CHARS]}"
+    task = f"Task: {started.task[:MAX_TASK_CHARS]}"
     text = f"You say yourself that it is not done.\n{task}\nDo it now. Only if it cannot be done, finish and say why."
     return Nudged(at=now, turn=state.turns, why=_WHY, text=text)
