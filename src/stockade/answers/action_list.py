@@ -97,11 +97,16 @@ def _form(tool: Offered) -> dict[str, Any]:
 
 
 def _steps(items: Sequence[object], tools: Sequence[Offered]) -> tuple[Step, ...]:
-    """All of them, or as many as come before the first that is none; an error when that is the first."""
+    """As many as come before the first that is none, which is an error when it is the first, or before a `finish`
+    whose bot has not seen what came of them.
+    """
     steps: list[Step] = []
     for number, item in enumerate(items[:MAX_ACTIONS], 1):
         try:
-            steps.append(_step(item, tools))
+            step = _step(item, tools)
+            if steps and isinstance(step.action, Finish):
+                break
+            steps.append(step)
         except UnreadableAnswer as error:
             if steps:
                 break

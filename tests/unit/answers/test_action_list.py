@@ -79,3 +79,11 @@ def test_every_protocol_has_its_own_name() -> None:
     assert [make_protocol(name).name for name in PROTOCOLS] == list(PROTOCOLS)
     with pytest.raises(UsageError, match="morse"):
         make_protocol("morse")
+
+
+def test_a_finish_behind_commands_whose_results_nobody_has_seen_is_left_out() -> None:
+    text = '[{"command": "make"}, {"answer": "It is made."}, {"command": "ls"}]'
+    answer = ModelAnswer(content=text)
+    assert [step.action for step in ListAnswers().read(answer, TOOLS).steps] == [Shell(command="make")]
+    alone = ListAnswers().read(ModelAnswer(content='[{"answer": "It is made."}]'), TOOLS)
+    assert [step.action for step in alone.steps] == [Finish(answer="It is made.")]
