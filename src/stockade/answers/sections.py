@@ -1,4 +1,7 @@
-"""Text under `###` headings, in a fence or not. Lines in a closed fence are text: a comment there is no heading."""
+"""Text under `###` headings, in a fence or not, or under a label above a fence.
+
+Lines in a closed fence are text: a comment there is no heading.
+"""
 
 import re
 from collections.abc import Mapping
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 from stockade.answers.blocks import fenced as fenced_block
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]*(?:\*\*)?[ \t]*([A-Za-z_]+)((?:[ \t].*)?)$")
+_LABEL = re.compile(r"^[ \t]*(?:\*\*)?([A-Z][A-Za-z_]+)(?:\*\*:|:\*\*|:)[ \t]*$")
 _FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
 
 
@@ -29,7 +33,7 @@ def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[S
     inside = _fenced_lines(lines)
     heads: list[tuple[int, str, str]] = []
     for number, line in enumerate(lines):
-        if not inside[number] and (head := _head(line, names)) is not None:
+        if not inside[number] and (head := _head(line, names) or _label(lines, number, names)) is not None:
             heads.append((number, *head))
             if len(heads) > most:
                 break
@@ -57,6 +61,14 @@ def _head(line: str, names: Mapping[str, str]) -> tuple[str, str] | None:
     name = names.get(first)
     # "### Code that counts": prose behind a heading is not part of it, but a path is.
     return None if name is None else (name, rest if name in ("read_file", "write_file", "edit_file") else "")
+
+
+def _label(lines: list[str], number: int, names: Mapping[str, str]) -> tuple[str, str] | None:
+    """`Code:` or `**Code:**` right above a fence: many models write no other heading. Elsewhere it is text."""
+    found = _LABEL.match(lines[number])
+    name = names.get(found[1].lower()) if found else None
+    below = next((line for line in lines[number + 1 : number + 3] if line.strip()), "")
+    return (name, "") if name is not None and _FENCE.match(below) else None
 
 
 def _fenced_lines(lines: list[str]) -> list[bool]:

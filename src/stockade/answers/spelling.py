@@ -142,7 +142,7 @@ def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[Offered
     kind = BUILT_IN[name]
     renamed = _ARGUMENT_ALIASES.get(name, {})
     fields = {renamed.get(key, key): value for key, value in arguments.items() if value is not None and key != "tool"}
-    fields = {key: value for key, value in fields.items() if key in kind.model_fields}
+    fields = {key: value for key, value in fields.items() if key in kind.model_fields and not _unset(name, key, value)}
     if name == "finish" and not isinstance(fields.get("answer", ""), str):
         fields["answer"] = str(fields["answer"])
     try:
@@ -156,6 +156,11 @@ def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[Offered
     if isinstance(action, WriteFile):
         action = action.model_copy(update={"content": without_margin(action.content)})
     return action  # type: ignore[return-value]
+
+
+def _unset(tool: str, key: str, value: object) -> bool:
+    """A bound, or a line of a file, that is 0 or less: models write that for none."""
+    return key in _OPTIONAL.get(tool, {}) and isinstance(value, int | float) and value <= 0
 
 
 def _in_words(error: ValidationError) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from stockade.answers.code_sections import SectionAnswers, libraries
+from stockade.answers.sections import find_sections
 from stockade.core.actions import Action, Answer, Finish, ReadFile, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
@@ -131,3 +132,17 @@ def test_a_bot_that_may_not_write_runs_the_program_from_the_command() -> None:
     )
     with pytest.raises(UnreadableAnswer, match="cannot be run"):
         read("### Code\nprint(1)", ("finish",))
+
+
+@pytest.mark.parametrize("label", ["Code:", "**Code:**", "**Code**:", "  Code:  "])
+@pytest.mark.parametrize("gap", ["\n", "\n\n"])
+def test_a_label_above_a_fence_is_a_heading(label: str, gap: str) -> None:
+    text = f"I count them.\n{label}{gap}```python\nprint(1)\n```\n"
+    assert [(one.name, one.body) for one in find_sections(text, {"code": "code"})] == [("code", "print(1)")]
+
+
+@pytest.mark.parametrize(
+    "text", ["Code:\nprint(1)", "The code:\n```\nx\n```", "Code: x\n```\nx\n```", "```\nCode:\n```\n"]
+)
+def test_elsewhere_it_is_text(text: str) -> None:
+    assert find_sections(text, {"code": "code"}) == []

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from stockade.answers.native_tools import NativeAnswers, answered, call_id
-from stockade.core.actions import Action, Answer, Finish, Shell, Step, WriteFile
+from stockade.answers.spelling import make_action
+from stockade.core.actions import Action, Answer, Finish, ReadFile, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 
@@ -120,3 +121,11 @@ def test_the_thought_inside_a_call_written_as_text_is_kept() -> None:
     answer = NativeAnswers().read(ModelAnswer(content=said), TOOLS)
     assert answer.thought == "Count first"
     assert answer.steps == (Step(action=Shell(command="wc -l a")),)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 0.0, None])
+def test_a_bound_of_nothing_is_none(timeout: float | None) -> None:
+    action = make_action("shell", {"command": "ls", "timeout_s": timeout}, ("shell",))
+    assert action == Shell(command="ls")
+    assert make_action("read_file", {"path": "a", "start": 0, "end": -1}, ("read_file",)) == ReadFile(path="a")
+    assert make_action("shell", {"command": "ls", "timeout": 2.5}, ("shell",)) == Shell(command="ls", timeout_s=2.5)
