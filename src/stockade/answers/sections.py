@@ -31,17 +31,21 @@ def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[S
     """The sections whose heading is one of `names` (lower case), under the name it stands for."""
     lines = text.split("\n")
     inside = _fenced_lines(lines)
-    heads: list[tuple[int, str, str]] = []
+    heads: list[tuple[int, str, str, bool]] = []
     for number, line in enumerate(lines):
-        if not inside[number] and (head := _head(line, names) or _label(lines, number, names)) is not None:
-            heads.append((number, *head))
-            if len(heads) > most:
-                break
+        if inside[number]:
+            continue
+        if (head := _head(line, names)) is not None:
+            heads.append((number, *head, False))
+        elif (name := _label(lines, number, names)) is not None:
+            heads.append((number, name, "", True))
+        if len(heads) > most:
+            break
     sections = []
-    for index, (number, name, info) in enumerate(heads[:most]):
+    for index, (number, name, info, label) in enumerate(heads[:most]):
         end = heads[index + 1][0] if index + 1 < len(heads) else len(lines)
         start = sum(len(line) + 1 for line in lines[:number])
-        body, exact, language = _body(lines[number + 1 : end])
+        body, exact, language = _body(lines[number + 1 : end], first=label)
         sections.append(Section(name, info, body, start, exact, language))
     return sections
 
@@ -63,12 +67,13 @@ def _head(line: str, names: Mapping[str, str]) -> tuple[str, str] | None:
     return None if name is None else (name, rest if name in ("read_file", "write_file", "edit_file") else "")
 
 
-def _label(lines: list[str], number: int, names: Mapping[str, str]) -> tuple[str, str] | None:
-    """`Code:` or `**Code:**` right above a fence: many models write no other heading. Elsewhere it is text."""
+def _label(lines: list[str], number: int, names: Mapping[str, str]) -> str | None:
+    """`Code:` or `**Code:**` right above a fence, which it is for: many models write no other heading. Elsewhere it is
+    text.
+    """
     found = _LABEL.match(lines[number])
-    name = names.get(found[1].lower()) if found else None
     below = next((line for line in lines[number + 1 : number + 3] if line.strip()), "")
-    return (name, "") if name is not None and _FENCE.match(below) else None
+    return names.get(found[1].lower()) if found and _FENCE.match(below) else None
 
 
 def _fenced_lines(lines: list[str]) -> list[bool]:
@@ -89,8 +94,8 @@ def _fenced_lines(lines: list[str]) -> list[bool]:
     return inside
 
 
-def _body(lines: list[str]) -> tuple[str, bool, str]:
-    """What stands in the fences of a section, or all of it when there is none."""
+def _body(lines: list[str], *, first: bool) -> tuple[str, bool, str]:
+    """What stands in the fences of a section, or in its `first` one; all of it when there is none."""
     fences: list[int] = []
     ticks = 0
     for number, line in enumerate(lines):
@@ -102,6 +107,7 @@ def _body(lines: list[str]) -> tuple[str, bool, str]:
         return "\n".join(lines), False, ""
     if len(fences) % 2:
         fences.append(len(lines))
+    fences = fences[:2] if first else fences
     parts = ["\n".join(lines[begin + 1 : end]) for begin, end in zip(fences[::2], fences[1::2], strict=True)]
     opening = _FENCE.match(lines[fences[0]])
     language = opening[2].lower() if opening else ""
