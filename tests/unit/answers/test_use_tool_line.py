@@ -61,7 +61,7 @@ def test_reads(content: str, action: Action) -> None:
         ('USE_TOOL: shell, command="grep" "TODO" "words.txt"', "goes on behind its last quote"),
         ('USE_TOOL: shell, command="ls" > out.txt', "goes on behind its last quote"),
         ('USE_TOOL: write_file, path="a.py", content="print("hi")"', "goes on behind its last quote"),
-        ("USE_TOOL: read_file, path=a, start=0", "start"),
+        ("USE_TOOL: read_file, path=a, start=one", "start"),
     ],
 )
 def test_refuses_in_words(content: str, words: str) -> None:
