@@ -73,11 +73,7 @@ async def test_a_bot_that_is_not_told_costs_one_program_a_file(tmp_path: Path) -
     assert (told.started, untold.started) == (3, 1)
 
 
-async def test_why_a_file_could_not_be_written_is_said_however_little_there_was_to_write(tmp_path: Path) -> None:
-    """With 9 bytes to write, what the shell said of it was once cut to 11: "amber.txt: exit status 2"."""
-    actor = Actor(HereSandbox(tmp_path))
+async def test_why_a_file_could_not_be_written_is_said_without_the_words_of_the_shell(tmp_path: Path) -> None:
     name = "n" * 300
-    for content in ("", "amber.txt", "x" * 10_000):
-        assert await actor.do(WriteFile(path=name, content=content), None) == Failed(
-            message=f"{name}: File name too long"
-        )
+    written = await Actor(HereSandbox(tmp_path)).do(WriteFile(path=name, content="x"), None)
+    assert written == Failed(message=f"{name}: File name too long")

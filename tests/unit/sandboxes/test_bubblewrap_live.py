@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from stockade.core.actions import Failed, WriteFile
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import CopyRule, FolderRule, Limits, Policy
+from stockade.loop.act import Actor
 from stockade.sandboxes import bubblewrap, facts
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.copies import copy_in
@@ -166,3 +168,12 @@ def test_doctor_finds_this_machine_safe() -> None:
     findings = probe()
     assert [finding.name for finding in findings if finding.required and not finding.held] == []
     assert sum(finding.name.startswith("escape: ") for finding in findings) >= 12
+
+
+async def test_a_bot_is_told_why_it_cannot_write_to_a_folder_that_can_only_be_read(tmp_path: Path) -> None:
+    """What the shell said of it once had to fit beside the 9 bytes of content: "amber.txt: exit status 2"."""
+    (tmp_path / "folder").mkdir()
+    policy = Policy(folders=(FolderRule(host=str(tmp_path / "folder"), mode="ro"),))
+    async with BubblewrapSandbox(policy, prepare_layers(policy, tmp_path / "layers"), tmp_path) as box:
+        done = await Actor(box).do(WriteFile(path="amber.txt", content="amber.txt"), None)
+    assert done == Failed(message="amber.txt: Read-only file system")
