@@ -7,7 +7,7 @@ from stockade.core.actions import Finish, Shell
 from stockade.core.events import CheckFinished, Nudged, RunStarted, TurnsForgotten
 from stockade.core.ports import Reviewer, Sandbox
 from stockade.loop import gave_up
-from stockade.loop.advice import anew, review
+from stockade.loop.advice import anew, hollow, review
 from stockade.loop.ending import Ending
 from stockade.loop.kept import Checkpoints
 from stockade.loop.record import Record
@@ -56,4 +56,4 @@ async def _advised(
     if (again := await anew.begin(started, state, reviewer, sandbox, now)) is not None:
         first, text = again
         return TurnsForgotten(at=now, turn=state.turns + 1, first_turn=first, text=text, anew=True)
-    return gave_up.nudge(finish, started, state, now)
+    return gave_up.nudge(finish, started, state, now) or hollow.nudge(finish, started, state, now)

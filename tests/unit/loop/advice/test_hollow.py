@@ -1,0 +1,54 @@
+"""A question that is answered with "done" is asked once more; anything that may be an answer is taken."""
+
+import pytest
+
+from stockade.core.events import Nudged
+from stockade.loop.advice.hollow import is_hollow
+from stockade.testing import say
+from tests.unit.loop.helpers import Bench, started
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "  ", "Done.", "The task is done.", "Task is done", "I have read all the files. The task is complete.", "exit",
+     "The task is done. There are no more files to process.", "finish the shell session"],
+)  # fmt: skip
+def test_what_says_nothing(answer: str) -> None:
+    assert is_hollow(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["teapot", "12", "yes", "no", "none", "ok", "It is in done.txt", "All tests are done, 3 failed", "read, write",
+     "The work was done by Ann", "done " * 200],
+)  # fmt: skip
+def test_what_may_be_an_answer(answer: str) -> None:
+    assert not is_hollow(answer)
+
+
+def _nudges(bench: Bench) -> list[Nudged]:
+    return [event for event in bench.shown if isinstance(event, Nudged) and event.why == "hollow"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("task", ["How many lines has a.txt?", "Read the files and answer with the word in the last."])
+async def test_a_question_is_asked_once_more(task: str) -> None:
+    bench = Bench([say("finish", answer="Task is done."), say("finish", answer="12")])
+    finished = await bench.run(started(task))
+    assert (finished.status, finished.answer, finished.turns) == ("done", "12", 2)
+    assert [f"Task: {task}" in nudge.text for nudge in _nudges(bench)] == [True]
+
+
+@pytest.mark.anyio
+async def test_then_it_is_taken_at_its_word() -> None:
+    bench = Bench([say("finish", answer="Done.")] * 3)
+    finished = await bench.run(started("What is in a.txt?"))
+    assert (finished.status, finished.answer, finished.turns) == ("done", "Done.", 2)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("task", ["Sort a.txt into b.txt.", "Say hello.", "Find all .log files and delete them."])
+async def test_a_task_that_asks_for_no_words_is_done(task: str) -> None:
+    bench = Bench([say("finish", answer="Done.")])
+    assert (await bench.run(started(task))).turns == 1
+    assert not _nudges(bench)
