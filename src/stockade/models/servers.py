@@ -81,8 +81,13 @@ class Address(Data):
 
 
 def address_of(provider: str, environment: Mapping[str, str] = os.environ, name: str = "") -> Address:
-    """UsageError when a variable that the provider needs is missing. `name` is the model's, for Azure's path."""
+    """UsageError when a variable that the provider needs is missing. `name` is the model's, for Azure's path; one that
+    is an address is refused: the server that is asked would be another.
+    """
     row = PROVIDERS[provider]
+    if _HAS_SCHEME.match(name):
+        where, how = row.url_variables[0], f"{provider}/NAME"
+        raise UsageError(f"{name} is an address, not the name of a model", f"set {where}={name} and give --model {how}")
     place = next((found for found in row.url_variables if environment.get(found)), row.url_variables[0])
     url = (environment.get(place) or row.url).strip()
     if not url:

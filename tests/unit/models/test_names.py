@@ -69,6 +69,13 @@ def test_an_address_without_its_scheme_is_told_so_and_not_that_it_needs_a_key() 
         address_of("openai", {"OPENAI_BASE_URL": "localhost:8080/v1"})
 
 
+def test_an_address_in_the_place_of_a_name_is_refused_with_where_it_goes() -> None:
+    """The server that was asked was another, the one at the usual address."""
+    with pytest.raises(UsageError, match="is an address, not the name of a model") as caught:
+        address_of("llama-server", {}, "http://127.0.0.1:18390")
+    assert caught.value.hint == "set LLAMA_SERVER_URL=http://127.0.0.1:18390 and give --model llama-server/NAME"
+
+
 @pytest.mark.parametrize(
     ("url", "needs"),
     [
