@@ -31,18 +31,19 @@ async def accept(
     if advised and (told := await _advised(finish, started, state, reviewer, sandbox, clock.now())):
         await record.add(told)
         return None
+    answer = hollow.spoken(finish.answer, started, state)
     if (command := started.check) is None:
         if gave_up.says_not_done(finish.answer):
-            return Ending("stopped", "gave_up", gave_up.DETAIL, finish.answer)
-        return Ending("done", "finish", answer=finish.answer)
+            return Ending("stopped", "gave_up", gave_up.DETAIL, answer)
+        return Ending("done", "finish", answer=answer)
     output = await sandbox.run(f"( {command}\n)")
     passed = output.exit_code == 0
     checked = CheckFinished(at=clock.now(), turn=state.turns, command=command, passed=passed, observation=output)
     await record.add(*await checkpoints.after(Shell(command=command), output, state), checked)
     if passed:
-        return Ending("done", "finish", answer=finish.answer, verified=True)
+        return Ending("done", "finish", answer=answer, verified=True)
     if state.failed_checks >= MAX_FAILED_CHECKS:
-        return Ending("done", "check_failed", "the check does not pass", finish.answer, verified=False)
+        return Ending("done", "check_failed", "the check does not pass", answer, verified=False)
     return None
 
 

@@ -23,7 +23,7 @@ from stockade.core.actions import (
 )
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Approver, Asker, Sandbox
-from stockade.loop.advice import after
+from stockade.loop.advice import after, searches
 from stockade.loop.advice.wrote import wrote_since
 from stockade.loop.tools import NO_TOOLS, Tools
 
@@ -110,8 +110,9 @@ class Actor:
         if not self.tells:
             return result
         hint, wrote = after.of_command(command, result), ""
-        if after.found_nothing(command, result):
-            hint, wrote = hint or "No line matched.", await after.beginnings(command, self.sandbox)
+        if searches.found_nothing(command, result):
+            hint = hint or await searches.in_other_letters(command, result, self.sandbox) or "No line matched."
+            wrote = await after.beginnings(command, self.sandbox)
         elif not (result.exit_code or result.chunks or result.timed_out or result.shell_event):
             wrote = await wrote_since(self.sandbox, begun, contents=True)
             hint = hint or after.of_writing(command, wrote)

@@ -70,6 +70,8 @@ class RunState:
     last_at: float = 0.0
     done: list[Done] = field(default_factory=list)
     in_flight: ActionStarted | None = None
+    thought: str = ""
+    """Of the last answer."""
     unreadable: int = 0
     """Answers in a row that could not be read."""
     misread: int = 0
@@ -111,6 +113,7 @@ class RunState:
                 self.usage = self.usage + event.answer.usage
             case AnswerUnderstood():
                 self.unreadable = 0
+                self.thought = event.answer.thought or ""
             case Checkpoint():
                 self.checkpoint = event
             case RunStarted():

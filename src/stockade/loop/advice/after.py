@@ -148,11 +148,3 @@ async def beginnings(command: str, sandbox: Sandbox, lines: int = FIRST_LINES) -
     except (ActionFailed, UnicodeDecodeError):
         return ""
     return text if all(char.isprintable() or char in "\n\t" for char in text) else ""
-
-
-def found_nothing(command: str, output: CommandOutput) -> bool:
-    """Whether the command was a search that came to its end and found no line."""
-    if len(command) > MAX_LOOKED_AT:
-        return False
-    last = re.split(r"[|;&\n]", command)[-1]
-    return output.exit_code == 1 and not output.stderr and re.match(r"\s*[ef]?grep\b", last) is not None

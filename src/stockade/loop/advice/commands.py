@@ -31,6 +31,7 @@ _SUFFIX_SWAPPED = re.compile(r"\$\{(?P<name>\w+)%\.(?P<old>\w+)\}\.(?P<new>\w+)"
 _LOOSE_MAIL = re.compile(
     r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+(?P<quote>['\"])[^'\"]*(?:\[\^@[^\]]*\]|\\S|\.)[+*]@[^'\"]*(?P=quote)"
 )
+_LONG_LISTING_COUNTED = re.compile(r"\bls\s+-(?P<flags>[A-Za-z]*l[A-Za-z]*)(?P<what>(?:\s+[\w./-]+)?)\s*\|\s*wc\s+-l\b")
 _SORTED_LISTING = re.compile(
     r"\bls\s+-\w*l\w*(?P<what>(?:\s+[\w./-]+)?)\s*\|\s*sort\b(?![^|]*-\w*k)[^|]*\|\s*(?:head|tail)\s+-n?\s*1\b"
     r"(?:\s*\|\s*awk[^|;&>]*[^|;&>\s])?"
@@ -152,6 +153,15 @@ def _sorted_listing(command: str, task: str) -> str | None:
     return f"that sorts by the first column, the permissions, and not by size. {INSTEAD}{way}"
 
 
+def _total_counted(command: str, task: str) -> str | None:
+    found = _LONG_LISTING_COUNTED.search(command)
+    if not found or "d" in found["flags"] or re.search(r"\.\w+$", found["what"]):
+        return None
+    hidden = "A" if {"a", "A"} & set(found["flags"]) else "1"
+    way = command.replace(found[0], f"ls -{hidden}{found['what']} | wc -l")
+    return f"ls -{found['flags']} prints more than names: a first line with the total. {INSTEAD}{way}"
+
+
 _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _letters_for_a_word,
     _blanks_for_commas,
@@ -164,6 +174,7 @@ _RULES: tuple[Callable[[str, str], str | None], ...] = (
     _suffix_lost,
     _loose_mail,
     _sorted_listing,
+    _total_counted,
     *redirections.RULES,
     *archives.RULES,
     *repository.RULES,

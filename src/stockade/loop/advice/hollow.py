@@ -1,10 +1,13 @@
-"""A question that is answered with "Task is done.": the bot is asked once for the answer itself."""
+"""A question that is answered with "Task is done.": the bot is asked once for the answer itself, and if it says the
+same again, what it thought stands for it. Small models say "it is 3" in the thought and "done" in the answer.
+"""
 
 import re
 
-from stockade.core.actions import Finish
+from stockade.core.actions import CommandOutput, Finish
 from stockade.core.events import Nudged, RunStarted
 from stockade.loop.advice.review import MAX_TASK_CHARS
+from stockade.loop.advice.said import quoted
 from stockade.loop.state import RunState
 
 _WHY = "hollow"
@@ -20,6 +23,7 @@ _EMPTY = (
 )
 _HOLLOW = _ENDS.union(_EMPTY.split())
 _MOST_WORDS = 40
+_SHOWN_CHARS = 400
 
 
 def is_hollow(answer: str) -> bool:
@@ -36,5 +40,22 @@ def nudge(finish: Finish, started: RunStarted, state: RunState, now: float) -> N
     if any(event.why == _WHY for event in state.nudges) or (bound and state.spent(now).turns >= bound):
         return None
     task = f"Task: {started.task[:MAX_TASK_CHARS]}"
-    text = f"That is no answer.\n{task}\nFinish with the answer itself; if you do not know it yet, find it out."
+    text = (
+        f"That is no answer.\n{task}\n{_known(state)}Finish with the answer itself; if you do not know it, find it out."
+    )
     return Nudged(at=now, turn=state.turns, why=_WHY, text=text)
+
+
+def spoken(answer: str, started: RunStarted, state: RunState) -> str:
+    """The answer for the person: the thought that it came with, where a question was asked and only that says a thing."""
+    empty = started.advice and _ASKS.search(started.task) and is_hollow(answer)
+    return state.thought if empty and not is_hollow(state.thought) else answer
+
+
+def _known(state: RunState) -> str:
+    """What the last command printed, where that is short: the answer, most of the time."""
+    seen = state.done[-1].observation if state.done else None
+    if not isinstance(seen, CommandOutput) or seen.exit_code:
+        return ""
+    printed = quoted(seen.output.decode(errors="replace").strip())
+    return f"The last command printed:\n{printed}\n" if 0 < len(printed) <= _SHOWN_CHARS else ""

@@ -14,8 +14,8 @@ from stockade.core.errors import ActionFailed
 from stockade.core.events import RunStarted
 from stockade.core.ports import Sandbox
 from stockade.loop.advice import wanted
-from stockade.loop.advice.after import found_nothing
 from stockade.loop.advice.said import quoted
+from stockade.loop.advice.searches import found_nothing
 from stockade.loop.advice.wanted import FILE_NAME
 from stockade.loop.advice.wrote import wrote_since
 from stockade.loop.state import RunState

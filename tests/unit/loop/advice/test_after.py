@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.actions import RUN_THIS, Chunk, CommandOutput
-from stockade.loop.advice import after
+from stockade.loop.advice import after, searches
 from stockade.loop.observe import describe
 from tests.unit.loop.helpers import DeafSandbox, HereSandbox
 
@@ -133,7 +133,7 @@ def test_what_is_said_comes_last_because_a_small_model_acts_on_the_last_words() 
 
 @pytest.mark.parametrize("command", ["grep -c login app.log > n.txt", "cat app.log | grep login", " egrep x y"])
 def test_a_search_in_vain_is_known(command: str) -> None:
-    assert after.found_nothing(command, output(1))
+    assert searches.found_nothing(command, output(1))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_search_in_vain_is_known(command: str) -> None:
     [("grep x y", output(2, "grep: y: No such file\n")), ("grep x y | wc -l", output(1)), ("grep x y", output(0))],
 )
 def test_other_ends_are_no_search_in_vain(command: str, result: CommandOutput) -> None:
-    assert not after.found_nothing(command, result)
+    assert not searches.found_nothing(command, result)
 
 
 async def test_the_files_that_were_searched_are_shown(tmp_path: Path) -> None:

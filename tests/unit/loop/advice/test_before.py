@@ -9,7 +9,7 @@ from stockade.core.actions import Action, CommandOutput, Observation, Refused, S
 from stockade.core.errors import ActionFailed
 from stockade.core.messages import ModelAnswer
 from stockade.core.ports import ExecResult
-from stockade.loop.advice import after, before, writing
+from stockade.loop.advice import after, before, searches, writing
 from stockade.loop.advice.said import Said
 from stockade.loop.state import Done
 from stockade.testing import MemorySandbox, say
@@ -166,4 +166,4 @@ async def test_a_hostile_length_costs_nothing(word: str) -> None:
     assert await doubt(action) is None
     assert await doubt(WriteFile(path="a.txt", content="$(" * 300_000)) is None
     assert after.of_command(long, CommandOutput(exit_code=1)) == ""
-    assert not after.found_nothing(long, CommandOutput(exit_code=1))
+    assert not searches.found_nothing(long, CommandOutput(exit_code=1))

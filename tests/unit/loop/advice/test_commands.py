@@ -6,6 +6,8 @@ from stockade.loop.advice import commands
 from stockade.loop.advice.said import INSTEAD
 
 NOT = [
+    ("ls -l | wc -l", "How many files are here?", "ls -1 | wc -l"),
+    ("ls -la site | wc -l > n.txt", "Count the files in site into n.txt.", "ls -A site | wc -l > n.txt"),
     ("wc -l a.txt | grep -c TODO", "", "grep -c TODO a.txt"),
     ("wc -l a.txt | grep TODO | awk '{print $1}' > n.txt", "", "grep -c TODO a.txt > n.txt"),
     ("ls -1 b.zip | wc -l > n.txt", "", "unzip -Z1 b.zip | grep -vc '/$' > n.txt"),
@@ -44,6 +46,10 @@ NOT = [
     ("ls -l data | sort -hr | head -n 1 | awk '{print $9}' > n", "the largest file", "ls -S data | head -n 1 > n"),
 ]
 MEANT = [
+    ("ls | wc -l", "How many files are here?"),
+    ("ls -ld */ | wc -l", "How many folders are here?"),
+    ("ls -l a.txt | wc -l", "How many files are called a.txt?"),
+    ("ls -l | grep -c ^-", "How many files are here?"),
     ("jq '. | .a > .b' c.json > d.json && mv d.json c.json", ""),
     ("cat a.txt > b.txt && cat a.txt > c.txt", ""),
     ("echo 'a > a'", ""),

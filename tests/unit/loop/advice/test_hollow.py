@@ -4,7 +4,7 @@ import pytest
 
 from stockade.core.events import Nudged
 from stockade.loop.advice.hollow import is_hollow
-from stockade.testing import say
+from stockade.testing import MemorySandbox, say
 from tests.unit.loop.helpers import Bench, started
 
 
@@ -52,3 +52,24 @@ async def test_a_task_that_asks_for_no_words_is_done(task: str) -> None:
     bench = Bench([say("finish", answer="Done.")])
     assert (await bench.run(started(task))).turns == 1
     assert not _nudges(bench)
+
+
+@pytest.mark.anyio
+async def test_what_was_printed_last_is_before_its_eyes() -> None:
+    answers = [say("shell", command="wc -l < a.txt"), say("finish", answer="Done."), say("finish", answer="12")]
+    bench = Bench(answers, MemorySandbox({"wc -l < a.txt": "12\n"}))
+    await bench.run(started("How many lines has a.txt?"))
+    assert "The last command printed:\n12\n" in _nudges(bench)[0].text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("task", "answer"), [("How many?", "It printed 12."), ("Count into n.txt.", "Done.")])
+async def test_what_it_thought_stands_for_an_answer_that_says_nothing(task: str, answer: str) -> None:
+    bench = Bench([say("finish", thought="It printed 12.", answer="Done.")] * 2)
+    assert (await bench.run(started(task))).answer == answer
+
+
+@pytest.mark.anyio
+async def test_a_thought_that_says_nothing_either_stands_for_nothing() -> None:
+    bench = Bench([say("finish", thought="The task is done.", answer="Done.")] * 2)
+    assert (await bench.run(started("How many?"))).answer == "Done."
