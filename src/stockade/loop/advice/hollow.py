@@ -47,7 +47,7 @@ def nudge(finish: Finish, started: RunStarted, state: RunState, now: float) -> N
 
 
 def spoken(answer: str, started: RunStarted, state: RunState) -> str:
-    """The answer for the person: the thought that it came with, where a question was asked and only that says a thing."""
+    """The answer for the person: the thought it came with, where a question was asked and only that says a thing."""
     empty = started.advice and _ASKS.search(started.task) and is_hollow(answer)
     return state.thought if empty and not is_hollow(state.thought) else answer
 
