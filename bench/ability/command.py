@@ -17,7 +17,7 @@ from bench.ability.outcome import Outcome, append, read
 from bench.ability.proxy import proxy
 from bench.ability.report import markdown
 from bench.ability.sets import DEFAULT, SETS, set_of
-from bench.ability.task import Task, judge, set_up
+from bench.ability.task import ANSWER, Task, judge, set_up
 from bench.ability.tasks import held_out
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stockade-dev" / "ability"
@@ -33,6 +33,8 @@ def attempt(arm: Arm, task: Task, transcripts: Path, max_turns: int) -> Outcome:
         begun = time.monotonic()
         did = arm.do(task.words, folder, uuid.uuid4().hex[:8], max_turns)
         seconds = time.monotonic() - begun
+        if task.kind == "questions":
+            (folder / ANSWER).write_text(did.answer)
         solved = judge(task, folder)
     transcripts.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in did.transcript)

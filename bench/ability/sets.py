@@ -3,12 +3,18 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from bench.ability import fresh, fresh2, fresh3, tasks
+from bench.ability import fresh, fresh2, fresh3, questions, tasks
 from bench.ability.task import Task
 
 DEFAULT = "tasks"
 SETS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
-    {DEFAULT: tasks.TASKS, "fresh": fresh.TASKS, "fresh2": fresh2.TASKS, "fresh3": fresh3.TASKS}
+    {
+        DEFAULT: tasks.TASKS,
+        "fresh": fresh.TASKS,
+        "fresh2": fresh2.TASKS,
+        "fresh3": fresh3.TASKS,
+        "questions": questions.TASKS,
+    }
 )
 
 

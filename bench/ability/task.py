@@ -1,6 +1,6 @@
 """What a task is: words, a folder to begin with, a check of it afterwards, and a solution that proves the check.
 
-Checks look at the end state alone: it does not matter how it came about, nor what the bot said.
+Checks look at the end state alone: it does not matter how it came about, nor, but for questions, what the bot said.
 """
 
 import subprocess
@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["files", "text", "csv", "json", "logs", "archives", "git", "programs"]
+Kind = Literal["files", "text", "csv", "json", "logs", "archives", "git", "programs", "questions"]
 Check = Callable[[Path], bool]
+ANSWER = ".answer"
+"""The file in the folder of a question that what the bot said at its end is written to, for the check."""
 COMMAND_TIMEOUT_S = 20
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",

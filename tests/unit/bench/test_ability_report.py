@@ -63,6 +63,19 @@ def test_an_attempt_is_judged_in_a_folder_of_its_own(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "files-count.jsonl").read_text()) == {"said": task.words}
 
 
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [("five", True), ("It has **5** lines.", True), ("The task is done.", False), ("15", False), ("5.2", False)],
+)
+def test_of_a_question_the_answer_is_judged(tmp_path: Path, said: str, right: bool) -> None:
+    class Answers(OneCommand):
+        def do(self, words: str, folder: Path, run: str, max_turns: int) -> Did:
+            return Did("done", 1, 0, Tokens(1, 0, 1), said, "", [])
+
+    (task,) = chosen("question-lines", "all", "questions")
+    assert attempt(Answers(), task, tmp_path, 12).solved == right
+
+
 def test_the_halves_are_disjoint() -> None:
     tuned, held = chosen("", "tuned"), chosen("", "held-out")
     assert len(tuned) == len(held) == len(TASKS) // 2
