@@ -6,16 +6,12 @@ import re
 
 from stockade.core.actions import CommandOutput, Finish
 from stockade.core.events import Nudged, RunStarted
+from stockade.loop.advice.asked import asks_for_words
 from stockade.loop.advice.review import MAX_TASK_CHARS
 from stockade.loop.advice.said import quoted
 from stockade.loop.state import RunState
 
 _WHY = "hollow"
-_ASKS = re.compile(
-    r"\?\s*$|^(?:what|which|who|how|why|when|where)\b"
-    r"|\b(?:answer with|finish with|tell me|tell us|say (?:what|which|who|how|why|when|where|whether|if))\b",
-    re.IGNORECASE,
-)
 _ENDS = {"done", "complete", "completed", "finish", "finished", "end", "ended", "exit"}
 _EMPTY = (
     "the this your my all it i have has been is are was were now and there no more to with fully successfully task"
@@ -34,7 +30,7 @@ def is_hollow(answer: str) -> bool:
 
 def nudge(finish: Finish, started: RunStarted, state: RunState, now: float) -> Nudged | None:
     """Only where the task plainly asks for words: a file that is written needs none."""
-    if not _ASKS.search(started.task) or not is_hollow(finish.answer):
+    if not asks_for_words(started.task) or not is_hollow(finish.answer):
         return None
     bound = started.budget.max_turns
     if any(event.why == _WHY for event in state.nudges) or (bound and state.spent(now).turns >= bound):
@@ -48,7 +44,7 @@ def nudge(finish: Finish, started: RunStarted, state: RunState, now: float) -> N
 
 def spoken(answer: str, started: RunStarted, state: RunState) -> str:
     """The answer for the person: the thought it came with, where a question was asked and only that says a thing."""
-    empty = started.advice and _ASKS.search(started.task) and is_hollow(answer)
+    empty = started.advice and asks_for_words(started.task) and is_hollow(answer)
     return state.thought if empty and not is_hollow(state.thought) else answer
 
 

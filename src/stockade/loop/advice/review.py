@@ -5,7 +5,6 @@ to say what it should be, the 1.5B model mends most of these; asked "is this rig
 lines it would copy wrongly, so that is only shown (docs/small-models.md).
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
@@ -15,7 +14,7 @@ from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.core.events import Nudged, RunStarted
 from stockade.core.ports import Reviewer, Sandbox
-from stockade.loop.advice import undone, wanted, ways
+from stockade.loop.advice import asked, undone, wanted, ways
 from stockade.loop.advice.said import Said, quoted
 from stockade.loop.advice.undone import Work
 from stockade.loop.state import RunState
@@ -27,12 +26,6 @@ MAX_CONTENT_BYTES = 300
 MAX_TASK_CHARS = 600
 SEEN_ACTIONS = 3
 _BY_OTHERS = {".git", "__pycache__"}
-_QUESTION = re.compile(
-    r"\?|^(?:please |can you |could you )?(?:tell|say|show|explain|describe|summari[sz]e|list|find|count|look|check"
-    r"|read|what|which|who|how|why|when|where|is|are|does|do|answer|print|review|compare|analy[sz]e|report|run)\b",
-    re.IGNORECASE,
-)
-"""A task that may be done without a change in the folder."""
 _NOTHING = "Nothing in the folder has changed so far."
 
 
@@ -56,7 +49,7 @@ async def still_undone(
     if work is None:
         return []
     left = await undone.facts(started, state, work, sandbox, not_run=False)
-    nothing = [_NOTHING] if work.untouched and not _QUESTION.search(started.task) else []
+    nothing = [_NOTHING] if work.untouched and not asked.may_be_a_question(started.task) else []
     return [*nothing, *(Said.of(line).words.strip() for line in left)]
 
 
@@ -75,7 +68,8 @@ async def of_changes(
     plain = wanted.numbers(started.task, work.contents)
     unseen = [path for path, content in work.contents.items() if path not in plain and not _seen(content, state)]
     copies = [] if before else await undone.copies(state, sandbox)
-    if not (left or copies) and (before or not (unseen or work.untouched)):
+    looked = work.untouched and asked.only_asks(started.task) and bool(state.done)
+    if not (left or copies) and (before or looked or not (unseen or work.untouched)):
         return None
     way = await ways.way(started, state, work, sandbox) if left else None
     shown = [*([_NOTHING] if work.untouched else () if before else work.shown), *copies, *left]
@@ -83,8 +77,8 @@ async def of_changes(
     text = "\n".join(["Not accepted yet.", *(Said.of(line).words for line in shown), task])
     proposed = next((said.command for line in left if (said := Said.of(line)).command), "")
     command = way or proposed
-    asked = "That is still to be done. " if command else _ask(work, left, shown)
-    return "undone" if left else "review", Said(f"{text}\n{asked}", command)
+    way_on = "That is still to be done. " if command else _ask(work, left, shown)
+    return "undone" if left else "review", Said(f"{text}\n{way_on}", command)
 
 
 def _ask(work: Work, left: Sequence[str], shown: Sequence[str]) -> str:

@@ -47,7 +47,7 @@ async def test_then_it_is_taken_at_its_word() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("task", ["Sort a.txt into b.txt.", "Say hello.", "Find all .log files and delete them."])
+@pytest.mark.parametrize("task", ["Sort a.txt into b.txt.", "Run the tests.", "Find all .log files and delete them."])
 async def test_a_task_that_asks_for_no_words_is_done(task: str) -> None:
     bench = Bench([say("finish", answer="Done.")])
     assert (await bench.run(started(task))).turns == 1

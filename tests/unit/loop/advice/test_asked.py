@@ -1,0 +1,39 @@
+"""A question, a task, and both: told by words, and in doubt it is a task."""
+
+import pytest
+from bench.ability.sets import SETS
+
+from stockade.loop.advice.asked import asks_for_words, only_asks
+
+TASKS = [task.words for name, tasks in SETS.items() if name != "questions" for task in tasks]
+QUESTIONS = [task.words for task in SETS["questions"]]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_task_that_wants_a_file_only_asks(task: str) -> None:
+    assert not only_asks(task)
+
+
+@pytest.mark.parametrize("task", QUESTIONS)
+def test_a_question_asks_for_words(task: str) -> None:
+    assert asks_for_words(task)
+
+
+def test_most_questions_only_ask() -> None:
+    """The others have a word that may mean a change, like "add up": they are shown that nothing has changed."""
+    assert sum(map(only_asks, QUESTIONS)) >= len(QUESTIONS) - 2
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("Print a.txt and b.txt.", True),
+        ("Sort a.txt.", False),
+        ("Say hello.", True),
+        ("Make a file.", False),
+        ("do it", False),
+        ("Run the tests.", False),
+    ],
+)
+def test_other_tasks(task: str, words: bool) -> None:
+    assert asks_for_words(task) == only_asks(task) == words
