@@ -111,7 +111,7 @@ class Actor:
             return result
         hint, wrote = after.of_command(command, result), ""
         if searches.found_nothing(command, result):
-            hint = hint or await searches.in_other_letters(command, result, self.sandbox) or "No line matched."
+            hint = hint or await searches.found_otherwise(command, result, self.sandbox) or "No line matched."
             wrote = await after.beginnings(command, self.sandbox)
         elif not (result.exit_code or result.chunks or result.timed_out or result.shell_event):
             wrote = await wrote_since(self.sandbox, begun, contents=True)

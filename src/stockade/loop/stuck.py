@@ -127,7 +127,7 @@ def nudge_text(state: RunState) -> str | None:
     """What to say to a bot that begins to go in circles, once a circle; None when it does not."""
     sign = _strongest(state)
     if (
-        _was_reviewed(state)
+        _was_kept(state)
         or sign.count < NUDGE_AFTER
         or (state.nudges and state.nudges[-1].why == "loop" and state.nudges[-1].turn + 1 >= state.turns)
     ):
@@ -149,6 +149,13 @@ def offered(state: RunState, tools: tuple[Offered, ...]) -> tuple[Offered, ...]:
     cycle, _, echoing = _signs(state)
     stuck = max(cycle.count, echoing.count)
     return ("finish",) if "finish" in tools and stuck >= WITHHOLD_AFTER else tools
+
+
+def _was_kept(state: RunState) -> bool:
+    """Whether the bot wanted to end, and has been told just now why it may not: that is enough for a turn."""
+    return (
+        bool(state.nudges) and state.nudges[-1].why not in ("loop", "budget") and state.nudges[-1].turn == state.turns
+    )
 
 
 def _was_reviewed(state: RunState) -> bool:

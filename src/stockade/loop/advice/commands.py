@@ -16,7 +16,7 @@ _GREP = re.compile(r"\bgrep\b(?P<flags>(?:\s+-[A-Za-z]+)*)")
 _CSV = re.compile(r"\bawk\b(?!.*(?:\s-F|\bFS\s*=|--field-separator|--csv)).*\$[1-9].*?(?P<file>[\w./-]+\.csv)\b")
 _WORD = r"'[^']*'|\"[^\"]*\"|[^\s|>;&]+"
 _COUNT_SEARCHED = re.compile(
-    rf"^wc\s+-l\s+(?P<file>[\w./-]+)\s*\|\s*grep(?:\s+-(?P<flags>\w+))?\s+(?P<what>{_WORD})"
+    rf"^wc\s+-l\s+(?:<\s*)?(?P<file>[\w./-]+)\s*\|\s*grep(?:\s+-(?P<flags>\w+))?\s+(?P<what>{_WORD})"
     r"(?:\s*\|\s*(?:awk|cut|wc)\b[^|;&>]*[^|;&>\s])*(?P<out>\s*>[^|;&]*)?$"
 )
 _BARE_KEY = re.compile(

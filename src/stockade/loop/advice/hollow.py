@@ -16,6 +16,7 @@ _ENDS = {"done", "complete", "completed", "finish", "finished", "end", "ended", 
 _EMPTY = (
     "the this your my all it i have has been is are was were now and there no more to with fully successfully task"
     " tasks job work question request shell session file files step steps read answered process processed"
+    " output result command correct succeeded further needed action actions as so"
 )
 _HOLLOW = _ENDS.union(_EMPTY.split())
 _MOST_WORDS = 40
@@ -43,9 +44,12 @@ def nudge(finish: Finish, started: RunStarted, state: RunState, now: float) -> N
 
 
 def spoken(answer: str, started: RunStarted, state: RunState) -> str:
-    """The answer for the person: the thought it came with, where a question was asked and only that says a thing."""
-    empty = started.advice and asks_for_words(started.task) and is_hollow(answer)
-    return state.thought if empty and not is_hollow(state.thought) else answer
+    """The answer for the person. Where a question was asked and it says nothing, it is the thought it came with, or
+    else what was printed last.
+    """
+    if not started.advice or not asks_for_words(started.task) or not is_hollow(answer):
+        return answer
+    return state.thought if not is_hollow(state.thought) else f"{answer}\n{_known(state)}".strip()
 
 
 def _known(state: RunState) -> str:

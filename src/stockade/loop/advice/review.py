@@ -77,13 +77,15 @@ async def of_changes(
     text = "\n".join(["Not accepted yet.", *(Said.of(line).words for line in shown), task])
     proposed = next((said.command for line in left if (said := Said.of(line)).command), "")
     command = way or proposed
-    way_on = "That is still to be done. " if command else _ask(work, left, shown)
+    way_on = "That is still to be done. " if command else _ask(work, left, shown, started.task)
     return "undone" if left else "review", Said(f"{text}\n{way_on}", command)
 
 
-def _ask(work: Work, left: Sequence[str], shown: Sequence[str]) -> str:
+def _ask(work: Work, left: Sequence[str], shown: Sequence[str], task: str) -> str:
     if left:
         return "That is still to be done: do it now. Only if it cannot be done, look why and say so."
+    if asked.only_asks(task) and not work.untouched:
+        return "The task only asks something: finish with its answer, as it follows from what you have seen."
     if work.untouched:
         return "If the task asks for a change or a file, do that now; if it is only a question, finish with its answer."
     one_line = len(shown) == 1 and not any("\n" in content for content in work.contents.values()) and work.contents

@@ -73,3 +73,19 @@ async def test_what_it_thought_stands_for_an_answer_that_says_nothing(task: str,
 async def test_a_thought_that_says_nothing_either_stands_for_nothing() -> None:
     bench = Bench([say("finish", thought="The task is done.", answer="Done.")] * 2)
     assert (await bench.run(started("How many?"))).answer == "Done."
+
+
+@pytest.mark.anyio
+async def test_what_was_printed_stands_for_both() -> None:
+    done = say("finish", thought="The task is done. Output is correct.", answer="Done.")
+    bench = Bench([say("shell", command="wc -l a"), done, done], MemorySandbox({"wc -l a": "5 a\n"}))
+    assert (await bench.run(started("How many lines has a?"))).answer == "Done.\nThe last command printed:\n5 a"
+
+
+@pytest.mark.anyio
+async def test_a_bot_that_is_asked_for_the_answer_is_not_told_in_the_same_turn_that_it_goes_in_circles() -> None:
+    look = say("shell", command="wc -l a")
+    bench = Bench([look, look, say("finish", answer="Done."), say("finish", answer="5")],
+                  MemorySandbox({"wc -l a": "5 a\n"}))  # fmt: skip
+    assert (await bench.run(started("How many lines has a?"))).answer == "5"
+    assert [event.why for event in bench.shown if isinstance(event, Nudged)] == ["loop", "hollow"]

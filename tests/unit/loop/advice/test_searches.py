@@ -1,11 +1,11 @@
-"""A search that found nothing, and finds something when upper and lower case are the same."""
+"""A search that found nothing, and finds something when case, or the place in a line, makes no difference."""
 
 from pathlib import Path
 
 import pytest
 
 from stockade.core.actions import CommandOutput
-from stockade.loop.advice.searches import in_other_letters
+from stockade.loop.advice.searches import found_otherwise
 from tests.unit.loop.helpers import DeafSandbox, HereSandbox
 
 pytestmark = pytest.mark.anyio
@@ -31,23 +31,26 @@ def nothing(cwd: str = "") -> CommandOutput:
         ("  grep error logs/app.log", "grep -i error logs/app.log"),
         ('grep -rn "info it" .', "grep -i -rn 'info it' ."),
         ("egrep 'warn+|error' logs/app.log", ""),
+        ("grep -c '^ERROR' logs/app.log", "grep -c 'ERROR' logs/app.log"),
+        ("grep '^error' logs/app.log", "grep -i 'error' logs/app.log"),
+        ("grep '^INFO$' logs/app.log", ""),
         ("fgrep error logs/app.log", "fgrep -i error logs/app.log"),
     ],
 )
 async def test_the_way_is_proposed(box: HereSandbox, command: str, way: str) -> None:
-    said = await in_other_letters(command, nothing(), box)
+    said = await found_otherwise(command, nothing(), box)
     assert said.endswith(f"Run this instead: {way}" if way else "")
     assert bool(said) == bool(way)
 
 
 async def test_quotes_of_both_kinds_are_not_written_anew(box: HereSandbox) -> None:
-    said = await in_other_letters('grep "IT\'S" logs/app.log', nothing(), box)
-    assert said.startswith("With -i there is such a line")
+    said = await found_otherwise('grep "IT\'S" logs/app.log', nothing(), box)
+    assert said == "There is such a line in other letters, upper or lower case."
 
 
 async def test_it_is_searched_where_the_shell_stands(box: HereSandbox) -> None:
-    assert await in_other_letters("grep hello x", nothing(), box) == ""
-    assert "grep -i hello x" in await in_other_letters("grep hello x", nothing(str(box.folder / "deep")), box)
+    assert await found_otherwise("grep hello x", nothing(), box) == ""
+    assert "grep -i hello x" in await found_otherwise("grep hello x", nothing(str(box.folder / "deep")), box)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +64,10 @@ async def test_it_is_searched_where_the_shell_stands(box: HereSandbox) -> None:
     ],
 )  # fmt: skip
 async def test_nothing_is_said_or_run_elsewhere(box: HereSandbox, command: str) -> None:
-    assert await in_other_letters(command, nothing(), box) == ""
+    assert await found_otherwise(command, nothing(), box) == ""
     assert not (box.folder / "made").exists()
     assert not (box.folder / "out").exists()
 
 
 async def test_a_sandbox_that_cannot_look_is_no_error() -> None:
-    assert await in_other_letters("grep error logs/app.log", nothing(), DeafSandbox()) == ""
+    assert await found_otherwise("grep error logs/app.log", nothing(), DeafSandbox()) == ""
