@@ -53,8 +53,8 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {
         "written to the overlay: ['sorted.csv']\n",
     ),
     "two_bots_one_sandbox.py": (
-        (say("shell", command="sort data.csv > sorted.csv && head -n1 sorted.csv"), say("finish", answer="done")),
-        "done\ndone\n['sorted.csv']\n",
+        (say("shell", command="sort data.csv > sorted.csv && head -n1 sorted.csv"), say("finish", answer="It is Bergen.")),
+        "It is Bergen.\nIt is Bergen.\n['sorted.csv']\n",
     ),
     "boss_and_helpers.py": (
         (say("sub_task", task="count"), COUNT, DONE, DONE, DONE),
