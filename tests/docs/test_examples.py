@@ -53,7 +53,10 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {
         "written to the overlay: ['sorted.csv']\n",
     ),
     "two_bots_one_sandbox.py": (
-        (say("shell", command="sort data.csv > sorted.csv && head -n1 sorted.csv"), say("finish", answer="It is Bergen.")),
+        (
+            say("shell", command="sort data.csv > sorted.csv && head -n1 sorted.csv"),
+            say("finish", answer="It is Bergen."),
+        ),
         "It is Bergen.\nIt is Bergen.\n['sorted.csv']\n",
     ),
     "boss_and_helpers.py": (
