@@ -13,9 +13,9 @@ _TO_TELL = (
 _TELL = re.compile(rf"{_TO_TELL})\b", re.IGNORECASE)
 _QUESTION = re.compile(rf"{_TO_TELL}|look|check|do|run)\b", re.IGNORECASE)
 _CHANGE = re.compile(
-    r"\b(?:writ(?:e|es|ing|ten)|sav(?:e|es|ed|ing)|creat\w+|mak(?:e|es|ing)|add(?:s|ed|ing)?|append\w*|put|mov(?:e|es|ed|ing)"
-    r"|renam\w+|delet\w+|remov\w+|replac\w+|chang\w+|fix(?:es|ed|ing)?|into|convert\w*|cop(?:y|ies)|extract\w*|unpack\w*"
-    r"|pack(?:s|ed|ing)?|commit|set|stor(?:e|es|ed|ing)|edit\w*|updat\w+|correct(?:s|ed|ing)?|mend\w*|insert\w*|generat\w+"
+    r"\b(?:writ(?:e|es|ing|ten)|sav(?:e|es|ed|ing)|creat\w+|mak(?:e|es|ing)|add(?:s|ed|ing)?(?! up\b)|append\w*|put"
+    r"|mov(?:e|es|ed|ing)|renam\w+|delet\w+|remov\w+|replac\w+|chang\w+|fix(?:es|ed|ing)?|into|convert\w*|cop(?:y|ies)"
+    r"|extract\w*|unpack\w*|pack(?:s|ed|ing)?|commit|set|stor(?:e|es|ed|ing)|edit\w*|updat\w+|correct(?:s|ed|ing)?|mend\w*|insert\w*|generat\w+"
     r"|build|install\w*|implement\w*|repair\w*|sort|merge|split|clean|format|translate|let|should|must|so that"
     r"|(?:an? |the )?file [\w./-]+\.\w+ with|in [\w./-]+\.\w+, (?:each|one|with|in|sorted|without))\b",
     re.IGNORECASE,

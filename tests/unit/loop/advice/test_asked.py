@@ -33,6 +33,8 @@ def test_most_questions_only_ask() -> None:
         ("Make a file.", False),
         ("do it", False),
         ("Run the tests.", False),
+        ("What do the amounts add up to?", True),
+        ("Print the list and add it up.", False),
     ],
 )
 def test_other_tasks(task: str, words: bool) -> None:
