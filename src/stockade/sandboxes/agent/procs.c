@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { ROUNDS = 100 };
+
 struct process { pid_t pid, parent, group; uint64_t start; char state; };
 struct table { struct process *rows; size_t count, size; };
 
@@ -105,9 +107,14 @@ pid_t parent_of(pid_t pid) {
     return read_process(pid, &process) ? process.parent : 0;
 }
 
+/* A process between the two may end while they are read; whom it started has another parent then, so it is read again. */
 bool descends(pid_t pid, pid_t ancestor) {
-    for (int depth = 0; pid > 0 && depth < 10000; depth++, pid = parent_of(pid))
-        if (pid == ancestor) return true;
+    for (int round = 0; round < ROUNDS && parent_of(pid); round++) {
+        pid_t at = pid;
+        for (int depth = 0; at > 1 && at != ancestor && depth < 10000; depth++) at = parent_of(at);
+        if (at == ancestor) return true;
+        if (at == 1) return false;
+    }
     return false;
 }
 
