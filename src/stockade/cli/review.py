@@ -9,7 +9,7 @@ from rich.text import Text
 from stockade.changes import Applied, Pending, RunFacts, apply, discard, facts, kept_layers, pending, shown_path
 from stockade.cli.clipped import MAX_LINE_CHARS
 from stockade.cli.safe import one_line, safe_text, some
-from stockade.core.changes import Change, FolderLayer
+from stockade.core.changes import Change, FolderLayer, what_changed
 from stockade.core.ports import Reviewer
 
 MAX_DIFF_LINES = 120
@@ -62,7 +62,7 @@ def name_left_out(console: Console, done: Applied) -> None:
 
 
 def _stat_line(layer: FolderLayer, change: Change) -> Text:
-    lines = "binary" if change.binary else f"+{change.added_lines} -{change.removed_lines}"
+    lines = what_changed(change)
     kind = "" if change.entry == "file" else f" {change.entry}"
     text = Text(f" {_MARKS[change.kind]} {one_line(shown_path(layer, change.path))}{kind} {lines}")
     if change.refused:

@@ -40,3 +40,10 @@ class FolderLayer(Data):
     mode: Literal["ro", "overlay", "rw"]
     strategy: Literal["overlay", "copy", "direct"]
     layer: str | None = None
+
+
+def what_changed(change: Change) -> str:
+    """The extent of a change, in a word or two for a list."""
+    if change.kind == "mode":
+        return f"mode {change.mode:o}"
+    return "binary" if change.binary else f"+{change.added_lines} -{change.removed_lines}"

@@ -12,6 +12,7 @@ from stockade import assemble, changes
 from stockade.alive import held, is_alive, tidy
 from stockade.assemble.policies import make_policy
 from stockade.assemble.restoring import bring_back
+from stockade.core.changes import what_changed
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, ChangesApplied, RunEvent, RunStarted
 from stockade.core.ports import RunStore
@@ -181,7 +182,7 @@ class Service:
         """What an apply would write, in a few lines for the person."""
         run_id, work = await self._pending(run)
         lines = [
-            f"{change.kind} {one.layer.host}/{change.path} (+{change.added_lines} -{change.removed_lines})"
+            f"{change.kind} {one.layer.host}/{change.path} ({what_changed(change)})"
             + (f" LOOK FIRST: {change.flagged}" if change.flagged else "")
             for one in work
             for change in one.changes

@@ -22,7 +22,6 @@ from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import start_child
 from stockade.sandboxes.container_argv import (
     Launched,
-    check_places,
     container_argv,
     environment_file,
     etc_files,
@@ -38,10 +37,11 @@ from stockade.sandboxes.images import Image, find_image
 from stockade.sandboxes.launcher.launch import launcher_bytes
 from stockade.sandboxes.layers import container_layers
 from stockade.sandboxes.limits import guarantees
-from stockade.sandboxes.rootfs import scratch_bytes
+from stockade.sandboxes.rootfs import PROGRAMS, scratch_bytes
 from stockade.sandboxes.seccomp import filter_bytes
 from stockade.sandboxes.seccomp_json import profile_bytes
 from stockade.sandboxes.session import AgentConfig, agent_memfd
+from stockade.sandboxes.staging import inside_paths
 from stockade.sandboxes.stoppable import Progress, stoppable
 
 __all__ = ["ContainerSandbox", "fill_own", "sweep"]
@@ -65,6 +65,10 @@ def fill_own(folder: Path, variables: dict[str, str], uid: int, gid: int) -> Pat
     (own / "launch").chmod(0o555)
     (own / "filter").write_bytes(filter_bytes())
     (own / "filter").chmod(0o444)
+    (own / "bin").mkdir()
+    (own / "bin").chmod(0o755)
+    for name, target in PROGRAMS.items():
+        (own / "bin" / name).symlink_to(target)
     for name, text in etc_files(uid, gid).items():
         (own / "etc" / name).write_text(text)
         (own / "etc" / name).chmod(0o444)
@@ -147,7 +151,7 @@ class ContainerSandbox(CarriedSandbox):
         return (*lines, f"made by {engine.name} {engine.version}") if engine else lines
 
     async def _start(self) -> None:
-        check_places(self._policy, self._layers)
+        inside_paths(self._policy, self._layers)
         self._engine = engine = await anyio.to_thread.run_sync(find_engine, self._wanted)
         await anyio.to_thread.run_sync(sweep, engine)
         image = await anyio.to_thread.run_sync(find_image, engine, self._policy.rootfs)

@@ -75,15 +75,6 @@ class Launched:
     runtime: str | None = None
 
 
-def check_places(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
-    """inside_paths, and no folder where the agent is."""
-    paths = inside_paths(policy, layers)
-    for path in paths:
-        if path == OWN or path.startswith(f"{OWN}/"):
-            raise UsageError(f"nothing can be mounted at {path} in a sandbox", "choose a path like /workspace")
-    return paths
-
-
 def system_binds(policy: Policy, launched: Launched) -> list[Bind]:
     """The host's /usr and the harmless parts of its /etc; with installed tools, what their layers make of them.
 
@@ -107,7 +98,7 @@ def system_binds(policy: Policy, launched: Launched) -> list[Bind]:
 def folder_binds(policy: Policy, layers: Sequence[FolderLayer], launched: Launched) -> list[Bind]:
     """The layers and copies. Without a stage, a read-only folder is bound without the mounts below it: engines up to
     Docker 25 leave those writable."""
-    paths, binds = check_places(policy, layers), []
+    paths, binds = inside_paths(policy, layers), []
     for number, layer in enumerate(layers):
         source = f"{launched.stage}/folder-{number}" if launched.stage else written_place(layer)
         whole = bool(launched.stage) or layer.mode == "rw"
@@ -220,7 +211,7 @@ def _hardening(policy: Policy, engine: Engine, launched: Launched) -> list[str]:
 
 def container_argv(policy: Policy, layers: Sequence[FolderLayer], engine: Engine, launched: Launched) -> list[str]:
     """The client's command line."""
-    taken = check_places(policy, layers)
+    taken = inside_paths(policy, layers)
     binds = system_binds(policy, launched)
     binds += [Bind(f"{launched.own}/etc/{name}", f"/etc/{name}", whole=False) for name in ETC]
     binds.append(Bind(launched.own, OWN, whole=False))

@@ -30,7 +30,7 @@ from stockade.sandboxes.bubblewrap import sandbox_uid
 from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import start_child
 from stockade.sandboxes.container import fill_own
-from stockade.sandboxes.container_argv import Bind, Launched, check_places, variables
+from stockade.sandboxes.container_argv import Bind, Launched, variables
 from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.egress.inside import MakeServer, guarantee
 from stockade.sandboxes.egress.proxy import Egress
@@ -43,6 +43,7 @@ from stockade.sandboxes.limits import guarantees
 from stockade.sandboxes.oci import binds, bundle_config
 from stockade.sandboxes.rootfs import scratch_bytes
 from stockade.sandboxes.session import AgentConfig
+from stockade.sandboxes.staging import inside_paths
 from stockade.sandboxes.stoppable import Progress, stoppable
 from stockade.sandboxes.trials import run_operations
 
@@ -179,7 +180,7 @@ class GVisorSandbox(CarriedSandbox):
 
     async def _start(self) -> None:
         refuse(self._policy)
-        check_places(self._policy, self._layers)
+        inside_paths(self._policy, self._layers)
         self._runsc, self._version = find_runsc()
         runsc = self._runsc
         await anyio.to_thread.run_sync(sweep, runsc)

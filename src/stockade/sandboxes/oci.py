@@ -14,20 +14,20 @@ from stockade.sandboxes.container_argv import (
     SPARE_PROCESSES,
     Bind,
     Launched,
-    check_places,
     folder_binds,
     scratch,
     system_binds,
     variables,
 )
 from stockade.sandboxes.seal import CAPABILITIES, OWN, in_gvisor
+from stockade.sandboxes.staging import inside_paths
 
 Json = dict[str, Any]
 
 
 def binds(policy: Policy, layers: Sequence[FolderLayer], launched: Launched) -> list[Bind]:
     """All that is mounted from the host, outer places first."""
-    kept, _ = scratch(policy, check_places(policy, layers), launched.stage)
+    kept, _ = scratch(policy, inside_paths(policy, layers), launched.stage)
     found = system_binds(policy, launched)
     found += [Bind(f"{launched.own}/etc/{name}", f"/etc/{name}") for name in ETC]
     found += [Bind(launched.own, OWN), *kept, *folder_binds(policy, layers, launched)]

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from stockade.core.errors import UsageError
 from stockade.core.policy import MIB, Limits, Policy
 from stockade.sandboxes.facts import HostFacts
+from stockade.sandboxes.seal import OWN
 
 INSIDE_UID = INSIDE_GID = 1000
 HOME = "/home/agent"
@@ -51,12 +52,17 @@ DEVICE_LINKS = {
 LAYERED_USR = "layered-usr"
 """Of the stage: the host's /usr with what installed tools added."""
 
-_RESERVED = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/boot")
+_RESERVED = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/boot", OWN,
+)  # fmt: skip
+
+PROGRAMS = {"python": "/usr/bin/python3"}
+"""Links in OWN/bin, which is last on the PATH: models of every size type names that not every system has."""
 
 STANDARD_ENVIRONMENT = {
     "HOME": HOME,
     "LANG": "C.UTF-8",
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PATH": f"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{OWN}/bin",
     "TERM": "dumb",
     "USER": "agent",
 }
@@ -138,4 +144,5 @@ def view(policy: Policy, host: HostFacts, folders: tuple[str, ...], *, building:
     /etc comes late, as bubblewrap reads all mounts anew for each one it makes, and that folder has many.
     """
     etc = _etc(policy, building=building)
-    return [*_system(policy, host, building=building), *_kernel(host), *_scratch(policy, host, folders), *etc]
+    links = [word for name, target in PROGRAMS.items() for word in ("--symlink", target, f"{OWN}/bin/{name}")]
+    return [*_system(policy, host, building=building), *links, *_kernel(host), *_scratch(policy, host, folders), *etc]

@@ -59,7 +59,7 @@ def test_a_root_file_system_replaces_the_hosts() -> None:
         "usr/bin",
         "/bin",
     ]
-    assert [word for word in args if word.startswith(("/usr", "/etc"))] == ["/usr", "/etc"]
+    assert [word for word in args if word.startswith(("/usr", "/etc"))] == ["/usr", "/etc", "/usr/bin/python3"]
 
 
 def test_scratch_gives_way_to_a_folder_at_the_workspace() -> None:

@@ -120,7 +120,7 @@ async def _work(state: RunState, reviewer: Reviewer, sandbox: Sandbox) -> Work |
                 work.contents[change.path] = content
             if change.kind == "deleted":
                 work.deleted.append(change.path)
-            elif change.entry == "file" and change.path.endswith(wanted.PROGRAMS):
+            elif change.entry == "file" and change.kind != "mode" and change.path.endswith(wanted.PROGRAMS):
                 work.programs.append(change.path)
             work.shown.append(_in_words(change) if content is None else f"Content of {change.path}: {_quoted(content)}")
         if len(changes) > MAX_FILES:
@@ -166,7 +166,7 @@ def _seen(content: str, state: RunState) -> bool:
 async def _content(layer: FolderLayer, change: Change, sandbox: Sandbox) -> str | None:
     """A small text file as the bot left it, without its last line break; None for everything else."""
     small = change.entry == "file" and change.size <= MAX_CONTENT_BYTES and not change.binary
-    if not small or change.kind == "deleted":
+    if not small or change.kind in ("deleted", "mode"):
         return None
     path = f"{layer.inside}/{change.path}"
     try:
@@ -183,5 +183,8 @@ def _quoted(content: str) -> str:
 
 
 def _in_words(change: Change) -> str:
+    if change.kind == "mode":
+        runs = change.entry == "file" and change.mode & 0o111
+        return f"{change.path[:200]!r} has mode {change.mode:o} now{', it is executable' if runs else ''}"
     size = f", {change.size} bytes" if change.entry == "file" and change.kind != "deleted" else ""
     return f"{change.kind}: {change.path[:200]!r}{size}"

@@ -170,7 +170,7 @@ class FolderConformance:
         assert extra.read_text() == "extra"
         assert (bench.folder / "a.txt").exists()
 
-    @pytest.mark.parametrize("inside", ["/usr", "/etc/x", "/proc", "/"])
+    @pytest.mark.parametrize("inside", ["/usr", "/etc/x", "/proc", "/", "/.stockade/x"])
     async def test_places_of_the_system_are_refused(self, bench: Bench, inside: str) -> None:
         policy = Policy(folders=(FolderRule(host=str(bench.folder), mode="ro", inside=inside),))
         with pytest.raises(UsageError):
@@ -190,6 +190,12 @@ class SealConformance:
             assert names <= {"GIVEN", "HOME", "LANG", "PATH", "TERM", "USER", "PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME"}
             assert await output_of(box, 'printf %s "$GIVEN"') == "a b\n'\"$x"
             assert "t0ken" not in await output_of(box, "cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")
+
+    async def test_python_has_its_short_name(self, bench: Bench) -> None:
+        """Debian's system has only python3, and models type python."""
+        async with bench.make(Policy()) as box:
+            assert await output_of(box, "python -c 'print(6 * 7)'; sh -c 'python -c 0' && echo found") == "42\nfound\n"
+            assert (await box.run("ln -sf /bin/false /.stockade/bin/python")).exit_code != 0
 
     async def test_no_network(self, bench: Bench) -> None:
         with socket.socket() as listener:

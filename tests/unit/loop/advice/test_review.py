@@ -148,6 +148,26 @@ async def test_large_binary_and_deleted_files_are_named_only() -> None:
     assert shown.count("Content of") == 1
 
 
+async def test_a_file_that_was_made_executable_is_said_to_be() -> None:
+    """Its unchanged text tells nothing: a model that was shown it tried chmod again and gave up."""
+    made = bench(
+        Change(path="run.sh", kind="mode", size=8, mode=0o755),
+        Change(path="key", kind="mode", size=8, mode=0o600),
+        Change(path="n.txt", kind="added", size=2),
+        files={"/workspace/run.sh": b"echo hi\n", "/workspace/key": b"k\n", "/workspace/n.txt": b"4\n"},
+    )
+    await made.run()
+    shown = made.script.requests[1].messages[-1].content
+    assert "'run.sh' has mode 755 now, it is executable\n" in shown
+    assert "'key' has mode 600 now\n" in shown
+    assert "echo hi" not in shown
+
+
+async def test_a_file_that_was_only_made_executable_needs_no_second_look_and_no_run() -> None:
+    made = bench(Change(path="run.sh", kind="mode", size=8, mode=0o755), files={"/workspace/run.sh": b"echo hi\n"})
+    assert (await made.run()).answer == "a"
+
+
 async def test_what_has_no_content_to_look_at_is_no_turn_worth() -> None:
     made = bench(
         Change(path="a.tar.gz", kind="added", size=10_000),
