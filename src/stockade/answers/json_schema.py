@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import action_in, native_steps
-from stockade.answers.lenient import CUT_OFF, first_value, spoken, with_exec_ended
+from stockade.answers.lenient import cut_off, first_value, spoken, with_exec_ended
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import RUN_THIS, Answer, Finish, Shell, Step
@@ -45,10 +45,10 @@ class JsonAnswers:
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         text = spoken(answer.content)
+        if answer.cut:
+            return _cut_off(answer, tools)
         if not text.strip() and not answer.tool_calls:
             raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
-        if answer.finish_reason == "length":
-            return _cut_off(answer, tools)
         if not text.strip():
             return Answer(steps=native_steps(answer, tools)[:1])
         found = first_value(text, "{")
@@ -79,7 +79,7 @@ def _cut_off(answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         with contextlib.suppress(UnreadableAnswer):
             action = action or action_in(first_value(spoken(closed), "{"), tools)
     if not isinstance(action, Finish):
-        raise UnreadableAnswer(CUT_OFF)
+        raise cut_off(answer)
     short = action.answer if len(action.answer) <= MAX_CUT_CHARS else f"{action.answer[:MAX_CUT_CHARS]} ..."
     return Answer(steps=(Step(action=action.model_copy(update={"answer": short})),))
 

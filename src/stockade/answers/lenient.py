@@ -10,13 +10,12 @@ from typing import Any
 
 from stockade.core.actions import MARGIN
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import ModelAnswer
+from stockade.core.messages import REPEATS, ModelAnswer
 from stockade.core.thinking import spoken_part
 
 MAX_ANSWER_CHARS = 4_000_000
 MAX_DEPTH = 64
 MAX_ONE_LINER = 2000
-CUT_OFF = "the answer was cut off because it is too long: do it in smaller steps"
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
@@ -77,10 +76,17 @@ def spoken(text: str) -> str:
     return spoken_part(text) or ""
 
 
+def cut_off(answer: ModelAnswer) -> UnreadableAnswer:
+    """Of one that is cut: why."""
+    if answer.finish_reason == REPEATS:
+        return UnreadableAnswer("the answer said one thing over and over and was ended: say it once")
+    return UnreadableAnswer("the answer was cut off because it is too long: do it in smaller steps")
+
+
 def whole(answer: ModelAnswer) -> str:
-    """`spoken` of an answer that has come to its end. UnreadableAnswer for one that the bound on tokens has cut."""
-    if answer.finish_reason == "length":
-        raise UnreadableAnswer(CUT_OFF)
+    """`spoken` of an answer that has come to its end. UnreadableAnswer for one that is cut."""
+    if answer.cut:
+        raise cut_off(answer)
     return spoken(answer.content)
 
 

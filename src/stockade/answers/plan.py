@@ -14,7 +14,7 @@ from typing import Any
 
 from stockade.answers import json_schema
 from stockade.answers.calls import action_in, native_steps
-from stockade.answers.lenient import first_value, spoken
+from stockade.answers.lenient import cut_off, first_value, spoken
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Answer, Step, Thoughts
 from stockade.core.errors import UnreadableAnswer
@@ -53,10 +53,10 @@ class PlanAnswers:
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         text = spoken(answer.content)
+        if answer.cut:
+            raise cut_off(answer)
         if not text.strip() and not answer.tool_calls:
             raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
-        if answer.finish_reason == "length":
-            raise UnreadableAnswer("the answer was cut off because it is too long: think shorter, do smaller steps")
         if not text.strip():
             return Answer(steps=native_steps(answer, tools)[:1])
         found = first_value(text, "{")

@@ -45,7 +45,7 @@ class Draft(Data):
 def read(answer: ModelAnswer) -> Draft:
     """UnreadableAnswer, with a message for the model, when there is no program in it."""
     text = spoken(answer.content).replace("\r\n", "\n")
-    if answer.finish_reason == "length" and not (text := _whole_fences(text)):
+    if answer.cut and not (text := _whole_fences(text)):
         raise UnreadableAnswer("The answer was cut off because it is too long: write a shorter program.")
     draft = _of_sections(find_sections(text, _NAMES))
     if draft is None or syntax_error(draft.code) is not None:  # output beside the code, in a fence of its own

@@ -77,8 +77,13 @@ class Usage(Data):
         )
 
 
+REPEATS = "repeats"
+
+
 class ModelAnswer(Data):
-    """What came back, unread. `finish_reason`: `stop`, `length` (cut by a limit), `tool_calls`, or another word."""
+    """What came back, unread. `finish_reason`: `stop`, `length` (cut by a limit), `tool_calls`, `repeats` (it said one
+    thing over and over, and was ended by us), or another word.
+    """
 
     content: str
     tool_calls: tuple[dict[str, Any], ...] = ()
@@ -86,6 +91,11 @@ class ModelAnswer(Data):
     usage: Usage = Usage()
     duration_s: float = 0.0
     model: str = ""
+
+    @property
+    def cut(self) -> bool:
+        """It has not come to its end by itself."""
+        return self.finish_reason in ("length", REPEATS)
 
 
 class ModelInfo(Data):

@@ -51,6 +51,10 @@ class AnthropicBuilder:
         return bool(self._reason)
 
     @property
+    def enough(self) -> bool:
+        return False  # what it costs is told behind it
+
+    @property
     def empty(self) -> bool:
         return not any(block.pieces or block.kind == "tool_use" for block in self._blocks.values())
 

@@ -10,9 +10,10 @@ import json
 from typing import Any
 
 from stockade.core.errors import ModelUnavailable
-from stockade.core.messages import ModelAnswer, Usage
+from stockade.core.messages import REPEATS, ModelAnswer, Usage
 from stockade.core.thinking import spoken_part
-from stockade.models.prices import Price
+from stockade.models.prices import FREE, Price
+from stockade.models.repeats import Repeats
 from stockade.models.thinking import StillThinking
 from stockade.models.values import as_count, as_dict, as_text
 
@@ -48,10 +49,15 @@ class _Call:
 class AnswerBuilder:
     """`add` takes each decoded piece (or a whole answer); `size` counts the characters of it. Thinking is counted, by
     pieces in `thoughts`, and not kept.
+
+    An answer that costs something is heard to its end, whatever it says: what it costs is told behind it.
     """
 
     def __init__(self, price: Price | None = None) -> None:
         self._price = price
+        self._repeats = Repeats() if price is None or price == FREE else None
+        self._pieces, self._heard = 0, ""
+        self.enough = False
         self.size = 0
         self.thoughts = 0
         self.finish_reason: str | None = None
@@ -90,11 +96,20 @@ class AnswerBuilder:
         if thought := as_text(delta.get("reasoning_content")) or as_text(delta.get("reasoning")):
             self.thoughts += 1
             self.size += len(thought)
+            self._heard += thought
         text = _flatten(delta.get("content")) or as_text(delta.get("refusal"))
         if text:
             self._text.append(text)
             self.size += len(text)
+            self._heard += text
+        self._listen()
         return text
+
+    def _listen(self) -> None:
+        said, self._heard = self._heard, ""
+        self._pieces += bool(said)
+        if self._repeats is not None and not self.ended and self._repeats.hear(said):
+            self.finish_reason, self.enough = REPEATS, True
 
     def _add_call(self, piece: dict[str, Any]) -> None:
         function = as_dict(piece.get("function"))
@@ -107,6 +122,7 @@ class AnswerBuilder:
         call.name = call.name or name
         if arguments:
             self.size += call.argue(arguments, by_object=by_object)
+            self._heard += "" if by_object else arguments
 
     def _call_of(self, index: object, call_id: str, name: str, whole: str | None) -> _Call:
         """`whole` are its arguments where they came as an object: then the same again is the same call."""
@@ -154,7 +170,9 @@ class AnswerBuilder:
         usage = Usage(
             prompt_tokens=prompt,
             cached_tokens=min(cached, prompt),
-            completion_tokens=as_count(told.get("completion_tokens")) or as_count(timings.get("predicted_n")),
+            completion_tokens=as_count(told.get("completion_tokens"))
+            or as_count(timings.get("predicted_n"))
+            or (self._pieces if self.enough else 0),
         )
         return usage.model_copy(update={"cost": self._price.cost(usage)}) if self._price else usage
 

@@ -114,6 +114,7 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: 
         fields["tools"] = request.tools
     if dialect.llama_cpp:
         fields["cache_prompt"] = not afresh
+        fields["timings_per_token"] = True  # so that an answer that is not heard to its end is counted
         if slot is not None:
             fields["id_slot"] = slot
     return {name: value for name, value in fields.items() if name not in dialect.refused}

@@ -48,6 +48,11 @@ class Builder(Protocol):
         ...
 
     @property
+    def enough(self) -> bool:
+        """Nothing more is to be listened to, whatever the server still has to say."""
+        ...
+
+    @property
     def empty(self) -> bool: ...
 
     def add(self, piece: dict[str, Any]) -> str:
@@ -171,6 +176,8 @@ class Transport:
                     if done := data.strip() == _DONE:
                         break
                     events += self._take(data, builder, on_text)
+                if builder.enough:
+                    return False
                 scope.deadline = stall.heard(anyio.current_time(), events=events > 0, brought=builder.size != before)
             if done:
                 # Read to the end, so that the connection serves the next question; a server may not close.

@@ -125,6 +125,56 @@ def test_usage_and_timings() -> None:
     assert build({"usage": {"prompt_tokens": None, "prompt_tokens_details": None}}).usage == Usage()
 
 
+AGAIN = "the same again, "
+
+
+def over_and_over(price: Price | None = None, **delta: Any) -> AnswerBuilder:
+    """A builder that has heard 2,000 pieces, or as many as it wanted."""
+    builder = AnswerBuilder(price)
+    for number in range(2000):
+        timings = {"cache_n": 7, "prompt_n": 3, "predicted_n": number + 1}
+        builder.add({**piece(**delta), "timings": timings})
+        if builder.enough:
+            break
+    return builder
+
+
+@pytest.mark.parametrize("where", ["content", "tool_calls", "reasoning_content"])
+def test_what_says_one_thing_over_and_over_is_enough(where: str) -> None:
+    said: dict[str, Any] = {where: AGAIN}
+    builder = over_and_over(**said if where != "tool_calls" else {"tool_calls": [call("shell", AGAIN, index=0)]})
+    assert builder.enough
+    answer = builder.answer(0.5)
+    assert (answer.finish_reason, answer.cut) == ("repeats", True)
+    spent = answer.usage.completion_tokens
+    assert answer.usage == Usage(prompt_tokens=10, cached_tokens=7, completion_tokens=spent)
+    assert 1200 / len(AGAIN) <= spent < 1500 / len(AGAIN)
+    assert (answer.content != "") == (where == "content")
+
+
+def test_without_a_word_of_the_server_the_pieces_are_counted() -> None:
+    builder = AnswerBuilder()
+    while not builder.enough:
+        builder.add(piece(AGAIN))
+    assert builder.answer(0.5).usage.completion_tokens == builder.size // len(AGAIN)
+
+
+def test_what_costs_something_is_heard_to_its_end() -> None:
+    assert not over_and_over(Price(input=1.0, output=2.0), content=AGAIN).enough
+    assert over_and_over(Price(input=0, output=0), content=AGAIN).enough
+
+
+def test_an_answer_that_came_whole_is_as_it_is() -> None:
+    assert build(piece(AGAIN * 1000, finish="stop")).finish_reason == "stop"
+
+
+def test_arguments_that_every_piece_has_whole_are_no_repetition() -> None:
+    builder = AnswerBuilder()
+    for _ in range(400):
+        builder.add(piece(tool_calls=[call("shell", {"command": "make all and test it"}, index=0)]))
+    assert not builder.enough
+
+
 @pytest.mark.parametrize("count", [10**400, 2**53 + 1, -1, True, 1.5, "7"])
 def test_what_is_no_count_is_none(count: object) -> None:
     price = Price(input=1.0, output=2.0)

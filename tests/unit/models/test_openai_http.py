@@ -124,7 +124,7 @@ async def test_a_server_that_is_gone_for_good_is_not_asked_again() -> None:
         (fails(400, "bad schema"), "refused the request .400.: bad schema"),
         (Reply(status=418, body=b"<html>\x1b[31mteapot"), "refused the request .418.: <html>.31mteapot"),
         (Reply(body=b"<html>", headers={"Content-Type": "text/html"}), "this is no model API"),
-        (Reply([piece("x" * (1 << 20))] * 12), "an answer of more than 10485760 characters"),
+        (Reply([piece("".join(map(str, range(200_000))))] * 12), "an answer of more than 10485760 characters"),
         (Reply([b"data: " + b"x" * (17 << 20)]), "an event of more than"),
     ],
 )
@@ -329,3 +329,15 @@ async def test_loopback() -> None:
     assert is_loopback("http://localhost/v1")
     assert not is_loopback("http://127.0.0.1.example.org/v1")
     assert not is_loopback("https://api.openai.com/v1")
+
+
+async def test_an_answer_that_repeats_itself_is_not_heard_to_its_end() -> None:
+    """The server is left in the middle of it, and does the next question."""
+    endless = Reply([piece("over and over ") for _ in range(200)], end="stall")
+    async with FakeOpenAI([endless, says("well")]) as server, model_of(server, times=HttpTimes()) as model:
+        with anyio.fail_after(20):
+            answer = await model.ask(question())
+            assert answer.finish_reason == "repeats"
+            assert 80 <= answer.usage.completion_tokens <= 110
+            await server.gone.wait()
+            assert (await model.ask(question())).content == "well"

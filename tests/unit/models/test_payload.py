@@ -24,7 +24,7 @@ def test_every_field() -> None:
             "type": "json_schema",
             "json_schema": {"name": "answer", "strict": True, "schema": {"type": "object"}},
         },
-        "cache_prompt": True, "id_slot": 2,
+        "cache_prompt": True, "timings_per_token": True, "id_slot": 2,
     }  # fmt: skip
 
 
