@@ -23,7 +23,7 @@ from stockade.models.net import bearer
 from stockade.models.openai_http import OpenAIModel
 from stockade.models.scripted import ScriptedModel
 from stockade.models.settings import ModelSettings
-from stockade.testing.conformance.model import ModelConformance, WindowConformance, given, question
+from stockade.testing.conformance.model import TIMEOUT_S, ModelConformance, WindowConformance, given, question
 from stockade.testing.fake_openai import FakeOpenAI, Reply, piece, says
 
 ANSWER = json.dumps({"word": "hello", "yes": True})
@@ -72,6 +72,26 @@ class TestEmbedded(WindowConformance):
     @pytest.fixture(autouse=True)
     def _file(self, smollm2: Path) -> None:
         self._path = smollm2
+
+    def test_what_repeats_itself_is_ended_and_counted(self) -> None:
+        """Made to by a grammar: what this model says by itself is not the same on each machine."""
+        again = {"type": "array", "items": {"const": "again and again"}, "minItems": 150}
+
+        async def check(model: Model) -> None:
+            answer = await model.ask(question("Say it.", max_tokens=1500, schema=again))
+            assert answer.finish_reason == "repeats"
+            assert 1200 <= len(answer.content) <= 1500
+            assert answer.usage.prompt_tokens > 10
+            assert 100 < answer.usage.completion_tokens < 1400
+            assert (await model.ask(question(max_tokens=4))).finish_reason in {"stop", "length"}
+
+        async def run() -> None:
+            with anyio.fail_after(TIMEOUT_S):
+                wide = ModelSettings(ctx_size=2048)
+                async with EmbeddedModel(self._path, "smollm2", settings=wide, trusted=True) as model:
+                    await check(model)
+
+        anyio.run(run)
 
     def open_model(self) -> AbstractAsyncContextManager[Model]:
         return given(EmbeddedModel(self._path, "smollm2", settings=SMALL, trusted=True))
