@@ -42,6 +42,9 @@ KNOWN_LIMITS = (
     Limit("unconfined", "test_scratch_is_bounded_in_total", _ON_THE_HOST),
     Limit("unconfined", "test_two_at_once_do_not_see_each_other", _ON_THE_HOST),
     Limit("unconfined", "test_read_only_is_read_only", _ON_THE_HOST),
+    Limit(
+        "unconfined", "test_python_has_its_short_name", "it runs on the host, whose programs have the names they have"
+    ),
     Limit("unconfined", "test_several_folders_and_copies", "folders have no other place on the host: refused"),
     Limit("unconfined", "test_process_one_cannot_be_killed_from_inside", _ON_THE_HOST, LETHAL),
     Limit("unconfined", "test_a_fork_bomb_is_bounded", _ON_THE_HOST, LETHAL),

@@ -195,6 +195,7 @@ class SealConformance:
         """Debian's system has only python3, and models type python."""
         async with bench.make(Policy()) as box:
             assert await output_of(box, "python -c 'print(6 * 7)'; sh -c 'python -c 0' && echo found") == "42\nfound\n"
+            assert await output_of(box, "readlink /.stockade/bin/python") == "/usr/bin/python3\n"
             assert (await box.run("ln -sf /bin/false /.stockade/bin/python")).exit_code != 0
 
     async def test_no_network(self, bench: Bench) -> None:
