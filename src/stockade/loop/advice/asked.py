@@ -27,6 +27,12 @@ _FOR_WORDS = re.compile(
 )
 
 
+_INTO_A_FILE = re.compile(
+    r"\b(?:write|save|put|store)\b[^?!\n]*\b(?:in|into|to)\b[^?!\n]*?[\w-]\.[a-z]\w{1,4}\b", re.IGNORECASE
+)
+_AND_SAY = re.compile(r"\b(?:answer with|finish with|tell me|tell us)\b", re.IGNORECASE)
+
+
 def may_be_a_question(task: str) -> bool:
     """A task that may be done without a change in the folder."""
     return _QUESTION.search(task) is not None
@@ -38,5 +44,7 @@ def only_asks(task: str) -> bool:
 
 
 def asks_for_words(task: str) -> bool:
-    """A task that has an answer, whatever else it wants."""
+    """A task that has an answer for the person, whatever else it wants; one that goes into a file is none."""
+    if _INTO_A_FILE.search(task) and not _AND_SAY.search(task):
+        return False
     return _FOR_WORDS.search(task) is not None or only_asks(task)

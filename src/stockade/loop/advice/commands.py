@@ -26,7 +26,7 @@ _DOWNWARDS = re.compile(r"\bsort\s+-r\s+(?=[\w./-]+\s*(?:>|$))")
 _BACKWARDS = re.compile(r"\b(?:opposite|reversed?) order\b|\border\b[^.]*\breversed?\b|\bbackwards\b|\bback to front\b")
 _HANDLES = re.compile(r"(?P<first>^|.*(?:&&|;)\s*)(?P<verb>(?:mv|cp|rm|gzip)(?:\s+-\w+)*)\s+(?P<words>[\w./ -]+)$")
 _KIND_OF_FILES = re.compile(r"(?<![\w*])\*?\.?(?P<kind>[A-Za-z]\w{1,4}) files\b")
-_ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+)$")
+_ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+?)(?:/\*)?$")
 _SUFFIX_SWAPPED = re.compile(r"\$\{(?P<name>\w+)%\.(?P<old>\w+)\}\.(?P<new>\w+)")
 _LOOSE_MAIL = re.compile(
     r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+(?P<quote>['\"])[^'\"]*(?:\[\^@[^\]]*\]|\\S|\.)[+*]@[^'\"]*(?P=quote)"

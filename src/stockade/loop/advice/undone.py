@@ -13,7 +13,7 @@ from stockade.core.actions import RUN_THIS, Action, CommandOutput, FileWritten, 
 from stockade.core.errors import ActionFailed
 from stockade.core.events import RunStarted
 from stockade.core.ports import Sandbox
-from stockade.loop.advice import wanted
+from stockade.loop.advice import committed, wanted
 from stockade.loop.advice.said import quoted
 from stockade.loop.advice.searches import found_nothing
 from stockade.loop.advice.wanted import FILE_NAME
@@ -73,6 +73,7 @@ async def facts(
         *await _left_over(started.task, work.deleted, sandbox),
         *(f"{name} holds nothing." for name in work.blank if name in _to_be_filled(started.task)),
         *wanted.unlike(started.task, work.contents),
+        *await committed.lacking(started.task, started.at, sandbox),
     ]
 
 

@@ -39,3 +39,16 @@ def test_most_questions_only_ask() -> None:
 )
 def test_other_tasks(task: str, words: bool) -> None:
     assert asks_for_words(task) == only_asks(task) == words
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("How many files are in bundle.zip? Write only the number into count.txt.", False),
+        ("How often did a user log in? Save it in logins.txt, please.", False),
+        ("Which is the largest file? Write its name into largest.txt and tell me its size.", True),
+        ("What does config.py write to the log?", True),
+    ],
+)
+def test_an_answer_that_goes_into_a_file_is_none_for_the_person(task: str, words: bool) -> None:
+    assert asks_for_words(task) == words

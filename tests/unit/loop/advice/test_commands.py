@@ -15,6 +15,7 @@ NOT = [
     ("tar -czvf s.tar.gz site", "Pack site without its .log files.", "tar --exclude='*.log' -czvf s.tar.gz site"),
     ("zip -r s.zip site", "Zip site, leaving out the *.tmp files", "zip -r s.zip site -x '*.tmp'"),
     ("chmod -R +x bin/", "Make the .sh files in bin executable", "find bin/ -name '*.sh' -exec chmod +x {} +"),
+    ("chmod -R a+x bin/*", "Make the .sh files in bin executable", "find bin -name '*.sh' -exec chmod a+x {} +"),
     (
         'for f in *.conf; do cp "$f" "${f%.conf}.bak"; done',
         "a copy with .bak added, like app.conf.bak",
