@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from stockade.core.errors import ModelFailed
-from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
+from stockade.core.messages import REPEATS, Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model, OnText
 
 SUMMARY_TOKENS = 300
@@ -54,7 +54,9 @@ class SmartAndFast:
             skip(answers)
 
     async def shorten(self, text: str) -> ModelAnswer | None:
-        """`text` in a few lines; None when the fast model cannot be asked: the run can do without."""
+        """`text` in a few lines; None when the fast model cannot be asked, no words when it said nothing of use: the run
+        can do without.
+        """
         if len(text) > MAX_SHORTENED_CHARS:
             half = MAX_SHORTENED_CHARS // 2
             text = f"{text[:half]}\n[...]\n{text[-half:]}"
@@ -66,4 +68,4 @@ class SmartAndFast:
             answer = await self._fast.ask(request)
         except ModelFailed:
             return None
-        return answer if answer.content.strip() else None
+        return answer.model_copy(update={"content": ""}) if answer.finish_reason == REPEATS else answer

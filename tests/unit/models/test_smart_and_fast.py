@@ -6,7 +6,8 @@ from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable
 from stockade.core.events import HistoryFolded
-from stockade.core.messages import Message, ModelRequest
+from stockade.core.messages import Message, ModelAnswer, ModelRequest, Usage
+from stockade.core.ports import OnText
 from stockade.models.smart_and_fast import MAX_SHORTENED_CHARS, SmartAndFast
 from stockade.testing import MemorySandbox, ScriptedModel, say
 from tests.unit.loop.helpers import Bench, started
@@ -83,3 +84,13 @@ async def test_what_is_shortened_is_bounded() -> None:
     fast = ScriptedModel(["short"])
     await SmartAndFast(ScriptedModel([]), fast).shorten("x" * 10 * MAX_SHORTENED_CHARS)
     assert len(fast.requests[0].messages[1].content) < MAX_SHORTENED_CHARS + 100
+
+
+async def test_a_summary_that_says_one_thing_over_and_over_is_none_and_counts() -> None:
+    class Again(ScriptedModel):
+        async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+            return ModelAnswer(content="a log. " * 200, finish_reason="repeats", usage=Usage(completion_tokens=400))
+
+    short = await SmartAndFast(ScriptedModel([]), Again([])).shorten("a long story")
+    assert short is not None
+    assert (short.content, short.usage.completion_tokens) == ("", 400)
