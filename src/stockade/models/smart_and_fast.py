@@ -54,8 +54,9 @@ class SmartAndFast:
             skip(answers)
 
     async def shorten(self, text: str) -> ModelAnswer | None:
-        """`text` in a few lines; None when the fast model cannot be asked, no words when it said nothing of use: the run
-        can do without.
+        """`text` in a few lines; None when the fast model cannot be asked, no words when it said nothing of use.
+
+        The run can do without.
         """
         if len(text) > MAX_SHORTENED_CHARS:
             half = MAX_SHORTENED_CHARS // 2
