@@ -27,9 +27,10 @@ _FOR_WORDS = re.compile(
 )
 
 
-_INTO_A_FILE = re.compile(
-    r"\b(?:write|save|put|store)\b[^?!\n]*\b(?:in|into|to)\b[^?!\n]*?[\w-]\.[a-z]\w{1,4}\b", re.IGNORECASE
-)
+_SENTENCE_END = re.compile(r"[.?!](?!\w)|\n")
+_TO_WRITE = re.compile(r"\b(?:write|save|put|store)\b", re.IGNORECASE)
+_INTO = re.compile(r"\b(?:in|into|to)\b", re.IGNORECASE)
+_FILE = re.compile(r"[\w-]\.[a-z]\w{1,4}\b", re.IGNORECASE)
 _AND_SAY = re.compile(r"\b(?:answer with|finish with|tell me|tell us)\b", re.IGNORECASE)
 
 
@@ -45,6 +46,16 @@ def only_asks(task: str) -> bool:
 
 def asks_for_words(task: str) -> bool:
     """A task that has an answer for the person, whatever else it wants; one that goes into a file is none."""
-    if _INTO_A_FILE.search(task) and not _AND_SAY.search(task):
+    if not _AND_SAY.search(task) and any(map(_goes_into_a_file, _SENTENCE_END.split(task))):
         return False
     return _FOR_WORDS.search(task) is not None or only_asks(task)
+
+
+def _goes_into_a_file(sentence: str) -> bool:
+    """Three looks, each from where the one before it ended: one pattern for all would take hours for a hostile task."""
+    at = 0
+    for part in (_TO_WRITE, _INTO, _FILE):
+        if (found := part.search(sentence, at)) is None:
+            return False
+        at = found.end()
+    return True

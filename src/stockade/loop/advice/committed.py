@@ -7,18 +7,18 @@ from stockade.core.ports import Sandbox
 from stockade.loop.advice.said import INSTEAD, quoted
 
 MAX_PATHS = 8
-_NAME = r"(?P<name>[A-Za-z0-9](?:[\w./-]*\w)?)"
 _TO_COMMIT = re.compile(
     r"(?:^|[.,;:!]\s+|\b(?:and|then|please|also|finally)\s+)commit\b(?![- ]?(?:id|hash|message))", re.I
 )
 _NOT_TO = re.compile(r"\b(?:not|never|without|don't|no)\s+(?:\w+\s+)?commit", re.I)
-_MESSAGE = re.compile(r"\bmessage:?\s+(?P<quote>['\"]?)(?P<words>[A-Za-z0-9][\w ,.:!#-]*\w)(?P=quote)\s*\.?\s*$")
+_MESSAGE = re.compile(r"\bmessage:?\s+(?P<quote>['\"]?)(?P<words>[A-Za-z0-9][\w ,.:!#-]{0,98}\w)(?P=quote)\s*\.?\s*$")
 _TAG = re.compile(
     r"\btag (?:(?:it|this|that|the \w+) )?(?:(?:named|called|as|with) )?['\"]?(?P<name>v?\d(?:[\w.-]*\w)?)", re.I
 )
 _BRANCH = re.compile(
-    rf"\b(?:create|make|start|open|add)\b[^.;]*?\b(?:branch (?:(?:named|called) )?(?:'|\")?{_NAME}"
-    r"|(?:named|called) (?:'|\")?(?P<other>[A-Za-z0-9][\w./-]*\w))",
+    r"\b(?:create|make|start|open|add)\b[^.;]{0,60}?"
+    r"\b(?:branch (?:(?:named|called) )?['\"]?(?P<name>[A-Za-z0-9](?:[\w./-]*\w)?)"
+    r"|(?:named|called) ['\"]?(?P<other>[A-Za-z0-9][\w./-]*\w))",
     re.I,
 )
 _TAKES_AWAY = re.compile(r"\b(?:delete|remove|rename|move|drop)\b", re.I)

@@ -48,7 +48,15 @@ def test_other_tasks(task: str, words: bool) -> None:
         ("How often did a user log in? Save it in logins.txt, please.", False),
         ("Which is the largest file? Write its name into largest.txt and tell me its size.", True),
         ("What does config.py write to the log?", True),
+        ("Write a poem into a.txt. What is in b.txt?", False),
+        ("Write a poem. What is in b.txt?", True),
     ],
 )
 def test_an_answer_that_goes_into_a_file_is_none_for_the_person(task: str, words: bool) -> None:
     assert asks_for_words(task) == words
+
+
+@pytest.mark.parametrize("words", ["write in a ", "write ", "in ", "a.b ", "how "])
+def test_a_long_task_is_read_in_time(words: str) -> None:
+    """A pattern that begins anew at each word took minutes for a tenth of this; the limit of the test run ends it."""
+    assert asks_for_words(words * 20_000) in (True, False)

@@ -119,3 +119,12 @@ async def test_the_first_commit_of_all(tmp_path: Path) -> None:
     assert await said("Add a.txt and commit with the message 'Start'.", tmp_path) == [
         Said("a.txt is not committed.", way)
     ]
+
+
+@pytest.mark.parametrize(
+    "words", ["create ", "create a branch ", "message a ", "tag it as ", "and commit ", "no ", "v1.0-"]
+)
+async def test_a_long_task_is_read_in_time(words: str) -> None:
+    """A pattern that begins anew at each word would take hours."""
+    with anyio.fail_after(10):
+        assert isinstance(await lacking(words * 20_000, 0, DeafSandbox()), list)
