@@ -10,7 +10,7 @@ from stockade.loop.state import RunState
 
 EXPORTS = "(s=$?; export -p; exit $s)"
 """Leaves `$?` as it was: a bot may look at it in its next command."""
-_MAY_EXPORT = re.compile(r"\b(export|declare|typeset|source|unset|eval|set|allexport)\b|(^|[;&|\n({]\s*)\.\s")
+_MAY_EXPORT = re.compile(r"\b(export|declare|typeset|source|unset|eval|set|allexport)\b|(^|[;&|\n({])[ \t]*\.\s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ _LOOKED_AT = STOP_AFTER + 2 * LONGEST_CYCLE
 _SAME_OUTCOME_SLACK = 2
 _SPREAD_SLACK = 2
 _ECHOED_CHARS = 12
-_ECHO = re.compile(r"""\s*(?:echo\s+(?:-[neE]+\s+)?|#)(?P<text>[^|>;&]*)""")
+_ECHO = re.compile(r"""\s*(?:echo\s(?:\s*-[neE]+\s)?|#)(?P<text>[^|>;&]*)""")
 
 
 def worst(done: Sequence[Done]) -> Sign:

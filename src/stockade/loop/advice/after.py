@@ -26,7 +26,7 @@ MAX_LOOKED_AT = 2000
 MAX_FILES = 2
 FIRST_LINES = 4
 MAX_LINE_CHARS = 120
-_WORD = re.compile(r"[\w./-]*\w[\w./-]*")
+_WORD = re.compile(r"[\w./-]+")
 _BEGIN = f"""
 shown=0 lines=$1
 shift
@@ -139,10 +139,16 @@ def _said(command: str, output: CommandOutput) -> Iterator[str]:
         yield from (way_out for name, way_out in _MISSING.items() if f": {name}: command not found" in printed)
 
 
+def _words(command: str) -> Iterator[str]:
+    """What may be the name of a file, in the beginning of a command."""
+    found: list[str] = _WORD.findall(command[:MAX_LOOKED_AT])
+    yield from (word for word in found if any(map(str.isalnum, word)))
+
+
 async def beginnings(command: str, sandbox: Sandbox, lines: int = FIRST_LINES) -> str:
     """How the text files begin that `command` names; "" when it names none, or they cannot be read."""
     try:
-        argv = ["sh", "-c", _BEGIN, "sh", str(lines), *dict.fromkeys(_WORD.findall(command))]
+        argv = ["sh", "-c", _BEGIN, "sh", str(lines), *dict.fromkeys(_words(command))]
         result = await sandbox.exec(argv, timeout_s=5, max_output_bytes=4096)
         text = result.stdout.decode().strip()
     except (ActionFailed, UnicodeDecodeError):

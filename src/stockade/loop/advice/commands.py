@@ -23,7 +23,9 @@ _BARE_KEY = re.compile(
     r"\bgrep\b(?P<flags>(?:\s+-\w+)*)\s+['\"]?(?P<key>\w+)(?P<colon>:\s*)(?P<value>\w+)['\"]?(?=\s+(?P<file>[\w./-]+\.json)\b)"
 )
 _DOWNWARDS = re.compile(r"\bsort\s+-r\s+(?=[\w./-]+\s*(?:>|$))")
-_BACKWARDS = re.compile(r"\b(?:opposite|reversed?) order\b|\border\b[^.]*\breversed?\b|\bbackwards\b|\bback to front\b")
+_BACKWARDS = re.compile(
+    r"\b(?:opposite|reversed?) order\b|\border\b[^.]{0,80}\breversed?\b|\bbackwards\b|\bback to front\b"
+)
 _HANDLES = re.compile(r"(?P<first>^|.*(?:&&|;)\s*)(?P<verb>(?:mv|cp|rm|gzip)(?:\s+-\w+)*)\s+(?P<words>[\w./ -]+)$")
 _KIND_OF_FILES = re.compile(r"(?<![\w*])\*?\.?(?P<kind>[A-Za-z]\w{1,4}) files\b")
 _ALL_MODES = re.compile(r"^chmod\s+-R\s+(?P<mode>[+=,\w-]+)\s+(?P<folder>[\w./-]+?)(?:/\*)?$")

@@ -21,7 +21,9 @@ _ONLY_NUMBER = re.compile(
 _NUMBER = re.compile(r"[-+]?[\d.,]*\d[\d.,]*\s?%?")
 _CASE = re.compile(r"\b(?:in|to|into) (?:all )?(?P<case>upper|lower)[ -]?case\b|\bin capitals?\b", re.IGNORECASE)
 _SAMPLE = re.compile(r"\b(?:such as|like|for example|e\.g\.):? (?P<sample>[^\n{}()\"']{3,40})$")
-_ONLY = re.compile(r"\b(?:only|just) (?:the |its |their |a )?(?P<what>[\w' -]+?) (?:in|into|to|as)\b", re.IGNORECASE)
+_ONLY = re.compile(
+    r"\b(?:only|just) (?:the |its |their |a )?(?P<what>[\w' -]{1,60}?) (?:in|into|to|as)\b", re.IGNORECASE
+)
 _NUMBERS = re.compile(r"\b(?:numbers?|counts?|sums?|totals?|lines?|dates?|times?|rows?)\b")
 _COUNTED = re.compile(r"\s*\d+\s+(?=\S)")
 UNCOUNTED = "sed 's/^ *[0-9]*[[:blank:]]*//'"
@@ -44,7 +46,7 @@ def numbers(task: str, contents: Mapping[str, str]) -> list[str]:
     if not _ONLY_NUMBER.search(task):
         return []
     named = FILE_NAME.findall(task)
-    return [path for path, text in contents.items() if path in named and _NUMBER.fullmatch(text.strip())]
+    return [path for path, text in contents.items() if path in named and is_number(text)]
 
 
 def for_a_number(task: str, contents: Mapping[str, str]) -> list[str]:
@@ -55,7 +57,7 @@ def for_a_number(task: str, contents: Mapping[str, str]) -> list[str]:
 
 
 def is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text.strip()) is not None
+    return len(text) <= MAX_SHOWN and _NUMBER.fullmatch(text.strip()) is not None
 
 
 def _no_numbers(task: str, named: Mapping[str, str]) -> list[str]:
