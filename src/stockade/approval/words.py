@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 _PLAIN = frozenset({"word", "number", "variable_name", "string_content", "test_operator"})
 _ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
 _IN_QUOTES = re.compile(r'\\([$`"\\\n])')
-_CHANGED_LATER = re.compile(r"(?<!\\)(?:[*?\[]|\{[^}]*(?:,|\.\.)|(?:^|[:=])~)")
+_PATTERN = re.compile(r"(?<!\\)(?:[*?\[]|(?:^|[:=])~)")
+_BRACE = re.compile(r"(?<!\\)\{")
+_LIST = re.compile(r",|\.\.")
 
 
 def literal(node: "Node") -> str | None:
@@ -34,8 +36,19 @@ def _text(node: "Node") -> str:
     return (node.text or b"").decode(errors="replace")
 
 
+def _is_changed_later(text: str) -> bool:
+    """Whether the shell makes something else of it: a pattern, a tilde, a list in braces.
+
+    By its parts between closing braces: one pattern for all would take time by the square of the length.
+    """
+    return _PATTERN.search(text) is not None or any(
+        (found := _BRACE.search(part)) is not None and _LIST.search(part, found.end()) is not None
+        for part in text.split("}")
+    )
+
+
 def _joined(node: "Node") -> str | None:
-    if _CHANGED_LATER.search("".join(_text(child) for child in node.children if child.type == "word")):
+    if _is_changed_later("".join(_text(child) for child in node.children if child.type == "word")):
         return None  # the grammar gives {a,b} in pieces
     found = [literal(child) for child in node.children]
     whole = [part for part in found if part is not None]
@@ -44,7 +57,7 @@ def _joined(node: "Node") -> str | None:
 
 def _unquoted(text: str) -> str | None:
     """Lists in braces, patterns and a leading tilde become something else; a word with one of them is not known."""
-    if _CHANGED_LATER.search(text):
+    if _is_changed_later(text):
         return None
     return _ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], text)
 

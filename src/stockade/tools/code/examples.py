@@ -25,9 +25,12 @@ _GIVES = re.compile(
 )
 _SIGNS = ("->", "=>", "==", "➞", "→", "#", "return", "give", "equal", "output", "//", "be", "is")
 _CLOSED = re.compile(r"\s*(?:$|[.,;:`)#(]|//)|\s+[A-Za-z\"']")
-_INPUT = re.compile(r"^\s*Input\s*:\s*(?P<given>.+?)\s*\n\s*Output\s*:\s*(?P<gives>.+)$", re.MULTILINE | re.IGNORECASE)
+_INPUT = re.compile(
+    r"^[ \t]*Input[ \t]*:\s*(?P<given>.+?)\s*\n\s*Output\s*:\s*(?P<gives>.+)$", re.MULTILINE | re.IGNORECASE
+)
 _FOR = re.compile(
-    r"^\s*For\s+(?P<given>\w+\s*=.+?),?\s+the\s+(?:output|result|answer)\s+(?:should be|is|must be)\s+(?P<gives>.+)$",
+    r"^[ \t]*For\s+(?P<given>\w+\s*=.+?),?\s+the\s+(?:output|result|answer)\s+(?:should be|is|must be)"
+    r"\s+(?P<gives>.+)$",
     re.MULTILINE | re.IGNORECASE,
 )
 _DEF = re.compile(r"^[ \t]*(?:async )?def (\w+)\s*\(", re.MULTILINE)

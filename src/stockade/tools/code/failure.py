@@ -13,7 +13,7 @@ from stockade.core.data import Data
 
 MAX_WORDS_CHARS = 700
 _MAX_VALUE_CHARS = 160
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$', re.MULTILINE)
+_FRAME = re.compile(r'^[ \t]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$', re.MULTILINE)
 _ERROR = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?::\s*(?P<text>.*))?$", re.DOTALL)
 
 

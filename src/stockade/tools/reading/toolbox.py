@@ -18,6 +18,7 @@ NAME = "read_document"
 SHOWN_CHARS = 6000
 """Of one call, a little more where a page is long."""
 _FETCH_S = 30.0
+MAX_PAGES_CHARS = 40
 _PAGES = re.compile(r"\s*(\d{1,6})\s*(?:(?:-|to|\.\.)\s*(\d{1,6})?)?\s*")
 _PROBLEMS = {44: "File not found", 45: "Is a directory", 46: "Permission denied", 47: "Not a regular file"}
 _FETCH = """
@@ -93,7 +94,8 @@ def page_range(pages: str | int | None) -> tuple[int, int]:
     """`3`, `2-5` or `2-`, as first and last; the last is 0 for the end. ActionFailed for anything else."""
     if pages is None or pages == "":
         return 1, 0
-    found = _PAGES.fullmatch(str(pages))
+    written = str(pages)
+    found = _PAGES.fullmatch(written) if len(written) <= MAX_PAGES_CHARS else None
     if not found or int(found[1]) < 1:
         raise ActionFailed(f"pages {one_line(str(pages), 40)!r} is not understood: write 3 or 2-5")
     first = int(found[1])

@@ -19,7 +19,7 @@ from stockade.tools.wasm.names import cleaned
 
 WIT = Path(__file__).parent / "wit"
 BUILD_S = 900
-_WORLD = re.compile(r"(?:^|[;}])\s*world\s+([a-z][a-z0-9-]*)\s*\{", re.MULTILINE)
+_WORLD = re.compile(r"(?:^|[;}])[ \t]*world\s+([a-z][a-z0-9-]*)\s*\{", re.MULTILINE)
 _SYSTEM_RUST = "/usr/bin/rustc"
 _RUST_TARGET = "rustup target add wasm32-wasip1, or on Debian apt install rustc libstd-rust-dev-wasm32 lld-14"
 _FIRST_WASI = "wasi_snapshot_preview1"

@@ -14,7 +14,7 @@ from stockade.core.errors import UsageError
 SUFFIX = ".tool.json"
 MAX_BYTES = 256 << 10
 _FUNCTION = re.compile(r"^\s*(?:export\s+)?(%?[a-z][a-z0-9-]*)\s*:\s*(?:async\s+)?func\s*\((.*)$")
-_INTERFACE = re.compile(r"^\s*(?:export\s+([a-z][a-z0-9-]*)\s*:\s*)?interface\s*([a-z][a-z0-9-]*)?\s*\{")
+_INTERFACE = re.compile(r"^\s*(?:export\s+([a-z][a-z0-9-]*)\s*:\s*)?interface(?:\s+([a-z][a-z0-9-]*))?\s*\{")
 _PARAMETER = re.compile(r"^(%?[a-z][a-z0-9-]*):\s+(.+)$")
 
 
