@@ -139,10 +139,9 @@ def _said(command: str, output: CommandOutput) -> Iterator[str]:
         yield from (way_out for name, way_out in _MISSING.items() if f": {name}: command not found" in printed)
 
 
-def _words(command: str) -> Iterator[str]:
+def _words(command: str) -> list[str]:
     """What may be the name of a file, in the beginning of a command."""
-    found: list[str] = _WORD.findall(command[:MAX_LOOKED_AT])
-    yield from (word for word in found if any(map(str.isalnum, word)))
+    return [word for word in _WORD.findall(command[:MAX_LOOKED_AT]) if word.strip("./-")]
 
 
 async def beginnings(command: str, sandbox: Sandbox, lines: int = FIRST_LINES) -> str:

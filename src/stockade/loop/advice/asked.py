@@ -25,8 +25,6 @@ _FOR_WORDS = re.compile(
     r"|\b(?:answer with|finish with|tell me|tell us|say (?:what|which|who|how|why|when|where|whether|if))\b",
     re.IGNORECASE,
 )
-
-
 _SENTENCE_END = re.compile(r"[.?!](?!\w)|\n")
 _TO_WRITE = re.compile(r"\b(?:write|save|put|store)\b", re.IGNORECASE)
 _INTO = re.compile(r"\b(?:in|into|to)\b", re.IGNORECASE)
