@@ -1,5 +1,5 @@
-/* Prints "yes no": whether an orphan, whose parent ends just after it was read, still descends from this process, and
- * whether the process above it does. Built with `--wrap=open --wrap=close`. */
+/* Prints "yes no": whether an orphan, whose parent ends just after the Nth time that it was read, still descends from this
+ * process, and whether the process above it does. N is the argument. Built with `--wrap=open --wrap=close`. */
 #include "agent.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ int __real_close(int fd);
 
 static char watched[64];
 static pid_t between;
-static int watched_fd = -1;
+static int watched_fd = -1, reads_left;
 
 _Noreturn void die(const char *why) {
     fprintf(stderr, "%s\n", why);
@@ -31,7 +31,7 @@ int __wrap_open(const char *path, int flags, ...) {
 }
 
 int __wrap_close(int fd) {
-    if (fd == watched_fd && between) {
+    if (fd == watched_fd && between && --reads_left == 0) {
         kill(between, SIGKILL);
         waitpid(between, NULL, 0);
         between = 0;
@@ -39,9 +39,10 @@ int __wrap_close(int fd) {
     return __real_close(fd);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     int ends[2];
     pid_t orphan = 0;
+    if (argc != 2 || (reads_left = atoi(argv[1])) < 1) die("which read?");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || pipe(ends) < 0) die("no pipe");
     between = fork();
     if (between == 0) {
