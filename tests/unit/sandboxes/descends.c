@@ -31,10 +31,13 @@ int __wrap_open(const char *path, int flags, ...) {
 }
 
 int __wrap_close(int fd) {
-    if (fd == watched_fd && between && --reads_left == 0) {
-        kill(between, SIGKILL);
-        waitpid(between, NULL, 0);
-        between = 0;
+    if (fd == watched_fd) {
+        watched_fd = -1;
+        if (between && --reads_left == 0) {
+            kill(between, SIGKILL);
+            waitpid(between, NULL, 0);
+            between = 0;
+        }
     }
     return __real_close(fd);
 }
