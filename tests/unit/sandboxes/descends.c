@@ -56,8 +56,11 @@ int main(int argc, char **argv) {
     if (read(ends[0], &orphan, sizeof orphan) != sizeof orphan) die("not heard");
     snprintf(watched, sizeof watched, "/proc/%d/stat", orphan);
     bool below = descends(orphan, getpid());
-    if (between) die("the process between lives on");
-    printf("%s %s\n", below ? "yes" : "no", descends(getppid(), getpid()) ? "yes" : "no");
     kill(orphan, SIGKILL);
+    if (between) {
+        kill(between, SIGKILL);
+        die("the process between lives on");
+    }
+    printf("%s %s\n", below ? "yes" : "no", descends(getppid(), getpid()) ? "yes" : "no");
     return 0;
 }
