@@ -4,30 +4,33 @@
 
 An action is repeated when it and its outcome (but for digits and blanks) were seen among the 8 actions before it. A
 stretch is a row of such actions; one of 20, or one of 10 at the end of the run, is an endless loop. `off` is the same
-bot with nothing that brings it out of loops, which is what pocket-ASI does. Both are judged by one rule
-(stockade/loop/circles.py).
+bot that is neither told of its loops nor sampled differently, which is what pocket-ASI does.
 """
 
 import argparse
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 import anyio
 
 from stockade import assemble
-from stockade.bots.shell import DEFAULT_GOAL, INTRO, TEMPLATE
-from stockade.core.events import HistoryFolded, RunEvent, RunFinished, TurnsForgotten
-from stockade.loop import circles
-from stockade.loop.autonomous import Autonomous
-from stockade.loop.state import Done, fold
+from stockade.bots.shell import DEFAULT_GOAL, TEMPLATE
+from stockade.core.events import HistoryFolded, RunEvent, RunFinished
+from stockade.loop.state import CompletedStep, fold
 from stockade.options import Options
 from stockade.testing import MemoryStore
 
 WINDOW = 50
+ENDLESS = 20
 AT_THE_END = 10
+WITHIN = 8
+"""An action is a repetition when it and its outcome are among as many before it."""
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,6 @@ class Row:
     longest: int
     last: int
     endless: bool
-    forgotten: int
     folded: int
     prompt_tokens: int
     cached: float
@@ -57,8 +59,9 @@ def judged(events: Sequence[RunEvent], model: str, arm: str, seed: int) -> Row:
     """Figures of a run on record; the scripted intro does not count."""
     state = fold(events)
     done = [one for one in state.done if one.turn]
-    marks = circles.repeated(done)
-    longest, last = circles.longest(marks), circles.stretch(done)
+    marks = repeated(done)
+    rows = [len(list(row)) for mark, row in groupby(marks) if mark]
+    longest, last = max(rows, default=0), rows[-1] if marks and marks[-1] else 0
     finished = state.finished
     assert isinstance(finished, RunFinished)
     usage = state.usage
@@ -73,8 +76,7 @@ def judged(events: Sequence[RunEvent], model: str, arm: str, seed: int) -> Row:
         repeated=sum(marks) / max(1, len(marks)),
         longest=longest,
         last=last,
-        endless=longest >= circles.ENDLESS or last >= AT_THE_END,
-        forgotten=sum(isinstance(event, TurnsForgotten) for event in events),
+        endless=longest >= ENDLESS or last >= AT_THE_END,
         folded=sum(isinstance(event, HistoryFolded) for event in events),
         prompt_tokens=usage.prompt_tokens,
         cached=usage.cached_tokens / max(1, usage.prompt_tokens),
@@ -83,8 +85,24 @@ def judged(events: Sequence[RunEvent], model: str, arm: str, seed: int) -> Row:
     )
 
 
-def _distinct(done: Sequence[Done]) -> float:
-    return len({circles.action_key(one.step.action) for one in done}) / max(1, len(done))
+def _plain(text: str) -> str:
+    return " ".join(_NUMBER.sub("#", text).split())
+
+
+def repeated(done: Sequence[CompletedStep]) -> list[bool]:
+    """For each action, whether it and its outcome came lately, but for digits and blanks."""
+    seen = [
+        (
+            _plain(one.step.action.model_dump_json()),
+            _plain(one.observation.model_dump_json(exclude={"duration_s", "same"})),
+        )
+        for one in done
+    ]
+    return [one in seen[max(0, at - WITHIN) : at] for at, one in enumerate(seen)]
+
+
+def _distinct(done: Sequence[CompletedStep]) -> float:
+    return len({_plain(one.step.action.model_dump_json()) for one in done}) / max(1, len(done))
 
 
 async def live(options: Options, arm: str, into: Path) -> list[RunEvent]:
@@ -100,10 +118,9 @@ async def live(options: Options, arm: str, into: Path) -> list[RunEvent]:
 
         options = options.model_copy(update={"folder": (f"{folder}:rw",)})
         prepared = await assemble.prepare(options, store, on_event=heard)
-        may = prepared.started.autonomy
-        assert may is not None
-        steering = Autonomous(may, prepared.started.policy.workdir, INTRO, breaking=arm == "on")
-        prepared = replace(prepared, parts=replace(prepared.parts, steering=steering))
+        if arm == "off":
+            hooks = tuple(hook for hook in prepared.parts.hooks if hook.name != "shell_bot")
+            prepared = replace(prepared, parts=replace(prepared.parts, hooks=hooks))
         await assemble.start(prepared)
         return await store.events(prepared.started.run_id)
 

@@ -23,7 +23,8 @@ from bench.peers import FOLDER, PEERS, Peer, installed
 TIMEOUT_S = 1200
 STOCKADE = (PYTHON, "-m", "stockade.cli")
 """Of this checkout, whichever is installed."""
-_PEER_FOLDER = "/mnt/work"
+_PEER_FOLDER = SANDBOX_HOME = "/workspace"
+"""Where every arm finds the folder, and its HOME (agentbench.HOME)."""
 MICROBOTS = Peer("microbots 0.0.21", ("microbots==0.0.21",), "ability/peer_microbots.py", (("OPENAI_API_KEY", "none"),))
 
 
@@ -59,17 +60,20 @@ class Stockade:
     server: str
     name: str = "stockade"
     flags: tuple[str, ...] = ()
+    checkout: Path = ROOT
 
     def do(self, words: str, folder: Path, run: str, max_turns: int) -> Did:
         with tempfile.TemporaryDirectory(prefix="stockade-ability-") as home:
             environment = {
-                "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8", "HOME": home,
+                "PATH": os.environ["PATH"], "PYTHONPATH": str(self.checkout / "src"), "LANG": "C.UTF-8", "HOME": home,
                 "XDG_STATE_HOME": f"{home}/state",
                 "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": "none",
             }  # fmt: skip
+            stockade = STOCKADE if self.checkout == ROOT else (str(self.checkout / ".venv/bin/python"), *STOCKADE[1:])
             argv = [
-                *STOCKADE, "run", words, "--folder", str(folder), "--model", "openai/qwen", "--json", "--apply",
-                "--no-input", "--max-turns", str(max_turns), "--timeout", str(TIMEOUT_S), "--seed", "1", *self.flags,
+                *stockade, "run", words, "--folder", str(folder), "--model", "openai/qwen", "--json", "--apply",
+                "--no-input", "--max-turns", str(max_turns), "--timeout", str(TIMEOUT_S), "--seed", "1",
+                *(("--env", f"HOME={SANDBOX_HOME}") if SANDBOX_HOME in words else ()), *self.flags,
             ]  # fmt: skip
             done = _run(argv, environment)
             events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -77,7 +81,7 @@ class Stockade:
                 return Did("error", 0, 0, Tokens(), "", done.stderr[-400:], events)
             result = events[-1]
             if result["changes"]:
-                _run([*STOCKADE, "runs", "apply", result["run"], "--flagged"], environment)
+                _run([*stockade, "runs", "apply", result["run"], "--flagged"], environment)
         usage = result["usage"]
         return Did(
             ended=_ended(result),
@@ -184,8 +188,8 @@ def _run(argv: Sequence[str], environment: dict[str, str]) -> subprocess.Complet
         return subprocess.CompletedProcess(argv, -9, "", f"took longer than {error.timeout:.0f} s")
 
 
-def arms(server: str, proxy: Proxy) -> dict[str, Arm]:
-    """Every arm by its name. `server` ends in /v1."""
+def arms(server: str, proxy: Proxy, base: Path | None = None) -> dict[str, Arm]:
+    """Every arm by its name. `server` ends in /v1. `base`: another checkout, with its own .venv, to compare with."""
     mini, smolagents = PEERS
     ability = {"mini": ("ability/peer_mini.py", mini), "smol": ("ability/peer_smolagents.py", smolagents)}
     mini, smolagents = (
@@ -196,11 +200,17 @@ def arms(server: str, proxy: Proxy) -> dict[str, Arm]:
         StockadeApi(server),
         Stockade(server, "stockade-fenced", ("--answers", "fenced")),
         Stockade(server, "stockade-json", ("--answers", "json")),
-        Stockade(server, "stockade-no-advice", ("--no-advice",)),
+        Stockade(server, "none", ("-o", "small_models=false")),
+        Stockade(server, "on", ("-o", "small_models=true")),
         PeerArm(mini, proxy, "mini-swe-agent text", ("text",)),
         PeerArm(mini, proxy, "mini-swe-agent tools", ("tools",)),
         PeerArm(smolagents, proxy, "smolagents code", ("code",)),
         PeerArm(smolagents, proxy, "smolagents tools", ("tools",)),
         PeerArm(MICROBOTS, proxy, "microbots"),
     ]
+    if base is not None:
+        found += [
+            Stockade(server, "base", checkout=base),
+            Stockade(server, "base-no-advice", ("--no-advice",), base),
+        ]
     return {arm.name: arm for arm in found}

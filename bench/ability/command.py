@@ -16,7 +16,7 @@ from bench.ability.arms import Arm, arms
 from bench.ability.outcome import Outcome, append, read
 from bench.ability.proxy import proxy
 from bench.ability.report import markdown
-from bench.ability.sets import DEFAULT, SETS, set_of
+from bench.ability.sets import CHOOSING, DEFAULT, NAMES, members, set_of
 from bench.ability.task import ANSWER, Task, judge, set_up
 from bench.ability.tasks import held_out
 
@@ -65,7 +65,7 @@ def run(arm: Arm, tasks: Sequence[Task], folder: Path, at_once: int, max_turns: 
 
 def chosen(names: str, half: str, of: str = DEFAULT) -> list[Task]:
     """Some tasks of the set `of`; `half` is all, tuned or held-out, and only the default set has halves."""
-    picked = [task for task in SETS[of] if not names or task.name in names.split(",")]
+    picked = [task for task in members(of) if not names or task.name in names.split(",")]
     if half == "all":
         return picked
     return [task for task in picked if held_out(task) == (half == "held-out")]
@@ -75,7 +75,7 @@ def results(into: Path | None, of: str) -> Path:
     """The folder for results of the set `of`, by default one of its own. ValueError when it has those of another."""
     folder = into or CACHE / ("qwen" if of == DEFAULT else f"qwen-{of}")
     known = {outcome.task for file in folder.glob("*.jsonl") for outcome in read(file)}
-    if known and set_of(known) != of:
+    if known and set_of(known) != ("fresh3" if of == CHOOSING else of):
         raise ValueError(f"{folder} holds results of the set {set_of(known)}, not of {of}")
     return folder
 
@@ -85,10 +85,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="an OpenAI-compatible server")
     parser.add_argument("--arms", default="stockade", help="with commas between them; `list` says which there are")
     parser.add_argument("--tasks", default="", help="names with commas between them; all by default")
-    parser.add_argument("--set", choices=tuple(SETS), default=DEFAULT, dest="of", help="nothing is tuned on fresh ones")
+    parser.add_argument("--set", choices=NAMES, default=DEFAULT, dest="of", help="nothing is tuned on fresh ones")
     parser.add_argument("--half", choices=("all", "tuned", "held-out"), default="all", help="of the set tasks")
     parser.add_argument("--at-once", type=int, default=3, help="as many as the server has slots")
     parser.add_argument("--max-turns", type=int, default=MAX_TURNS)
+    parser.add_argument("--base", type=Path, help="a checkout with a .venv: the arms base and base-no-advice are its")
     parser.add_argument("--into", type=Path, help="the folder of the results; goes on with it")
     parser.add_argument("--report", type=Path, help="write the tables of --into to this file and run nothing")
     arguments = parser.parse_args(argv)
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.report.write_text(markdown(into))
         return
     with proxy(arguments.server) as between:
-        known = arms(arguments.server, between)
+        known = arms(arguments.server, between, arguments.base)
         if arguments.arms == "list":
             print("\n".join(known))
             return

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.ability.outcome import Outcome, read
-from bench.ability.sets import DEFAULT, SETS, set_of
+from bench.ability.sets import DEFAULT, SETS, members, set_of
 from bench.ability.tasks import TASKS, held_out
 
 _HELD = {task.name for task in TASKS if held_out(task)}
@@ -57,7 +57,7 @@ def _kinds(found: dict[str, list[Outcome]], arms: Sequence[str]) -> str:
     for kind in dict.fromkeys(_KIND.values()):
         cells = []
         for arm in arms:
-            of = [outcome for outcome in found[arm] if _KIND[outcome.task] == kind]
+            of = [outcome for outcome in found[arm] if _KIND.get(outcome.task, "questions") == kind]
             cells.append(f"{sum(outcome.solved for outcome in of)} of {len(of)}" if of else "")
         rows.append([kind, *cells])
     return _table(["kind", *arms], rows)
@@ -67,7 +67,7 @@ def _each(found: dict[str, list[Outcome]], arms: Sequence[str], set_name: str) -
     """`yes`, or how it ended without being solved; a star marks a task that was held out."""
     by_arm = {arm: {outcome.task: outcome for outcome in found[arm]} for arm in arms}
     rows = []
-    for name in (task.name for task in SETS[set_name]):
+    for name in (task.name for task in members(set_name)):
         cells = []
         for arm in arms:
             outcome = by_arm[arm].get(name)

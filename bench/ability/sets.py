@@ -1,9 +1,11 @@
 """The sets of tasks. Their results are never mixed: a folder of results is of one set."""
 
+import json
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
-from bench.ability import fresh, fresh2, fresh3, questions, tasks
+from bench.ability import agentbench, fresh, fresh2, fresh3, intercode, questions, tasks
 from bench.ability.task import Task
 
 DEFAULT = "tasks"
@@ -16,11 +18,26 @@ SETS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
         "questions": questions.TASKS,
     }
 )
+CHOOSING, JUDGING = "choosing", "judging"
+"""The two frozen sets: rules for small models are chosen on the one, and measured once on the other."""
+NAMES = (*SETS, CHOOSING, JUDGING)
+
+
+def members(name: str) -> tuple[Task, ...]:
+    """The tasks of a set. FileNotFoundError where the wheels of the judging set have not been downloaded."""
+    if name == CHOOSING:
+        names = json.loads(Path(__file__).with_name("choosing.json").read_text())["tasks"]
+        return tuple(task for task in fresh3.TASKS if task.name in names)
+    if name == JUDGING:
+        return (*agentbench.tasks(), *intercode.tasks())
+    return SETS[name]
 
 
 def set_of(names: Collection[str]) -> str:
     """The set that all these tasks are of, the default one when there are none. ValueError when there is no such."""
-    for name, members in SETS.items():
-        if {task.name for task in members}.issuperset(names):
+    if any(name.startswith(("agentbench-", "intercode-")) for name in names):
+        return JUDGING
+    for name, known in SETS.items():
+        if {task.name for task in known}.issuperset(names):
             return name
     raise ValueError("these tasks are not all of one set: " + ", ".join(sorted(names)))

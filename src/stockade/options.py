@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import Autonomy
 from stockade.core.model_options import LoadOptions, SamplingOptions
@@ -14,8 +15,17 @@ REMOTE = "remote="
 """Before the address of a sandbox on another machine."""
 LOADING = set(LoadOptions.model_fields)
 """Options of a model that a run goes on with."""
-RECORDED = {*LOADING, "search"}
+RECORDED = {*LOADING, "search", "loop_repeats", "small_models"}
 """Options that are on record as they were given."""
+
+
+class HookCommand(Data):
+    """A program of the user's, run on this machine: JSON on its standard input, JSON back (docs/hooks.md)."""
+
+    name: str = Field(min_length=1)
+    on: Literal["before_turn", "before_action", "after_action", "before_finish"]
+    command: tuple[str, ...] = Field(min_length=1, strict=False)
+    timeout: float = Field(default=10.0, gt=0)
 
 
 class Options(SamplingOptions, LoadOptions):
@@ -43,7 +53,9 @@ class Options(SamplingOptions, LoadOptions):
     env: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
     check: str | None = None
-    advice: bool = True
+    hooks: tuple[str | HookCommand, ...] = ()
+    loop_repeats: int = Field(default=5, ge=0)
+    small_models: bool | None = None
     tool: tuple[str, ...] = ()
     allow_external: tuple[str, ...] = ()
     no_tool: tuple[str, ...] = ()

@@ -7,7 +7,6 @@ The project file is read only when it was trusted as it stands: a bot may have w
 
 import difflib
 import os
-import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +27,9 @@ from stockade.core.model_options import (
 )
 from stockade.core.policy import FolderMode
 from stockade.core.refused import first_refused
+from stockade.files import read_toml
 from stockade.options import Options, current_folder
-from stockade.trust import is_trusted, read_bounded
+from stockade.trust import MAX_FILE_BYTES, is_trusted
 
 PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"
@@ -120,11 +120,27 @@ def load(
 
 def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in flags.items() if key in KEYS and value is not None and value != ()}
+    given = {**_from_pairs(flags.get("option") or ()), **given}
     for key, value in given.items():
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and not _is_utf8(text):
                 raise UsageError(f"--{key.replace('_', '-')}: {text!r} is not UTF-8", "use a name that is")
     return _checked(given, "--{key}", strict=False)
+
+
+def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+    """`-o KEY=VALUE`; of a list the values are separated by commas, or -o is given again."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in KEYS:
+            hint = f"did you mean {near[0]}?" if (near := difflib.get_close_matches(key, KEYS, n=1)) else None
+            raise UsageError(
+                f"-o {pair!r}: " + ("write KEY=VALUE" if not equals else f"there is no setting {key!r}"), hint
+            )
+        values[key] = (*values.get(key, ()), *_split(text)) if _is_list(key) else text
+    return _checked(values, "-o {key}", strict=False)
 
 
 def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
@@ -210,15 +226,9 @@ def _servers_of(folders: Sequence[str], given: tuple[str, ...], notes: list[str]
 def _from_file(path: Path) -> dict[str, Any]:
     """The keys of a TOML file; none when there is no such file."""
     try:
-        values = tomllib.loads(read_bounded(path).decode())
+        values = read_toml(path, MAX_FILE_BYTES, "configuration")
     except FileNotFoundError:
         return {}
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8", "TOML files are") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
     for key in values:
         if key not in KEYS:
             raise UsageError(f"{path}: there is no setting {key!r}", _nearest(key).removeprefix(": ") or None)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from stockade.core.errors import UsageError
+from stockade.files import read_regular
 from stockade.places import state_dir
 
 MAX_FILE_BYTES = 1_000_000
@@ -16,9 +17,8 @@ def trusted_file() -> Path:
 
 
 def read_bounded(path: Path) -> bytes:
-    """All of it. UsageError when it is too large for a configuration; OSError."""
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
+    """All of it. UsageError when it is too large for a configuration; OSError, also for what is no regular file."""
+    data = read_regular(path, MAX_FILE_BYTES)
     if len(data) > MAX_FILE_BYTES:
         raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes: this is not a configuration")
     return data

@@ -65,8 +65,8 @@ def test_each_action_is_asked_about_and_only_a_yes_does_it(tmp_path: Path) -> No
     typed = [(ASKING, "o"), (ASKING, "n"), (ASKING, "yy"), (ASKING, "use a folder instead")]
     seen = at_terminal(tmp_path, argv, typed)
     assert "echo run-0 > f0; ls" in seen
-    assert "The person did not allow it and says: yy" in seen
-    assert "The person did not allow it and says: use a folder instead" in seen
+    assert "[not run: the user refused it: yy]" in seen
+    assert "[not run: the user refused it: use a folder instead]" in seen
     assert "f1" not in seen.split("echo run-3", 1)[1].split("changed", 1)[0].replace("run-1", "")
     assert "1 file changed" in seen
 
@@ -78,20 +78,71 @@ def test_what_is_allowed_for_the_run_is_not_asked_again(tmp_path: Path) -> None:
     assert seen.count("May the bot do this?") == 1
 
 
-def test_what_is_always_allowed_is_known_in_the_next_run(tmp_path: Path) -> None:
-    argv = [*script(tmp_path, say("shell", command="echo hello"), DONE), "--approve", "ask"]
+def test_what_is_always_allowed_holds_for_that_bot_in_that_folder(tmp_path: Path) -> None:
+    """On 90cacfa permission given in one folder ran `rm a.txt` in another, without a terminal too."""
+    remove = say("shell", command="rm a.txt")
+    argv = [*script(tmp_path, remove, DONE), "--approve", "ask"]
+    (tmp_path / "work" / "a.txt").touch()
     assert "May the bot" in at_terminal(tmp_path, argv, [(ASKING, "a")])
-    assert "May the bot" not in at_terminal(tmp_path, argv, [])
-    other = [*script(tmp_path, say("shell", command="echo hello; rm -rf /workspace"), DONE), "--approve", "ask"]
-    assert "May the bot" in at_terminal(tmp_path, other, [(ASKING, "n")])
+    link = tmp_path / "link"
+    link.symlink_to("work")
+    for again in (argv, [str(link) if word == str(tmp_path / "work") else word for word in argv]):
+        assert "May the bot" not in at_terminal(tmp_path, again, [])
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.txt").touch()
+    elsewhere = [str(other) if word == str(tmp_path / "work") else word for word in argv]
+    for refused in (elsewhere, [*elsewhere, "--bot", "reading"], [*argv, "--bot", "reading"], in_no_folder(argv)):
+        assert "Nobody is there to allow it" in unattended(tmp_path, refused).stderr
+    assert "Nobody is there" not in unattended(tmp_path, argv).stderr
+    more = [*script(tmp_path, say("shell", command="rm a.txt; rm -rf /workspace"), DONE), "--approve", "ask"]
+    assert "May the bot" in at_terminal(tmp_path, more, [(ASKING, "n")])
+
+
+def in_no_folder(argv: list[str]) -> list[str]:
+    place = argv.index("--folder")
+    return argv[:place] + argv[place + 2 :]
+
+
+def test_permissions_are_listed_and_taken_back(tmp_path: Path) -> None:
+    argv = [*script(tmp_path, say("shell", command="echo hello | tr a b"), DONE), "--approve", "ask"]
+    at_terminal(tmp_path, argv, [(ASKING, "a")])
+    stockade = [sys.executable, "-m", "stockade", "approvals"]
+    listed = unattended(tmp_path, [*stockade, "list"]).stdout
+    assert f"{tmp_path}/work:overlay" in listed
+    assert "tr a b" in listed
+    rows = [json.loads(row) for row in unattended(tmp_path, [*stockade, "list", "--json"]).stdout.splitlines()]
+    assert [(row["number"], row["bot"], row["text"]) for row in rows] == [
+        (1, "writing", "echo hello"),
+        (2, "writing", "tr a b"),
+    ]
+    assert "echo hello" in unattended(tmp_path, [*stockade, "rm", "1"]).stderr
+    assert "Nobody is there to allow it" in unattended(tmp_path, argv).stderr
+    for wrong in (["rm"], ["rm", "9"], ["rm", "0"], ["rm", "1", "--all"]):
+        assert unattended(tmp_path, [*stockade, *wrong], status=2).stderr.count("\n") == 2
+    unattended(tmp_path, [*stockade, "rm", "--all"])
+    assert "nothing is allowed" in unattended(tmp_path, [*stockade, "list"]).stderr
+
+
+def test_the_file_of_before_is_named_and_allows_nothing(tmp_path: Path, _own_home: Path) -> None:  # noqa: PT019
+    argv = [*script(tmp_path, say("shell", command="echo hello"), DONE), "--approve", "ask", "--quiet"]
+    old = _own_home / ".local" / "state" / "stockade" / "allowed"
+    old.parent.mkdir(parents=True)
+    old.write_text("0" * 64 + "  echo hello\n")
+    assert f"stockade: {old} is not read any more" in unattended(tmp_path, argv).stderr
+
+
+def unattended(tmp_path: Path, argv: list[str], status: int = 0) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+                          env={**os.environ, "HOME": str(tmp_path)}, stdin=subprocess.DEVNULL)  # fmt: skip
+    assert done.returncode == status, done.stderr
+    return done
 
 
 @pytest.mark.parametrize("how", ["ask", "rules"])
 def test_without_a_terminal_nobody_says_yes(tmp_path: Path, how: str) -> None:
     argv = [*script(tmp_path, say("shell", command="rm -rf /workspace/x; echo done > y"), DONE), "--approve", how]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-                          env={**os.environ, "HOME": str(tmp_path)}, stdin=subprocess.DEVNULL)  # fmt: skip
-    assert done.returncode == 0
+    done = unattended(tmp_path, argv)
     assert "Nobody is there to allow it" in done.stderr
     assert done.stderr.rstrip().endswith("nothing changed")
 

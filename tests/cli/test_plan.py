@@ -157,7 +157,7 @@ def test_n_saves_and_the_run_goes_on_with_the_same_question(stage: Stage) -> Non
     shell.type(b"\n")
     assert shell.status() == 3
     last = events(stage, "run_finished")[-1]
-    assert (last["status"], last["reason"], last["detail"]) == ("stopped", "user", "the person stopped the run")
+    assert (last["status"], last["reason"], last["detail"]) == ("stopped", "user", "the user stopped the run")
     assert [one["kind"] for one in observations(stage)] == ["command", "refused"]
     unasked = stage.call("runs", "resume")
     assert unasked.status in (0, 3), unasked.err
@@ -190,7 +190,7 @@ def test_feedback_is_what_the_bot_observes(stage: Stage) -> None:
     assert shell.status() == 0
     refused = observations(stage)[0]
     assert refused["kind"] == "refused"
-    assert refused["reason"].endswith("and says: use wc, bitte schön")
+    assert refused["reason"] == "the user refused it: use wc, bitte schön"
 
 
 def test_a_question_of_the_bot_needs_no_authorisation(stage: Stage) -> None:
@@ -289,7 +289,7 @@ def test_hanging_up_at_the_question_runs_nothing(stage: Stage) -> None:
 
 
 def test_a_follow_up_task_for_the_same_bot(stage: Stage) -> None:
-    shell = planning(stage, COUNT, DONE, DONE, plans("cat count.txt"), ends("it says 3"), flags=("-y", "--apply"))
+    shell = planning(stage, COUNT, DONE, plans("cat count.txt"), ends("it says 3"), flags=("-y", "--apply"))
     shell.until(ASKED)
     shell.type(b"y\n")
     shell.until(FOLLOW_UP)
@@ -371,7 +371,7 @@ def test_a_profile_that_cannot_be_read_is_the_default(stage: Stage) -> None:
 
 
 def test_a_follow_up_long_after_has_both_models_again(stage: Stage) -> None:
-    flags = flags_of(stage, [COUNT, DONE, DONE, ends("it says 3")])
+    flags = flags_of(stage, [COUNT, DONE, ends("it says 3")])
     assert stage.call("plan", "count", *flags, "-c", "--apply").status == 0
     again = stage.call("runs", "resume", "last", "What does it say?")
     assert again.status == 0, again.err

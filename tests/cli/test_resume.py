@@ -52,12 +52,14 @@ def test_a_killed_run_goes_on_with_folder_shell_and_conversation(stage: Stage) -
 
 def test_a_new_task_after_the_end_and_after_applying(stage: Stage) -> None:
     more = say("shell", command="cat ../log; echo more >> ../log")
-    ended = stage.run(ONE, DONE, DONE, more, DONE, DONE, flags=("--apply",))
+    ended = stage.run(ONE, DONE, more, DONE, flags=("--apply",))
     assert ended.status == 0, ended.err
     ended = stage.call("runs", "resume", "last", "and more", "--apply")
     assert ended.status == 0, ended.err
     assert (stage.demo / "log").read_text() == "one\nmore\n"
-    said = [event["text"] for event in events(stage) if event["type"] == "nudged" and event["why"] == "resumed"]
+    said = [
+        event["text"] for event in events(stage) if event["type"] == "message_injected" and event["source"] == "resume"
+    ]
     assert "Your changes were accepted" in said[0]
     assert stage.left_behind() == []
 
@@ -85,7 +87,7 @@ def test_rewind_is_another_run_with_the_files_of_that_turn(stage: Stage) -> None
 
 
 def test_the_number_that_rewind_takes_is_in_what_show_shows(stage: Stage) -> None:
-    assert stage.run(ONE, "no action", say("shell", command="echo two >> ../log"), DONE, DONE).status == 0
+    assert stage.run(ONE, "", say("shell", command="echo two >> ../log"), DONE).status == 0
     shown = stage.call("runs", "show").out.splitlines()
     at = next(place for place, line in enumerate(shown) if "echo two" in line)
     number = next(line for line in reversed(shown[:at]) if line.startswith("turn "))
@@ -94,9 +96,9 @@ def test_the_number_that_rewind_takes_is_in_what_show_shows(stage: Stage) -> Non
 
 
 def test_the_list_and_the_end_count_the_same_turns(stage: Stage) -> None:
-    stopped = stage.run("no action", "none", "none either", flags=("--json",))
+    stopped = stage.run("", "", "", flags=("--json",))
     assert stopped.result["reason"] == "unreadable"
-    done = stage.run(ONE, "no action", DONE, DONE, flags=("--json",))
+    done = stage.run(ONE, "", DONE, flags=("--json",))
     listed = {run["run_id"]: run["turns"] for run in stage.call("runs", "list", "--json").events}
     assert listed == {ended.result["run"]: ended.result["turns"] for ended in (stopped, done)}
     assert listed[stopped.result["run"]] == 0

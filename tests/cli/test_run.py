@@ -72,7 +72,7 @@ def test_the_check_decides(stage: Stage, check: str, status: int, verified: bool
         ([say("shell", command="sleep 60")], ("--timeout", "2"), "time"),
         ([{"content": DONE, "delay_s": 60}], ("--timeout", "2"), "time"),
         ([say("shell", command=f"echo {number}") for number in range(5)], ("--max-tokens", "10"), "tokens"),
-        (["no json at all", "", "{}", ""], (), "unreadable"),
+        (["no json at all", "", "{}", ""], ("--answers", "json"), "unreadable"),
         ([say("shell", command="echo same")] * 12, (), "loop"),
     ],
 )
@@ -134,7 +134,7 @@ def test_tokens_are_hinted_at_as_many_again_as_were_used(stage: Stage) -> None:
     ],
 )  # fmt: skip
 def test_one_odd_answer_does_not_end_a_run(stage: Stage, odd: str) -> None:
-    ended = stage.run(odd, DONE, flags=("--plain",))
+    ended = stage.run(odd, DONE, flags=("--plain", "--answers", "json"))
     assert (ended.status, ended.out) == (0, "3 lines\n"), ended.err
     assert "unreadable answer, attempt 1" in ended.err
     assert "\x1b" not in ended.err
@@ -289,8 +289,7 @@ def test_a_closed_stdin_is_no_person(stage: Stage) -> None:
 
 
 def test_a_bot_that_says_that_it_is_not_done_has_given_up(stage: Stage) -> None:
-    no = say("finish", answer="The task is not done: there is no such file.")
-    ended = stage.run(COUNT, no, no, no, no)
-    assert ended.status == 1
-    assert "stopped (gave up: the bot says that the task is not done)" in ended.err
+    ended = stage.run(COUNT, say("finish", answer="There is no such file.", gave_up=True))
+    assert (ended.status, ended.out) == (1, "There is no such file.\n")
+    assert "stopped (gave up: the bot says that the task cannot be done)" in ended.err
     assert "to go on: stockade runs resume" in ended.err

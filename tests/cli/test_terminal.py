@@ -162,9 +162,9 @@ def test_a_word_reaches_the_bot_before_its_next_turn(stage: Stage) -> None:
     shell.until(QUESTION)
     shell.type(b"x\n")
     assert shell.status() == 0
-    said = [event for event in stage.call("runs", "show", "--json").events if event["type"] == "nudged"]
-    assert said[0]["why"] == "person"
-    assert said[0]["text"].startswith("The person watching says: count ")
+    said = [event for event in stage.call("runs", "show", "--json").events if event["type"] == "message_injected"]
+    assert said[0]["source"] == "user"
+    assert said[0]["text"].startswith("The user says: count ")
 
 
 def test_stop_and_save_can_be_gone_on_with(stage: Stage) -> None:

@@ -98,7 +98,7 @@ def test_a_script_is_answers(answers: str, tmp_path: Path) -> None:
     assert (tmp_path / "demo" / "count.txt").read_text() == "2\n"
 
 
-@pytest.mark.parametrize("answers", ["json", "native", "auto"])
+@pytest.mark.parametrize("answers", ["json"])
 def test_fences_are_no_answers_of_others(answers: str, tmp_path: Path) -> None:
     (tmp_path / "script.jsonl").write_text(SCRIPTS["fenced"])
     done = run(tmp_path, "Count the lines", "--model", "scripted/script.jsonl", "--answers", answers)

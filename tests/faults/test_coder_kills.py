@@ -50,7 +50,7 @@ def test_killed_runs_of_the_coder_go_on_to_their_end(stage: Stage, seed: int) ->
 def test_after_ctrl_c_it_is_said_how_to_go_on_and_it_does(stage: Stage) -> None:
     script = stage.script(ANSWERS[0], {"content": ANSWERS[-1], "delay_s": 300})
     process = stage.start("code", "add(1, 2) == 3", "--model", script, "--json")
-    until_event(process, "nudged")
+    until_event(process, "message_injected")
     interrupt(process, signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130

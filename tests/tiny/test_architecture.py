@@ -16,15 +16,18 @@ ADAPTERS = {"models", "answers", "sandboxes", "tools", "store", "approval"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "loop": {"core"},
-    "bots": {"core", "loop"},
+    "plugins": {"core", "loop"},
+    "bots": {"core", "files", "loop"},
     "testing": {"core"},
     "options": {"core"},
+    "files": {"core"},
     "places": set(),
-    "trust": {"core", "places"},
-    "assemble": {"alive", "bots", "coder", "core", "exports", "loop", "options", "places", "trust", *ADAPTERS},
+    "trust": {"core", "files", "places"},
+    "assemble": {"alive", "bots", "coder", "core", "exports", "loop", "options", "places", "trust"}
+    | {"plugins", *ADAPTERS},
     # The coder's loop knows Python and reads its own answers; nobody else needs either of both in one place.
     "coder": {"answers", "core", "loop", "tools"},
-    "settings": {"core", "options", "trust"},
+    "settings": {"core", "files", "options", "trust"},
     "exports": {"core"},
     "mcp_server": {"alive", "assemble", "changes", "core", "loop", "options"},
     "__main__": {"cli"},
@@ -38,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "changes",
         "core",
         "exports",
+        "files",
         "loop",
         "mcp_server",
         "options",
@@ -47,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "server": {"assemble", "core", "settings"},
     "fleet": {"assemble", "core", "settings"},
-    **{name: {"core"} for name in ADAPTERS},
+    **{name: {"core", "files"} for name in ADAPTERS},
 }
 THIRD_PARTY: dict[str, set[str]] = {
     "mcp": {"tools", "mcp_server"},

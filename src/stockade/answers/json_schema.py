@@ -14,15 +14,13 @@ from stockade.answers.calls import action_in, native_steps
 from stockade.answers.lenient import cut_off, first_value, spoken, with_exec_ended
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
-from stockade.core.actions import RUN_THIS, Answer, Finish, Shell, Step
+from stockade.core.actions import Answer, Finish, Shell, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
 
 MAX_THOUGHT_CHARS = 240
 MAX_CUT_CHARS = 200
-ASK = "Is the task done? If not, what is still to do?"
-"""Ends every observation that does not itself say what to do: else a small model thinks its first words again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class JsonAnswers:
         return Message(role="assistant", content=json.dumps(fields, ensure_ascii=False))
 
     def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text if RUN_THIS in text else f"{text}\n{ASK}")
+        return Message(role="user", content=text)
 
 
 def _cut_off(answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:

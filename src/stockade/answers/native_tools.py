@@ -16,7 +16,7 @@ from stockade.answers.calls import native_steps, salvaged
 from stockade.answers.lenient import whole
 from stockade.answers.spelling import description_of, parameters, short_thought
 from stockade.answers.tool_specs import names, spelled
-from stockade.core.actions import Answer, Step, ToolCall
+from stockade.core.actions import Answer, Finish, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered, name_of
@@ -50,11 +50,16 @@ class NativeAnswers:
         if not text.strip():
             raise UnreadableAnswer("the answer is empty: call one of the tools " + ", ".join(names(tools)))
         if (found := salvaged(text, tools)) is None:
-            raise UnreadableAnswer("the answer calls no tool: call one of " + ", ".join(names(tools)))
+            if answer.cut or "finish" not in tools:
+                raise UnreadableAnswer("the answer calls no tool: call one of " + ", ".join(names(tools)))
+            return Answer(spoken=True, steps=(Step(action=Finish(answer=text.strip())),))
         before, action = found
         return Answer(thought=short_thought(before), steps=(Step(action=action),))
 
     def write(self, answer: Answer) -> Message:
+        action = answer.steps[0].action
+        if answer.spoken and isinstance(action, Finish):
+            return Message(role="assistant", content=action.answer)
         return Message(
             role="assistant", content=answer.thought or "", tool_calls=tuple(_call(step) for step in answer.steps)
         )

@@ -53,6 +53,7 @@ _OPTIONAL: dict[str, dict[str, str]] = {
     "shell": {"timeout_s": "number"},
     "read_file": {"start": "integer", "end": "integer"},
     "sub_task": {"max_turns": "integer"},
+    "finish": {"gave_up": "boolean"},
 }
 _ALIASES = {
     "bash": "shell",
@@ -160,7 +161,8 @@ def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[Offered
 
 def _unset(tool: str, key: str, value: object) -> bool:
     """A bound, or a line of a file, that is 0 or less: models write that for none."""
-    return key in _OPTIONAL.get(tool, {}) and isinstance(value, int | float) and value <= 0
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value <= 0
+    return key in _OPTIONAL.get(tool, {}) and number
 
 
 def _in_words(error: ValidationError) -> str:

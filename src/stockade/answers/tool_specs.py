@@ -38,7 +38,7 @@ def spelled(action: Action) -> dict[str, Any]:
     """An action as the object that models write: `{"tool": NAME, ...}`."""
     if isinstance(action, ToolCall):
         return {"tool": action.name, "arguments": action.arguments}
-    return action.model_dump(exclude_none=True)
+    return {"tool": action.tool, **action.model_dump(exclude_none=True, exclude_defaults=True)}
 
 
 def call_schema(spec: ToolSpec) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
 from stockade.core.policy import FolderMode
 from stockade.core.ports import OnEvent
+from stockade.loop.hooks import Hook
 from stockade.loop.subbot import BorrowedSandbox
 from stockade.options import Options
 from stockade.tools.command.definition import ToolDefinition
@@ -41,7 +42,8 @@ class Bot:
     """A bot of a type, or one of your own by `system_prompt`.
 
     `permission` is what it may do to `folder_to_mount` and is held by the sandbox, not by the prompt; READ_WRITE is
-    an overlay whose changes you apply. `environment`: a Sandbox that is running, in which it works. Other options are
+    an overlay whose changes you apply. `environment`: a Sandbox that is running, in which it works. `hooks`: objects of
+    stockade.loop.hooks.Hook, or names. Other options are
     those of the command line by name: `net`, `memory`, `check`, `approve`, `store`, `temperature`, ...
     """
 
@@ -60,6 +62,7 @@ class Bot:
         *,
         folder: Folder | str | Path | None = None,
         on_event: OnEvent | None = None,
+        hooks: Sequence[Hook | str] = (),
         **options: Any,
     ) -> None:
         kind = type or self.kind
@@ -78,6 +81,7 @@ class Bot:
         self.spec: BotSpec = spec.model_copy(update=changed)
         self.environment = environment
         self._on_event = on_event
+        self._hooks = tuple(one for one in hooks if isinstance(one, Hook))
         mounted = folder if folder is not None else folder_to_mount
         self._options = options_of(
             {
@@ -85,6 +89,7 @@ class Bot:
                 "model": model,
                 "folder": () if mounted is None else (_mount(mounted, self.spec.folder_mode, permission),),
                 "tool": tuple(_tool(one) for one in additional_tools),
+                "hooks": tuple(one for one in hooks if isinstance(one, str)),
             }
         )
 
@@ -119,7 +124,7 @@ class Bot:
         box = self.environment
         there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
         try:
-            prepared = await assemble.prepare(given, store, heard, spec=self.spec, there=there)
+            prepared = await assemble.prepare(given, store, heard, spec=self.spec, there=there, hooks=self._hooks)
             with held(prepared.started.run_id):
                 await assemble.start(prepared)
         finally:

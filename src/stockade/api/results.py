@@ -18,7 +18,7 @@ from stockade.core.events import (
     ChangesApplied,
     ChangesDiscarded,
     CheckFinished,
-    Nudged,
+    MessageInjected,
     RunEvent,
     RunFinished,
     SandboxStarted,
@@ -145,7 +145,7 @@ def log_of(events: Iterable[RunEvent]) -> Iterable[Exchange]:
                 yield Exchange(turn=event.turn, who="model", action=event.action.action)
             case ActionFinished() | CheckFinished():
                 yield Exchange(turn=event.turn, who="sandbox", observation=event.observation)
-            case Nudged():
+            case MessageInjected():
                 yield Exchange(turn=event.turn, who="stockade", text=event.text)
             case _:
                 pass

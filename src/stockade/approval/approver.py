@@ -1,13 +1,15 @@
-"""Implements core.ports.Approver: rules first, then a person where the rules say so.
+"""Implements core.ports.Approver: rules first, then the user where the rules say so.
 
-What a person allows for the run or for always is remembered by the exact words of each part, so that an allowed
+What the user allows for the run or for always is remembered by the exact words of each part, so that an allowed
 `pytest -q` does not allow `pytest -q; rm -rf .`. A refusing rule is never overruled by what is remembered.
 """
 
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
+from stockade.approval.authorise import REFUSED
 from stockade.approval.parts import Parsed, Part, parse
 from stockade.approval.remembered import Remembered
 from stockade.approval.rules import Judgement, RuleSet, strictest
@@ -18,21 +20,21 @@ Scope = Literal["once", "run", "always"]
 
 
 class Question(Data):
-    """What a person is asked: the action exactly as it will be done, and what the rules say of its parts."""
+    """What the user is asked: the action exactly as it will be done, and what the rules say of its parts."""
 
     action: Action
     judgements: tuple[Judgement, ...] = ()
 
 
 class Reply(Data):
-    """A person's word. `allow` None is no; `words` are for the bot."""
+    """The user's word. `allow` None is no; `words` are for the bot, as they were typed."""
 
     allow: Scope | None = None
     words: str = ""
 
 
 AskPerson = Callable[[Question], Awaitable[Reply]]
-"""Asks a person; what cannot be understood must never be read as a yes."""
+"""Asks the user; what cannot be understood must never be read as a yes."""
 
 
 class RulesApprover:
@@ -66,8 +68,8 @@ class RulesApprover:
         with self._away():
             reply = await self.ask(Question(action=action, judgements=judgements))
         if reply.allow is None:
-            return reply.words or "the person did not allow it"
-        self._remembered.add(parsed, reply.allow)
+            return f"{REFUSED}: {reply.words}" if reply.words else REFUSED
+        self._remembered.add(parsed, reply.allow, time.time())
         return None
 
 

@@ -1,4 +1,4 @@
-"""Implements core.ports.Approver: a person authorises each action, or grants a number of them in a row.
+"""Implements core.ports.Approver: the user authorises each action, or grants a number of them in a row.
 
 AutoGPT's words: `y` for this action, `y -N` for N of them with this one, `n` to stop, anything else is feedback for the
 bot, and the action is not done. What is neither of them is asked again: bad input never authorises. Where nobody can be
@@ -15,7 +15,8 @@ from stockade.core.actions import Action, AskUser, Finish
 from stockade.core.ports import Approver
 
 MAX_GRANTED = 9999
-LEFT = "the person stopped the run"
+REFUSED = "the user refused it"
+LEFT = "the user stopped the run"
 NOBODY = "nobody is there to authorise what the bot wants to do"
 _YES = re.compile(r"(?:y|yes)(?:\s+-\s?(?P<count>\d+))?", re.IGNORECASE)
 _MEANT_YES = re.compile(r"(?:y|yes)\s*[-+\d].*", re.IGNORECASE)
@@ -44,13 +45,13 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """Neither of them; `problem` is for the person."""
+    """Neither of them; `problem` is for the user."""
 
     problem: str
 
 
 def understand(typed: str) -> Granted | Leave | Feedback | Misread:
-    """What a person means by a line."""
+    """What the user means by a line."""
     text = typed.strip()
     if not text:
         return Misread(f"nothing was typed: {_FORM}")
@@ -79,7 +80,7 @@ class Held(Protocol):
     """The run that an action belongs to."""
 
     def away(self) -> AbstractContextManager[list[str]]:
-        """Inside, time is nobody's; what is appended to the list is recorded as the person's word."""
+        """Inside, time is nobody's; what is appended to the list is recorded as the user's word."""
         ...
 
     def stop(self, why: str) -> None:
@@ -141,7 +142,7 @@ class Authoriser:
                     self.granted = count - 1
                     return None
                 case Feedback(text):
-                    return f"The person did not authorise it and says: {text}"
+                    return f"{REFUSED}: {text}"
                 case Leave():
                     self._run.stop(LEFT)
                     return LEFT

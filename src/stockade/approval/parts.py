@@ -7,6 +7,7 @@ is said to be unknown, never guessed: a rule can refuse it or ask.
 Parsing is by tree-sitter with its Bash grammar (MIT).
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ import tree_sitter
 import tree_sitter_bash
 
 from stockade.approval.unwrap import Script, inner
-from stockade.approval.words import literal
+from stockade.approval.words import literal, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -26,6 +27,11 @@ MAX_DEPTH = 8
 """Of command lines inside strings of command lines."""
 _WRITES = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
 _NO_WORDS = frozenset({"variable_assignment", "file_redirect", "heredoc_redirect", "herestring_redirect"})
+_NO_ASCII = re.compile(rb"[\x80-\xff]")
+"""The grammar's scanner asks the C library for the class of each character, which reads outside of its table for some
+beyond ASCII, and so may end the process. To the shell they are parts of words like `%`; what they are is taken from the
+command line itself.
+"""
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 
 
@@ -70,16 +76,16 @@ def _parse(command: str, depth: int) -> Parsed:
         return Parsed((), f"it is longer than {MAX_BYTES} bytes")
     if depth > MAX_DEPTH:
         return Parsed((), f"it holds command lines in command lines, more than {MAX_DEPTH} deep")
-    root = tree_sitter.Parser(_grammar()).parse(data).root_node
+    root = tree_sitter.Parser(_grammar()).parse(_NO_ASCII.sub(b"%", data)).root_node
     found: list[Part] = []
     problem = "it is not valid Bash" if root.has_error else None
     for node in _nodes(root):
         if node.type == "command":
-            part = _part_of(node)
-        elif node.type == "redirected_statement" and (targets := _targets(node)):
-            part = Part((), _text(node), targets)
+            part = _part_of(node, data)
+        elif node.type == "redirected_statement" and (targets := _targets(node, data)):
+            part = Part((), text_of(node, data), targets)
         elif node.type == "function_definition":
-            part = _function(node)
+            part = _function(node, data)
         else:
             continue
         found.append(part)
@@ -98,28 +104,24 @@ def _nodes(root: "Node") -> Iterator["Node"]:
         waiting.extend(reversed(node.named_children))
 
 
-def _text(node: "Node") -> str:
-    return (node.text or b"").decode(errors="replace")
+def _part_of(node: "Node", source: bytes) -> Part:
+    words = (literal(child, source) for child in node.named_children if child.type not in _NO_WORDS)
+    return Part(tuple(words), text_of(node, source), _targets(node, source))
 
 
-def _part_of(node: "Node") -> Part:
-    words = (literal(child) for child in node.named_children if child.type not in _NO_WORDS)
-    return Part(tuple(words), _text(node), _targets(node))
-
-
-def _function(node: "Node") -> Part:
+def _function(node: "Node", source: bytes) -> Part:
     """A function may take the name of a program: `ls() { rm -rf x; }`. Its body is found by itself."""
     name = node.child_by_field_name("name")
-    return Part(("function", _text(name) if name else None), _text(node))
+    return Part(("function", text_of(name, source) if name else None), text_of(node, source))
 
 
-def _targets(node: "Node") -> tuple[str | None, ...]:
+def _targets(node: "Node", source: bytes) -> tuple[str | None, ...]:
     targets: list[str | None] = []
     for child in node.named_children:
         if child.type != "file_redirect" or not any(mark.type in _WRITES for mark in child.children):
             continue
         target = child.child_by_field_name("destination")
-        name = literal(target) if target else None
+        name = literal(target, source) if target else None
         if name not in _HARMLESS_TARGETS:
             targets.append(name)
     return tuple(targets)

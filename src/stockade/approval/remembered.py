@@ -1,63 +1,180 @@
-"""What a person allowed, by the exact words of each part: for the run in memory, for always in a file."""
+"""What the user allowed, by the exact words of each part: for the run in memory, for always in a file.
 
-import hashlib
+What is allowed for always holds for one bot in one place: the folders of the run with their modes. The file is in the
+state folder, one line of JSON for each part; a line that is no approval allows nothing and is named.
+"""
+
+import fcntl
+import json
 import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
+
+from pydantic import Field, ValidationError
 
 from stockade.approval.parts import Parsed, Part
+from stockade.core.data import Data
 from stockade.core.errors import UsageError
 
 MAX_FILE_BYTES = 10_000_000
+MAX_TEXT = 100_000
+"""Of one part, in characters. A longer one is allowed for the run only."""
+
+
+class Approval(Data):
+    """One part that one bot may do in one place. `at`: when the user said so, in UNIX seconds.
+
+    `place`: the run's folders in their order, each as PATH:MODE, the path without links; empty for none.
+    """
+
+    place: tuple[str, ...]
+    bot: str = Field(min_length=1)
+    words: tuple[str | None, ...]
+    text: str = Field(max_length=MAX_TEXT)
+    writes: tuple[str | None, ...] = ()
+    at: float = Field(allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What is in a file: the approvals in order, and what is wrong with each line that is none."""
+
+    approvals: tuple[Approval, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalFile:
+    """The approvals of one user. UsageError names the file when it cannot be used."""
+
+    path: Path
+
+    def read(self) -> Read:
+        """Nothing when there is no such file."""
+        try:
+            with self._opened(os.O_RDONLY) as file:
+                return _parsed(self.path, file.read(MAX_FILE_BYTES + 1))
+        except FileNotFoundError:
+            return Read()
+
+    def add(self, approvals: Sequence[Approval]) -> None:
+        """Behind what is there. A last line that was cut off is left to itself."""
+        data = b"".join(_line(approval) for approval in approvals)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._opened(os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
+            before = file.read(MAX_FILE_BYTES + 1)
+            if len(before) + len(data) > MAX_FILE_BYTES:
+                raise UsageError(f"{self.path} would be larger than {MAX_FILE_BYTES} bytes", _WAY_OUT)
+            file.write(data if before.endswith(b"\n") or not before else b"\n" + data)
+
+    def remove(self, numbers: Sequence[int]) -> tuple[Approval, ...]:
+        """Those that are gone, by their place in `read().approvals`, counted from 1; damaged lines go with them."""
+        with self._opened(os.O_RDWR) as file:
+            every = _parsed(self.path, file.read(MAX_FILE_BYTES + 1)).approvals
+            for number in numbers:
+                if not 1 <= number <= len(every):
+                    raise UsageError(f"there is no approval {number}", "stockade approvals list")
+            left = (approval for number, approval in enumerate(every, 1) if number not in numbers)
+            data = b"".join(_line(approval) for approval in left)
+            file.seek(0)
+            file.truncate()
+            file.write(data)
+        return tuple(every[number - 1] for number in sorted(set(numbers)))
+
+    def clear(self) -> None:
+        """Whatever is in it, or whatever it is."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be removed: {error.strerror}") from None
+
+    @contextmanager
+    def _opened(self, flags: int) -> Iterator[BinaryIO]:
+        """Locked against other processes. FileNotFoundError where it is not to be made."""
+        try:
+            descriptor = os.open(self.path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+            with open(descriptor, "rb" if flags == os.O_RDONLY else "r+b", buffering=0) as file:
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode):
+                    raise UsageError(f"{self.path} is no regular file", _WAY_OUT)
+                if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                    raise UsageError(f"{self.path} can be written by others", f"chmod 600 {self.path}; is it yours?")
+                fcntl.flock(descriptor, fcntl.LOCK_EX if flags != os.O_RDONLY else fcntl.LOCK_SH)
+                yield file
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be used: {error.strerror}", _WAY_OUT) from None
 
 
 class Remembered:
-    """`file` holds a line for each part that is always allowed: `SHA256  TEXT`. None: nothing is kept."""
+    """What is allowed in one run by one `bot` in one `place`. `file` None: nothing is kept for always."""
 
-    def __init__(self, file: Path | None = None) -> None:
-        self._file = file
-        self._keys: set[str] = _read(file) if file is not None else set()
+    def __init__(self, file: ApprovalFile | None = None, place: Sequence[str] = (), bot: str = "") -> None:
+        self._file, self._place, self._bot = file, tuple(place), bot
+        kept = file.read() if file is not None else Read()
+        self.problems = kept.problems
+        here = (one for one in kept.approvals if (one.place, one.bot) == (self._place, bot))
+        self._allowed = {(one.words, one.text, one.writes) for one in here}
 
     def allows(self, parsed: Parsed) -> bool:
         """Whether every part was allowed before. What could not be read whole never was."""
-        return not parsed.problem and bool(parsed.parts) and all(key(part) in self._keys for part in parsed.parts)
+        return not parsed.problem and bool(parsed.parts) and all(_key(part) in self._allowed for part in parsed.parts)
 
-    def add(self, parsed: Parsed, scope: Literal["once", "run", "always"]) -> None:
-        """Parts with words that are not known are remembered too: by how they stand in the text."""
+    def add(self, parsed: Parsed, scope: Literal["once", "run", "always"], at: float) -> None:
+        """Parts with words that are not known are remembered too: by how they stand in the text. `at`: now."""
         if scope == "once" or parsed.problem:
             return
-        new = {key(part): part for part in parsed.parts if key(part) not in self._keys}
-        self._keys.update(new)
-        if scope == "always" and self._file is not None and new:
-            _append(self._file, [f"{mark}  {_line(part.text)}" for mark, part in new.items()])
+        new = dict.fromkeys(_key(part) for part in parsed.parts if _key(part) not in self._allowed)
+        self._allowed.update(new)
+        if scope == "always" and self._file is not None:
+            made = [
+                Approval(place=self._place, bot=self._bot, words=words, text=text, writes=writes, at=at)
+                for words, text, writes in new
+                if len(text) <= MAX_TEXT
+            ]
+            if made:
+                self._file.add(made)
 
 
-def key(part: Part) -> str:
-    """The same for the same words in the same text, whatever stands around them."""
-    return hashlib.sha256(repr((part.words, part.text.strip(), part.writes)).encode(errors="replace")).hexdigest()
+_Key = tuple[tuple[str | None, ...], str, tuple[str | None, ...]]
+_WAY_OUT = "look at it; stockade approvals rm --all removes it"
 
 
-def _line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)[:200]
+def _key(part: Part) -> _Key:
+    """The same for the same words in the same text, whatever stands around them. What is no character of Unicode is
+    spelled out, so that it can be written down.
+    """
+    return tuple(map(_spelled, part.words)), _plain(part.text.strip()), tuple(map(_spelled, part.writes))
 
 
-def _read(file: Path) -> set[str]:
-    try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise UsageError(f"{file} is larger than {MAX_FILE_BYTES} bytes", "shorten it, or remove it")
-        lines = file.read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        return set()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    return {line.partition("  ")[0] for line in lines if line.strip()}
+def _spelled(word: str | None) -> str | None:
+    return None if word is None else _plain(word)
 
 
-def _append(file: Path, lines: list[str]) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w") as target:
-            target.write("".join(f"{line}\n" for line in lines))
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+def _plain(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _line(approval: Approval) -> bytes:
+    return json.dumps(approval.model_dump(mode="json")).encode() + b"\n"
+
+
+def _parsed(path: Path, data: bytes) -> Read:
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes", _WAY_OUT)
+    approvals, problems = [], []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            approvals.append(Approval.model_validate_json(line, strict=True))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(str(step) for step in first["loc"])
+            problems.append(f"{path}, line {number}, allows nothing: {where}{': ' if where else ''}{first['msg']}")
+    return Read(tuple(approvals), tuple(problems))

@@ -15,25 +15,26 @@ _BRACE = re.compile(r"(?<!\\)\{")
 _LIST = re.compile(r",|\.\.")
 
 
-def literal(node: "Node") -> str | None:
-    """The text of a word, None when only running the command can tell it: a variable, a substitution, a pattern."""
+def literal(node: "Node", source: bytes) -> str | None:
+    """The text of a word in `source`; None when only running the command can tell it: a variable, a pattern."""
     match node.type:
         case "raw_string":
-            return _text(node)[1:-1]
+            return text_of(node, source)[1:-1]
         case "ansi_c_string":
-            return _ansi_c(_text(node)[2:-1])
+            return _ansi_c(text_of(node, source)[2:-1])
         case "string":
-            return _quoted(node)
+            return _quoted(node, source)
         case "concatenation" | "command_name":
-            return _joined(node)
+            return _joined(node, source)
         case kind if kind in _PLAIN and not node.named_child_count:
-            return _unquoted(_text(node))
+            return _unquoted(text_of(node, source))
         case _:
             return None
 
 
-def _text(node: "Node") -> str:
-    return (node.text or b"").decode(errors="replace")
+def text_of(node: "Node", source: bytes) -> str:
+    """What stands there in `source`, which is not what was given to the parser (parts.py)."""
+    return source[node.start_byte : node.end_byte].decode(errors="replace")
 
 
 def _is_changed_later(text: str) -> bool:
@@ -47,10 +48,10 @@ def _is_changed_later(text: str) -> bool:
     )
 
 
-def _joined(node: "Node") -> str | None:
-    if _is_changed_later("".join(_text(child) for child in node.children if child.type == "word")):
+def _joined(node: "Node", source: bytes) -> str | None:
+    if _is_changed_later("".join(text_of(child, source) for child in node.children if child.type == "word")):
         return None  # the grammar gives {a,b} in pieces
-    found = [literal(child) for child in node.children]
+    found = [literal(child, source) for child in node.children]
     whole = [part for part in found if part is not None]
     return "".join(whole) if len(whole) == len(found) and found else None
 
@@ -62,11 +63,11 @@ def _unquoted(text: str) -> str | None:
     return _ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], text)
 
 
-def _quoted(node: "Node") -> str | None:
+def _quoted(node: "Node", source: bytes) -> str | None:
     """Between double quotes. White space at the edges belongs to no child, so the text is taken whole."""
     if any(child.type != "string_content" for child in node.named_children):
         return None
-    return _IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], _text(node)[1:-1])
+    return _IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], text_of(node, source)[1:-1])
 
 
 def _ansi_c(text: str) -> str | None:

@@ -17,6 +17,8 @@ from pydantic import ValidationError
 
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
+from stockade.assemble.approvals import approval_notes, make_approver
+from stockade.assemble.hooks import hooks_of, intro_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, recover_store
 from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare_sandbox, reviewer
@@ -25,7 +27,7 @@ from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
 from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
-from stockade.bots.shell import own_part, steering_of
+from stockade.bots.shell import own_part
 from stockade.bots.spec import BotSpec
 from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
@@ -33,15 +35,16 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
-from stockade.core.ports import AnswerProtocol, Approver, Model, OnEvent, OnText, RunStore, Sandbox
+from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, RunStore, Sandbox
 from stockade.core.refused import first_refused
 from stockade.core.secrets import Redactor, known, watched
+from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause
 from stockade.loop.person import Person
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
-from stockade.options import RECORDED, REMOTE, Options, autonomy
+from stockade.options import RECORDED, REMOTE, HookCommand, Options, autonomy
 from stockade.places import run_dir, state_dir
 
 if TYPE_CHECKING:
@@ -67,6 +70,8 @@ class Prepared:
     """Of a run that goes on: what is on record, how it goes on, and what brings its folders back. Blocks."""
     facts: Callable[[], dict[str, Any]] = dict
     """What the last line of --json tells beside the run's end."""
+    warnings: tuple[str, ...] = ()
+    """Lines that the user gets to see in any case."""
 
 
 def find_bot(name: str) -> BotSpec:
@@ -110,9 +115,9 @@ async def suited_protocol(
 ) -> AnswerProtocol:
     """The protocol that was asked for; for `auto` by what the model was seen to do, which is tried once a model."""
     from stockade.answers.choice import AUTO
-    from stockade.models.capabilities import judged
+    from stockade.models.capabilities import probe_capabilities
 
-    return pick_protocol(answers, await judged(model, name, on_progress) if answers == AUTO else None)
+    return pick_protocol(answers, await probe_capabilities(model, name, on_progress) if answers == AUTO else None)
 
 
 def check_task(task: str) -> str:
@@ -192,6 +197,7 @@ async def prepare(
     *,
     spec: BotSpec | None = None,
     there: tuple[Sandbox, Policy] | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> Prepared:
     """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed.
 
@@ -231,11 +237,13 @@ async def prepare(
         on_event=on_event,
         on_text=on_text,
         redactor=redactor,
+        hooks=(*options.hooks, *hooks),
     )
+    started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
     if hidden := redactor.names(task):
         told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
         note = f"{told}. {note}" if note else told
-    return Prepared(started, parts, note)
+    return Prepared(started, parts, note, warnings=approval_notes(started))
 
 
 def _first_event(
@@ -265,7 +273,6 @@ def _first_event(
         actions=plan.actions,
         approve=options.approve,
         authorised=spec.authorised,
-        advice=options.advice,
         autonomy=may,
     )
 
@@ -288,19 +295,6 @@ async def start(prepared: Prepared) -> RunFinished:
             forget_holder(run_dir(run_id))
 
 
-def _approver(started: RunStarted, pause: Pause) -> Approver | None:
-    """`ask`: every action but the end is asked about. `rules`: what the careful rules do not allow by themselves."""
-    rules: Approver | None = None
-    if started.approve != "never":
-        from stockade.approval.approver import RulesApprover
-        from stockade.approval.remembered import Remembered
-        from stockade.approval.rules import RuleSet, rule_set
-
-        given = rule_set("careful") if started.approve == "rules" else RuleSet()
-        rules = RulesApprover(given, None, Remembered(state_dir() / "allowed"), pause.away)
-    return Authoriser(pause, rules) if started.authorised else rules
-
-
 def make_parts(
     started: RunStarted,
     plan: Plan,
@@ -313,11 +307,13 @@ def make_parts(
     on_text: OnText | None,
     redactor: Redactor,
     names: Sequence[str | None] = (),
+    hooks: Sequence[str | HookCommand | Hook] = (),
 ) -> Parts:
     """The adapters of a run that begins or goes on; its files are kept turn by turn, from the snapshots `names` on."""
     from stockade.sandboxes.keeping import LayerKeeper
 
     pause = Pause()
+    approver = make_approver(started, pause)
     person = Person(pause)
     place = Place(sandbox, started.policy, started.bot, state_dir(), asker=person, search=started.options.get("search"))
     parts = Parts(
@@ -328,7 +324,7 @@ def make_parts(
         clock=SystemClock(),
         tools=plan.actions,
         toolboxes=plan.toolboxes(place),
-        approver=_approver(started, pause),
+        approver=approver,
         asker=person,
         reviewer=reviewer(),
         on_event=noting_its_holder(started.run_id, sandbox, on_event),
@@ -336,7 +332,8 @@ def make_parts(
         redactor=redactor,
         keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES),
         pause=pause,
-        steering=steering_of(started),
+        hooks=hooks_of(started, model.info, approver, hooks),
+        intro=intro_of(started),
     )
     if "sub_task" not in plan.actions:
         return parts

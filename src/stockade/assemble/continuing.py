@@ -25,6 +25,8 @@ from stockade.assemble import (
     prepare_sandbox,
     run_dir,
 )
+from stockade.assemble.approvals import approval_notes
+from stockade.assemble.hooks import BUILT_IN
 from stockade.assemble.planning import with_fast
 from stockade.assemble.policies import make_budget
 from stockade.assemble.restoring import sandbox_again
@@ -40,7 +42,7 @@ from stockade.core.secrets import Redactor, given_again, known, watched
 from stockade.loop.branch import branch, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
-from stockade.options import LOADING, Options
+from stockade.options import LOADING, HookCommand, Options
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 CHANGEABLE = (*BUDGET, "model", "check")
@@ -106,7 +108,8 @@ async def prepare_again(
         actions = started.actions if started.actions is not None else find_bot(started.bot).tools
         again = partial(plan_tools, secret=options.secret, again=True, on_progress=on_progress)
         plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
-        parts = make_parts(started, plan, protocol=pick_protocol(started.answers), names=names, **around)
+        hooks = _hooks_again(started, options)
+        parts = make_parts(started, plan, protocol=pick_protocol(started.answers), names=names, hooks=hooks, **around)
     return Prepared(
         started=started,
         parts=parts,
@@ -115,6 +118,21 @@ async def prepare_again(
         resumed=resumed.model_copy(update={"model": name}),
         restore=restore,
         facts=facts,
+        warnings=approval_notes(started),
+    )
+
+
+def _hooks_again(started: RunStarted, options: Options) -> tuple[str | HookCommand, ...]:
+    """The chosen hooks that the run began with. A command is what the configuration says today, never what a record
+    says. UsageError when one is gone.
+    """
+    commands = {one.name: one for one in options.hooks if isinstance(one, HookCommand)}
+    again = [commands.get(name, name) for name in started.hooks if name not in BUILT_IN]
+    without = [f"-{name}" for name in ("loop_detection", "plain_words") if name not in started.hooks]
+    return (
+        *again,
+        *(without if started.autonomy is None else ()),
+        *(one for one in options.hooks if isinstance(one, str)),
     )
 
 

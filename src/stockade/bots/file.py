@@ -9,7 +9,6 @@ max_turns = 12
 """
 
 import difflib
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 from stockade.bots.spec import BotSpec
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
+from stockade.files import read_regular, read_toml
 
 MAX_FILE_BYTES = 200_000
 OWN = ("name", "summary", "prompt", "prompt_file", "permission", "tools", "shows_folder", "needs_folder")
@@ -30,7 +30,7 @@ PERMISSIONS: dict[str, FolderMode] = {
 }
 SETTINGS = ("model", "answers", "sandbox", "image", "net", "max_turns", "timeout", "command_timeout", "max_tokens",
             "max_cost", "memory", "processes", "disk", "env", "check", "approve", "temperature", "top_p", "top_k",
-            "seed", "ctx_size")  # fmt: skip
+            "seed", "ctx_size", "hooks", "loop_repeats", "small_models")  # fmt: skip
 """Options that a bot may want; a flag, a variable or a configuration goes before."""
 
 
@@ -66,19 +66,9 @@ def read_bot(path: Path) -> BotSpec:
 
 def _values(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes: this is not a bot")
-        return tomllib.loads(data.decode())
+        return read_toml(path, MAX_FILE_BYTES, "bot")
     except FileNotFoundError:
         raise UsageError(f"--bot {path}: there is no such file") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8", "TOML files are") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
 
 
 def _prompt(path: Path, values: dict[str, Any]) -> str:
@@ -88,9 +78,15 @@ def _prompt(path: Path, values: dict[str, Any]) -> str:
         raise UsageError(f"{path}: a bot has either a prompt or a prompt_file", 'write prompt = "You are ..."')
     if name is not None:
         try:
-            prompt = path.parent.joinpath(str(name)).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: prompt_file {name!r} cannot be read: {error}") from None
+            data = read_regular(path.parent.joinpath(str(name)), MAX_FILE_BYTES)
+        except OSError as error:
+            raise UsageError(f"{path}: prompt_file {name!r} cannot be read: {error.strerror}") from None
+        if len(data) > MAX_FILE_BYTES:
+            raise UsageError(f"{path}: prompt_file {name!r} is larger than {MAX_FILE_BYTES} bytes: this is no prompt")
+        try:
+            prompt = data.decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"{path}: prompt_file {name!r} is not UTF-8 text") from None
     if not isinstance(prompt, str) or not prompt.strip():
         raise UsageError(f"{path}: the prompt is empty")
     return prompt

@@ -3,9 +3,7 @@
 from stockade.bots.spec import BotSpec
 from stockade.core.actions import ReadFile, Shell, Step, WriteFile
 from stockade.core.budget import Budget
-from stockade.core.events import Autonomy, RunStarted
-from stockade.loop.autonomous import Autonomous
-from stockade.loop.steering import Steering
+from stockade.core.events import Autonomy
 
 DEFAULT_GOAL = "Become the best programmer in the world!"
 
@@ -60,10 +58,3 @@ def own_part(may: Autonomy | None, workdir: str) -> tuple[str, ...]:
     lines = [f"- {words.replace('{workdir}', workdir)}" for name, words in _OWN.items() if getattr(may, name, False)]
     first = "You rule yourself by these files; what you write there holds from your next turn on:"
     return ("\n".join([first, *lines]),) if lines else ()
-
-
-def steering_of(started: RunStarted) -> Steering:
-    """What guides the bot of this run, when it begins and when it goes on."""
-    if started.autonomy is None:
-        return Steering()
-    return Autonomous(started.autonomy, started.policy.workdir, INTRO)

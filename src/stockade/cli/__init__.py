@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": ("doctor", "What this machine can enforce, tried live."),
     "model": ("model", "Models: what is here, pulling and serving them."),
     "mcp": ("mcp", "An MCP server: bots, sandboxes and records for any MCP client."),
+    "approvals": ("approvals", "What bots may always do without asking, and where."),
     "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
     "bots": ("bots", "The bots that exist, with their permissions."),
 }

@@ -1,4 +1,4 @@
-"""What a bot asks the person at the terminal while it works, and what its rules ask about its actions."""
+"""What a bot asks the user at the terminal while it works, and what its rules ask about its actions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from stockade.cli.typed import typed
 from stockade.loop.parts import Parts
 from stockade.loop.person import Person
 
-CHOICE = "[o]nce / [r]un: as long as this run lasts / [a]lways / [n]o / or words for the bot: "
+CHOICE = "[o]nce / [r]un: as long as this run lasts / [a]lways: this bot in this folder / [n]o / or words for the bot: "
 ANSWER = "your answer (empty: none): "
 
 
@@ -26,7 +26,7 @@ class Terminal:
     quiet: Callable[[], None]
 
     def attach(self, parts: Parts) -> None:
-        """From now on this person is asked."""
+        """From now on this user is asked."""
         if isinstance(parts.asker, Person):
             parts.asker.answer = self.answer
         rules = parts.approver.rules if isinstance(parts.approver, Authoriser) else parts.approver
@@ -34,7 +34,7 @@ class Terminal:
             rules.ask = self.approve
 
     async def answer(self, question: str) -> str | None:
-        """The person's answer to a bot; None for an empty line and at the end of input."""
+        """The user's answer to a bot; None for an empty line and at the end of input."""
         self.quiet()
         self._line("The bot asks:", "bold yellow")
         self._line(safe_text(question), "")
@@ -58,7 +58,7 @@ class Terminal:
             case None | "" | "n" | "no":
                 return Reply()
             case _:
-                return Reply(words=f"The person did not allow it and says: {line}")
+                return Reply(words=line)
 
     def _line(self, words: str, style: str) -> None:
         self.console.print(Text(words, style), soft_wrap=True)

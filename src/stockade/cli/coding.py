@@ -27,6 +27,7 @@ from stockade.cli.interrupt import Interrupt
 from stockade.cli.run import carry_out
 from stockade.cli.task import read_task
 from stockade.core.errors import UsageError
+from stockade.files import read_regular
 from stockade.settings import load
 
 OWN = ("tests", "example", "candidates", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
@@ -126,10 +127,9 @@ def _name(text: str) -> str:
 
 def _read_tests(name: str) -> str:
     try:
-        with Path(name).open("rb") as file:
-            data = file.read(MAX_TESTS_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--tests {name}: {getattr(error, 'strerror', None) or error}") from None
+        data = read_regular(Path(name), MAX_TESTS_BYTES)
+    except OSError as error:
+        raise UsageError(f"--tests {name}: {error.strerror}") from None
     if not data.strip():
         raise UsageError(f"--tests {name}: the tests are empty")
     try:

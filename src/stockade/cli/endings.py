@@ -6,7 +6,17 @@ from stockade.cli.review import RunFacts
 from stockade.core.budget import Budget
 from stockade.core.events import RunFinished
 
-_REASONS = {"gave_up": 1, "check_failed": 1, "usage": 2, "tools": 2, "sandbox": 4, "store": 4, "bug": 4, "model": 5}
+_REASONS = {
+    "gave_up": 1,
+    "check_failed": 1,
+    "usage": 2,
+    "hook": 2,
+    "tools": 2,
+    "sandbox": 4,
+    "store": 4,
+    "bug": 4,
+    "model": 5,
+}
 _STOPPED = 3
 
 

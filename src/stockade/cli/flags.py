@@ -32,6 +32,7 @@ LIVING = (
     _flag("--max-cost", type=float, metavar="USD", help="What the run may cost."),
     *SAMPLING,
     *LOADING,
+    click.option("-o", "option", multiple=True, metavar="KEY=VALUE", help="Any other setting: -o temperature=0.2."),
     _flag("--keep-warm-s", type=float, metavar="S", help="Seconds an embedded model stays loaded after its last user."),
 )
 BOT = (
@@ -42,10 +43,6 @@ BOT = (
     ),
     *LIVING,
     _flag("--check", metavar="CMD", help="The run is verified when CMD succeeds in the sandbox at the end."),
-    _flag(
-        "--advice/--no-advice",
-        help="Whether the bot is told what it is likely to have missed, which small models need; it is by default.",
-    ),
 )
 TOOL = (
     _flag("--tool", multiple=True, metavar="NAME|FILE", help="One more tool: a name (stockade tool list) or its file."),

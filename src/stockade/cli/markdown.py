@@ -16,14 +16,13 @@ from stockade.core.events import (
     AnswerUnderstood,
     AnswerUnreadable,
     CheckFinished,
+    MessageInjected,
     ModelAnswered,
-    Nudged,
     OwnRules,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
-    TurnsForgotten,
 )
 from stockade.exports.atif import text_of
 from stockade.exports.own import in_words
@@ -105,11 +104,8 @@ def _step(event: RunEvent) -> Iterator[str]:
             yield from _result(event.observation)
         case OwnRules():
             yield f"*in force from now on:* {_plain(in_words(event))}\n"
-        case TurnsForgotten():
-            why = "begins anew" if event.anew else "loop"
-            yield f"*{why}:* turns {event.first_turn} to {event.turn - 1} are forgotten. {_plain(event.text)}\n"
-        case Nudged():
-            yield f"*{_plain(event.why)}:* {_plain(event.text)}\n"
+        case MessageInjected():
+            yield f"*{_plain(event.source)}:* {_plain(event.text)}\n"
         case RunResumed():
             yield f"### The run goes on\n\n{_plain(event.task or '')}\n"
         case _:

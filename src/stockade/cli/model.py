@@ -16,12 +16,14 @@ from stockade.cli.failures import say
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import one_line, some
 from stockade.cli.statusline import StatusLine, megabytes
+from stockade.core.messages import is_small
 from stockade.settings import Front, load
 
 DEFAULT_PORT = 8080
 _COLUMNS = (
     listing.Column("model"),
     listing.Column("here"),
+    listing.Column("parameters"),
     listing.Column("size"),
     listing.Column("window"),
     listing.Column("quantisation", leaves=1),
@@ -53,7 +55,7 @@ def list_models(**values: Any) -> int:
         here = "verified" if entry.verified else "yes" if entry.here else "no"
         facts = _facts(entry, running)
         here = "broken" if entry.problem else f"running ({facts['users']})" if facts else here
-        cells = (entry.name, here, megabytes(entry.size_bytes), str(entry.window or ""),
+        cells = (entry.name, here, parameters(entry.parameters), megabytes(entry.size_bytes), str(entry.window or ""),
                  entry.quantisation, entry.licence, entry.problem or entry.about)  # fmt: skip
         rows.append([Text(one_line(cell)) for cell in cells])
     console = results(plain=front.plain)
@@ -70,6 +72,14 @@ def _facts(entry: models.ModelEntry, running: Sequence[models.Running]) -> dict[
     """The server of this model, if one runs."""
     found = next((server for server in running if entry.here and server.path == _real(entry.path)), None)
     return found.model_dump() if found else None
+
+
+def parameters(count: int | None, source: str = "") -> str:
+    """`1.5 B, small`; with who says it. "unknown" where nobody does."""
+    if count is None:
+        return "unknown"
+    number = f"{count / 1e9:.1f} B" if count >= 10**9 else f"{count / 1e6:.0f} M"
+    return f"{number}{', small' if is_small(count) else ''}{f' ({source})' if source else ''}"
 
 
 def _real(path: str) -> str:
@@ -96,7 +106,9 @@ def info(name: str, **values: Any) -> int:
         print(json.dumps({**entry.model_dump(), "running": _facts(entry, models.running())}))
         return 0
     console = results(plain=front.plain)
-    for key, value in entry.model_dump().items():
+    facts = entry.model_dump(exclude={"parameters", "parameters_source", "small"})
+    facts["parameters"] = parameters(entry.parameters, entry.parameters_source)
+    for key, value in facts.items():
         if value not in ("", None):
             shown = megabytes(value) if key == "size_bytes" else one_line(str(value))
             console.print(Text.assemble((f"{key.replace('_bytes', ''):13}", "bold"), shown), soft_wrap=True)

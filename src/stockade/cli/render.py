@@ -41,10 +41,10 @@ from stockade.core.events import (
     CheckFinished,
     Checkpoint,
     HistoryFolded,
+    MessageInjected,
     ModelAnswered,
     ModelStarted,
     NetworkRequested,
-    Nudged,
     OwnRules,
     Paused,
     RunEvent,
@@ -55,7 +55,6 @@ from stockade.core.events import (
     SubRunFinished,
     SubRunStarted,
     ToolsReady,
-    TurnsForgotten,
 )
 
 _THOUGHT = "italic cyan"
@@ -134,8 +133,8 @@ class Renderer:
             case ActionFinished():
                 self._observed(event.observation)
                 self.status.begin("thinking")
-            case Nudged():
-                self._nudged(event)
+            case MessageInjected():
+                self._injected(event)
             case HistoryFolded():
                 self._line("[older results are shown to the model in one line each from here on]", "dim")
             case OwnRules():
@@ -147,8 +146,6 @@ class Renderer:
                 self.status.begin("a helper works")
             case SubRunFinished():
                 self._line(f"[the helper has ended: {event.status}, {some(event.turns, 'turn')}]", "dim")
-            case TurnsForgotten():
-                self._forgotten(event)
             case NetworkRequested():
                 self._network(event)
             case CheckFinished():
@@ -159,11 +156,6 @@ class Renderer:
                 self._line(f"[applied: {some(len(event.paths), 'change')}]", "green")
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
-
-    def _forgotten(self, event: TurnsForgotten) -> None:
-        what = "it begins anew:" if event.anew else "[loop]"
-        self._line(f"{what} turns {event.first_turn} to {event.turn - 1} are not shown to it any more", "yellow")
-        self._line(f"to the bot: {one_line(event.text, 400)}", "yellow")
 
     def catch_up(self, history: Iterable[RunEvent]) -> None:
         """Know what was, without showing it: the run goes on from there."""
@@ -281,14 +273,10 @@ class Renderer:
         self._line(f"[unreadable answer, attempt {event.attempt}: {one_line(event.message, 400)}]", "yellow")
         self.status.begin("thinking")
 
-    def _nudged(self, event: Nudged) -> None:
-        if event.why in ("review", "undone") and not self._whole:
-            self._line("[looks at its changes before it may finish]", "dim")
-            self.status.begin("thinking")
-            return
+    def _injected(self, event: MessageInjected) -> None:
         first, _, rest = event.text.strip().partition("\n")
         more = f" [... {some(rest.count(chr(10)) + 1, 'line')} more]" if rest and not self._whole else ""
-        self._line(f"to the bot [{one_line(event.why)}]: {one_line(first)}{more}", "yellow")
+        self._line(f"to the bot [{one_line(event.source)}]: {one_line(first)}{more}", "yellow")
         if rest and self._whole:
             self._print(coloured([(rest, "yellow")], whole=True))
         self.status.begin("thinking")

@@ -201,7 +201,9 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
 
 
 def _warn(prepared: assemble.Prepared) -> None:
-    """Of what will be in vain."""
+    """Of what the user has to know, and of what will be in vain."""
+    for line in prepared.warnings:
+        say(line)
     if prepared.parts.sandbox.backend.startswith("remote"):
         return
     for folder in closed_folders(prepared.started.policy):

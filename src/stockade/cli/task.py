@@ -1,10 +1,12 @@
 """The task as it was typed: itself, `-` for standard input, `@FILE` for a file."""
 
+import errno
 import sys
 from pathlib import Path
 
 from stockade.assemble import MAX_TASK_BYTES
 from stockade.core.errors import UsageError
+from stockade.files import read_regular
 
 
 def read_task(text: str) -> str:
@@ -16,11 +18,10 @@ def read_task(text: str) -> str:
     if text.startswith("@"):
         path = Path(text[1:]).expanduser()
         try:
-            with path.open("rb") as file:
-                return _decoded(file.read(MAX_TASK_BYTES + 1), str(path))
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise UsageError(f"the task file {path} cannot be read: {reason}") from None
+            return _decoded(read_regular(path, MAX_TASK_BYTES), str(path))
+        except OSError as error:
+            hint = "pipe it in, and write - as the task" if error.errno == errno.EINVAL else None
+            raise UsageError(f"the task file {path} cannot be read: {error.strerror}", hint) from None
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 

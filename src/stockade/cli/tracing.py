@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 
 import anyio
 
 from stockade import assemble
 from stockade.cli.failures import say
+from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
 
 
 def traced() -> Callable[[RunStore, assemble.Prepared], None] | None:
-    """What sends the spans of a run, where `OTEL_*` asks for them. UsageError when that is not possible."""
+    """What sends the spans of a run, where `OTEL_*` asks for them. Where they cannot be had, a warning says so once:
+    the variables are often set for every program of a machine.
+    """
     if not any(name.startswith("OTEL_") for name in os.environ):
         return None
     from stockade.assemble import continuing
@@ -20,4 +24,13 @@ def traced() -> Callable[[RunStore, assemble.Prepared], None] | None:
         if not anyio.run(continuing.trace, store, prepared.started.run_id, len(prepared.history)):
             say("the spans of this run could not be delivered", "look at OTEL_EXPORTER_OTLP_ENDPOINT")
 
-    return send if continuing.check_tracing() else None
+    try:
+        return send if continuing.check_tracing() else None
+    except UsageError as error:
+        _warn(f"no spans are sent: {error.message}: {error.hint}")
+        return None
+
+
+@cache
+def _warn(line: str) -> None:
+    say(line)

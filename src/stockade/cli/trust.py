@@ -1,7 +1,6 @@
 """`stockade trust`: a file of a folder is read as configuration from now on, as it stands."""
 
 import json
-import tomllib
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from stockade.cli.decide import ask_person
 from stockade.cli.failures import say
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
+from stockade.files import parse_toml
 from stockade.settings import PROJECT_FILE, SERVERS_FILE
 from stockade.trust import is_trusted, read_bounded, trust
 
@@ -52,9 +52,9 @@ def _read(path: Path, shown: str) -> bytes:
         raise UsageError(f"{shown} cannot be read: {getattr(error, 'strerror', error)}", "check the path") from None
     if path.name not in (PROJECT_FILE, SERVERS_FILE):
         raise UsageError(f"{shown} is not read from a folder", f"only {PROJECT_FILE} and {SERVERS_FILE} are")
-    kind, parse = ("TOML", tomllib.loads) if path.name == PROJECT_FILE else ("JSON", json.loads)
+    kind, parse = ("TOML", parse_toml) if path.name == PROJECT_FILE else ("JSON", json.loads)
     try:
-        parse(data.decode())
+        parse(data)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{shown} is not {kind}: {one_line(str(error))}", "mend it first") from None
     return data

@@ -21,7 +21,7 @@ from stockade.coder.executor import NO_NETWORK, Executor
 from stockade.coder.past import FRESH_START, LAST_STEP, REPAIR, Progress, Round, unreadable
 from stockade.coder.questions import candidate_of, conversation, sampling, told
 from stockade.coder.work import Attempt, Explain, Plan, Result, best, by_error_handler
-from stockade.core.actions import Answer, Observation, Step, WriteFile
+from stockade.core.actions import Answer, Observation, Refused, Step, WriteFile
 from stockade.core.budget import Account
 from stockade.core.errors import ContextExceeded, ModelFailed, UnreadableAnswer
 from stockade.core.events import (
@@ -29,8 +29,8 @@ from stockade.core.events import (
     ActionStarted,
     AnswerUnderstood,
     AnswerUnreadable,
+    MessageInjected,
     ModelAnswered,
-    Nudged,
     RunEvent,
     RunStarted,
     StopReason,
@@ -174,7 +174,7 @@ class _Work:
 
     def _request(self, candidate: int) -> ModelRequest:
         coder, executor, streak = self.coder, self.coder.executor, self.progress.streak
-        said = [nudge.text for nudge in self.record.state.nudges if nudge.why not in _OURS]
+        said = [one.text for one in self.record.state.injected if one.source not in _OURS]
         task = prompts.brief(self.started.task, coder.examples, executor.job.tests, executor.signature)
         words = "\n\n".join(part for part in (task, coder.around, *said) if part)
         wants_example = not executor.job.has_checks
@@ -219,9 +219,10 @@ class _Work:
     async def _do(self, turn: int, number: int, step: Step, before: tuple[RunEvent, ...] = ()) -> Observation:
         begun = ActionStarted(at=self._now(), turn=turn, step=number, action=step)
         await self.record.add(*before, begun)
-        limit_s = self.started.policy.limits.command_timeout_s
-        actor = Actor(self.parts.sandbox, self.parts.approver, limit_s, tells=False)
-        observation = await actor.do(step.action, self.account.seconds_left(self._now()))
+        reason = await self.parts.approver.judge(step.action) if self.parts.approver is not None else None
+        actor = Actor(self.parts.sandbox, self.started.policy.limits.command_timeout_s)
+        left = self.account.seconds_left(self._now())
+        observation = Refused(reason=reason) if reason is not None else await actor.do(step.action, left)
         await self.record.add(ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
         return observation
 
@@ -237,12 +238,14 @@ class _Work:
             await self._begin_anew(f"{why}.")
             return
         words = told(self.progress.streak, plan, self.coder.explain)
-        await self.record.add(Nudged(at=self._now(), turn=self.record.state.turns, why=REPAIR, text=words))
+        await self.record.add(MessageInjected(at=self._now(), turn=self.record.state.turns, source=REPAIR, text=words))
 
     async def _begin_anew(self, why: str) -> None:
         self.progress.begin_anew()
         words = f"{why} All of it is forgotten; the task is asked anew."
-        await self.record.add(Nudged(at=self._now(), turn=self.record.state.turns, why=FRESH_START, text=words))
+        await self.record.add(
+            MessageInjected(at=self._now(), turn=self.record.state.turns, source=FRESH_START, text=words)
+        )
 
     async def _deliver(self, attempt: Attempt) -> Ending:
         if self.coder.target is not None:

@@ -16,8 +16,8 @@ from stockade.core.events import (
     ActionFinished,
     AnswerUnderstood,
     AnswerUnreadable,
+    MessageInjected,
     ModelAnswered,
-    Nudged,
     RunEvent,
 )
 
@@ -93,9 +93,9 @@ class _Fold:
                 self.purposes = tuple(step.comment or "" for step in event.answer.steps)
             case ActionFinished(step=step, observation=observation) if step < len(self.purposes):
                 self._observed(event.turn, self.purposes[step], observation)
-            case Nudged(why="repair") if now.done:
+            case MessageInjected(source="repair") if now.done:
                 self.progress.close()
-            case Nudged(why="fresh start"):
+            case MessageInjected(source="fresh start"):
                 if now.done:
                     self.progress.close()
                 self.progress.begin_anew()

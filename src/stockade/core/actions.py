@@ -68,10 +68,11 @@ class SubTask(Data):
 
 
 class Finish(Data):
-    """The end of the run, with the answer for the person."""
+    """The end of the run, with the answer for the user. `gave_up`: the bot says that the task cannot be done."""
 
     tool: Literal["finish"] = "finish"
     answer: str
+    gave_up: bool = False
 
 
 Action = Annotated[
@@ -100,9 +101,13 @@ class Thoughts(Data):
 
 
 class Answer(Data):
-    """A model's answer as it was understood: at least one step. `thoughts` where the protocol asks for them."""
+    """A model's answer as it was understood: at least one step. `thoughts` where the protocol asks for them.
+
+    `spoken`: plain words without a call, read as a `finish` with these words.
+    """
 
     thought: str | None = None
+    spoken: bool = False
     thoughts: Thoughts | None = None
     steps: tuple[Step, ...] = Field(min_length=1)
 
@@ -132,8 +137,6 @@ ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state"]
 class CommandOutput(Data):
     """What a command did. `truncated_bytes` were cut from the middle of the output and are not in `chunks`.
 
-    `wrote`: what to tell the bot of the files that the command wrote, or searched in vain, after silence.
-    `hint`: what is likely to be wrong with the command itself.
     `shell_event`: the command ended the shell itself. `shell_restored`: it goes on with the state from before the
     command; `shell_restarted`: a fresh one was started and the state is lost.
     """
@@ -146,8 +149,6 @@ class CommandOutput(Data):
     truncated_bytes: int = 0
     duration_s: float = 0.0
     shell_event: ShellEvent | None = None
-    wrote: str = ""
-    hint: str = ""
 
     def stream(self, name: Literal["stdout", "stderr"]) -> bytes:
         return b"".join(chunk.data for chunk in self.chunks if chunk.stream == name)
@@ -178,13 +179,12 @@ class FileContent(Data):
 
 
 class FileWritten(Data):
-    """A file was written; `size` in bytes. `same`: it held that before. `wrong` is what is wrong in its syntax."""
+    """A file was written; `size` in bytes. `same`: it held that before."""
 
     kind: Literal["written"] = "written"
     path: str
     size: int
     same: bool = False
-    wrong: str = ""
 
 
 class ToolResult(Data):
@@ -205,17 +205,14 @@ class Answered(Data):
 MARGIN = "  | "
 """Before each line of a file that a bot is shown beside its task; copied, it is taken off again."""
 
-RUN_THIS = "Run this instead: "
-"""Before a command that a bot is told to run: the last words of what it is told, so that it copies the command."""
-
 
 class Refused(Data):
-    """The action was not done: somebody or a rule said no."""
+    """The action was not done. `by` says who refused: `user`, or a hook by its name; `rule` which rule of it."""
 
     kind: Literal["refused"] = "refused"
     reason: str
-    instead: str = ""
-    """The command that `reason` ends on, where a rule proposes one."""
+    by: str = "user"
+    rule: str = ""
 
 
 class Failed(Data):
@@ -235,3 +232,11 @@ Observation = Annotated[
     CommandOutput | FileContent | FileWritten | ToolResult | Answered | Refused | Failed | Unknown,
     Field(discriminator="kind"),
 ]
+
+
+class HookWords(Data):
+    """What a hook said to the model behind an observation; `rule` names which of its rules spoke."""
+
+    hook: str
+    text: str
+    rule: str = ""

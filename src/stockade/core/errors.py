@@ -3,7 +3,8 @@
     StockadeError
     |-- UsageError              the person: a flag, a path, a configuration        exit status 2
     |   |-- CommandFailed         a command that they gave, with what it said
-    |   `-- FolderMoved           the folder of a run is not where it was
+    |   |-- FolderMoved           the folder of a run is not where it was
+    |   `-- HookFailed            a hook of the run is broken
     |-- PolicyNotEnforceable    this machine cannot hold the policy                exit status 4
     |-- SandboxFailed           the sandbox or this machine broke                  exit status 4
     |   `-- SandboxDied           it was there and is gone
@@ -51,6 +52,10 @@ class CommandFailed(UsageError):
 
 class FolderMoved(UsageError):
     """The folder that a run began with is gone, or another one stands there."""
+
+
+class HookFailed(UsageError):
+    """A hook raised, hung or returned nonsense. `message` names it."""
 
 
 class PolicyNotEnforceable(StockadeError):

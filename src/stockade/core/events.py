@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, TypeAdapter
 
-from stockade.core.actions import Answer, Observation, Step
+from stockade.core.actions import Answer, HookWords, Observation, Step
 from stockade.core.budget import Budget
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
@@ -33,7 +33,7 @@ class Autonomy(Data):
 
 Status = Literal["done", "stopped", "failed"]
 StopReason = Literal["finish", "gave_up", "check_failed", "turns", "time", "tokens", "cost", "loop", "unreadable",
-                     "user", "usage", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
+                     "user", "usage", "hook", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
 
 
 class Event(Data):
@@ -77,8 +77,8 @@ class RunStarted(Event):
     approve: Literal["never", "ask", "rules"] = "never"
     authorised: bool = False
     """The person authorises each action."""
-    advice: bool = True
-    """The bot is told what it is likely to have missed (loop/advice)."""
+    hooks: tuple[str, ...] = ()
+    """Names of the hooks that are on, in the order in which they are asked (loop/hooks.py)."""
     boss: str | None = None
     """The run that this one was started by, for a part of its task."""
     autonomy: Autonomy | None = None
@@ -164,12 +164,13 @@ class ActionStarted(Event):
 
 
 class ActionFinished(Event):
-    """What came of it."""
+    """What came of it. `words` are what hooks said to the model behind it."""
 
     type: Literal["action_finished"] = "action_finished"
     turn: int
     step: int
     observation: Observation
+    words: tuple[HookWords, ...] = ()
 
 
 class Checkpoint(Event):
@@ -196,15 +197,27 @@ class Paused(Event):
     said: str | None = None
 
 
-class Nudged(Event):
-    """Something was said to the bot that is neither task nor observation; `why` names the wrapper (`loop`, `check`)."""
+class MessageInjected(Event):
+    """Something was said to the bot that is neither task nor observation.
 
-    type: Literal["nudged"] = "nudged"
+    `source`: a hook's name, `user`, `resume`, or the Coder's `repair` and `fresh start`; `rule`: which of its rules.
+    """
+
+    type: Literal["message_injected"] = "message_injected"
     turn: int
-    why: str
+    source: str
     text: str
-    command: str = ""
-    """The one that `text` ends on, where it tells the bot to run one."""
+    rule: str = ""
+
+
+class HookRan(Event):
+    """A hook ran a program in the sandbox."""
+
+    type: Literal["hook_ran"] = "hook_ran"
+    turn: int
+    hook: str
+    argv: tuple[str, ...]
+    exit_code: int
 
 
 class HistoryFolded(Event):
@@ -233,19 +246,6 @@ class OwnRules(Event):
     prompt: str | None = None
     sampling: Sampling = Sampling()
     refused: tuple[str, ...] = ()
-
-
-class TurnsForgotten(Event):
-    """The model is not shown any more what was from `first_turn` up to `turn`; `text` stands in its place.
-
-    `anew`: it begins again with its task, and what it did before is not held against it.
-    """
-
-    type: Literal["turns_forgotten"] = "turns_forgotten"
-    turn: int
-    first_turn: int
-    text: str
-    anew: bool = False
 
 
 class NetworkRequested(Event):
@@ -337,10 +337,10 @@ RunEvent = Annotated[
     | ActionFinished
     | Checkpoint
     | Paused
-    | Nudged
+    | MessageInjected
+    | HookRan
     | HistoryFolded
     | OwnRules
-    | TurnsForgotten
     | NetworkRequested
     | SubRunStarted
     | SubRunFinished

@@ -98,10 +98,21 @@ class ModelAnswer(Data):
         return self.finish_reason in ("length", REPEATS)
 
 
+SMALL_PARAMETERS = 4_050_000_000
+"""The most that a model known to be small has: 4.0 B, rounded to a tenth of a billion as their makers do."""
+
+
+def is_small(parameters: int | None) -> bool | None:
+    """Whether a model with so many parameters in all is small; None where nobody knows how many it has."""
+    return None if parameters is None else parameters <= SMALL_PARAMETERS
+
+
 class ModelInfo(Data):
     """What is known of a model before it is asked. `context_window` in tokens, None when nobody says.
 
     `native_tools`: a tool call was seen to come back. `priced`: what it costs is known; local ones cost nothing.
+    `parameters` counts all, those of every expert too; None when nobody says. `sources` says, for a field of these,
+    who told it.
     """
 
     name: str
@@ -111,3 +122,10 @@ class ModelInfo(Data):
     native_tools: bool = False
     local: bool = True
     priced: bool = True
+    parameters: int | None = None
+    sources: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def small(self) -> bool | None:
+        """Whether it is known to have at most 4 B parameters in all; None when nothing is known."""
+        return is_small(self.parameters)

@@ -187,7 +187,12 @@ AddEvent = Callable[[RunEvent], Awaitable[None]]
 
 
 class Asker(Protocol):
-    """Puts a bot's question to the person."""
+    """Puts a bot's question to the user."""
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody is there."""
+        ...
 
     async def ask(self, question: str) -> str | None:
         """The answer; None when nobody is there to give one."""

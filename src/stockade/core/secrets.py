@@ -86,7 +86,7 @@ class Redactor:
             return event
         if isinstance(output, CommandOutput):
             event = event.model_copy(update={"observation": self.output(output)})
-            rest = event.model_copy(update={"observation": Failed(message=f"{output.cwd}\0{output.wrote}")})
+            rest = event.model_copy(update={"observation": Failed(message=output.cwd)})
             if not self._may_be_in(to_json(rest)):
                 return event
         text = to_json(event)

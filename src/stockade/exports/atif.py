@@ -13,14 +13,13 @@ from stockade.core.events import (
     AnswerUnderstood,
     AnswerUnreadable,
     CheckFinished,
+    MessageInjected,
     ModelAnswered,
-    Nudged,
     OwnRules,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
-    TurnsForgotten,
 )
 from stockade.exports.own import in_words
 from stockade.exports.used import used
@@ -110,15 +109,8 @@ class _Steps:
                 words = "passed" if event.passed else "failed"
                 text = f"check `{event.command}` {words}\n{text_of(event.observation)}"
                 self._add("system", text, event.at)
-            case Nudged():
-                self._add("user", event.text, event.at, {"why": event.why})
-            case TurnsForgotten():
-                self._add(
-                    "user",
-                    event.text,
-                    event.at,
-                    {"why": "anew" if event.anew else "loop", "forgotten_from_turn": event.first_turn},
-                )
+            case MessageInjected():
+                self._add("user", event.text, event.at, {"source": event.source})
             case OwnRules():
                 facts = event.model_dump(mode="json", exclude={"at", "type", "turn"})
                 self._add("system", f"In force from now on: {in_words(event)}", event.at, {"own_rules": facts})

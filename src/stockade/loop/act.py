@@ -1,6 +1,5 @@
-"""One action: approve, execute, observe. What an action could not do is for the bot; what broke is for the host."""
+"""One action: execute, observe. What an action could not do is for the bot; what broke is for the host."""
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -8,23 +7,19 @@ from stockade.core.actions import (
     Action,
     Answered,
     AskUser,
-    CommandOutput,
     EditFile,
     Failed,
     FileContent,
     FileWritten,
     Observation,
     ReadFile,
-    Refused,
     Shell,
     SubTask,
     ToolCall,
     WriteFile,
 )
 from stockade.core.errors import ActionFailed
-from stockade.core.ports import Approver, Asker, Sandbox
-from stockade.loop.advice import after, searches
-from stockade.loop.advice.wrote import wrote_since
+from stockade.core.ports import Asker, Sandbox
 from stockade.loop.tools import NO_TOOLS, Tools
 
 Help = Callable[[SubTask], Awaitable[Observation]]
@@ -56,34 +51,27 @@ exec cat > "$2"
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Does actions in one sandbox, each judged first. Without `tools`, `asker`, `help` only those of the sandbox.
+    """Does actions in one sandbox, as they were written. Without `tools`, `asker`, `help` only those of the sandbox.
 
-    `help` does a task that the bot hands on. `tells`: a bot is told what its actions wrote (wrote.py).
+    `help` does a task that the bot hands on.
     """
 
     sandbox: Sandbox
-    approver: Approver | None = None
     command_timeout_s: float | None = None
     tools: Tools = NO_TOOLS
     asker: Asker | None = None
     help: Help | None = None
-    tells: bool = True
 
     async def do(self, action: Action, seconds_left: float | None) -> Observation:
         """What came of it. Raises only what ends the run: SandboxDied and other SandboxFailed."""
-        if self.approver is not None and (reason := await self.approver.judge(action)) is not None:
-            return Refused(reason=reason)
         try:
             match action:
                 case Shell():
-                    return await self._run(action.command, self._timeout(action.timeout_s, seconds_left))
+                    return await self.sandbox.run(action.command, self._timeout(action.timeout_s, seconds_left))
                 case ReadFile():
                     return await self._read(action)
                 case WriteFile():
-                    begun = time.time()
-                    written = await self._write(action.path, action.content)
-                    wrong = await wrote_since(self.sandbox, begun, contents=False) if self.tells else ""
-                    return written.model_copy(update={"wrong": wrong}) if wrong else written
+                    return await self._write(action.path, action.content)
                 case EditFile():
                     return await self._edit(action)
                 case ToolCall():
@@ -102,22 +90,6 @@ class Actor:
         if answer is None:
             raise ActionFailed("nobody is there to answer: decide yourself, or finish and say what you need to know")
         return Answered(text=answer)
-
-    async def _run(self, command: str, timeout_s: float | None) -> CommandOutput:
-        """In the shell. The bot is told what it wrote in silence, and what it is likely to have missed."""
-        begun = time.time()
-        result = await self.sandbox.run(command, timeout_s)
-        if not self.tells:
-            return result
-        hint, wrote = after.of_command(command, result), ""
-        if searches.found_nothing(command, result):
-            hint = hint or await searches.found_otherwise(command, result, self.sandbox) or "No line matched."
-            wrote = await after.beginnings(command, self.sandbox)
-        elif not (result.exit_code or result.chunks or result.timed_out or result.shell_event):
-            wrote = await wrote_since(self.sandbox, begun, contents=True)
-            hint = hint or after.of_writing(command, wrote)
-        hint = hint or await after.fields(command, result, wrote, self.sandbox)
-        return result.model_copy(update={"wrote": wrote, "hint": hint}) if wrote or hint else result
 
     def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:
         bounds = [bound for bound in (asked_s, self.command_timeout_s or None, left_s) if bound is not None]

@@ -1,15 +1,16 @@
 """Events to a bounded request whose prefix never changes.
 
 Messages are only ever appended, so the request of turn n+1 starts with every byte of turn n and the server's KV cache
-is used. The one exception is folding: when the window is nearly full, old observations shrink to a line each. That is
-an event (HistoryFolded) of its own, rare, and costs one re-read of the prompt.
+is used: what was sent is sealed, and what comes later is a message of its own. The one exception is folding: when the
+window is nearly full, old observations shrink to a line each. That is an event (HistoryFolded) of its own, rare, and
+costs one re-read of the prompt. What the user said is never folded.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stockade.core.actions import Step
+from stockade.core.actions import Answered, Refused, Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -18,15 +19,14 @@ from stockade.core.events import (
     CheckFinished,
     Checkpoint,
     HistoryFolded,
+    MessageInjected,
     ModelAnswered,
     ModelStarted,
-    Nudged,
     OwnRules,
     RunEvent,
     RunResumed,
     RunStarted,
     ToolsReady,
-    TurnsForgotten,
 )
 from stockade.core.messages import Message, ModelAnswer, Role
 from stockade.core.ports import AnswerProtocol
@@ -47,13 +47,15 @@ _WINDOW_EDGE = 16
 @dataclass(slots=True)
 class _Entry:
     """A message. `turn` is None for what always stays; `foldable` for an observation still shown whole; `own` for what
-    the bot was told of its own rules, which folding says again as they are then.
+    the bot was told of its own rules, which folding says again as they are then; `user` for what the user said, which
+    stays whole.
     """
 
     message: Message
     turn: int | None = None
     foldable: bool = False
     own: bool = False
+    user: bool = False
 
 
 @dataclass(slots=True)
@@ -68,7 +70,6 @@ class Context:
     window: int | None = None
     answer_tokens: int = 1024
     entries: list[_Entry] = field(default_factory=list)
-    correction: str | None = None
     _task: str = ""
     _own: OwnRules | None = None
     _opening: str = ""
@@ -82,6 +83,7 @@ class Context:
     _folded: tuple[int, int] = (0, 0)
     _sent: list[Message] = field(default_factory=list)
     _joined: int = 0
+    _sealed: set[int] = field(default_factory=set)
 
     @property
     def observation_chars(self) -> int:
@@ -92,14 +94,23 @@ class Context:
         """Take one event in, in order. The cases that every turn has come first: a long run is read back by this."""
         match event:
             case ActionFinished() if self._step is not None:
-                text = describe(event.observation, self.observation_chars)
-                self._append(_Entry(self.protocol.observed(self._step, text), event.turn, foldable=True))
+                text = "\n".join(
+                    [
+                        describe(event.observation, self.observation_chars),
+                        *(f"[{words.hook}] {words.text}" for words in event.words),
+                    ]
+                )
+                said = isinstance(event.observation, Answered) or (
+                    isinstance(event.observation, Refused) and event.observation.by == "user"
+                )
+                message = self.protocol.observed(self._step, text)
+                self._append(_Entry(message, event.turn, foldable=not said, user=said))
             case ActionStarted():
                 self._step = event.action
             case ModelAnswered():
+                self._sealed.add(len(self.entries))
                 self._told(event.answer)
             case AnswerUnderstood():
-                self.correction = None
                 self._append(_Entry(self.protocol.write(event.answer), event.turn))
             case Checkpoint():
                 pass
@@ -116,18 +127,16 @@ class Context:
             case ModelStarted():
                 self._know_window(event.info.context_window)
             case AnswerUnreadable():
-                self.correction = event.message if event.attempt > 1 else None
+                self._add("user", f"Your answer could not be read: {event.message}", event.turn)
             case CheckFinished() if not event.passed:
                 text = describe(event.observation, self.observation_chars)
                 self._add("user", f"The check `{event.command}` does not pass yet:\n{text}", event.turn)
-            case Nudged():
-                self._add("user", event.text, event.turn)
+            case MessageInjected():
+                self._add("user", event.text, event.turn, user=event.source == "user")
             case OwnRules():
                 if words := own_words.changed(event, self._own, self._task):
                     self._append(_Entry(Message(role="user", content=words), event.turn, own=True))
                 self._own = event
-            case TurnsForgotten():
-                self._forget(event)
             case HistoryFolded():
                 self.window = event.window or self.window
                 self._fold(event.before_turn, event.summary)
@@ -136,18 +145,19 @@ class Context:
                 pass
 
     def messages(self) -> tuple[Message, ...]:
-        """What is sent next. A correction of an unreadable answer goes last and leaves no trace afterwards.
+        """What is sent next. Neighbours of the user's are joined where neither was sent before.
 
         Those of the last call are the same objects again: turn 200 costs what turn 1 costs.
         """
-        for entry in self.entries[self._joined :]:
-            _join(self._sent, entry.message)
+        for place in range(self._joined, len(self.entries)):
+            message = self.entries[place].message
+            last = self._sent[-1] if self._sent and place not in self._sealed else None
+            if last is not None and last.role == message.role == "user":
+                self._sent[-1] = Message(role="user", content=f"{last.content}\n\n{message.content}")
+            else:
+                self._sent.append(message)
         self._joined = len(self.entries)
-        if self.correction is None:
-            return tuple(self._sent)
-        sent = list(self._sent)
-        _join(sent, Message(role="user", content=self.correction))
-        return tuple(sent)
+        return tuple(self._sent)
 
     def tokens(self) -> int:
         """Of the next request: exact up to the last answer, estimated from there."""
@@ -171,7 +181,8 @@ class Context:
 
     def smallest(self) -> int:
         """About how many tokens are left when everything that can be shortened is: the instructions and the task."""
-        return round(sum(_size(entry.message) for entry in self.entries if entry.turn is None) / self._ratio)
+        kept = (entry for entry in self.entries if entry.turn is None or entry.user)
+        return round(sum(_size(entry.message) for entry in kept) / self._ratio)
 
     def _limit(self) -> int:
         window = self.window or ASSUMED_WINDOW
@@ -183,7 +194,7 @@ class Context:
         The last turns are kept whole while others can go: as many as a quarter of the window holds. When that was not
         enough, the next call gives a later turn.
         """
-        turns = sorted({entry.turn for entry in self.entries if entry.turn is not None})
+        turns = sorted({entry.turn for entry in self.entries if entry.turn is not None and not entry.user})
         if not turns:
             return None
         folded_at, folded_before = self._folded
@@ -213,8 +224,8 @@ class Context:
             self.counted(usage.prompt_tokens)
             self._ratio = max(_FEWEST_BYTES, min(_MOST_BYTES, self._bytes / usage.prompt_tokens))
 
-    def _add(self, role: Role, content: str, turn: int | None = None) -> None:
-        self._append(_Entry(Message(role=role, content=content), turn))
+    def _add(self, role: Role, content: str, turn: int | None = None, *, user: bool = False) -> None:
+        self._append(_Entry(Message(role=role, content=content), turn, user=user))
 
     def _append(self, entry: _Entry) -> None:
         self.entries.append(entry)
@@ -272,22 +283,20 @@ class Context:
             again = _Entry(Message(role="user", content=words), before_turn - 1, own=True)
             self.entries.insert(2, again)
 
-    def _forget(self, event: TurnsForgotten) -> None:
-        """Turns leave without a trace but for `text`; what was before them stays as it was, and so in the cache."""
-        self.entries = [
-            entry for entry in self.entries if entry.own or entry.turn is None or entry.turn < event.first_turn
-        ]
-        self.entries.append(_Entry(Message(role="user", content=event.text), event.turn - 1))
-        self._rewritten()
-
     def _rewritten(self) -> None:
         """Messages that may have been sent are others now."""
         self._sent, self._joined = [], 0
+        self._sealed.clear()
         self._bytes = sum(_size(entry.message) for entry in self.entries)
         self._known_tokens = self._known_bytes = 0
 
     def _collapse(self, before_turn: int, summary: str) -> None:
-        old = [entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn]
+        old = [
+            entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn and not entry.user
+        ]
+        for entry in self.entries:  # the call that it answers is gone
+            if entry.user and entry.turn is not None and entry.turn < before_turn and entry.message.role == "tool":
+                entry.message = Message(role="user", content=entry.message.content)
         lines = [line for entry in old for line in _text(entry.message).splitlines() if line != _EARLIER]
         room = (self.window or ASSUMED_WINDOW) * CHARS_PER_TOKEN // 16
         kept: list[str] = []
@@ -296,7 +305,8 @@ class Context:
         while lines and room > len(lines[-1]):
             room -= len(lines[-1]) + 1
             kept.insert(0, _line(lines.pop()))
-        rest = [entry for entry in self.entries if entry not in old]
+        gone = {id(entry) for entry in old}
+        rest = [entry for entry in self.entries if id(entry) not in gone]
         short = _Entry(Message(role="user", content="\n".join([_EARLIER, *kept])), before_turn - 1)
         self.entries = [*rest[:2], short, *rest[2:]]
 
@@ -318,11 +328,3 @@ def _size(message: Message) -> int:
 def _line(text: str) -> str:
     line = text.strip().replace("\n", " | ")
     return line if len(line) <= _FOLDED_CHARS else f"{line[:_FOLDED_CHARS]} [...]"
-
-
-def _join(sent: list[Message], message: Message) -> None:
-    """Append, but join adjacent user messages: many templates want roles to alternate."""
-    if sent and sent[-1].role == message.role == "user":
-        sent[-1] = Message(role="user", content=f"{sent[-1].content}\n\n{message.content}")
-    else:
-        sent.append(message)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from stockade.core.budget import Account
 from stockade.core.changes import Change
 from stockade.core.errors import (
+    HookFailed,
     ModelFailed,
     PolicyNotEnforceable,
     SandboxFailed,
@@ -12,19 +12,16 @@ from stockade.core.errors import (
     ToolsUnavailable,
     UsageError,
 )
-from stockade.core.events import RunFinished, RunStarted, Status, StopReason
+from stockade.core.events import RunFinished, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
-from stockade.loop.parts import Parts
 from stockade.loop.record import Record
-from stockade.loop.state import RunState
 
 _REASONS: dict[type[StockadeError], StopReason] = {
-    UsageError: "usage", ToolsUnavailable: "tools", ModelFailed: "model", SandboxFailed: "sandbox",
+    HookFailed: "hook", UsageError: "usage", ToolsUnavailable: "tools", ModelFailed: "model", SandboxFailed: "sandbox",
     PolicyNotEnforceable: "sandbox",
 }  # fmt: skip
 FORESEEN = tuple(_REASONS)
 """What ends a run and is no bug."""
-_BOUNDS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +39,6 @@ def failed(error: StockadeError) -> Ending:
     """The ending of one of the FORESEEN."""
     reason = next(reason for kind, reason in _REASONS.items() if isinstance(error, kind))
     return Ending("failed", reason, str(error))
-
-
-def over(started: RunStarted, state: RunState, account: Account, parts: Parts, now: float) -> Ending | None:
-    """Why the run must stop before its next turn, or None: the person, a budget, a loop, unreadable answers."""
-    verified = None if started.check is None else False
-    if parts.pause.stopped is not None:
-        return Ending("stopped", "user", parts.pause.stopped, verified=verified)
-    if (bound := account.exhausted(now)) is not None:
-        return Ending("stopped", _BOUNDS[bound.split(":")[0]], bound, verified=verified)
-    if (why := parts.steering.over(state)) is not None:
-        return Ending("stopped", why[0], why[1], verified=verified)
-    return None
 
 
 async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending: Ending) -> RunFinished:

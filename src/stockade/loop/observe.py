@@ -1,8 +1,4 @@
-"""An observation in words for the model: exact, clipped, in sentences.
-
-Sentences, because small models believe them: after "[exit status 0, no output]" the 1.5B model does the same again,
-after "The command has succeeded; it printed nothing." it goes on (docs/small-models.md).
-"""
+"""An observation in words for the model: exact, clipped, in sentences. An exit status is a number, not a verdict."""
 
 from stockade.core.actions import (
     Answered,
@@ -38,15 +34,14 @@ def describe(observation: Observation, limit: int) -> str:
         case FileContent(text=text, first=first, last=last, total=total):
             part = "" if (first, last) == (min(1, total), total) else f"Lines {first} to {last} of {total}:\n"
             return part + (clip(text, limit) or "The file is empty.")
-        case FileWritten(path=path, same=same, wrong=wrong):
-            how = "held exactly that before: it is as you want it" if same else "has been written"
-            return f"The file {path} {how}." + (f"\n{clip(wrong, limit)}" if wrong else "")
+        case FileWritten(path=path, same=same):
+            return f"The file {path} {'already held exactly that' if same else 'has been written'}."
         case ToolResult(status=status, text=text):
             return clip(f"The tool has failed: {text}" if status == "error" else text or "There is no result.", limit)
         case Answered(text=text):
-            return clip(text, limit)
-        case Refused(reason=reason):
-            return f"This was not run: {reason}"
+            return text
+        case Refused(reason=reason, by=by):
+            return f"This was not run: {reason}" if by == "user" else f"This was not run ({by}): {reason}"
         case Failed(message=message):
             return f"This has failed: {clip(message, limit)}"
         case _:
@@ -54,21 +49,18 @@ def describe(observation: Observation, limit: int) -> str:
 
 
 def _command(result: CommandOutput, limit: int) -> str:
-    """What it wrote in silence stands in the place of output; a hint comes last, where a small model acts on it."""
     text = clip(result.output.decode(errors="backslashreplace").rstrip("\n"), limit)
     if result.timed_out:
         how = f"The command took too long: after {result.duration_s:.0f} s it and all it had started were ended"
-    elif result.exit_code:
-        how = f"The command has failed with exit status {result.exit_code}"
     else:
-        how = "The command has succeeded"
-    lines = [f"{how}. Output:", text] if text else [f"{how}." if result.wrote else f"{how}; it printed nothing."]
-    if result.wrote:
-        lines.append(clip(result.wrote, limit))
+        how = (
+            f"The command ended with exit status {result.exit_code}"
+            if result.exit_code
+            else "The command has succeeded"
+        )
+    lines = [f"{how}. Output:", text] if text else [f"{how}; it printed nothing."]
     if result.truncated_bytes:
         lines.append(f"({result.truncated_bytes} bytes were cut from the middle of the output)")
     if result.shell_event and not result.timed_out:
         lines.append(_SHELL_EVENTS[result.shell_event])
-    if result.hint:
-        lines.append(result.hint)
     return "\n".join(lines)

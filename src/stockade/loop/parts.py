@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stockade.core.actions import Step
 from stockade.core.budget import Account
 from stockade.core.ports import (
     AnswerProtocol,
@@ -21,8 +22,8 @@ from stockade.core.ports import (
     Toolbox,
 )
 from stockade.core.secrets import Redactor
+from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause
-from stockade.loop.steering import Steering
 
 if TYPE_CHECKING:
     from stockade.core.events import RunStarted
@@ -41,13 +42,17 @@ class Parts:
     clock: Clock
     tools: tuple[str, ...]
     toolboxes: tuple[Toolbox, ...] = ()
-    approver: Approver | None = None
     asker: Asker | None = None
     helper: Helper | None = None
     reviewer: Reviewer | None = None
     keeper: Keeper | None = None
     pause: Pause = field(default_factory=Pause)
-    steering: Steering = field(default_factory=Steering)
+    approver: Approver | None = None
+    """Also among the hooks, as Approval; here so that a terminal can attach its user to it."""
+    hooks: tuple[Hook, ...] = ()
+    """All of them, in the order in which they are asked."""
+    intro: tuple[Step, ...] = ()
+    """Scripted actions before the first turn of a run that begins."""
     on_event: OnEvent | None = None
     on_text: OnText | None = None
     redactor: Redactor = field(default_factory=Redactor)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from stockade.core.events import Nudged, Paused
+from stockade.core.events import MessageInjected, Paused
 from stockade.core.ports import Clock
 from stockade.loop.record import Record
 
@@ -96,5 +96,5 @@ class Pause:
     async def said(self, record: Record, clock: Clock, turn: int) -> None:
         """Puts on record what the person said meanwhile."""
         while self.words:
-            text = f"The person watching says: {self.words.pop(0)}"
-            await record.add(Nudged(at=clock.now(), turn=turn, why="person", text=text))
+            text = f"The user says: {self.words.pop(0)}"
+            await record.add(MessageInjected(at=clock.now(), turn=turn, source="user", text=text))

@@ -13,6 +13,10 @@ class Person:
     pause: Pause
     answer: Callable[[str], Awaitable[str | None]] | None = None
 
+    @property
+    def attended(self) -> bool:
+        return self.answer is not None
+
     async def ask(self, question: str) -> str | None:
         if self.answer is None:
             return None

@@ -17,7 +17,7 @@ from stockade.core.events import (
     ChangesDiscarded,
     CheckFinished,
     Checkpoint,
-    Nudged,
+    MessageInjected,
     RunEvent,
     RunFinished,
     RunResumed,
@@ -27,14 +27,14 @@ from stockade.core.events import (
 from stockade.core.secrets import without_marks
 from stockade.loop.context import Context
 from stockade.loop.record import Record
-from stockade.loop.run import Parts, to_the_end
+from stockade.loop.run import Parts, run_to_completion
 from stockade.loop.state import RunState
 
 _SHELL_S = 20.0
 _CUT: dict[StopReason, str] = {
     "user": "The run was interrupted and goes on now.",
     **dict.fromkeys(("turns", "time", "tokens", "cost"), "The run had used up what it was given; it has more now."),
-    "loop": "The run was stopped as you went in a circle; it goes on now.",
+    "loop": "The run was stopped as the same action gave the same result again and again; it goes on now.",
     "gave_up": "The run was stopped as you had given up; it goes on now.",
     "unreadable": "The run was stopped as your answers held no action; it goes on now.",
 }
@@ -57,7 +57,7 @@ async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Parts)
     await record.add(*events)
     words = _cut(history) if resumed.task is None else ""
     again = _Again(parts, record, words, in_flight is not None, decided(history), pending)
-    return await to_the_end(effective(_first(history), resumed), parts, record, again.begin)
+    return await run_to_completion(effective(_first(history), resumed), parts, record, again.begin)
 
 
 def effective(started: RunStarted, resumed: RunResumed) -> RunStarted:
@@ -74,7 +74,7 @@ def pending_finish(history: Sequence[RunEvent]) -> Finish | None:
                 done = sum(isinstance(event, ActionFinished) for event in history[place:])
                 step = understood.answer.steps[done] if done < len(understood.answer.steps) else None
                 return step.action if step is not None and isinstance(step.action, Finish) else None
-            case Nudged() | CheckFinished():
+            case MessageInjected() | CheckFinished():
                 return None
             case RunFinished(status="done"):
                 return None
@@ -129,7 +129,7 @@ class _Again:
         turn = state.turns + 1
         text = " ".join(line for line in lines if line)
         await self._keep(state)
-        await self.record.add(Nudged(at=self.parts.clock.now(), turn=turn, why="resumed", text=text))
+        await self.record.add(MessageInjected(at=self.parts.clock.now(), turn=turn, source="resume", text=text))
         return self.pending
 
     async def _keep(self, state: RunState) -> None:

@@ -9,7 +9,7 @@ over those events (state.py, context.py). Nothing here knows which model, sandbo
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -23,7 +23,6 @@ from stockade.core.events import (
     AnswerUnreadable,
     ModelAnswered,
     ModelStarted,
-    Nudged,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -31,19 +30,18 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelRequest
 from stockade.loop import window
-from stockade.loop.accept import accept
 from stockade.loop.act import Actor
 from stockade.loop.context import Context
-from stockade.loop.ending import FORESEEN, Ending, close, failed, over
+from stockade.loop.ending import FORESEEN, Ending, close, failed
+from stockade.loop.hooks import EndRun, HookContext, Hooks
 from stockade.loop.kept import Checkpoints
 from stockade.loop.network import recorded
 from stockade.loop.parts import Parts
 from stockade.loop.record import Record
 from stockade.loop.tools import Tools, ready
 
-__all__ = ["Parts", "run", "to_the_end"]
-
-Again = Callable[[], Awaitable[Finish | None]]
+__all__ = ["Parts", "run", "run_to_completion"]
+ResumeHook = Callable[[], Awaitable[Finish | None]]
 """What a run that goes on has to do first; returns the bot's last word when it is still to be answered."""
 
 
@@ -51,10 +49,12 @@ async def run(started: RunStarted, parts: Parts) -> RunFinished:
     """One run from its first event to its last. Every ending is on record but StoreFailed, which is raised."""
     record = Record(started.run_id, parts.store, Context(parts.protocol), parts.on_event, parts.redactor)
     await record.add(started)
-    return await to_the_end(started, parts, record)
+    return await run_to_completion(started, parts, record)
 
 
-async def to_the_end(started: RunStarted, parts: Parts, record: Record, again: Again | None = None) -> RunFinished:
+async def run_to_completion(
+    started: RunStarted, parts: Parts, record: Record, again: ResumeHook | None = None
+) -> RunFinished:
     """What `run` and `resume` have in common; `again` is done when sandbox and model are there."""
     try:
         ending = await _in_sandbox(started, parts, record, again)
@@ -73,7 +73,7 @@ async def to_the_end(started: RunStarted, parts: Parts, record: Record, again: A
     return await close(record, parts.reviewer, parts.clock, ending)
 
 
-async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: Again | None) -> Ending:
+async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: ResumeHook | None) -> Ending:
     """Sandbox first: a policy that cannot be held is refused before the model is asked anything."""
     async with recorded(record, parts.sandbox), parts.sandbox as sandbox:
         now = parts.clock.now()
@@ -96,7 +96,7 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: 
             return Ending("stopped", "time", f"time: {started.budget.timeout_s:g} s are over")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Loop:
     """Turn by turn until there is an ending."""
 
@@ -105,68 +105,79 @@ class _Loop:
     record: Record
     account: Account
     tools: Tools
+    hooks: Hooks = field(init=False)
+    actor: Actor = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        checkpoints = Checkpoints(parts.sandbox, parts.clock, parts.keeper)
+        attended = parts.asker is not None and parts.asker.attended
+        ctx = HookContext(self.started, self.record, self.account, checkpoints, parts.reviewer, attended)
+        self.hooks, helper = Hooks(ctx, parts.hooks), parts.helper
+        limit_s = self.started.policy.limits.command_timeout_s
+        hand_on = None if helper is None else lambda task: helper.do(task, self.account, self.record.add)
+        self.actor = Actor(parts.sandbox, limit_s, self.tools, parts.asker, hand_on)
 
     async def until_end(self, pending: Finish | None = None) -> Ending:
         """`pending`: what the bot said last, and nobody answered yet."""
         if pending is not None and (ending := await self._finish(pending)) is not None:
             return ending
-        actor = self._actor()
-        for number, step in enumerate(self.parts.steering.opening(self.record.state)):
+        state = self.record.state
+        fresh = not (state.turns or state.done or state.in_flight)
+        for number, step in enumerate(self.parts.intro if fresh else ()):
             await self.record.add(AnswerUnderstood(at=self._now(), turn=0, answer=Answer(steps=(step,))))
-            await self._act(actor, number, step, begun=False)
+            if (ending := await self._act(number, step, begun=False)) is not None:
+                return ending
         while True:
             await self.parts.pause.passed(self.record, self.parts.clock)
-            if (ending := over(self.started, self.record.state, self.account, self.parts, self._now())) is not None:
-                return ending
+            if self.parts.pause.stopped is not None:
+                return self._ended(EndRun("stopped", "user", self.parts.pause.stopped))
+            await self.parts.pause.said(self.record, self.parts.clock, state.turns + 1)
+            if (end := await self.hooks.before_turn(state.turns + 1)) is not None:
+                return self._ended(end)
             answer = await self._ask()
             for number, step in enumerate(answer.steps if answer else ()):
                 if not await self.parts.pause.passed(self.record, self.parts.clock):
                     break
                 if isinstance(step.action, Finish):
-                    if (ending := await self._finish(step.action)) is not None:
+                    if (ending := await self._finish(step.action, spoken=bool(answer and answer.spoken))) is not None:
                         return ending
                     break
-                await self._act(actor, number, step, begun=not number)
+                if (ending := await self._act(number, step, begun=not number)) is not None:
+                    return ending
 
-    def _actor(self) -> Actor:
-        parts, helper = self.parts, self.parts.helper
-        return Actor(
-            parts.sandbox,
-            parts.approver,
-            self.started.policy.limits.command_timeout_s,
-            self.tools,
-            parts.asker,
-            None if helper is None else lambda task: helper.do(task, self.account, self.record.add),
-            self.started.advice,
-        )
-
-    async def _act(self, actor: Actor, number: int, step: Step, *, begun: bool) -> None:
+    async def _act(self, number: int, step: Step, *, begun: bool) -> Ending | None:
         """One step; what came of it and the files it left are on record together. `begun`: its start is on record."""
         turn = self.record.state.turns
         if not begun:
             await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
-        left = self.account.seconds_left(self._now())
-        refused = await self.parts.steering.refuses(step.action, self.record.state, self.parts.sandbox)
-        observation = refused or await actor.do(step.action, left)
-        kept = await self._checkpoints().after(step.action, observation, self.record.state)
-        await self.record.add(*kept, ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
-
-    def _checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.parts.sandbox, self.parts.clock, self.parts.keeper)
+        refused = await self.hooks.before_action(step.action)
+        if isinstance(refused, EndRun):
+            return self._ended(refused)
+        observation = refused or await self.actor.do(step.action, self.account.seconds_left(self._now()))
+        words, broken = await self.hooks.after_action(step, observation)
+        kept = await self.hooks.ctx.checkpoints.after(step.action, observation, self.record.state)
+        done = ActionFinished(at=self._now(), turn=turn, step=number, observation=observation, words=words)
+        await self.record.add(*kept, done)
+        if broken is not None:  # what was done is on record first
+            raise broken
+        return None
 
     def _now(self) -> float:
         return self.parts.clock.now()
 
     async def _ask(self) -> Answer | None:
         """One turn of the model. None when no action could be read from its answer: that is on record, ask again."""
-        state, turn, steering = self.record.state, self.record.state.turns + 1, self.parts.steering
-        await self.parts.pause.said(self.record, self.parts.clock, turn)
-        if steering.finishes and (warning := self.account.warning(self._now(), state.warnings)) is not None:
-            await self.record.add(Nudged(at=self._now(), turn=turn, why="budget", text=warning))
-        await steering.before(self.record, self.parts.sandbox, self.parts.clock, turn)
-        answer = await window.ask(self.parts.model, self.record, self._request, turn, self._now, self.parts.on_text)
-        sampling = steering.other_sampling(self.started.sampling, state)
-        answered = ModelAnswered(at=self._now(), turn=turn, answer=answer, sampling=sampling)
+        state, turn = self.record.state, self.record.state.turns + 1
+        sampling = self.hooks.sampling(self.started.sampling)
+
+        def request() -> ModelRequest:
+            asked = ModelRequest(messages=self.record.context.messages(), sampling=sampling)
+            return self.parts.protocol.constrain(asked, self.tools.offered)
+
+        answer = await window.ask(self.parts.model, self.record, request, turn, self._now, self.parts.on_text)
+        other = sampling if sampling != self.started.sampling else None
+        answered = ModelAnswered(at=self._now(), turn=turn, answer=answer, sampling=other)
         try:
             understood = self.parts.protocol.read(answer, self.tools.offered)
         except UnreadableAnswer as error:
@@ -179,13 +190,11 @@ class _Loop:
         await self.record.add(*events)
         return understood
 
-    def _request(self) -> ModelRequest:
-        """What is asked next."""
-        state, steering = self.record.state, self.parts.steering
-        sampling = steering.sampling(self.started.sampling, state)
-        request = ModelRequest(messages=self.record.context.messages(), sampling=sampling)
-        return self.parts.protocol.constrain(request, steering.offered(state, self.tools.offered))
+    async def _finish(self, finish: Finish, *, spoken: bool = False) -> Ending | None:
+        end = await self.hooks.before_finish(finish, spoken=spoken)
+        return None if end is None else self._ended(end, finish.answer)
 
-    async def _finish(self, finish: Finish) -> Ending | None:
-        last = self.account.exhausted(self._now()) is not None
-        return await accept(finish, self.started, self.record, self._checkpoints(), self.parts.reviewer, last=last)
+    def _ended(self, end: EndRun, answer: str | None = None) -> Ending:
+        """Verified is what a check said at a finish; where one was asked for, every other end is not."""
+        verified = None if self.started.check is None else end.reason == "finish" and bool(self.record.state.verified)
+        return Ending(end.status, end.reason, end.detail, answer, verified)

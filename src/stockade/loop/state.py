@@ -1,10 +1,13 @@
 """The fold: what a run is, computed from its events and from nothing else."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
+from typing import Literal
 
-from stockade.core.actions import CommandOutput, Observation, Step
+from stockade.core.actions import CommandOutput, Observation, Refused, Step
 from stockade.core.budget import Spent
 from stockade.core.changes import FolderLayer
 from stockade.core.events import (
@@ -15,8 +18,9 @@ from stockade.core.events import (
     CheckFinished,
     Checkpoint,
     HistoryFolded,
+    MessageInjected,
     ModelAnswered,
-    Nudged,
+    ModelStarted,
     OwnRules,
     Paused,
     RunEvent,
@@ -26,15 +30,13 @@ from stockade.core.events import (
     SandboxStarted,
     SubRunFinished,
     ToolsReady,
-    TurnsForgotten,
 )
-from stockade.core.messages import Usage
+from stockade.core.messages import ModelInfo, Usage
 from stockade.core.tools import ToolSpec
-from stockade.loop import outcomes
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedStep:
     """A step and what came of it. Without slots, so that `key` is computed once: every turn looks at the last ones."""
 
     turn: int
@@ -42,21 +44,18 @@ class Done:
     observation: Observation
 
     @cached_property
-    def key(self) -> tuple[str, str]:
-        """See outcomes.py."""
-        return outcomes.key(self.step.action, self.observation)
+    def key(self) -> str:
+        """The action and every byte of its result, but for how long it took: equal when both were the same again."""
+        seen, digest = self.observation, sha256(self.step.action.model_dump_json().encode())
+        left_out = {"duration_s", "same", "chunks"}
+        digest.update(seen.model_dump_json(exclude=left_out).encode())
+        if isinstance(seen, CommandOutput):
+            for stream in (seen.stdout, b"\0", seen.stderr):
+                digest.update(stream)
+        return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """That a bot goes in circles. `count` is on one scale for all signs: 2 is worth a word, 6 is the end.
-
-    `way_out` is for the model.
-    """
-
-    count: int
-    what: str
-    way_out: str
+HookAct = Literal["message", "words", "refusal"]
 
 
 @dataclass(slots=True)
@@ -68,29 +67,25 @@ class RunState:
     turns: int = 0
     usage: Usage = field(default_factory=Usage)
     last_at: float = 0.0
-    done: list[Done] = field(default_factory=list)
+    model: ModelInfo | None = None
+    done: list[CompletedStep] = field(default_factory=list)
     in_flight: ActionStarted | None = None
-    thought: str = ""
-    """Of the last answer."""
     unreadable: int = 0
     """Answers in a row that could not be read."""
     misread: int = 0
     """All of them: they cost tokens and time, no turn."""
-    nudges: list[Nudged] = field(default_factory=list)
+    injected: list[MessageInjected] = field(default_factory=list)
+    hook_acts: Counter[tuple[str, HookAct]] = field(default_factory=Counter)
+    """How often each hook has said something to the bot, added words to an observation, or refused, in this task."""
     failed_checks: int = 0
+    verified: bool | None = None
+    """Whether the last check passed."""
     finished: RunFinished | None = None
     checkpoint: Checkpoint | None = None
     cwd: str | None = None
     own: OwnRules | None = None
-    forgotten: list[TurnsForgotten] = field(default_factory=list)
-    forgot_at: int = 0
-    """How many actions were `done` when turns were last forgotten."""
-    anew_at: int = 0
-    """The same, when the bot last began anew."""
     tools: tuple[ToolSpec, ...] = ()
     helpers_turns: int = 0
-    signs: tuple[Sign, Sign, Sign] | None = None
-    """What stuck.py sees in `done`, None until it has looked: it is asked several times a turn."""
     _begun_at: float | None = None
     _earlier_s: float = 0.0
     _earlier_turns: int = 0
@@ -101,9 +96,11 @@ class RunState:
         before, self.last_at = self.last_at, event.at
         match event:
             case ActionFinished() if self.in_flight is not None:
-                self.done.append(Done(event.turn, self.in_flight.action, event.observation))
-                self.signs = None
+                self.done.append(CompletedStep(event.turn, self.in_flight.action, event.observation))
                 self.in_flight = None
+                self.hook_acts.update((words.hook, "words") for words in event.words)
+                if isinstance(event.observation, Refused):
+                    self.hook_acts[event.observation.by, "refusal"] += 1
                 if isinstance(event.observation, CommandOutput) and event.observation.cwd:
                     self.cwd = event.observation.cwd
             case ActionStarted():
@@ -113,7 +110,6 @@ class RunState:
                 self.usage = self.usage + event.answer.usage
             case AnswerUnderstood():
                 self.unreadable = 0
-                self.thought = event.answer.thought or ""
             case Checkpoint():
                 self.checkpoint = event
             case RunStarted():
@@ -137,17 +133,16 @@ class RunState:
             case SubRunFinished():
                 self.helpers_turns += event.turns
                 self.usage = self.usage + event.usage
-            case Nudged():
-                self.nudges.append(event)
+            case MessageInjected():
+                self.injected.append(event)
+                self.hook_acts[event.source, "message"] += 1
+            case ModelStarted():
+                self.model = event.info
             case OwnRules():
                 self.own = event
-            case TurnsForgotten():
-                self.forgotten.append(event)
-                self.forgot_at = len(self.done)
-                if event.anew:
-                    self.anew_at, self.signs = len(self.done), None
             case CheckFinished():
                 self.failed_checks += not event.passed
+                self.verified = event.passed
             case RunFinished():
                 self.finished = event
             case _:
@@ -160,19 +155,13 @@ class RunState:
             self._earlier_s += max(0.0, ended - self._begun_at)
         self._begun_at, self.finished, self.unreadable = event.at, None, 0
         self.done.clear()
-        self.signs = None
-        self.forgotten.clear()
-        self.forgot_at = self.anew_at = 0
+        self.verified = None
         if event.task is not None:
             self._earlier_s, self._earlier_usage = 0.0, self.usage
             self._earlier_turns = self._all_turns()
             self.failed_checks = 0
-            self.nudges.clear()
-
-    @property
-    def since_anew(self) -> list[Done]:
-        """What was done in the attempt that is under way."""
-        return self.done[self.anew_at :] if self.anew_at else self.done
+            self.injected.clear()
+            self.hook_acts.clear()
 
     @property
     def readable(self) -> int:
@@ -186,8 +175,8 @@ class RunState:
     def warnings(self) -> int:
         """How often the bot was told that its budget comes to an end, which it has anew when the run goes on."""
         count = 0
-        for nudge in self.nudges:
-            count = 0 if nudge.why == "resumed" else count + (nudge.why == "budget")
+        for message in self.injected:
+            count = 0 if message.source == "resume" else count + (message.source == "budget")
         return count
 
     def spent(self, now: float) -> Spent:

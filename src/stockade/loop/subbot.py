@@ -17,7 +17,6 @@ from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox, Too
 from stockade.core.tools import ToolSpec
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
-from stockade.loop.steering import Steering
 
 DEFAULT_TURNS = 15
 LEAST_TURNS = 2
@@ -136,7 +135,6 @@ class SubBots:
             helper=None,
             reviewer=None,
             keeper=None,
-            steering=Steering(),
             on_event=None,
             on_text=None,
             shared=account,

@@ -73,10 +73,6 @@ def _parts(history: Sequence[RunEvent]) -> list[list[RunEvent]]:
     return parts
 
 
-_UNTOLD = ("coder",)
-"""Bots that are not told what their actions wrote."""
-
-
 async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, seen: Seen) -> bool:
     begun: ActionStarted | None = None
     for event in events:
@@ -87,7 +83,7 @@ async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, s
                 begun = event
             case ActionFinished() if begun is not None and isinstance(started, RunStarted):
                 limit_s = started.policy.limits.command_timeout_s
-                actor = Actor(sandbox, None, limit_s, tells=started.bot not in _UNTOLD)
+                actor = Actor(sandbox, limit_s)
                 if not seen(await _again(begun, event, actor)):
                     return False
             case CheckFinished():

@@ -2,32 +2,37 @@
 
 Qwen2.5-Coder's template has tools, and no call ever comes back from it (in none of 20 tasks of a shell). So a model
 is asked for one call, and for one answer under a schema that nobody would give by chance. Both are short; nothing of
-the person's is sent. `tool_choice` is not: "required" makes llama.cpp write newlines to the limit. A model that thinks
+the user's is sent. `tool_choice` is not: "required" makes llama.cpp write newlines to the limit. A model that thinks
 first is asked again with room for that; where that is not enough, nothing is known of it, and nothing remembered.
 """
 
 import hashlib
 import json
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
 from platformdirs import user_cache_path
+from pydantic import Field
 
 from stockade.core.data import Data
 from stockade.core.errors import StockadeError
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model
 from stockade.core.thinking import spoken_part
-from stockade.models.files import open_regular
-from stockade.models.names import parse_name
+from stockade.files import open_regular
+from stockade.models.listing import OUR_TABLE
+from stockade.models.names import SERVERS, ModelName, parse_name
 from stockade.models.progress import OnProgress, silent
 from stockade.models.refusals import Refused
 from stockade.models.servers import PROVIDERS
 from stockade.models.thinking import LEAST_TOKENS, StillThinking
 
 TRIAL_TOKENS = 64
+AWAY = ("openai", "azure", "anthropic")
+"""Providers whose servers tell nobody how large a model is."""
 _VERSION = 2
 _HEAD_BYTES, _TAIL_BYTES = 16 << 20, 1 << 20
 _WORD = "plover-17"
@@ -52,10 +57,12 @@ _SCHEMA = {
 
 
 class Verdict(Data):
-    """What was seen."""
+    """What was seen, and when, in UNIX seconds. `parameters` as the server told them then."""
 
     native_tools: bool
     enforces_schema: bool
+    parameters: int | None = None
+    at: float = Field(default_factory=time.time)
     version: int = _VERSION
 
 
@@ -66,31 +73,47 @@ TRIED: dict[str, Verdict] = {
 """Models whose very file we know (catalogue.py): their trial was held by us."""
 
 
-async def judged(model: Model, name: str, on_progress: OnProgress | None = None) -> ModelInfo:
-    """What is known of `model` with what it really does. Entered and tried where nobody has yet, the model not being
-    entered. `name` is its full name.
+async def probe_capabilities(
+    model: Model, name: str, on_progress: OnProgress | None = None, *, trial: bool = True, again: bool = False
+) -> ModelInfo:
+    """What is known of `model`, which is not entered, with what it was seen to do. `name` is its full name.
 
-    A model that cannot be asked is judged by what it says: the run will tell what is wrong.
+    A local server is asked each time what it knows of the model, which costs no tokens. The trial is held where it was
+    not yet; without `trial` not at all, with `again` in any case. A model that cannot be asked is judged by what it
+    says: the run will tell what is wrong. With `again` that raises ModelFailed.
     """
-    info = model.info
-    if name in TRIED:
-        return _with(info, TRIED[name])
-    if info.native_tools or info.provider == "scripted":
-        return info
+    progress = on_progress or silent
+    if not again and name in TRIED:
+        return _with(model.info, TRIED[name], OUR_TABLE)
+    if not again and (model.info.native_tools or model.info.provider == "scripted"):
+        return model.info
     file = _file(await anyio.to_thread.run_sync(_fingerprint, name))
-    verdict = _remembered(file)
-    if verdict is None:
-        (on_progress or silent)(f"trying once what {name} can do", 0, 0)
+    verdict = None if again else _remembered(file)
+    held = trial and verdict is None
+    if held:
+        progress(f"trying once what {name} can do", 0, 0)
+    if held or _tells(model.info, parse_name(name)):
         try:
             async with model:
-                verdict = await tried(model)
+                if held:
+                    verdict = await tried(model)
         except StillThinking as error:
-            (on_progress or silent)(f"what {name} can do is not known: {error.message}", 0, 0)
-            return info
+            progress(f"what {name} can do is not known: {error.message}", 0, 0)
         except StockadeError:
-            return info
+            if again:
+                raise
+    if verdict is None:
+        return model.info
+    if held:
+        verdict = verdict.model_copy(update={"parameters": model.info.parameters})
         _remember(file, verdict)
-    return _with(info, verdict)
+    source = "tried now" if held else f"tried on {time.strftime('%Y-%m-%d', time.localtime(verdict.at))}"
+    return _with(model.info, verdict, source)
+
+
+def _tells(info: ModelInfo, name: ModelName) -> bool:
+    """Whether it is on a server that may know its size and window, and that is not a stranger's."""
+    return name.provider in SERVERS and not name.is_path and (info.local or name.provider not in AWAY)
 
 
 async def tried(model: Model) -> Verdict:
@@ -148,8 +171,14 @@ def _trial(text: str, tools: tuple[dict[str, object], ...] | None = None, schema
     )  # fmt: skip
 
 
-def _with(info: ModelInfo, verdict: Verdict) -> ModelInfo:
-    return info.model_copy(update=verdict.model_dump(include={"native_tools", "enforces_schema"}))
+def _with(info: ModelInfo, verdict: Verdict, source: str) -> ModelInfo:
+    """What the model says of itself, with what was seen."""
+    seen = verdict.model_dump(include={"native_tools", "enforces_schema"})
+    sources = info.sources | dict.fromkeys(seen, source)
+    if info.parameters is None and verdict.parameters is not None:
+        seen["parameters"] = verdict.parameters
+        sources["parameters"] = f"its server, {source}"
+    return info.model_copy(update={**seen, "sources": sources})
 
 
 def _fingerprint(name: str) -> str:

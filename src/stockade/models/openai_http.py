@@ -59,6 +59,7 @@ class OpenAIModel:
         self._info = ModelInfo(
             name=model, provider=provider, local=local, native_tools=native_tools, priced=self._price is not None,
             context_window=price.window if price else None,
+            sources={"context_window": "the price table"} if price and price.window else {},
         )  # fmt: skip
 
     @property
@@ -77,7 +78,14 @@ class OpenAIModel:
 
     def _take(self, facts: Facts) -> None:
         window = facts.window or self._info.context_window
-        self._info = self._info.model_copy(update={"context_window": window})
+        self._info = self._info.model_copy(
+            update={
+                "context_window": window,
+                "parameters": facts.parameters,
+                "sources": {**self._info.sources, **facts.sources},
+                "local": self._info.local and not facts.elsewhere,
+            }
+        )
         if facts.advice:
             self._on_progress(facts.advice, 0, 0)
         if facts.system_role is False and (changed := self._dialect.without("system")) is not None:

@@ -2,7 +2,6 @@
 
 import fnmatch
 import re
-import tomllib
 from pathlib import Path
 
 from platformdirs import user_config_path
@@ -11,6 +10,7 @@ from pydantic import Field, ValidationError
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.messages import Usage
+from stockade.files import read_toml
 
 MAX_FILE_BYTES = 1_000_000
 _DATED = re.compile(r"-\d{4}-?\d\d-?\d\d$")
@@ -56,16 +56,9 @@ def price_of(model: str, own: Path | None = None) -> Price | None:
 
 def _read(path: Path) -> dict[str, Price]:
     try:
-        data = path.read_bytes()
-        if len(data) > MAX_FILE_BYTES:
-            raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes: this is no table of prices")
-        table = tomllib.loads(data.decode())
+        table = read_toml(path, MAX_FILE_BYTES, "table of prices")
     except FileNotFoundError:
         return {}
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
     prices: dict[str, Price] = {}
     for name, line in table.items():
         try:

@@ -12,7 +12,7 @@ import anyio
 from stockade.core.errors import UsageError
 from stockade.core.ports import Model
 from stockade.models.auto import ModelChoice, choose_model
-from stockade.models.listing import catalogued
+from stockade.models.listing import OUR_TABLE, catalogued
 from stockade.models.names import AUTO, ModelName, parse_name
 from stockade.models.prices import FREE, price_of
 from stockade.models.progress import OnProgress, silent
@@ -87,16 +87,19 @@ async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProg
 
     path = _path(name).absolute()
     program: Path | None = path
+    parameters: tuple[int | None, str] = (None, "")
     if name.provider == "llama-server":
-        await anyio.to_thread.run_sync(read_gguf, path)
+        header = await anyio.to_thread.run_sync(read_gguf, path)
+        parameters = header.parameters, header.parameters_source
         program = find_binary(settings)
         if program is None:
             raise UsageError("there is no llama-server on PATH", "install one, or use gguf/PATH: the built-in server")
     elif not path.is_file():
         raise UsageError(f"there is no file {path}", f"write {name.provider}//PATH/TO/FILE")
     return EmbeddedModel(
-        path, path.stem, name.provider, settings, trusted=program == path, on_progress=on_progress, program=program
-    )
+        path, path.stem, name.provider, settings, trusted=program == path, on_progress=on_progress, program=program,
+        parameters=parameters,
+    )  # fmt: skip
 
 
 async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> Model:
@@ -106,12 +109,14 @@ async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnPro
     if name.provider == "embedded":
         path = await _catalogue_file(name.name, settings, on_progress)
         label, checked = name.name, True
+        parameters: tuple[int | None, str] = catalogued(name.name).parameters, OUR_TABLE
     else:
         path = _path(name)
         info = await anyio.to_thread.run_sync(read_gguf, path)
         label, checked = path.stem or info.name, False
+        parameters = info.parameters, info.parameters_source
     return EmbeddedModel(
-        path, label, name.provider, settings, trusted=checked, on_progress=on_progress
+        path, label, name.provider, settings, trusted=checked, on_progress=on_progress, parameters=parameters
     )  # fmt: skip
 
 

@@ -19,8 +19,10 @@ import anyio
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
+from stockade.files import read_regular
 from stockade.models.collect import AnswerBuilder
 
+MAX_FILE_BYTES = 64 << 20
 _KNOWN = {"role", "content", "tool_calls", "delay_s", "context_window"}
 _PIECE = re.compile(r"\s*\S+|\s+")
 _CHARS_PER_TOKEN = 4
@@ -49,9 +51,13 @@ class ScriptedModel:
 
     async def __aenter__(self) -> Self:
         try:
-            text = self._path.read_text(encoding="utf-8")
+            data = read_regular(self._path, MAX_FILE_BYTES)
         except OSError as error:
-            raise UsageError(f"cannot read the script {self._path}: {error.strerror or error}") from error
+            raise UsageError(f"cannot read the script {self._path}: {error.strerror}") from error
+        if len(data) > MAX_FILE_BYTES:
+            raise UsageError(f"the script {self._path} is larger than {MAX_FILE_BYTES} bytes")
+        try:
+            text = data.decode()
         except UnicodeDecodeError as error:
             raise UsageError(f"the script {self._path} is not UTF-8 text") from error
         # Not splitlines: JSON strings may hold U+2028 as it is.

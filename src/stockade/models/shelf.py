@@ -11,7 +11,7 @@ from typing import IO
 from platformdirs import user_cache_path, user_data_path
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.files import open_regular
+from stockade.files import open_regular
 from stockade.models.progress import OnBytes
 
 _BLOCK = 1 << 22

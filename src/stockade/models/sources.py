@@ -15,7 +15,7 @@ import anyio
 import httpx2
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.files import open_regular
+from stockade.files import open_regular
 from stockade.models.progress import OnBytes
 from stockade.models.shelf import open_at, size_of
 from stockade.models.tls import tls_context

@@ -1,13 +1,14 @@
-"""Rules first, then the person; what is remembered, and what never is."""
+"""Rules first, then the user; what is remembered, and what never is."""
 
 from pathlib import Path
 
 import pytest
 
 from stockade.approval.approver import Question, Reply, RulesApprover, Scope
-from stockade.approval.remembered import Remembered
+from stockade.approval.remembered import ApprovalFile, Remembered
 from stockade.approval.rules import Rule, RuleSet, rule_set
-from stockade.core.actions import Finish, Shell, ToolCall, WriteFile
+from stockade.core.actions import Finish, Refused, Shell, ToolCall, WriteFile
+from stockade.loop.observe import describe
 
 
 class Person:
@@ -44,14 +45,23 @@ async def test_once_asks_again_and_run_does_not() -> None:
 
 
 @pytest.mark.anyio
-async def test_always_is_kept_for_other_runs_and_for_these_words_only(tmp_path: Path) -> None:
-    file = tmp_path / "config" / "approved"
-    assert await RulesApprover(ASK, Person("always"), Remembered(file)).judge(Shell(command="pytest -q")) is None
-    later = RulesApprover(ASK, None, Remembered(file))
+async def test_always_holds_for_these_words_of_this_bot_in_this_place_only(tmp_path: Path) -> None:
+    file, here = ApprovalFile(tmp_path / "state" / "approvals.jsonl"), ("/home/me/a:overlay",)
+    first = RulesApprover(ASK, Person("always"), Remembered(file, here, "writing"))
+    assert await first.judge(Shell(command="pytest -q")) is None
+    later = RulesApprover(ASK, None, Remembered(file, here, "writing"))
     assert await later.judge(Shell(command="pytest -q")) is None
     assert await later.judge(Shell(command="pytest -q; rm -rf .")) is not None
     assert await later.judge(Shell(command="pytest -q > x")) is not None
-    assert file.stat().st_mode & 0o777 == 0o600
+    for place, bot in (
+        (("/home/me/b:overlay",), "writing"),
+        (("/home/me/a:rw",), "writing"),
+        ((*here, "/data:rw"), "writing"),
+        ((), "writing"),
+        (here, "reading"),
+    ):
+        elsewhere = RulesApprover(ASK, None, Remembered(file, place, bot))
+        assert await elsewhere.judge(Shell(command="pytest -q")) is not None, (place, bot)
 
 
 @pytest.mark.anyio
@@ -71,10 +81,15 @@ async def test_what_cannot_be_read_is_asked_every_time() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_persons_words_reach_the_bot() -> None:
-    assert (
-        await RulesApprover(ASK, Person(None, "use make instead")).judge(Shell(command="cc x.c")) == "use make instead"
-    )
+@pytest.mark.parametrize("words", ["use make instead", "Nein: \u00fcbel, \u201ecc\u201c!  {x}", "n o"])
+async def test_the_users_words_reach_the_bot_as_typed(words: str) -> None:
+    reason = await RulesApprover(ASK, Person(None, words)).judge(Shell(command="cc x.c"))
+    assert describe(Refused(reason=reason or ""), 1000) == f"This was not run: the user refused it: {words}"
+
+
+@pytest.mark.anyio
+async def test_a_refusal_without_words_is_told_as_one() -> None:
+    assert await RulesApprover(ASK, Person(None)).judge(Shell(command="cc x.c")) == "the user refused it"
 
 
 @pytest.mark.anyio

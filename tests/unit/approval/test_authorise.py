@@ -122,7 +122,7 @@ async def test_bad_input_never_authorises() -> None:
 @pytest.mark.anyio
 async def test_feedback_goes_to_the_bot_and_the_run_goes_on() -> None:
     made, _, run = authoriser("count the bytes too")
-    assert await made.judge(LS) == "The person did not authorise it and says: count the bytes too"
+    assert await made.judge(LS) == "the user refused it: count the bytes too"
     assert run.stopped == []
 
 

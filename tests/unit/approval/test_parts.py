@@ -1,5 +1,7 @@
 """Every program that a command line would start, wherever it stands."""
 
+import random
+
 import pytest
 
 from stockade.approval.parts import MAX_DEPTH, parse
@@ -105,3 +107,15 @@ def test_hostile_lines_end() -> None:
         nested = "sh -c " + "'" + nested.replace("'", "'\\''") + "'"
     assert parse(nested).problem
     assert parse("sudo " * 5000 + "rm").problem
+
+
+def test_characters_beyond_ascii_are_words_and_never_end_the_process() -> None:
+    """The scanner of tree-sitter-bash 0.25.1 reads outside of a table for some of them: on 90cacfa this crashed."""
+    assert [part.words for part in parse("échø 'ü b' \"$é\" 中文 | λ=1 grep 😀").parts] == [
+        ("échø", "ü b", "$é", "中文"),
+        ("λ=1", "grep", "😀"),
+    ]
+    chance = random.Random(18)
+    for _ in range(2000):
+        text = "".join(chr(chance.choice((chance.randrange(128), chance.randrange(0x110000)))) for _ in range(200))
+        parse(text)

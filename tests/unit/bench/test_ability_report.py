@@ -114,7 +114,7 @@ def test_a_peer_can_write_in_its_folder_alone(tmp_path: Path) -> None:
     words = sealed(tmp_path, ["/usr/bin/python3", "peer.py"])
     assert words[:4] == ["bwrap", "--ro-bind", "/", "/"]
     assert [words[at + 1 : at + 3] for at, word in enumerate(words) if word == "--bind"] == [
-        [str(tmp_path), "/mnt/work"]
+        [str(tmp_path), "/workspace"]
     ]
     assert {"--unshare-pid", "--die-with-parent", "--cap-drop"} <= set(words)
 

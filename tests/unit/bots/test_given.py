@@ -48,7 +48,7 @@ def test_who_can_be_asked() -> None:
     assert filled("{nobody}", Policy(), ("shell", "ask_user")) == "nobody to ask but the user (ask_user)"
 
 
-@pytest.mark.parametrize("name", set(BUILT_IN) - {"planner", "shell"})
+@pytest.mark.parametrize("name", sorted(set(BUILT_IN) - {"planner", "shell"}))
 def test_no_bot_with_a_network_is_told_that_there_is_none(name: str) -> None:
     """The Planner's directives are the person's to see and change; the Shell bot is told to find out."""
     text = opening(BUILT_IN[name], make_protocol("json"), Policy(network=ALLOWED))

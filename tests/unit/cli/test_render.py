@@ -38,14 +38,13 @@ from stockade.core.events import (
     ChangesDiscarded,
     CheckFinished,
     HistoryFolded,
+    MessageInjected,
     ModelAnswered,
     NetworkRequested,
-    Nudged,
     RunEvent,
     RunFinished,
     RunStarted,
     SandboxStarted,
-    TurnsForgotten,
 )
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.core.policy import FolderRule, Network, Policy
@@ -180,7 +179,7 @@ def every_event(text: str) -> list[RunEvent]:
         AnswerUnderstood(at=0, turn=1, answer=Answer(thought=text, steps=steps)),
         *(ActionStarted(at=0, turn=1, step=0, action=step) for step in steps),
         *(ActionFinished(at=0, turn=1, step=0, observation=observation) for observation in observations),
-        Nudged(at=0, turn=1, why=text, text=text),
+        MessageInjected(at=0, turn=1, source=text, text=text),
         HistoryFolded(at=0, turn=1, before_turn=1),
         NetworkRequested(at=0, host=text, port=80, method=text, verdict="refused", reason=text),
         NetworkRequested(at=0, host=text, port=80, method=text, verdict="allowed", reason=text, count=2),
@@ -208,8 +207,6 @@ def test_markup_is_only_text() -> None:
 
 
 def test_what_is_said_to_the_bot_is_not_said_to_the_person() -> None:
-    nudged = Nudged(at=1, turn=2, why="loop", text="You are going round.")
-    forgotten = TurnsForgotten(at=1, turn=5, first_turn=1, text="You have tried this before.", anew=True)
-    lines = shown(started(), nudged, forgotten).splitlines()
+    nudged = MessageInjected(at=1, turn=2, source="loop", text="You are going round.")
+    lines = shown(started(), nudged).splitlines()
     assert "to the bot [loop]: You are going round." in lines
-    assert "to the bot: You have tried this before." in lines

@@ -16,7 +16,7 @@ from stockade.coder.questions import wrong_values
 from stockade.coder.work import Plan, Result
 from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable, StockadeError
-from stockade.core.events import ActionFinished, AnswerUnreadable, Nudged, RunEvent, RunFinished, RunStarted
+from stockade.core.events import ActionFinished, AnswerUnreadable, MessageInjected, RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Sampling
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
@@ -43,7 +43,7 @@ class Done:
 
     @property
     def nudges(self) -> list[str]:
-        return [event.why for event in self.events if isinstance(event, Nudged)]
+        return [event.source for event in self.events if isinstance(event, MessageInjected)]
 
 
 async def code(
@@ -105,7 +105,7 @@ async def test_of_a_program_with_wrong_values_only_the_values_are_told(tmp_path:
     assert "### Plan" in second.messages[1].content
     assert "a - b" not in second.messages[1].content
     assert (second.sampling.temperature, third.sampling.temperature) == (0.8, 0.8)
-    assert [event.text for event in done.events if isinstance(event, Nudged)] == [
+    assert [event.text for event in done.events if isinstance(event, MessageInjected)] == [
         cases(wrong_values(done.result.attempts[:number])) for number in (1, 2)
     ]
 

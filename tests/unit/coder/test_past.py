@@ -19,8 +19,8 @@ from stockade.core.events import (
     ActionFinished,
     ActionStarted,
     AnswerUnderstood,
+    MessageInjected,
     ModelAnswered,
-    Nudged,
     RunEvent,
     RunResumed,
     RunStarted,
@@ -58,7 +58,7 @@ class Went:
 
     @property
     def nudges(self) -> list[tuple[str, str]]:
-        return [(event.why, event.text) for event in self.events if isinstance(event, Nudged)]
+        return [(event.source, event.text) for event in self.events if isinstance(event, MessageInjected)]
 
 
 async def go(tmp_path: Path, answers: Sequence[str], plan: Plan, history: Sequence[RunEvent] = ()) -> Went:

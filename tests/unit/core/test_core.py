@@ -60,7 +60,7 @@ def test_an_event_comes_back_as_it_was() -> None:
     assert from_json(to_json(event)) == event
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"type": "nonsense"}', "[1]", '{"type": "nudged"}', "\xff"])
+@pytest.mark.parametrize("text", ["", "{}", '{"type": "nonsense"}', "[1]", '{"type": "message_injected"}', "\xff"])
 def test_what_is_no_event(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (pydantic's own message)
         from_json(text)

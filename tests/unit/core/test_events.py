@@ -9,7 +9,7 @@ from stockade.core.actions import Chunk, CommandOutput, Shell, Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
-    Nudged,
+    MessageInjected,
     RunEvent,
     from_json,
     to_json,
@@ -22,7 +22,7 @@ EVENTS: tuple[RunEvent, ...] = (
     ActionFinished(
         at=1e-7, turn=3, step=0, observation=CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", b"\xff\0"),))
     ),
-    Nudged(at=0.0, turn=1, why="loop", text='{"type":"run_finished"}'),
+    MessageInjected(at=0.0, turn=1, source="loop", text='{"type":"run_finished"}'),
 )
 
 
@@ -52,8 +52,8 @@ def test_every_kind_says_first_what_it_is() -> None:
         b"",
         b"{}",
         b'{"at":1.0,"type":"nothing"}',
-        b'{"at":1.0,"type":"nudged"}',
-        b'{"at":1.0,"type":"changes_discarded","type":"nudged"}',
+        b'{"at":1.0,"type":"message_injected"}',
+        b'{"at":1.0,"type":"changes_discarded","type":"message_injected"}',
         b'{"at":1.0,"type":"changes_discarded","more":1}',
         b'{"at":1.0,"type":"changes_discarded"} {}',
         b'{"at":"x","type":"changes_discarded"}',

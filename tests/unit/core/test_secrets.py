@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stockade.core.actions import Answer, Chunk, CommandOutput, Shell, Step
+from stockade.core.actions import Answer, Chunk, CommandOutput, HookWords, Shell, Step
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, NetworkRequested, RunEvent, to_json
 from stockade.core.secret_formats import ANY_LITERAL, FORMATS, secret_variables
@@ -260,8 +260,9 @@ def finished(**output: object) -> ActionFinished:
     return ActionFinished(at=1.0, turn=1, step=0, observation=seen)
 
 
-def test_what_a_command_wrote_is_looked_through_too() -> None:
-    hidden = REDACTOR.event(finished(wrote=f"x now holds:\n{SECRET}"))
+def test_what_a_hook_said_is_looked_through_too() -> None:
+    words = (HookWords(hook="mine", text=f"x now holds:\n{SECRET}"),)
+    hidden = REDACTOR.event(finished().model_copy(update={"words": words}))
     assert SECRET not in to_json(hidden)
     assert mark("ONE") in to_json(hidden)
 

@@ -12,10 +12,10 @@ from stockade.core.events import (
     ActionStarted,
     AnswerUnderstood,
     HistoryFolded,
+    MessageInjected,
     ModelAnswered,
     OwnRules,
     RunEvent,
-    TurnsForgotten,
 )
 from stockade.core.messages import ModelAnswer, Sampling, Usage
 from stockade.exports.atif import trajectory
@@ -85,7 +85,7 @@ def test_what_a_bot_without_an_end_sets_itself_and_its_intro_are_there() -> None
     events.append(OwnRules(at=3.0, turn=1, goal="learn", sampling=Sampling(temperature=0.5), refused=("goal: no",)))
     events.append(ModelAnswered(at=4.0, turn=1, answer=ModelAnswer(content="[]")))
     events += step(1, 0, "pwd")
-    events.append(TurnsForgotten(at=5.0, turn=2, first_turn=1, text="round and round"))
+    events.append(MessageInjected(at=5.0, turn=2, source="shell_bot", text="round and round"))
     document = json.loads(json.dumps(trajectory(events)))
     valid = Trajectory.model_validate(document)
     calls = [call.tool_call_id for one in valid.steps for call in one.tool_calls or []]

@@ -14,9 +14,12 @@ from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Sampling
 from stockade.core.policy import Policy
 from stockade.core.ports import Approver, Clock, ExecResult, Model
+from stockade.loop.builtin_hooks import Approval, BudgetLimits, Check, PlainWords, UnreadableAnswers
+from stockade.loop.loop_detection import LoopDetection
 from stockade.loop.run import Parts, run
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel
 
+HOOKS = (UnreadableAnswers(), BudgetLimits(), LoopDetection(), Check(), PlainWords())
 TOOLS = ("shell", "read_file", "write_file", "edit_file", "finish")
 
 
@@ -62,6 +65,7 @@ class Bench:
             clock=clock or FixedClock(),
             tools=TOOLS,
             approver=approver,
+            hooks=(*HOOKS, *([Approval(approver)] if approver is not None else [])),
             on_event=self.shown.append,
         )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stockade.core.budget import Account, Budget, Spent
-from stockade.core.events import Nudged
+from stockade.core.events import MessageInjected
 from stockade.loop.run import run
 from stockade.testing import say
 from tests.unit.loop.helpers import Bench, started
@@ -17,8 +17,8 @@ async def test_a_bot_is_warned_twice_and_its_prompt_only_grows() -> None:
     bench = Bench([say("shell", command=f"echo {number}") for number in range(10)])
     finished = await bench.run(started(budget=Budget(max_turns=10)))
     assert finished.reason == "turns"
-    told = [event for event in bench.shown if isinstance(event, Nudged)]
-    assert [(event.why, event.turn) for event in told] == [("budget", 9), ("budget", 10)]
+    told = [event for event in bench.shown if isinstance(event, MessageInjected)]
+    assert [(event.source, event.turn) for event in told] == [("budget", 9), ("budget", 10)]
     assert told[0].text == "What is left: 2 of 10 turns. Come to an end in time."
     assert "Finish now" in told[1].text
     for before, after in zip(bench.script.requests, bench.script.requests[1:], strict=False):

@@ -8,8 +8,10 @@ from stockade.core.events import (
     AnswerUnderstood,
     AnswerUnreadable,
     HistoryFolded,
-    Nudged,
+    MessageInjected,
+    ModelAnswered,
 )
+from stockade.core.messages import Message, ModelAnswer
 from stockade.loop.context import Context
 from tests.unit.loop.helpers import started
 
@@ -26,7 +28,7 @@ def test_what_was_sent_is_sent_again_as_the_same_object() -> None:
     context = Context(JsonAnswers())
     context.apply(started())
     turn(context, 1)
-    context.apply(Nudged(at=0, turn=2, why="loop", text="Do something else."))
+    context.apply(MessageInjected(at=0, turn=2, source="loop", text="Do something else."))
     before = context.messages()
     assert before[-1].content.endswith("\n\nDo something else.")
     turn(context, 2)
@@ -35,14 +37,16 @@ def test_what_was_sent_is_sent_again_as_the_same_object() -> None:
     assert all(new is old for new, old in zip(after, before, strict=False))
 
 
-def test_a_correction_is_joined_and_leaves_no_trace() -> None:
+def test_a_correction_is_a_message_of_its_own_that_stays() -> None:
     context = Context(JsonAnswers())
     context.apply(started())
     before = context.messages()
-    context.apply(AnswerUnreadable(at=0, turn=1, attempt=2, message="no action"))
-    assert context.messages()[-1].content == "do it\n\nno action"
+    context.apply(ModelAnswered(at=0, turn=1, answer=ModelAnswer(content="?")))
+    context.apply(AnswerUnreadable(at=0, turn=1, attempt=1, message="no action"))
+    corrected = context.messages()
+    assert corrected == (*before, Message(role="user", content="Your answer could not be read: no action"))
     turn(context, 2)
-    assert context.messages()[: len(before)] == before
+    assert context.messages()[: len(corrected)] == corrected
 
 
 def test_folding_changes_what_is_sent() -> None:

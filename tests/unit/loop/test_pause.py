@@ -5,7 +5,8 @@ import pytest
 
 from stockade.answers.action_list import ListAnswers
 from stockade.core.actions import Action, CommandOutput
-from stockade.core.events import ActionFinished, ActionStarted, Nudged, Paused
+from stockade.core.events import ActionFinished, ActionStarted, MessageInjected, Paused
+from stockade.loop.builtin_hooks import Approval
 from stockade.loop.pause import Pause
 from stockade.loop.state import fold
 from stockade.testing import MemorySandbox, say
@@ -28,8 +29,8 @@ async def test_a_held_run_begins_nothing_and_goes_on_with_the_word() -> None:
         assert len(bench.script.requests) == 1
         bench.parts.pause.go_on("do it otherwise")
     events = await bench.store.events("r1")
-    assert [event.text for event in events if isinstance(event, Nudged) and event.why == "person"] == [
-        "The person watching says: do it otherwise"
+    assert [event.text for event in events if isinstance(event, MessageInjected) and event.source == "user"] == [
+        "The user says: do it otherwise"
     ]
     assert sum(isinstance(event, Paused) for event in events) == 1
     assert "do it otherwise" in bench.script.requests[1].messages[-1].content
@@ -69,14 +70,15 @@ class Asks:
             said.append(self._words[0])
         word = self._words.pop(0)
         if word == "n":
-            self._pause.stop("the person stopped the run")
+            self._pause.stop("the user stopped the run")
         return None if word == "y" else f"no: {word}"
 
 
 @pytest.mark.anyio
 async def test_what_the_person_says_to_an_action_is_on_record_and_observed() -> None:
     bench = Bench([say("shell", command="one"), say("shell", command="two"), say("finish", answer="x")])
-    object.__setattr__(bench.parts, "approver", Asks(bench.parts.pause, "use cat", "y"))
+    approval = Approval(Asks(bench.parts.pause, "use cat", "y"))
+    object.__setattr__(bench.parts, "hooks", (*bench.parts.hooks, approval))
     assert (await bench.run()).status == "done"
     assert bench.sandbox.ran == ["two"]
     assert [event.said for event in bench.shown if isinstance(event, Paused)] == ["use cat", "y"]
@@ -88,9 +90,10 @@ async def test_a_run_that_is_stopped_at_an_action_closes_in_order() -> None:
     both = '[{"command": "one"}, {"command": "two"}]'
     bench = Bench([both, say("finish", answer="x")])
     object.__setattr__(bench.parts, "protocol", ListAnswers())
-    object.__setattr__(bench.parts, "approver", Asks(bench.parts.pause, "n", "y"))
+    approval = Approval(Asks(bench.parts.pause, "n", "y"))
+    object.__setattr__(bench.parts, "hooks", (*bench.parts.hooks, approval))
     finished = await bench.run()
-    assert (finished.status, finished.reason, finished.detail) == ("stopped", "user", "the person stopped the run")
+    assert (finished.status, finished.reason, finished.detail) == ("stopped", "user", "the user stopped the run")
     assert bench.sandbox.ran == []
     assert len(bench.script.requests) == 1
     assert [event.observation.kind for event in bench.shown if isinstance(event, ActionFinished)] == ["refused"]

@@ -13,8 +13,8 @@ from stockade.core.events import (
     ActionFinished,
     ActionStarted,
     Checkpoint,
+    MessageInjected,
     ModelAnswered,
-    Nudged,
     RunEvent,
     RunFinished,
     RunResumed,
@@ -245,7 +245,7 @@ async def test_verify_names_the_first_difference_and_stops_there() -> None:
         (None, "was interrupted"),
         ("user", "was interrupted"),
         ("tokens", "used up"),
-        ("loop", "in a circle"),
+        ("loop", "again and again"),
         ("gave_up", "had given up"),
         ("unreadable", "held no action"),
         ("model", "not yours"),
@@ -256,5 +256,5 @@ async def test_the_bot_is_told_why_the_run_had_stopped(reason: StopReason | None
     _, events = await whole_run()
     ended = [RunFinished(at=1.0, status="stopped", reason=reason)] if reason else []
     bench = await cut_and_resumed([*events[:-3], *ended], SCRIPT, resumed())
-    told = [event.text for event in await bench.store.events("r1") if isinstance(event, Nudged)]
+    told = [event.text for event in await bench.store.events("r1") if isinstance(event, MessageInjected)]
     assert words in told[0]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from stockade.answers.json_schema import ASK
 from stockade.core.actions import Action, Answered, Failed, Refused, ToolCall, ToolResult
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
@@ -58,7 +57,7 @@ async def test_a_tool_is_described_called_and_its_result_fed_back() -> None:
     assert first.schema_ is not None
     assert "add" in str(first.schema_)
     assert second.messages[: len(first.messages)] == first.messages
-    assert second.messages[-1].content == f"5\n{ASK}"
+    assert second.messages[-1].content == "5"
     assert (box.entered, box.left) == (1, 1)
 
 

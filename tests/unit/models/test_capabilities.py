@@ -10,8 +10,9 @@ from platformdirs import user_cache_path
 
 from stockade.answers.choice import choose
 from stockade.assemble import suited_protocol
+from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelInfo
-from stockade.models.capabilities import judged
+from stockade.models.capabilities import probe_capabilities
 from stockade.models.openai_http import OpenAIModel
 from stockade.models.payload import Dialect
 from stockade.testing.fake_openai import FakeOpenAI, Reply, fails, piece, says
@@ -35,7 +36,7 @@ async def no_sleep(_seconds: float) -> None:
 async def judge(*replies: Reply, name: str = "llama-server/m") -> ModelInfo:
     async with FakeOpenAI(replies) as server:
         model = OpenAIModel(server.base_url, "fake", provider="llama-server", dialect=Dialect(), sleep=no_sleep)
-        return await judged(model, name)
+        return await probe_capabilities(model, name)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,9 @@ async def test_trials(replies: tuple[Reply, ...], native: bool, schema: bool, pr
 
 async def test_a_trial_is_short_and_never_demands_a_call() -> None:
     async with FakeOpenAI([CALLS, KEEPS]) as server:
-        await judged(OpenAIModel(server.base_url, "fake", dialect=Dialect(llama_cpp=True)), "llama-server/m")
+        await probe_capabilities(
+            OpenAIModel(server.base_url, "fake", dialect=Dialect(llama_cpp=True)), "llama-server/m"
+        )
         bodies: list[dict[str, Any]] = [asked.body for asked in server.questions]
     assert len(bodies) == 2
     assert all(body["max_tokens"] <= 64 for body in bodies)
@@ -105,7 +108,7 @@ async def judge_thinker(key: str, needed: int, said: list[str] | None = None) ->
 
     async with FakeOpenAI(otherwise=answer) as server:
         told: list[str] = []
-        info = await judged(
+        info = await probe_capabilities(
             OpenAIModel(server.base_url, "fake"), "llama-server/m", lambda words, *_: told.append(words)
         )
     if said is not None:
@@ -139,7 +142,9 @@ async def test_a_verdict_of_before_that_was_known_is_dropped() -> None:
 
 @pytest.mark.parametrize("reply", [fails(401), fails(500)])
 async def test_a_model_that_cannot_be_asked_is_not_judged(reply: Reply) -> None:
-    assert await judge(*[reply] * 9) == ModelInfo(name="fake", provider="llama-server")
+    info = await judge(*[reply] * 9)
+    assert info == ModelInfo(name="fake", provider="llama-server", sources=info.sources)
+    assert "native_tools" not in info.sources
     assert not (user_cache_path("stockade") / "capabilities").exists()
 
 
@@ -151,7 +156,7 @@ async def test_a_model_that_cannot_be_asked_is_not_judged(reply: Reply) -> None:
     ],
 )
 async def test_what_is_known_is_not_tried(make: Callable[[], OpenAIModel], name: str) -> None:
-    info = await judged(make(), name)
+    info = await probe_capabilities(make(), name)
     assert choose(info) == ("native" if info.native_tools else "json")
 
 
@@ -162,3 +167,28 @@ async def test_the_run_is_spoken_to_accordingly() -> None:
         assert (await suited_protocol("fenced", model, "llama-server/m")).name == "fenced"
         assert len(server.questions) == 2
     assert json.loads(next((user_cache_path("stockade") / "capabilities").iterdir()).read_text())["native_tools"]
+
+
+async def test_what_was_seen_is_told_with_its_source() -> None:
+    assert (await judge(CALLS, KEEPS)).sources["native_tools"] == "tried now"
+    assert (await judge()).sources["native_tools"].startswith("tried on 2")
+    known = await probe_capabilities(OpenAIModel("http://127.0.0.1:1/v1", "x", provider="embedded"), "embedded/smollm2")
+    assert known.sources["enforces_schema"] == "our table of models"
+
+
+async def test_the_trial_is_held_again_where_that_is_asked_for() -> None:
+    await judge(CALLS, KEEPS)
+    async with FakeOpenAI([says("no"), says("no")]) as server:
+        model = OpenAIModel(server.base_url, "fake", provider="llama-server", sleep=no_sleep)
+        assert not (await probe_capabilities(model, "llama-server/m", again=True)).native_tools
+    assert not (await judge()).native_tools
+    gone = OpenAIModel("http://127.0.0.1:1/v1", "fake", provider="llama-server", sleep=no_sleep)
+    with pytest.raises(ModelUnavailable):
+        await probe_capabilities(gone, "llama-server/m", again=True)
+
+
+async def test_without_a_trial_a_server_tells_what_it_knows_and_no_token_is_used() -> None:
+    async with FakeOpenAI(models=[{"id": "fake", "meta": {"n_params": 10**9}}]) as server:
+        model = OpenAIModel(server.base_url, "fake", provider="llama-server")
+        info = await probe_capabilities(model, "llama-server/m", trial=False)
+        assert (info.parameters, info.small, server.questions) == (10**9, True, [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stockade.core.messages import Message, ModelRequest
+from stockade.core.messages import Message, ModelInfo, ModelRequest
 from stockade.loop.window import CountsTokens
 from stockade.models.facts import OLLAMA_DEFAULT_WINDOW
 from stockade.models.openai_http import OpenAIModel
@@ -160,3 +160,51 @@ async def test_what_was_sent_begins_what_is_sent_next_though_roles_were_joined()
         bodies = [asked.body["messages"] for asked in server.questions]
     assert [len(body) for body in bodies] == [1, 3, 5]
     assert all(new[: len(old)] == old for old, new in pairwise(bodies))
+
+
+async def learned(dialect: Dialect, models: list[dict[str, Any]], routes: Mapping[str, object]) -> ModelInfo:
+    async with FakeOpenAI(models=models, routes=routes) as server:
+        async with OpenAIModel(server.base_url, "m", dialect=dialect) as model:
+            return model.info
+
+
+@pytest.mark.parametrize(
+    ("server", "listed", "routes", "parameters", "source"),
+    [
+        ("llama.cpp", {"id": "/models/x.gguf", "meta": {"n_params": 1777088000}}, {}, 1777088000, "/v1/models"),
+        ("llama.cpp", {"id": "m", "meta": {"n_params": "many"}}, {}, None, ""),
+        ("llama.cpp", {"id": "qwen-1.5b"}, {}, None, ""),  # a name says nothing
+        ("ollama", {"id": "m"}, {"/api/show": {"details": {"parameter_size": "3.2B"}}}, 3_200_000_000, "/api/show"),
+        ("ollama", {"id": "m"},
+         {"/api/show": {"model_info": {"general.parameter_count": 30532122624}, "details": {"parameter_size": "3B"}}},
+         30532122624, "/api/show"),
+        ("ollama", {"id": "m"}, {"/api/show": {"details": {"parameter_size": 3}}}, None, ""),
+        ("lm-studio", {"id": "m"}, {"/api/v1/models": {"models": [None, {"key": "m", "params_string": "270M"}]}},
+         270_000_000, "/api/v1/models"),
+        ("lm-studio", {"id": "m"}, {"/api/v1/models": {"models": [{"key": "n", "params_string": "270M"}]}}, None, ""),
+        ("vllm", {"id": "m"}, {}, None, ""),
+    ],
+)  # fmt: skip
+async def test_parameters_are_told_by_the_server_or_unknown(
+    server: str, listed: dict[str, Any], routes: dict[str, object], parameters: int | None, source: str
+) -> None:
+    dialect = Dialect(llama_cpp=True) if server == "llama.cpp" else Dialect(server=server)
+    info = await learned(dialect, [listed], routes)
+    assert info.parameters == parameters
+    assert source in info.sources.get("parameters", "")
+    assert bool(source) is ("parameters" in info.sources)
+    assert info.small is (None if parameters is None else parameters <= 4_050_000_000)
+
+
+async def test_a_model_of_ollamas_cloud_is_not_on_this_machine() -> None:
+    routes = {"/api/show": {"remote_host": "https://ollama.com:443"}}
+    assert not (await learned(Dialect(server="ollama"), [{"id": "m"}], routes)).local
+    assert (await learned(Dialect(server="ollama"), [{"id": "m"}], {"/api/show": {}})).local
+
+
+@pytest.mark.parametrize(
+    ("parameters", "small"),
+    [(None, None), (1, True), (4_000_000_000, True), (4_022_468_096, True), (4_100_000_000, False), (10**12, False)],
+)
+def test_small_is_four_billion_or_fewer(parameters: int | None, small: bool | None) -> None:
+    assert ModelInfo(name="m", provider="p", parameters=parameters).small is small

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.gguf import GgufInfo, read_gguf
+from stockade.models.gguf import GgufInfo, parse_size_label, read_gguf
 from stockade.models.llamafile import is_llamafile
 from stockade.models.shelf import sha256_of
 
@@ -55,8 +55,49 @@ def test_what_a_header_tells(tmp_path: Path) -> None:
     assert read(tmp_path, gguf()) == GgufInfo(
         path=str(tmp_path / "m.gguf"), size_bytes=len(gguf()), architecture="llama", name="Tiny [31mmodel",
         context_length=2048, quantisation="Q4_K_M", licence="mit", size_label="1M", chat_template="{{ messages }}",
-        tensors=1, kv_bytes_per_token=2 * 2 * 2 * (16 + 16),
+        tensors=1, kv_bytes_per_token=2 * 2 * 2 * (16 + 16), parameters=8 * 4,
+        parameters_source="the shapes of the file's tensors",
     )  # fmt: skip
+
+
+def test_one_part_of_a_split_model_is_not_counted(tmp_path: Path) -> None:
+    """What the metadata says of the whole counts there, and nothing else."""
+    part = key("split.count", 2, struct.pack("<H", 3))
+    count = key("general.parameter_count", 10, struct.pack("<Q", 8_000_000_000))
+    info = read(tmp_path, gguf([*KEYS, part, count]))
+    assert (info.parameters, info.parameters_source) == (8_000_000_000, "general.parameter_count in the file")
+    info = read(tmp_path, gguf([*KEYS, part]))
+    assert (info.parameters, info.parameters_source) == (1_000_000, "general.size_label in the file")
+    unlabelled = [one for one in KEYS if b"size_label" not in one]
+    info = read(tmp_path, gguf([*unlabelled, part]))
+    assert (info.parameters, info.parameters_source) == (None, "")
+
+
+def test_a_matrix_that_is_stored_twice_counts_once(tmp_path: Path) -> None:
+    """Qwen2.5-Coder-1.5B's file has 1.78 B numbers for 1.54 B parameters. A label that is far off is not believed."""
+    unlabelled = [one for one in KEYS if b"size_label" not in one]
+    for label, parameters in (("0.00003M", 30), ("0.00001M", 32), ("0.00004M", 32), ("135M", 32)):
+        assert read(tmp_path, gguf([*unlabelled, key("general.size_label", 8, text(label))])).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("label", "parameters"),
+    [
+        ("1.5B", 1_500_000_000),
+        ("135M", 135_000_000),
+        ("567.75M", 567_750_000),
+        ("8x7B", 56_000_000_000),
+        ("30B-A3B", 30_000_000_000),
+        ("1T", 1_000_000_000_000),
+        ("7 B", 7_000_000_000),
+        ("", None),
+        ("large", None),
+        ("4Bit", None),
+        ("A3B", None),
+    ],
+)
+def test_size_labels(label: str, parameters: int | None) -> None:
+    assert parse_size_label(label) == parameters
 
 
 def test_silence_is_fine(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from stockade.core.actions import ToolResult
 from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox
 from stockade.core.tools import ToolSpec
+from stockade.files import read_regular
 from stockade.tools.command.definition import CommandTool, ToolFile
 
 MAX_FILE_BYTES = 64 << 20
@@ -39,8 +40,7 @@ def host_files(tool: CommandTool, *, installed: bool) -> Iterator[tuple[ToolFile
             continue
         path = Path(tool.folder, file.host).expanduser()
         try:
-            with path.open("rb") as opened:
-                data = opened.read(MAX_FILE_BYTES + 1)
+            data = read_regular(path, MAX_FILE_BYTES)
         except OSError as error:
             raise UsageError(f"the tool {tool.name} needs the file {path}: {error.strerror}") from error
         if len(data) > MAX_FILE_BYTES:

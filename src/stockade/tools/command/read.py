@@ -4,7 +4,6 @@ Microbots' own tool files are read as well: their keys are other names for ours.
 """
 
 import difflib
-import tomllib
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from stockade.core.errors import UsageError
+from stockade.files import parse_toml, read_regular
 from stockade.tools.command.definition import CommandTool, Parameter, ToolFile
 
 SUFFIXES = (".toml", ".yaml", ".yml")
@@ -51,18 +51,20 @@ def read_tool(path: Path) -> CommandTool:
 
 def _parsed(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_regular(path, MAX_FILE_BYTES)
         if len(data) > MAX_FILE_BYTES:
             raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes, which no tool file is")
-        text = data.decode()
-        parse: Callable[[str], Any] = tomllib.loads if path.suffix.lower() == ".toml" else yaml.safe_load
-        return parse(text)
+        parse: Callable[[bytes], Any] = parse_toml if path.suffix.lower() == ".toml" else _parse_yaml
+        return parse(data)
     except OSError as error:
         raise UsageError(f"cannot read the tool file {path}: {error.strerror}") from error
     except (UnicodeDecodeError, RecursionError, ValueError, yaml.YAMLError) as error:
         words = " ".join(str(error).split())[:300]
         raise UsageError(f"{path} is not a tool file: {words}") from error
+
+
+def _parse_yaml(data: bytes) -> Any:
+    return yaml.safe_load(data.decode())
 
 
 def _renamed(path: Path, table: dict[str, Any]) -> dict[str, Any]:

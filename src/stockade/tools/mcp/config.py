@@ -11,6 +11,7 @@ from pydantic import Field
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
+from stockade.files import read_regular
 
 MAX_FILE_BYTES = 1_000_000
 MAX_SERVERS = 16
@@ -51,8 +52,7 @@ def read_config(path: Path, variables: Mapping[str, str], secrets: Mapping[str, 
     `secrets` as well, in headers only: those never enter the sandbox.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_regular(path, MAX_FILE_BYTES)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) > MAX_FILE_BYTES:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stockade.core.errors import UsageError
+from stockade.files import read_regular
 
 MAX_FILE_BYTES = 8 << 20
 VERSION = 1
@@ -68,8 +69,7 @@ class Pins:
 
     def _read(self) -> dict[str, dict[str, str]]:
         try:
-            with self.path.open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
+            data = read_regular(self.path, MAX_FILE_BYTES)
         except FileNotFoundError:
             return {}
         except OSError as error:

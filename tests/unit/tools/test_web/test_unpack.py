@@ -22,6 +22,7 @@ def raw(data: bytes) -> bytes:
     ("encoding", "packed"),
     [("gzip", gzip.compress(TEXT)), ("X-GZIP ", gzip.compress(TEXT)), ("deflate", zlib.compress(TEXT)),
      ("deflate", raw(TEXT)), ("", TEXT), ("identity", TEXT)],
+    ids=["gzip", "x-gzip", "zlib", "raw deflate", "none", "identity"],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [7, 1 << 20])
 def test_unpacked_in_any_pieces(encoding: str, packed: bytes, size: int) -> None:
@@ -31,7 +32,7 @@ def test_unpacked_in_any_pieces(encoding: str, packed: bytes, size: int) -> None
     assert bytes(body.data) == TEXT
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(bytes(10**7)), bytes(2000)])
+@pytest.mark.parametrize("packed", [gzip.compress(bytes(10**7)), bytes(2000)], ids=["gzip", "none"])
 def test_the_limit_holds_before_memory_is_used(packed: bytes) -> None:
     body = Body("gzip" if packed[0] else "", 1000)
     with pytest.raises(ActionFailed, match="larger than"):

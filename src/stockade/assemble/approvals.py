@@ -1,0 +1,56 @@
+"""Who may say no in a run: `--approve`, and what the user has allowed for always in that place."""
+
+import os
+from typing import TYPE_CHECKING
+
+from stockade.approval.authorise import Authoriser
+from stockade.core.events import RunStarted
+from stockade.core.ports import Approver
+from stockade.loop.pause import Pause
+from stockade.options import REMOTE
+from stockade.places import state_dir
+
+if TYPE_CHECKING:
+    from stockade.approval.remembered import ApprovalFile
+
+
+def approval_file() -> "ApprovalFile":
+    """Where the user's approvals are kept."""
+    from stockade.approval.remembered import ApprovalFile
+
+    return ApprovalFile(state_dir() / "approvals.jsonl")
+
+
+def make_approver(started: RunStarted, pause: Pause) -> Approver | None:
+    """`ask`: every action but the end is asked about. `rules`: what the careful rules do not allow by themselves."""
+    rules: Approver | None = None
+    if started.approve != "never":
+        from stockade.approval.approver import RulesApprover
+        from stockade.approval.remembered import Remembered
+        from stockade.approval.rules import RuleSet, rule_set
+
+        chosen = rule_set("careful") if started.approve == "rules" else RuleSet()
+        remembered = Remembered(approval_file(), place_of(started), started.bot)
+        rules = RulesApprover(chosen, None, remembered, pause.away)
+    return Authoriser(pause, rules) if started.authorised else rules
+
+
+def place_of(started: RunStarted) -> tuple[str, ...]:
+    """What an approval holds for: the real paths of the run's folders with their modes, and the other machine."""
+    far = started.sandbox.startswith(REMOTE.rstrip("="))
+    return tuple(
+        f"{started.sandbox} {rule.host}:{rule.mode}" if far else f"{os.path.realpath(rule.host)}:{rule.mode}"
+        for rule in started.policy.folders
+    )
+
+
+def approval_notes(started: RunStarted) -> tuple[str, ...]:
+    """What the user should know of the permissions on this machine, a line each."""
+    if started.approve == "never":
+        return ()
+    old = state_dir() / "allowed"
+    lines = approval_file().read().problems
+    if old.exists():
+        gone = f"{old} is not read any more: it held for every folder and bot. Answer [a]lways anew, and remove it"
+        lines = (gone, *lines)
+    return lines

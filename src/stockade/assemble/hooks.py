@@ -1,0 +1,68 @@
+"""The hooks of a run, in the order in which they are asked."""
+
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+
+from stockade.bots.shell import INTRO
+from stockade.core.actions import Step
+from stockade.core.errors import UsageError
+from stockade.core.events import RunStarted
+from stockade.core.messages import ModelInfo
+from stockade.core.ports import Approver
+from stockade.loop.builtin_hooks import Approval, BudgetLimits, Check, PlainWords, UnreadableAnswers
+from stockade.loop.hooks import Hook
+from stockade.loop.loop_detection import DEFAULT_REPEATS, LoopDetection
+from stockade.loop.shell_bot import ShellBotRules
+from stockade.options import HookCommand
+from stockade.plugins.command_hooks import CommandHook
+from stockade.plugins.small_models import SmallModels
+
+GROUP = "stockade.hooks"
+"""The entry point group of other packages' hooks: a class, or a function without arguments that makes one."""
+MOST_UNREADABLE_OF_THE_SHELL_BOT = 20
+BUILT_IN = ("unreadable_answers", "budget", "loop_detection", "shell_bot", "check", "plain_words", "approval")
+
+
+def hooks_of(
+    started: RunStarted, info: ModelInfo, approver: Approver | None, chosen: Sequence[str | HookCommand | Hook] = ()
+) -> tuple[Hook, ...]:
+    """Ours and the `chosen`: names, commands, or objects. A name with `-` before it leaves that one out.
+
+    UsageError for a name that no package has, or one that cannot be left out.
+    """
+    without = {one[1:] for one in chosen if isinstance(one, str) and one.startswith("-")}
+    wanted = [one for one in chosen if not isinstance(one, str) or not one.startswith("-")]
+    if fixed := without & {"approval", "budget", "check"}:
+        raise UsageError(f"the hook {min(fixed)} is part of every run and cannot be left out")
+    hooks: list[Hook]
+    if started.autonomy is not None:
+        hooks = [UnreadableAnswers(MOST_UNREADABLE_OF_THE_SHELL_BOT), BudgetLimits(warns=False)]
+        hooks.append(ShellBotRules(started.autonomy, started.policy.workdir))
+    else:
+        repeats = started.options.get("loop_repeats", DEFAULT_REPEATS)
+        hooks = [UnreadableAnswers(), BudgetLimits(), LoopDetection(repeats), Check(), PlainWords()]
+        small = started.options.get("small_models")
+        if small or (small is None and info.small) or SmallModels.name in wanted:
+            hooks.append(SmallModels())
+    hooks += [_made(one) for one in wanted if one != SmallModels.name and one not in BUILT_IN]
+    if approver is not None:
+        hooks.append(Approval(approver))
+    return tuple(hook for hook in hooks if hook.name not in without)
+
+
+def intro_of(started: RunStarted) -> tuple[Step, ...]:
+    """What the Shell bot does before its first turn."""
+    return INTRO if started.autonomy is not None and started.autonomy.intro else ()
+
+
+def _made(one: str | HookCommand | Hook) -> Hook:
+    if isinstance(one, Hook):
+        return one
+    if isinstance(one, HookCommand):
+        return CommandHook(one.name, one.on, one.command, one.timeout)
+    for found in entry_points(group=GROUP, name=one):
+        hook = found.load()()
+        if not isinstance(hook, Hook):
+            raise UsageError(f"the hook {one!r} of {found.value} is no stockade.loop.hooks.Hook")
+        return hook
+    raise UsageError(f"there is no hook {one!r}", "a name, or a command in stockade.toml: docs/hooks.md")

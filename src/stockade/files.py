@@ -1,0 +1,68 @@
+"""Files from outside the process, opened and read so that none of them can hold it up, fill it up or break it."""
+
+import errno
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from stockade.core.errors import UsageError
+
+_MAX_KEY_DOTS = 1000
+_NO_KEY = re.compile(rb"[^\w\"' \t.-]+")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """To read. OSError for what is no regular file: a FIFO without a writer would never open, a device never end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "this is no path", str(path)) from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """All of it, or its first `max_bytes + 1` bytes when it is larger. OSError as `open_regular`."""
+    with open_regular(path) as file:
+        return file.read(max_bytes + 1)
+
+
+def read_toml(path: Path, max_bytes: int, no: str) -> dict[str, Any]:
+    """The table of a TOML file. FileNotFoundError when there is none; UsageError when it cannot be read, is larger
+    than `max_bytes` (`no` says what it then is not: "bot", "configuration") or is not TOML.
+    """
+    try:
+        data = read_regular(path, max_bytes)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > max_bytes:
+        raise UsageError(f"{path} is larger than {max_bytes} bytes: this is no {no}")
+    try:
+        return parse_toml(data)
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8", "TOML files are") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """ValueError, and nothing else, for what is not TOML, not UTF-8 or nested too deeply."""
+    if any(run.count(b".") > _MAX_KEY_DOTS for run in _NO_KEY.split(data)):  # tomllib's time is their number squared
+        raise ValueError(f"a key has more than {_MAX_KEY_DOTS} parts")
+    try:
+        return tomllib.loads(data.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

@@ -1,0 +1,114 @@
+"""The hooks that every run has: unreadable answers, budget, the check, approval."""
+
+from stockade.core.actions import Action, Finish
+from stockade.core.events import StopReason
+from stockade.core.messages import Sampling
+from stockade.core.ports import Approver
+from stockade.loop.hooks import Accept, AddMessage, EndRun, Hook, HookContext, Refuse, SendBack
+
+MAX_UNREADABLE = 3
+MAX_FAILED_CHECKS = 3
+WARMER_UNREADABLE = 0.4
+WARMEST = 1.0
+DRY = 0.8
+_BOUNDS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
+
+
+class UnreadableAnswers(Hook):
+    """Ends the run after `most` answers in a row that held no action. A model on this machine is sampled warmer then: a
+    small one goes on in the same words otherwise.
+    """
+
+    name = "unreadable_answers"
+
+    def __init__(self, most: int = MAX_UNREADABLE) -> None:
+        self.most = most
+
+    async def before_turn(self, ctx: HookContext) -> EndRun | None:
+        if (count := ctx.state.unreadable) < self.most:
+            return None
+        return EndRun("stopped", "unreadable", f"{count} answers in a row held no action")
+
+    def sampling(self, ctx: HookContext, sampling: Sampling) -> Sampling:
+        count, model = ctx.state.unreadable % MAX_UNREADABLE, ctx.state.model
+        return (
+            warmer(sampling, WARMER_UNREADABLE * count, DRY)
+            if count and model is not None and model.local
+            else sampling
+        )
+
+
+def warmer(base: Sampling, extra: float, dry: float = 0.0) -> Sampling:
+    """`base` with a higher temperature, at most 1 or what it was, and a penalty of `dry` on going on as before."""
+    before = base.temperature or 0.0
+    update: dict[str, float] = {"temperature": max(before, min(WARMEST, before + extra))}
+    if dry:
+        update["dry_multiplier"] = max(base.dry_multiplier or 0.0, dry)
+    return base.model_copy(update=update)
+
+
+class BudgetLimits(Hook):
+    """Ends the run when a bound is reached; the bot is told twice before, unless it has no end of its own (`warns`)."""
+
+    name = "budget"
+
+    def __init__(self, *, warns: bool = True) -> None:
+        self.warns = warns
+
+    async def before_turn(self, ctx: HookContext) -> AddMessage | EndRun | None:
+        now = ctx.clock.now()
+        if (bound := ctx.account.exhausted(now)) is not None:
+            return EndRun("stopped", _BOUNDS[bound.split(":")[0]], bound)
+        warning = ctx.account.warning(now, ctx.state.warnings) if self.warns else None
+        return AddMessage(warning) if warning is not None else None
+
+
+class Check(Hook):
+    """The command of `--check` decides whether a finish stands. Each failure is shown to the bot, three end the run."""
+
+    name = "check"
+    timeout_s = None
+
+    async def before_finish(self, ctx: HookContext, finish: Finish) -> Accept | SendBack | EndRun | None:
+        command = ctx.started.check
+        if command is None:
+            return None
+        if (await ctx.check(command)).passed:
+            return Accept()
+        if ctx.state.failed_checks >= MAX_FAILED_CHECKS:
+            return EndRun("done", "check_failed", "the check does not pass")
+        return SendBack("")
+
+
+class PlainWords(Hook):
+    """Before its first action, a model that nobody knows is asked once whether its plain words are meant as its answer.
+
+    Only where no user is there to see and answer them.
+    """
+
+    name = "plain_words"
+
+    async def before_finish(self, ctx: HookContext, finish: Finish) -> SendBack | None:
+        state = ctx.state
+        unknown = state.model is None or state.model.small is None
+        if not ctx.spoken or ctx.attended or state.done or not unknown or _said(ctx, self.name):
+            return None
+        return SendBack("You called no tool. Call one to act, or call finish with your answer.")
+
+
+class Approval(Hook):
+    """Asks somebody before an action is done: a user, or rules."""
+
+    name = "approval"
+    timeout_s = None
+
+    def __init__(self, approver: Approver) -> None:
+        self.approver = approver
+
+    async def before_action(self, ctx: HookContext, action: Action) -> Refuse | None:
+        reason = await self.approver.judge(action)
+        return Refuse(reason, by="user") if reason is not None else None
+
+
+def _said(ctx: HookContext, name: str) -> bool:
+    return any(one.source == name for one in ctx.state.injected)

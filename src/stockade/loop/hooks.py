@@ -1,0 +1,280 @@
+"""The hook port: whatever watches or holds a run is a `Hook`.
+
+Approval, budgets, `--check`, loop detection and help for small models are hooks, and so is whatever a user adds. A
+hook sees typed events and answers with the dataclasses below. It can add words, refuse one action, send a finish back,
+choose the next sampling or end the run with a named reason. It cannot hide a tool, change what a bot wrote, or delete a
+turn. All that it does is on record under its name; a command that it runs too (`HookContext.exec`).
+
+Hooks are asked in the order of the run (`RunStarted.hooks`). Messages and words of all of them are added; the first
+that refuses, sends back, accepts or ends decides.
+"""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+
+from stockade.core.actions import Action, Finish, HookWords, Observation, Refused, Shell, Step
+from stockade.core.budget import Account
+from stockade.core.changes import Change
+from stockade.core.errors import HookFailed, SandboxFailed, StoreFailed
+from stockade.core.events import CheckFinished, HookRan, MessageInjected, RunEvent, RunStarted, Status, StopReason
+from stockade.core.messages import Sampling
+from stockade.core.ports import Clock, ExecResult, Reviewer, Sandbox
+from stockade.loop.kept import Checkpoints
+from stockade.loop.record import Record
+from stockade.loop.state import HookAct, RunState
+
+DEFAULT_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class AddMessage:
+    """Said to the model before its next turn. `rule` names what in the hook spoke, for the record."""
+
+    text: str
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AddWords:
+    """Said to the model behind an observation, before that is first sent; marked with the hook's name."""
+
+    text: str
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The action is not done. `reason` is shown to the user and to the model."""
+
+    reason: str
+    rule: str = ""
+    by: str = ""
+    """Who refused, where that is not the hook itself: the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The finish stands, and no later hook is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendBack:
+    """The finish does not stand; `text` says to the model why. Empty where an event has said so already."""
+
+    text: str
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """The run ends here. `detail` is for the user."""
+
+    status: Status
+    reason: StopReason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HookContext:
+    """What a hook sees. `state` is the fold over the events so far; hooks read it and never change it.
+
+    `attended`: a user is there to answer questions. `spoken`: the finish was read from plain words without a call.
+    """
+
+    started: RunStarted
+    record: Record
+    account: Account
+    checkpoints: Checkpoints
+    reviewer: Reviewer | None = None
+    attended: bool = False
+    spoken: bool = False
+    hook: str = ""
+
+    @property
+    def state(self) -> RunState:
+        return self.record.state
+
+    @property
+    def clock(self) -> Clock:
+        return self.checkpoints.clock
+
+    @property
+    def sandbox(self) -> Sandbox:
+        return self.checkpoints.sandbox
+
+    def count(self, kind: HookAct) -> int:
+        """How often this hook has spoken, refused or sent something in this task."""
+        return self.state.hook_acts[self.hook, kind]
+
+    def turns_left(self) -> int | None:
+        """Turns of the model until the budget ends; None when it has no such bound."""
+        bound = self.account.budget.max_turns
+        return bound - self.account.spent(self.clock.now()).turns if bound else None
+
+    def changes(self) -> list[Change]:
+        """What the bot has changed in its folders by now. Walks their layers."""
+        layers = self.state.layers if self.reviewer is not None else ()
+        return [change for layer in layers if self.reviewer for change in self.reviewer.changes(layer)]
+
+    async def check(self, command: str) -> CheckFinished:
+        """`command` in the bot's shell, on record with its result. Raises SandboxFailed."""
+        output = await self.sandbox.run(f"( {command}\n)")
+        checkpoint = await self.checkpoints.after(Shell(command=command), output, self.state)
+        now, passed = self.clock.now(), output.exit_code == 0
+        done = CheckFinished(at=now, turn=self.state.turns, command=command, passed=passed, observation=output)
+        await self.record.add(*checkpoint, done)
+        return done
+
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = 20.0, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        """Run a program in the sandbox, beside the bot's shell. It is on record. Raises SandboxFailed."""
+        result = await self.sandbox.exec(argv, stdin, timeout_s, max_output_bytes)
+        turn, now = self.state.turns, self.clock.now()
+        await self.record.add(HookRan(at=now, turn=turn, hook=self.hook, argv=tuple(argv), exit_code=result.exit_code))
+        return result
+
+    async def add(self, event: RunEvent) -> None:
+        """Put an event on record."""
+        await self.record.add(event)
+
+
+class Hook:
+    """Base of all hooks: each method may be left out. `name` goes on record.
+
+    A method that raises, takes longer than `timeout_s` (seconds, None for no limit) or returns something else than is
+    said here ends the run as a configuration error that names the hook.
+    """
+
+    name: str = "hook"
+    timeout_s: float | None = DEFAULT_TIMEOUT_S
+
+    async def before_turn(self, ctx: HookContext) -> AddMessage | EndRun | None:
+        """Before the model is asked."""
+        return None
+
+    async def before_action(self, ctx: HookContext, action: Action) -> Refuse | EndRun | None:
+        """Before an action is done; the action itself cannot be changed."""
+        return None
+
+    async def after_action(self, ctx: HookContext, step: Step, observation: Observation) -> AddWords | None:
+        """After it, before the model hears of it."""
+        return None
+
+    async def before_finish(self, ctx: HookContext, finish: Finish) -> Accept | SendBack | EndRun | None:
+        """When the bot says that it is done."""
+        return None
+
+    def sampling(self, ctx: HookContext, sampling: Sampling) -> Sampling:
+        """How the next answer is drawn."""
+        return sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Asks the hooks of a run in their order, guards each, and puts what they say on record."""
+
+    ctx: HookContext
+    hooks: Sequence[Hook]
+    _ctxs: dict[int, HookContext] = field(default_factory=dict)
+
+    async def before_turn(self, turn: int) -> EndRun | None:
+        """What is said goes on record for `turn`. An end where a hook wants one."""
+        for hook in self.hooks:
+            said = await _guarded(hook, hook.before_turn(self._of(hook)), AddMessage, EndRun)
+            if isinstance(said, EndRun):
+                return said
+            if isinstance(said, AddMessage):
+                await self._inject(hook, turn, said.text, said.rule)
+        return None
+
+    async def before_action(self, action: Action) -> Refused | EndRun | None:
+        """The first refusal, as an observation."""
+        for hook in self.hooks:
+            said = await _guarded(hook, hook.before_action(self._of(hook), action), Refuse, EndRun)
+            if isinstance(said, EndRun):
+                return said
+            if isinstance(said, Refuse):
+                return Refused(reason=said.reason, by=said.by or hook.name, rule=said.rule)
+        return None
+
+    async def after_action(
+        self, step: Step, observation: Observation
+    ) -> tuple[tuple[HookWords, ...], HookFailed | None]:
+        """The words of all hooks; and the first that is broken, for what was done has to go on record before."""
+        words: list[HookWords] = []
+        for hook in self.hooks:
+            try:
+                said = await _guarded(hook, hook.after_action(self._of(hook), step, observation), AddWords)
+            except HookFailed as broken:
+                return tuple(words), broken
+            if isinstance(said, AddWords) and said.text:
+                words.append(HookWords(hook=hook.name, text=said.text, rule=said.rule))
+        return tuple(words), None
+
+    async def before_finish(self, finish: Finish, *, spoken: bool) -> EndRun | None:
+        """How the run ends; None when the bot has to go on, and has been told why."""
+        for hook in self.hooks:
+            said = await _guarded(hook, hook.before_finish(self._of(hook, spoken), finish), Accept, SendBack, EndRun)
+            if isinstance(said, EndRun):
+                return said
+            if isinstance(said, Accept):
+                break
+            if isinstance(said, SendBack):
+                if said.text:
+                    await self._inject(hook, self.ctx.state.turns, said.text, said.rule)
+                return None
+        if finish.gave_up:
+            return EndRun("stopped", "gave_up", "the bot says that the task cannot be done")
+        return EndRun("done", "finish")
+
+    def sampling(self, sampling: Sampling) -> Sampling:
+        """`sampling` as the hooks want it next."""
+        for hook in self.hooks:
+            try:
+                chosen = hook.sampling(self._of(hook), sampling)
+            except Exception as error:
+                raise _broken(hook, f"it raised {type(error).__name__}: {error}") from error
+            if not isinstance(chosen, Sampling):
+                raise _broken(hook, f"it chose {type(chosen).__name__} where a Sampling is wanted")
+            sampling = chosen
+        return sampling
+
+    async def _inject(self, hook: Hook, turn: int, text: str, rule: str) -> None:
+        now = self.ctx.clock.now()
+        await self.ctx.add(MessageInjected(at=now, turn=turn, source=hook.name, text=text, rule=rule))
+
+    def _of(self, hook: Hook, spoken: bool = False) -> HookContext:
+        """The context under the hook's name, made once."""
+        ctx, found = self.ctx, self._ctxs.get(id(hook))
+        if found is None or found.spoken != spoken:
+            found = replace(ctx, spoken=spoken, hook=hook.name)
+            self._ctxs[id(hook)] = found
+        return found
+
+
+async def _guarded(hook: Hook, asked: Awaitable[Any], *kinds: type) -> Any:
+    """What the hook said, if it is None or one of `kinds`; else HookFailed. Failures that are not its own pass."""
+    try:
+        if hook.timeout_s is None:
+            said = await asked
+        else:
+            with anyio.fail_after(hook.timeout_s):
+                said = await asked
+    except (HookFailed, SandboxFailed, StoreFailed):
+        raise
+    except TimeoutError as error:
+        raise _broken(hook, f"it did not answer within {hook.timeout_s:g} s") from error
+    except Exception as error:
+        raise _broken(hook, f"it raised {type(error).__name__}: {error}") from error
+    if said is not None and not isinstance(said, kinds):
+        wanted = ", ".join(kind.__name__ for kind in kinds)
+        raise _broken(hook, f"it answered {type(said).__name__}; wanted is one of {wanted} or None")
+    return said
+
+
+def _broken(hook: Hook, what: str) -> HookFailed:
+    return HookFailed(f"the hook {hook.name!r} is broken: {what}", f"mend it, or run without it: -o hooks=-{hook.name}")

@@ -1,0 +1,63 @@
+"""The same actions with the same results, over and over: said once, then a named stop.
+
+Everything is compared exactly: the action, and every byte of its result but how long it took. Waiting is no loop: an
+action that sleeps or waits breaks the row, so a bot may poll a job as often as its budget allows.
+"""
+
+import re
+from collections.abc import Sequence
+
+from stockade.core.actions import Shell
+from stockade.loop.hooks import AddMessage, EndRun, Hook, HookContext
+from stockade.loop.state import CompletedStep
+
+SAY_AFTER = 3
+"""Equal rounds in a row after which the bot is told."""
+DEFAULT_REPEATS = 5
+"""Repetitions after which the run is stopped."""
+LONGEST_CYCLE = 4
+_WAITS = re.compile(r"(?:^|[\s;&|(])(?:sleep|wait|inotifywait)(?:[\s;&|)]|$)")
+
+
+def rounds(done: Sequence[CompletedStep]) -> int:
+    """How often the last action, or the last cycle of up to four actions, was done in a row with the same results.
+
+    1 when the last action is new, 0 when nothing was done or the bot is waiting.
+    """
+    keys: list[str] = []
+    for step in reversed(done):
+        if isinstance(step.step.action, Shell) and _WAITS.search(step.step.action.command):
+            break
+        keys.append(step.key)
+    best = 1 if keys else 0
+    for period in range(1, LONGEST_CYCLE + 1):
+        same = 0
+        while same + period < len(keys) and keys[same] == keys[same + period]:
+            same += 1
+        best = max(best, 1 + same // period)
+    return best
+
+
+class LoopDetection(Hook):
+    """One sentence to the bot after three equal rounds; the end after `repeats` repetitions (0: never)."""
+
+    name = "loop_detection"
+
+    def __init__(self, repeats: int = DEFAULT_REPEATS) -> None:
+        self.repeats = repeats
+
+    async def before_turn(self, ctx: HookContext) -> AddMessage | EndRun | None:
+        if not self.repeats:
+            return None
+        count = rounds(ctx.state.done)
+        if count > self.repeats:
+            return EndRun("stopped", "loop", f"the same action gave the same result {count} times in a row")
+        if count == min(SAY_AFTER, self.repeats) and not _just_said(ctx):
+            return AddMessage(f"The same action has given the same result {count} times in a row.")
+        return None
+
+
+def _just_said(ctx: HookContext) -> bool:
+    """In the row that is under way: a turn whose answer could not be read asks again at the same place."""
+    last = next((one for one in reversed(ctx.state.injected) if one.source == LoopDetection.name), None)
+    return last is not None and bool(ctx.state.done) and last.turn > ctx.state.done[-1].turn

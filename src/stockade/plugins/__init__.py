@@ -1,0 +1,1 @@
+"""Plug-ins: each uses only what a stranger's plug-in can use."""

@@ -1,0 +1,95 @@
+"""A hook that is a program of the user's, on this machine: JSON on its standard input, a decision as JSON back.
+
+    [[hooks]]
+    name = "no-push"
+    on = "before_action"
+    command = ["python3", "/home/me/no_push.py"]
+    timeout = 5
+
+It reads one object: `{"on", "run", "turn", "task", "action"?, "observation"?, "answer"?}`, and writes nothing, `{}` or
+one of `{"message": TEXT}` (before_turn), `{"refuse": REASON}` (before_action), `{"words": TEXT}` (after_action),
+`{"send_back": TEXT}` (before_finish), `{"end": REASON}` (before a turn, an action or a finish). Exit status 0; every
+other, a time-out or something that is not JSON is a broken hook.
+"""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import anyio
+
+from stockade.core.actions import Action, Finish, Observation, Step
+from stockade.core.errors import HookFailed
+from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
+
+Moment = Literal["before_turn", "before_action", "after_action", "before_finish"]
+MAX_OUTPUT_BYTES = 100_000
+_KEYS: dict[Moment, dict[str, type]] = {
+    "before_turn": {"message": AddMessage},
+    "before_action": {"refuse": Refuse},
+    "after_action": {"words": AddWords},
+    "before_finish": {"send_back": SendBack},
+}
+
+
+class CommandHook(Hook):
+    """`command` is asked at one moment, `timeout_s` seconds at most."""
+
+    def __init__(self, name: str, on: Moment, command: Sequence[str], timeout_s: float) -> None:
+        self.name, self.on, self.command, self.timeout_s = name, on, tuple(command), timeout_s
+
+    async def before_turn(self, ctx: HookContext) -> AddMessage | EndRun | None:
+        return await self._ask("before_turn", ctx) if self.on == "before_turn" else None
+
+    async def before_action(self, ctx: HookContext, action: Action) -> Refuse | EndRun | None:
+        if self.on != "before_action":
+            return None
+        said: Refuse | EndRun | None = await self._ask("before_action", ctx, action=action.model_dump(mode="json"))
+        return said
+
+    async def after_action(self, ctx: HookContext, step: Step, observation: Observation) -> AddWords | None:
+        if self.on != "after_action":
+            return None
+        fields = {"action": step.action.model_dump(mode="json"), "observation": observation.model_dump(mode="json")}
+        said: AddWords | None = await self._ask("after_action", ctx, **fields)
+        return said
+
+    async def before_finish(self, ctx: HookContext, finish: Finish) -> Accept | SendBack | EndRun | None:
+        return await self._ask("before_finish", ctx, answer=finish.answer) if self.on == "before_finish" else None
+
+    async def _ask(self, on: Moment, ctx: HookContext, **fields: Any) -> Any:
+        asked = {"on": on, "run": ctx.started.run_id, "turn": ctx.state.turns, "task": ctx.started.task, **fields}
+        try:
+            done = await anyio.run_process(
+                self.command, input=json.dumps(asked).encode(), check=False, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            raise self._broken(f"{self.command[0]} cannot be started: {error.strerror}") from error
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2][:200]
+            raise self._broken(f"{self.command[0]} ended with exit status {done.returncode}: {said}".removesuffix(": "))
+        return self._decision(on, done.stdout)
+
+    def _decision(self, on: Moment, output: bytes) -> Any:
+        if len(output) > MAX_OUTPUT_BYTES:
+            raise self._broken(f"it wrote more than {MAX_OUTPUT_BYTES} bytes")
+        if not output.strip():
+            return None
+        try:
+            said = json.loads(output)
+        except (ValueError, RecursionError) as error:
+            raise self._broken(f"what it wrote is not JSON: {error}") from None
+        if said == {}:
+            return None
+        kinds: dict[str, Any] = {**_KEYS[on]}
+        if on != "after_action":
+            kinds["end"] = lambda detail: EndRun("stopped", "hook", detail)
+        if not isinstance(said, dict) or len(said) != 1 or (key := next(iter(said))) not in kinds:
+            raise self._broken(f"it wants one key of {', '.join(kinds)}")
+        if not isinstance(said[key], str):
+            raise self._broken(f"{key} is no text")
+        return kinds[key](said[key])
+
+    def _broken(self, what: str) -> HookFailed:
+        return HookFailed(f"the hook {self.name!r} is broken: {what}", "mend it, or take it out of the configuration")
