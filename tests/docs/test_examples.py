@@ -18,7 +18,7 @@ from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer
 from stockade.core.ports import AnswerProtocol, Model
 from stockade.testing import say
-from stockade.testing.conformance.answers import HOSTILE
+from stockade.testing.conformance.answers import BROKEN, WORDS
 from stockade.testing.conformance.model import ModelConformance, given
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ class TestTags:
         answer = Answer(thought="First I look.", steps=(Step(action=step),))
         assert protocol.read(ModelAnswer(content=protocol.write(answer).content), self.tools) == answer
 
-    @pytest.mark.parametrize("text", HOSTILE)
+    @pytest.mark.parametrize("text", BROKEN + WORDS)
     def test_hostile_answers_are_unreadable(self, text: str) -> None:
         with pytest.raises(UnreadableAnswer):
             TagAnswers().read(ModelAnswer(content=text), self.tools)

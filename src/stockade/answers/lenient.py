@@ -22,6 +22,7 @@ _SPACE = " \t\r\n"
 _EXEC = re.compile(
     r"(\s-exec(?:dir)?\s[^\n;|&]*\{\}(?:[ \t]+[^\s;|&+\\-][^\s;|&\\]*)*)[ \t]*\\*[ \t]*(?:\n['\"]?\s*$|$|(?=\n))"
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _DECODER = json.JSONDecoder()
 
 
@@ -69,10 +70,12 @@ def without_margin(content: str) -> str:
 def spoken(text: str) -> str:
     """What a model says after thinking aloud (core/thinking.py); nothing while it has not come to an end with that.
 
-    UnreadableAnswer for an answer of absurd length: nothing below looks at one.
+    UnreadableAnswer for an answer of absurd length, which nothing below looks at, and for one that no file can hold.
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise UnreadableAnswer(f"the answer is too long ({len(text)} characters)")
+    if _SURROGATE.search(text):
+        raise UnreadableAnswer("the answer holds half a character (a lone surrogate), which UTF-8 cannot carry")
     return spoken_part(text) or ""
 
 

@@ -41,16 +41,9 @@ CALLS: Sequence[ToolCall] = (
     ToolCall(name="web_search", arguments={"query": AWKWARD, "count": 3, "tool": "finish"}),
     ToolCall(name="now", arguments={}),
 )
-HOSTILE = (
+BROKEN = (
     "",
     " \n\t ",
-    "I have done everything you asked for.",
-    "\x00\x01\x02",
-    "{" * 50_000,
-    "[" * 50_000,
-    '"' * 10_001,
-    "```" * 10_000,
-    '{"thought": "x"}',
     '{"action": null}',
     '{"action": {"tool": null, "path": "x"}}',
     '{"action": {"tool": ["shell"], "command": "ls"}}',
@@ -61,7 +54,28 @@ HOSTILE = (
     '{"action": {"tool": "read_file", "path": 7}}',
     "x" * 10_000_000,
     "\ud800",
+    "a \udfff b",
 )
+"""Calls that cannot be done, and what no protocol can carry."""
+WORDS = (
+    "I have done everything you asked for.",
+    "\x00\x01\x02",
+    "{" * 50_000,
+    "[" * 50_000,
+    '"' * 1_000_000,
+    "```" * 10_000,
+    '{"thought": "x"}',
+)
+"""No call at all: the end of the run where a protocol takes plain words for one, refused elsewhere."""
+
+
+def refusal(protocol: AnswerProtocol, content: str, finish_reason: str = "stop") -> str:
+    """The reason why an answer is refused: short, of one line, printable."""
+    with pytest.raises(UnreadableAnswer) as caught:
+        protocol.read(ModelAnswer(content=content, finish_reason=finish_reason), TOOLS)
+    assert 0 < len(caught.value.message) < 500
+    assert caught.value.message.isprintable()
+    return caught.value.message
 
 
 class AnswerConformance:
@@ -97,12 +111,20 @@ class AnswerConformance:
         again = protocol.read(ModelAnswer(content=message.content, tool_calls=calls), TOOLS)
         assert again.steps[0].action == action
 
-    @pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
-    def test_hostile_answers_are_refused_in_words(self, protocol: AnswerProtocol, content: str) -> None:
-        with pytest.raises(UnreadableAnswer) as caught:
-            protocol.read(ModelAnswer(content=content), TOOLS)
-        assert 0 < len(caught.value.message) < 500
-        assert caught.value.message.isprintable()
+    @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
+    def test_broken_answers_are_refused_in_words(self, protocol: AnswerProtocol, content: str) -> None:
+        refusal(protocol, content)
+
+    @pytest.mark.parametrize("content", WORDS, ids=range(len(WORDS)))
+    def test_plain_words_are_a_finish_or_refused(self, protocol: AnswerProtocol, content: str) -> None:
+        """Never another action, never other words, and nothing when the answer was cut off."""
+        refusal(protocol, content, "length")
+        try:
+            answer = protocol.read(ModelAnswer(content=content), TOOLS)
+        except UnreadableAnswer:
+            refusal(protocol, content)
+        else:
+            assert answer == Answer(spoken=True, steps=(Step(action=Finish(answer=content)),))
 
     def test_a_cut_answer_is_not_acted_on(self, protocol: AnswerProtocol) -> None:
         message = protocol.write(Answer(steps=(Step(action=Shell(command="rm -rf build")),)))
