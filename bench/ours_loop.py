@@ -72,7 +72,7 @@ async def main(record: Path) -> None:
     store = SQLiteStore(record)
     parts = Parts(
         model=OpenAIModel(os.environ["OPENAI_BASE_URL"], "fake"), protocol=protocol, sandbox=BareShell(), store=store,
-        clock=SystemClock(), tools=spec.tools,
+        clock=SystemClock(), tools=spec.all_tools,
     )  # fmt: skip
     finished = await run(started, parts)
     await store.close()

@@ -71,7 +71,7 @@ async def main(folder: Path, base: Path) -> RunFinished:
     async with SQLiteStore(base / "runs.db") as store:
         parts = Parts(
             model=FunctionModel(count_lines), protocol=protocol, sandbox=open_sandbox(policy, "auto", base / "run"),
-            store=store, clock=SystemClock(), tools=WRITING.tools,
+            store=store, clock=SystemClock(), tools=WRITING.all_tools,
         )  # fmt: skip
         return await run(started, parts)
 

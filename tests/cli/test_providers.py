@@ -15,6 +15,7 @@ from tests.cli.conftest import Ended, Stage
 
 pytestmark = pytest.mark.anyio
 Run = Callable[..., Coroutine[Any, Any, Ended]]
+EVERY_TOOL = ["shell", "read_file", "write_file", "edit_file", "finish"]
 
 
 @asynccontextmanager
@@ -49,6 +50,43 @@ async def test_anthropic_from_the_trial_to_the_result(stage: Stage) -> None:
         last = server.questions[3].body["messages"]  # two trials, the first turn, and this
     assert last[-1]["content"][0]["type"] == "tool_result"
     assert "3" in last[-1]["content"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("n_params", "tools", "turns", "timeout_s", "profile", "shown"),
+    [
+        (1_543_714_304, ["shell", "finish"], 20, 600, "small", True),
+        (7_600_000_000, EVERY_TOOL, 100, 3600, "full", False),
+        (None, EVERY_TOOL, 100, 3600, "full", False),
+    ],
+)
+async def test_the_model_decides_the_tools_the_bounds_and_what_it_is_shown_unasked(
+    stage: Stage, n_params: int | None, tools: list[str], turns: int, timeout_s: int, profile: str, shown: bool
+) -> None:
+    (stage.demo / "data.csv").write_text("name,salary\nAnna,91000\n")
+    listed = {"data": [{"id": "m", "meta": {"n_params": n_params}}]}
+    server = FakeOpenAI([says(say("finish", answer="done"))] * 3, routes={"/v1/models": listed})
+    async with running(stage, server, "LLAMA_SERVER_URL", versioned=False) as run:
+        ended = await run("llama-server/m", "--json", "--answers", "json")
+        prompt = server.questions[0].body["messages"][0]["content"]
+    started = ended.events[0]
+    assert (started["actions"], started["model_profile"]) == (tools, profile), ended.err
+    assert (started["budget"]["max_turns"], started["budget"]["timeout_s"]) == (turns, timeout_s)
+    assert "data.csv" in prompt
+    assert ("91000" in prompt) is shown
+
+
+async def test_what_the_user_says_goes_before_the_profile(stage: Stage) -> None:
+    server = FakeOpenAI(
+        [says(say("finish", answer="done"))] * 3,
+        routes={"/v1/models": {"data": [{"id": "m", "meta": {"n_params": 9}}]}},
+    )
+    async with running(stage, server, "LLAMA_SERVER_URL", versioned=False) as run:
+        ended = await run(
+            "llama-server/m", "--answers", "json", "--tool", "edit_file", "--max-turns", "7", "--timeout", "0"
+        )
+    assert "small: 0 M parameters by the server's /v1/models · shell, edit_file, finish" in ended.err
+    assert "7 turns, any time · answers json: as set" in ended.err
 
 
 async def test_what_passes_is_waited_for(stage: Stage) -> None:

@@ -25,6 +25,7 @@ from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
+from stockade.bots.model_profiles import profile_of, reason
 from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
 from stockade.bots.shell import own_part
@@ -110,14 +111,12 @@ def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
     return make_protocol(name)
 
 
-async def suited_protocol(
-    answers: str, model: Model, name: str, on_progress: OnProgress | None = None
-) -> AnswerProtocol:
-    """The protocol that was asked for; for `auto` by what the model was seen to do, which is tried once a model."""
+async def known_of(model: Model, name: str, answers: str, on_progress: OnProgress | None = None) -> ModelInfo:
+    """What is known of the model before it is asked. What it does is tried once a model, where `answers` are `auto`."""
     from stockade.answers.choice import AUTO
     from stockade.models.capabilities import probe_capabilities
 
-    return pick_protocol(answers, await probe_capabilities(model, name, on_progress) if answers == AUTO else None)
+    return await probe_capabilities(model, name, on_progress, trial=answers == AUTO)
 
 
 def check_task(task: str) -> str:
@@ -198,10 +197,11 @@ async def prepare(
     spec: BotSpec | None = None,
     there: tuple[Sandbox, Policy] | None = None,
     hooks: Sequence[Hook] = (),
+    attended: bool = False,
 ) -> Prepared:
     """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed.
 
-    `spec`: the bot, where it is none that has a name. `there`: a sandbox that is up, and stays up, and its policy.
+    `spec`: the bot, if it has no name. `there`: a sandbox that stays up, and its policy. `attended`: on a terminal.
     """
     spec = spec or find_bot(options.bot)
     options = with_defaults(options, spec)
@@ -209,7 +209,7 @@ async def prepare(
     policy = there[1] if there else make_policy(options, spec.folder_mode)
     pick_protocol(options.answers)
     run_id = new_run_id()
-    tools = chosen(spec.tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
+    tools = chosen(spec.all_tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
     allowed = partial(plan_tools, allowed_external=options.allow_external, mcp_accept=options.mcp_accept)
     plan = await to_thread.run_sync(partial(allowed, tools, policy, secret=options.secret, on_progress=on_progress))
     policy = plan.policy
@@ -219,13 +219,16 @@ async def prepare(
         base = run_dir(run_id)
         sandbox = there[0] if there else await prepare_sandbox(policy, options.sandbox, base, on_progress)
         model, name, note = await open_model(options, on_progress)
-        budget = make_budget(options, spec.budget)
-        check_priced(budget, model.info, name)
-        protocol = await suited_protocol(options.answers, model, name, on_progress)
+        check_priced(make_budget(options, Budget()), model.info, name)
+        info = await known_of(model, name, options.answers, on_progress)
+        protocol = pick_protocol(options.answers, info)
     except BaseException:
         forget(run_id)
         raise
-    started = _first_event(options, spec, plan, budget, model.info, protocol)
+    profile = profile_of(info)
+    plan = replace(plan, actions=profile.offered(plan.actions, (*spec.tools, *options.tool)))
+    budget = make_budget(options, spec.budget or profile.budget(attended=attended))
+    started = _first_event(options, spec, plan, budget, info, protocol)
     started = started.model_copy(update={"run_id": run_id, "task": task, "model": name, "sandbox": sandbox.backend})
     parts = make_parts(
         started,
@@ -253,7 +256,8 @@ def _first_event(
     may = autonomy(options) if spec.autonomous else None
     policy = plan.policy
     here = not options.sandbox.startswith(REMOTE)  # a path of its folders is another thing there
-    own = own_part(may, policy.workdir)
+    lines = model.local and bool(model.small)
+    usage = (*plan.usage, *own_part(may, policy.workdir))
     return RunStarted(
         at=time.time(),
         version=__version__,
@@ -266,7 +270,7 @@ def _first_event(
         policy=policy,
         budget=budget,
         sampling=options.sampling(local=model.local),
-        system_prompt=opening(spec, protocol, policy, plan.actions, (*plan.usage, *own), here=here),
+        system_prompt=opening(spec, protocol, policy, plan.actions, usage, here=here, lines=lines),
         check=options.check,
         options=options.model_dump(include=RECORDED, exclude_none=True),
         tools=plan.asked,
@@ -274,7 +278,18 @@ def _first_event(
         approve=options.approve,
         authorised=spec.authorised,
         autonomy=may,
+        model_profile=profile_of(model).name,
+        sources={"model_profile": reason(model), "answers": _why_these(options, model)},
     )
+
+
+def _why_these(options: Options, model: ModelInfo) -> str:
+    """Who chose the answer protocol, in words."""
+    from stockade.answers.choice import AUTO
+
+    if options.answers != AUTO:
+        return "as set"
+    return model.sources.get("native_tools") or "by what its provider says"
 
 
 async def start(prepared: Prepared) -> RunFinished:
@@ -337,8 +352,7 @@ def make_parts(
     )
     if "sub_task" not in plan.actions:
         return parts
-    more = (name for name in plan.actions if name not in (*HELPER.tools, "sub_task"))
-    tools = chosen(HELPER.tools, tuple(more), ())
+    tools = tuple(name for name in plan.actions if name != "sub_task")
     here = not started.sandbox.startswith(REMOTE)
     prompt = opening(HELPER, protocol, started.policy, tools, plan.usage, here=here)
     return replace(parts, helper=SubBots(started, parts, prompt, tools))

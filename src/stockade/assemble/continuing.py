@@ -105,7 +105,7 @@ async def prepare_again(
 
         parts, facts = coder.again(going.history, started, **around)
     else:
-        actions = started.actions if started.actions is not None else find_bot(started.bot).tools
+        actions = started.actions if started.actions is not None else find_bot(started.bot).all_tools
         again = partial(plan_tools, secret=options.secret, again=True, on_progress=on_progress)
         plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
         hooks = _hooks_again(started, options)

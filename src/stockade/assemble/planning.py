@@ -42,12 +42,14 @@ async def prepare_plan(
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
     on_progress: assemble.OnProgress | None = None,
+    *,
+    attended: bool = False,
 ) -> assemble.Prepared:
-    """Everything of the run but its start; errors are those of `assemble.prepare`."""
+    """Everything of the run but its start; errors and `attended` are those of `assemble.prepare`."""
     answers = PLANNER.answers if options.answers == "auto" else options.answers
     options = options.model_copy(update={"bot": PLANNER.name, "answers": answers})
     fast = await open_fast(options.fast_model, options, on_progress)
-    prepared = await assemble.prepare(options, store, on_event, on_text, on_progress)
+    prepared = await assemble.prepare(options, store, on_event, on_text, on_progress, attended=attended)
     started = prepared.started
     try:
         redactor = known(os.environ, started.policy.environment, options.secret)

@@ -86,6 +86,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def make_budget(options: Options, default: Budget) -> Budget:
+    """`default` with what was set: by the user, or in the bot's file."""
     given = {
         "max_turns": options.max_turns,
         "timeout_s": options.timeout,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from stockade.bots.model_profiles import FILES
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
@@ -216,6 +217,8 @@ def _file(name: str) -> Path:
 def check_tools(file: str, names: Sequence[str]) -> None:
     """UsageError that names the bot's file, for a tool in it that there is not."""
     for name in names:
+        if name == FILES:
+            continue
         if name == "tool_call" or name not in (*BUILT_IN_TOOLS, *named()):
             try:
                 _file(name)
@@ -224,7 +227,7 @@ def check_tools(file: str, names: Sequence[str]) -> None:
 
 
 def chosen(of_bot: Sequence[str], more: Sequence[str], without: Sequence[str]) -> tuple[str, ...]:
-    """What the bot has, and what the person adds and takes away. UsageError for a `--no-tool` that is not there."""
+    """What the bot has, and what the user adds and takes away. UsageError for a `--no-tool` that is not there."""
     tools = [*of_bot, *(name for name in more if name not in of_bot)]
     for name in without:
         if name not in tools:

@@ -1,7 +1,6 @@
 """A bot that looks things up, and does things, on web pages."""
 
 from stockade.bots.spec import BotSpec
-from stockade.core.budget import Budget
 
 BROWSING = BotSpec(
     name="browsing",
@@ -15,5 +14,4 @@ BROWSING = BotSpec(
     ),
     tools=("browser", "finish"),
     folder_mode="ro",
-    budget=Budget(max_turns=30, timeout_s=1200.0),
 )

@@ -20,12 +20,14 @@ def opening(
     usage: Sequence[str] = (),
     *,
     here: bool = True,
+    lines: bool = False,
 ) -> str:
     """What never changes in a run. `actions`: built-in ones, None for the bot's; `usage`: on programs for the shell.
 
-    Reads the first folder on the host, whatever its mode, if it is `here` and not another machine's.
+    Reads the first folder on the host, whatever its mode, if it is `here` and not another machine's. `lines`: shows the
+    first lines of its files, not their names alone; for a model that is on this machine.
     """
-    offered = [tool for tool in spec.tools if tool in BUILT_IN_TOOLS] if actions is None else actions
+    offered = [tool for tool in spec.all_tools if tool in BUILT_IN_TOOLS] if actions is None else actions
     parts = [filled(spec.prompt, policy, offered)]
     if words := given(spec.prompt, policy, knows_readonly=spec.folder_mode == "ro"):
         parts.append(words)
@@ -35,7 +37,7 @@ def opening(
         parts.append(words)
     if spec.example is not None:
         parts.append(_spelled(spec.example, protocol))
-    if spec.shows_folder and folder and (found := surroundings(folder)):
+    if spec.shows_folder and folder and (found := surroundings(folder, lines=lines)):
         parts.append(f"What is in {policy.workdir} now:\n{found}")
     return "\n".join(parts)
 

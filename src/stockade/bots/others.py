@@ -1,7 +1,7 @@
 """Bots that analyse a log, and that hand parts of a task to others."""
 
+from stockade.bots.model_profiles import FILES
 from stockade.bots.spec import BotSpec
-from stockade.core.budget import Budget
 
 LOG_ANALYSIS = BotSpec(
     name="log-analysis",
@@ -12,9 +12,8 @@ LOG_ANALYSIS = BotSpec(
         " log (grep -n, tail, sed -n), then for the code it names. One action at a time; look at each result before the"
         " next. When you know the cause, finish with it: what failed, why, and the lines that show it."
     ),
-    tools=("shell", "finish"),
+    tools=("shell", FILES, "finish"),
     folder_mode="ro",
-    budget=Budget(max_turns=20, timeout_s=900.0),
 )
 BOSS = BotSpec(
     name="boss",
@@ -26,8 +25,7 @@ BOSS = BotSpec(
         " before you go on. There is {network} and {nobody}. When all is done and checked, finish with a short"
         " answer."
     ),
-    tools=("shell", "sub_task", "finish"),
-    budget=Budget(max_turns=60, timeout_s=1800.0),
+    tools=("shell", FILES, "sub_task", "finish"),
 )
 HELPER = BotSpec(
     name="helper",

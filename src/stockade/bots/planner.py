@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from stockade.bots.model_profiles import FILES
 from stockade.bots.spec import BotSpec
-from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.profile import Profile
 
@@ -78,8 +78,7 @@ PLANNER = BotSpec(
     name="planner",
     summary="thinks aloud, plans, and does each action only when you authorise it (stockade plan)",
     prompt=prompt_of(with_fixed(DEFAULT_PROFILE), "{workdir}"),
-    tools=("shell", "write_file", "ask_user", "finish"),
+    tools=("shell", FILES, "ask_user", "finish"),
     authorised=True,
     answers="plan",
-    budget=Budget(max_turns=50, timeout_s=1800.0),
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
+from stockade.bots.model_profiles import FILES, spelled_out
 from stockade.core.actions import Action
 from stockade.core.budget import Budget
 from stockade.core.data import Data
@@ -20,9 +21,8 @@ class Example(Data):
 class BotSpec(Data):
     """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`.
 
-    `shows_folder`: the prompt holds what is in the first folder. The built-in bots have neither: with them the 1.5B
-    model solved fewer of the tasks of `make test-model` (docs/small-models.md). `autonomous`: it has no
-    end, and rules itself by files in its folder (loop/autonomous.py).
+    `shows_folder`: the prompt holds what is in the first folder. `autonomous`: it has no end, and rules itself by files
+    in its folder (loop/own_files.py). `budget`: None is that of its model's profile (bots/model_profiles.py).
     """
 
     name: str
@@ -30,17 +30,22 @@ class BotSpec(Data):
     prompt: str
     example: Example | None = None
     shows_folder: bool = False
-    tools: tuple[str, ...] = ("shell", "write_file", "finish")
+    tools: tuple[str, ...] = ("shell", FILES, "finish")
     folder_mode: FolderMode = "overlay"
     needs_folder: bool = False
     authorised: bool = False
-    budget: Budget = Field(default_factory=Budget)
+    budget: Budget | None = None
     answers: str = "auto"
     file: str | None = None
     """Where it was read from; None for a built-in one."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Options, by key, as they are where the person sets nothing."""
     autonomous: bool = False
+
+    @property
+    def all_tools(self) -> tuple[str, ...]:
+        """Its tools by name, with all file actions that a model could be offered."""
+        return spelled_out(self.tools, self.folder_mode)
 
 
 WRITING = BotSpec(
@@ -62,6 +67,6 @@ READING = BotSpec(
         " You cannot change the files. One action at a time; look at each result before the next. There is {network}"
         " and {nobody}. When you know, finish with the answer itself."
     ),
-    tools=("shell", "finish"),
+    tools=("shell", FILES, "finish"),
     folder_mode="ro",
 )

@@ -1,7 +1,8 @@
-"""What is in the folder, for the opening of a run: names, sizes, first lines. Small models act on what they see.
+"""What is in the folder, for the opening of a run: names; and for a small model on this machine sizes and first lines.
 
 A model of 1.5B writes `awk '{print $2}'` for a file it has not looked at. Told the first lines it splits at the comma
-(docs/small-models.md). Bounded, so that a folder of any size costs the same: about 800 tokens at most.
+(docs/small-models.md). Bounded, so that a folder of any size costs the same: about 800 tokens at most. What is in the
+user's files goes to nobody's server unasked.
 """
 
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from stockade.core.actions import MARGIN
 
+MAX_NAMES = 40
 MAX_ENTRIES = 24
 MAX_DEPTH = 3
 MAX_SHOWN = 6
@@ -23,13 +25,23 @@ MAX_COLUMNS = 12
 _MAX_LOOKED_AT = 400
 _HEAD_BYTES = 1024
 _SECRET = re.compile(r"(?:^|/)\.|secret|passw|token|credential|private|\.pem$|key", re.IGNORECASE)
-"""Whose content a bot is not sent unasked: the model may be somebody else's machine."""
+"""Whose content no bot is sent unasked."""
 _NAME = re.compile(r"\s*[^\W\d][\w .-]{0,23}\s*")
 _HIDDEN = (".git", "node_modules", "__pycache__", ".venv")
 
 
-def surroundings(folder: Path) -> str:
-    """Some lines on what is in `folder` on the host; "" when it cannot be read. Never raises, never follows a link."""
+def surroundings(folder: Path, *, lines: bool) -> str:
+    """What is in `folder` on the host, names only or with first lines; "" when it cannot be read. Never raises, never
+    follows a link.
+    """
+    if lines:
+        return _with_first_lines(folder)
+    entries = list(islice(_entries(folder, "", MAX_DEPTH), MAX_NAMES + 1))
+    names = [f"{name}{'' if stat.S_ISREG(info.st_mode) else _mark(info)}" for name, info in entries[:MAX_NAMES]]
+    return "\n".join([*names, *(["... and more"] if len(entries) > MAX_NAMES else [])])
+
+
+def _with_first_lines(folder: Path) -> str:
     entries = list(islice(_entries(folder, "", MAX_DEPTH), MAX_ENTRIES + 1))
     plain = [name for name, info in entries if stat.S_ISREG(info.st_mode) and info.st_size and not _SECRET.search(name)]
     plain = plain[:MAX_SHOWN]

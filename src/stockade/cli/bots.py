@@ -21,6 +21,6 @@ def command(**values: Any) -> int:
         if front.json_lines:
             print(json.dumps(spec.model_dump()))
             continue
-        about = f"  {spec.summary}\n  folder: {spec.folder_mode}; tools: {', '.join(spec.tools)}"
+        about = f"  {spec.summary}\n  folder: {spec.folder_mode}; tools: {', '.join(spec.all_tools)}"
         results(plain=front.plain).print(Text.assemble((spec.name, "bold"), "\n", about), soft_wrap=True)
     return 0

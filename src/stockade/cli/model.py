@@ -16,7 +16,7 @@ from stockade.cli.failures import say
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import one_line, some
 from stockade.cli.statusline import StatusLine, megabytes
-from stockade.core.messages import is_small
+from stockade.core.messages import billions, is_small
 from stockade.settings import Front, load
 
 DEFAULT_PORT = 8080
@@ -78,8 +78,7 @@ def parameters(count: int | None, source: str = "") -> str:
     """`1.5 B, small`; with who says it. "unknown" where nobody does."""
     if count is None:
         return "unknown"
-    number = f"{count / 1e9:.1f} B" if count >= 10**9 else f"{count / 1e6:.0f} M"
-    return f"{number}{', small' if is_small(count) else ''}{f' ({source})' if source else ''}"
+    return f"{billions(count)}{', small' if is_small(count) else ''}{f' ({source})' if source else ''}"
 
 
 def _real(path: str) -> str:

@@ -121,7 +121,7 @@ def _carry_out(settings: "Settings", store: "RunStore", values: dict[str, Any], 
     prepared: list[Prepared] = []
 
     async def prepare(**callbacks: Any) -> "Prepared":
-        made = await planning.prepare_plan(settings.options, wishes, reviser.revise, store, **callbacks)
+        made = await planning.prepare_plan(settings.options, wishes, reviser.revise, store, **callbacks, attended=asks)
         prepared.append(made)
         return made
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from stockade.cli.action_drawing import PREVIEW_CHARS, ActionDrawing
 from stockade.cli.clipped import coloured
-from stockade.cli.run_facts import detail, places, requests, usage_facts
+from stockade.cli.run_facts import detail, model_facts, places, requests, usage_facts
 from stockade.cli.safe import one_line, some
 from stockade.cli.statusline import StatusLine, megabytes
 from stockade.cli.thoughts import drawn, profile_name
@@ -237,6 +237,8 @@ class Renderer:
             one_line(part) for part in (event.bot, event.model, event.sandbox, *places(event.policy)) if part
         )
         self._print(Text.assemble(("stockade ", "bold"), where))
+        if event.model_profile:
+            self._print(Text.assemble(("model ", "bold"), one_line(" · ".join(model_facts(event)))))
         self._print(Text.assemble(("task ", "bold"), one_line(event.task, 400)))
         self.status.begin("starting the sandbox")
 

@@ -39,8 +39,9 @@ def begin(task: str, given: Mapping[str, Any]) -> int:
     """A new run of what was typed; the exit status."""
     settings = load({**given, "task": read_task(task)})
     store = assemble.open_store(settings.options.store)
+    attended = not _silent(settings.front) and can_ask(no_input=settings.front.no_input)
     try:
-        return carry_out(settings, store, partial(assemble.prepare, settings.options, store))
+        return carry_out(settings, store, partial(assemble.prepare, settings.options, store, attended=attended))
     finally:
         anyio.run(store.close)
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from stockade.cli.safe import one_line, some
-from stockade.core.events import RunFinished
+from stockade.core.events import RunFinished, RunStarted
 from stockade.core.messages import Usage
 from stockade.core.policy import Policy
 
@@ -14,6 +14,19 @@ def places(policy: Policy) -> list[str]:
     folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders] or ["no folder"]
     network = {"none": "no network", "open": "open network"}.get(policy.network.mode)
     return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
+
+
+def model_facts(started: RunStarted) -> list[str]:
+    """What its model's profile gave the run, and which answers are asked of it, each with who says so."""
+    budget, sources = started.budget, started.sources
+    turns = some(budget.max_turns, "turn") if budget.max_turns else "any number of turns"
+    time = f"{budget.timeout_s / 60:.3g} min" if budget.timeout_s else "any time"
+    return [
+        f"{started.model_profile}: {sources.get('model_profile', '')}",
+        ", ".join(started.actions or ()),
+        f"{turns}, {time}",
+        f"answers {started.answers}: {sources.get('answers', '')}",
+    ]
 
 
 def closed_folders(policy: Policy) -> list[str]:

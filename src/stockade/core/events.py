@@ -82,6 +82,10 @@ class RunStarted(Event):
     boss: str | None = None
     """The run that this one was started by, for a part of its task."""
     autonomy: Autonomy | None = None
+    model_profile: str = ""
+    """Which row of bots/model_profiles.py its model has; empty where a bot has none of it."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """Who said so, of `model_profile` and `answers`."""
     used: Usage = Usage()
     """What was used before, for what the run begins with: the profile of a Planner."""
     parent: str | None = None

@@ -107,6 +107,11 @@ def is_small(parameters: int | None) -> bool | None:
     return None if parameters is None else parameters <= SMALL_PARAMETERS
 
 
+def billions(parameters: int) -> str:
+    """`1.5 B`, `135 M`."""
+    return f"{parameters / 1e9:.1f} B" if parameters >= 10**9 else f"{parameters / 1e6:.0f} M"
+
+
 class ModelInfo(Data):
     """What is known of a model before it is asked. `context_window` in tokens, None when nobody says.
 

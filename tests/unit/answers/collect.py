@@ -47,7 +47,7 @@ def request(protocol: AnswerProtocol, task: str, later: bool, sampling: Sampling
         messages.append(protocol.write(Answer(thought="First I look.", steps=(step,))))
         seen = "The command has succeeded. Output:\napp.log\ncolours.txt\ndata.csv\nwords.txt"
         messages.append(protocol.observed(step, seen))
-    return protocol.constrain(ModelRequest(messages=tuple(messages), sampling=sampling), WRITING.tools)
+    return protocol.constrain(ModelRequest(messages=tuple(messages), sampling=sampling), WRITING.all_tools)
 
 
 async def collect(model: Model, label: str, until: float, folder: Path, protocols: Sequence[str]) -> None:

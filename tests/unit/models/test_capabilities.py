@@ -9,7 +9,7 @@ import pytest
 from platformdirs import user_cache_path
 
 from stockade.answers.choice import choose
-from stockade.assemble import suited_protocol
+from stockade.assemble import known_of
 from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelInfo
 from stockade.models.capabilities import probe_capabilities
@@ -163,8 +163,8 @@ async def test_what_is_known_is_not_tried(make: Callable[[], OpenAIModel], name:
 async def test_the_run_is_spoken_to_accordingly() -> None:
     async with FakeOpenAI([CALLS, KEEPS]) as server:
         model = OpenAIModel(server.base_url, "fake")
-        assert (await suited_protocol("auto", model, "llama-server/m")).name == "native"
-        assert (await suited_protocol("fenced", model, "llama-server/m")).name == "fenced"
+        assert not (await known_of(model, "llama-server/m", "fenced")).native_tools
+        assert (await known_of(model, "llama-server/m", "auto")).native_tools
         assert len(server.questions) == 2
     assert json.loads(next((user_cache_path("stockade") / "capabilities").iterdir()).read_text())["native_tools"]
 
