@@ -8,9 +8,10 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.anthropic_collect import AnthropicBuilder
 from stockade.models.anthropic_payload import SCHEMA, body
-from stockade.models.net import is_loopback
+from stockade.models.net import is_loopback, is_near
 from stockade.models.prices import Price
 from stockade.models.refusals import NotSupported
+from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.thinking import Patience
 from stockade.models.transport import HttpTimes, Transport
 from stockade.models.values import as_count
@@ -41,6 +42,7 @@ class AnthropicModel:
             base_url, model, sent, key_hint="set ANTHROPIC_API_KEY to a valid key", times=times, **rest
         )
         self._model, self._price = model, price
+        self._guard = SpecialTokenGuard() if is_near(self._transport.url) else None
         self._asked = f"{self._transport.url}/v1/messages"
         self._refused: frozenset[str] = frozenset()
         self._counts, self._patience = True, Patience()
@@ -79,11 +81,13 @@ class AnthropicModel:
         def builder() -> AnthropicBuilder:
             return AnthropicBuilder(request.schema_ is not None and SCHEMA not in self._refused, self._price)
 
+        asked = self._guard.request(request) if self._guard else request
         while True:
             try:
-                return await self._transport.ask(
-                    self._asked, body(request, self._model, self._refused), builder, on_text
+                answer = await self._transport.ask(
+                    self._asked, body(asked, self._model, self._refused), builder, on_text
                 )
+                return self._guard.answer(answer) if self._guard else answer
             except NotSupported as error:
                 if error.feature in self._refused or (error.feature == SCHEMA and request.schema_ is None):
                     raise
@@ -93,7 +97,8 @@ class AnthropicModel:
         """See loop.window.CountsTokens."""
         if not self._counts:
             return None
-        told = await self._transport.tell(f"{self._asked}/count_tokens", body(request, self._model, stream=False))
+        asked = self._guard.request(request) if self._guard else request
+        told = await self._transport.tell(f"{self._asked}/count_tokens", body(asked, self._model, stream=False))
         tokens = as_count(told.get("input_tokens"))
         self._counts = bool(tokens)
         return tokens or None

@@ -8,11 +8,12 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.collect import AnswerBuilder
 from stockade.models.facts import Facts, learn
-from stockade.models.net import bearer, is_loopback
+from stockade.models.net import bearer, is_loopback, is_near
 from stockade.models.payload import Dialect, PayloadCache
 from stockade.models.prices import FREE, Price
 from stockade.models.progress import OnProgress, silent
 from stockade.models.refusals import NotSupported
+from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.thinking import Patience
 from stockade.models.tokens import TokenCounter
 from stockade.models.transport import HttpTimes, Transport
@@ -50,6 +51,8 @@ class OpenAIModel:
         self._model = model
         self._dialect = dialect or Dialect()
         self._slot, self._on_progress = slot, on_progress
+        local_kind = self._dialect.llama_cpp or self._dialect.server or is_near(self._url)
+        self._guard = SpecialTokenGuard() if local_kind else None
         self._payload, self._patience = PayloadCache(), Patience()
         self._begun = False
         self._asked = f"{self._url}/chat/completions{query}"
@@ -107,12 +110,13 @@ class OpenAIModel:
         # A prompt that is partly in the cache gives other last bits than one that is read whole: with a seed, the first
         # question of a conversation owes nothing to the one before it.
         afresh = request.sampling.seed is not None and not self._begun
+        asked = self._guard.request(request) if self._guard else request
         while True:
-            body = self._payload.body(request, self._model, self._dialect, self._slot, afresh=afresh)
+            body = self._payload.body(asked, self._model, self._dialect, self._slot, afresh=afresh)
             try:
                 answer = await self._transport.ask(self._asked, body, self._builder, on_text)
                 self._begun = True
-                return answer
+                return self._guard.answer(answer) if self._guard else answer
             except NotSupported as error:
                 changed = self._dialect.without(error.feature)
                 if changed is None or (error.feature == "response_format" and request.schema_ is None):
@@ -124,4 +128,5 @@ class OpenAIModel:
 
     async def count(self, request: ModelRequest) -> int | None:
         """See loop.window.CountsTokens."""
-        return await self._counter.count(self._payload.body(request, self._model, self._dialect), request)
+        asked = self._guard.request(request) if self._guard else request
+        return await self._counter.count(self._payload.body(asked, self._model, self._dialect), asked)
