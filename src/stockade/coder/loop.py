@@ -18,8 +18,8 @@ import anyio
 from stockade.coder import prompts
 from stockade.coder.draft import Draft, read
 from stockade.coder.executor import NO_NETWORK, Executor
-from stockade.coder.past import FRESH_START, LAST_STEP, REPAIR, Progress, Round, unreadable
-from stockade.coder.questions import candidate_of, conversation, sampling, told
+from stockade.coder.past import FRESH_START, LAST_STEP, REPAIR, REWRITE, Progress, Round, unreadable
+from stockade.coder.questions import candidate_of, conversation, is_rewrite, sampling, told
 from stockade.coder.work import Attempt, Explain, Plan, Result, best, by_error_handler
 from stockade.core.actions import Answer, Observation, Refused, Step, WriteFile
 from stockade.core.budget import Account
@@ -43,7 +43,7 @@ from stockade.loop.record import Record
 from stockade.tools.code.trees import statements
 
 BOUNDS: Mapping[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
-_OURS = (REPAIR, FRESH_START)
+_OURS = (REPAIR, REWRITE, FRESH_START)
 
 
 @dataclass(slots=True)
@@ -174,15 +174,23 @@ class _Work:
 
     def _request(self, candidate: int) -> ModelRequest:
         coder, executor, streak = self.coder, self.coder.executor, self.progress.streak
-        said = [one.text for one in self.record.state.injected if one.source not in _OURS]
-        task = prompts.brief(self.started.task, coder.examples, executor.job.tests, executor.signature)
-        words = "\n\n".join(part for part in (task, coder.around, *said) if part)
+        brief = prompts.brief(self.started.task, coder.examples, executor.job.tests, executor.signature)
+        task = "\n\n".join(part for part in (brief, coder.around) if part)
         wants_example = not executor.job.has_checks
-        messages = conversation(words, streak, coder.plan, coder.explain, wants_example=wants_example)
+        messages = conversation(task, self._words(), streak, coder.plan, coder.explain, wants_example=wants_example)
         hidden = self.parts.redactor.text
         cleaned = tuple(one.model_copy(update={"content": hidden(one.content)}) for one in messages)
         drawn = sampling(self.started.sampling, streak, coder.plan, self.progress.rounds, candidate)
         return ModelRequest(messages=cleaned, sampling=drawn)
+
+    def _words(self) -> list[tuple[int, str]]:
+        """What was said to the bot, refusals of the user among it, with the turn before which: kept by fresh starts."""
+        state = self.record.state
+        said = [(one.turn, one.text) for one in state.injected if one.source not in _OURS]
+        for step in state.done:
+            if isinstance(step.observation, Refused) and step.observation.by == "user":
+                said.append((step.turn + 1, f"The user refused an action: {step.observation.reason}"))
+        return sorted(said, key=lambda one: one[0])
 
     async def _attempt(self, answered: ModelAnswered) -> Attempt:
         """The program of one answer, run; everything on record before it happens."""
@@ -238,7 +246,8 @@ class _Work:
             await self._begin_anew(f"{why}.")
             return
         words = told(self.progress.streak, plan, self.coder.explain)
-        await self.record.add(MessageInjected(at=self._now(), turn=self.record.state.turns, source=REPAIR, text=words))
+        source = REWRITE if is_rewrite(self.progress.streak, plan) else REPAIR
+        await self.record.add(MessageInjected(at=self._now(), turn=self.record.state.turns, source=source, text=words))
 
     async def _begin_anew(self, why: str) -> None:
         self.progress.begin_anew()

@@ -21,7 +21,8 @@ from stockade.core.events import (
     RunEvent,
 )
 
-REPAIR, FRESH_START = "repair", "fresh start"
+REPAIR, REWRITE, FRESH_START = "repair", "rewrite", "fresh start"
+"""What the next question does with what failed: shows it, tells what came of it, or leaves it out."""
 LAST_STEP = 100
 """Of the program's delivery: behind all steps of an attempt."""
 
@@ -93,7 +94,7 @@ class _Fold:
                 self.purposes = tuple(step.comment or "" for step in event.answer.steps)
             case ActionFinished(step=step, observation=observation) if step < len(self.purposes):
                 self._observed(event.turn, self.purposes[step], observation)
-            case MessageInjected(source="repair") if now.done:
+            case MessageInjected(source="repair" | "rewrite") if now.done:
                 self.progress.close()
             case MessageInjected(source="fresh start"):
                 if now.done:
@@ -132,4 +133,4 @@ def unreadable(turn: int, start: int, answer: str, message: str) -> Attempt:
     return Attempt(number=turn, start=start, answer=answer, verdict=Verdict(passed=False, words=message))
 
 
-__all__ = ["FRESH_START", "LAST_STEP", "REPAIR", "Progress", "Round", "progress_of", "unreadable"]
+__all__ = ["FRESH_START", "LAST_STEP", "REPAIR", "REWRITE", "Progress", "Round", "progress_of", "unreadable"]

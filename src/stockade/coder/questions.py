@@ -37,15 +37,28 @@ def told(streak: Sequence[Attempt], plan: Plan, explain: Explain) -> str:
 
 
 def conversation(
-    words: str, streak: Sequence[Attempt], plan: Plan, explain: Explain, *, wants_example: bool
+    task: str,
+    words: Sequence[tuple[int, str]],
+    streak: Sequence[Attempt],
+    plan: Plan,
+    explain: Explain,
+    *,
+    wants_example: bool,
 ) -> tuple[Message, ...]:
-    """`words`: the task with all that belongs to it. `streak`: what was tried since the last fresh start."""
-    if is_rewrite(streak, plan):
-        return prompts.anew(words, told(streak, plan, explain), wants_example=wants_example)
-    messages = list(prompts.opening(words, wants_example=wants_example))
-    for attempt in _programs(streak):
+    """`task`: with all that belongs to it. `words`: the user's, with the turn they were said before. `streak`: what was
+    tried since the last fresh start. In a dialogue what was said later stands later: the prompt only grows.
+    """
+    programs, anew = _programs(streak), is_rewrite(streak, plan)
+    first = programs[0].number if programs and not anew else None
+    front = "\n\n".join([task, *(text for turn, text in words if first is None or turn <= first)])
+    if anew:
+        return prompts.anew(front, told(streak, plan, explain), wants_example=wants_example)
+    messages = list(prompts.opening(front, wants_example=wants_example))
+    ends: list[int | None] = [program.number for program in programs[1:]]
+    for attempt, end in zip(programs, [*ends, None], strict=False):
+        later = [text for turn, text in words if attempt.number < turn and (end is None or turn <= end)]
         messages.append(Message(role="assistant", content=attempt.answer))
-        messages.append(Message(role="user", content=prompts.repair(explain(attempt))))
+        messages.append(Message(role="user", content="\n\n".join([prompts.repair(explain(attempt)), *later])))
     return tuple(messages)
 
 

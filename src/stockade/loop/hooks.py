@@ -191,15 +191,18 @@ class Hooks:
                 await self._inject(hook, turn, said.text, said.rule)
         return None
 
-    async def before_action(self, action: Action) -> Refused | EndRun | None:
-        """The first refusal, as an observation."""
+    async def before_action(self, action: Action) -> tuple[Refused | None, EndRun | HookFailed | None]:
+        """The first refusal, as an observation; and what ends the run once that is on record."""
         for hook in self.hooks:
-            said = await _guarded(hook, hook.before_action(self._of(hook), action), Refuse, EndRun)
+            try:
+                said = await _guarded(hook, hook.before_action(self._of(hook), action), Refuse, EndRun)
+            except HookFailed as broken:
+                return Refused(reason="not done: a hook is broken, and the run ends", by=hook.name), broken
             if isinstance(said, EndRun):
-                return said
+                return Refused(reason="not done: the run ends here", by=hook.name), said
             if isinstance(said, Refuse):
-                return Refused(reason=said.reason, by=said.by or hook.name, rule=said.rule)
-        return None
+                return Refused(reason=said.reason, by=said.by or hook.name, rule=said.rule), None
+        return None, None
 
     async def after_action(
         self, step: Step, observation: Observation

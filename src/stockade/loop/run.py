@@ -15,7 +15,7 @@ import anyio
 
 from stockade.core.actions import Answer, Finish, Step
 from stockade.core.budget import Account
-from stockade.core.errors import StoreFailed, UnreadableAnswer
+from stockade.core.errors import HookFailed, StoreFailed, UnreadableAnswer
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -151,17 +151,15 @@ class _Loop:
         turn = self.record.state.turns
         if not begun:
             await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
-        refused = await self.hooks.before_action(step.action)
-        if isinstance(refused, EndRun):
-            return self._ended(refused)
+        refused, end = await self.hooks.before_action(step.action)
         observation = refused or await self.actor.do(step.action, self.account.seconds_left(self._now()))
-        words, broken = await self.hooks.after_action(step, observation)
+        words, broken = ((), None) if end is not None else await self.hooks.after_action(step, observation)
         kept = await self.hooks.ctx.checkpoints.after(step.action, observation, self.record.state)
         done = ActionFinished(at=self._now(), turn=turn, step=number, observation=observation, words=words)
         await self.record.add(*kept, done)
-        if broken is not None:  # what was done is on record first
-            raise broken
-        return None
+        if isinstance(end := end or broken, HookFailed):  # what was done is on record first
+            raise end
+        return None if end is None else self._ended(end)
 
     def _now(self) -> float:
         return self.parts.clock.now()

@@ -14,10 +14,12 @@ from stockade.coder.loop import Coder
 from stockade.coder.prompts import cases, system
 from stockade.coder.questions import wrong_values
 from stockade.coder.work import Plan, Result
+from stockade.core.actions import Action
 from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable, StockadeError
 from stockade.core.events import ActionFinished, AnswerUnreadable, MessageInjected, RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Sampling
+from stockade.core.ports import Approver
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
 from stockade.options import Options
@@ -56,6 +58,7 @@ async def code(
     examples: tuple[str, ...] = (),
     budget: Budget | None = None,
     attempt_s: float = 10.0,
+    approver: Approver | None = None,
 ) -> Done:
     wanted = Wanted(task=task, tests=tests, examples=examples, plan=plan or Plan(), attempt_s=attempt_s)
     policy = coder_policy(options or Options())
@@ -68,7 +71,9 @@ async def code(
         sampling=Sampling(temperature=0.0), system_prompt=system(wants_example=not job.has_checks),
     )  # fmt: skip
     store = MemoryStore()
-    parts = Parts(done.model, SectionAnswers(), sandbox, store, SystemClock(), (), drive=done.coder.drive)
+    parts = Parts(
+        done.model, SectionAnswers(), sandbox, store, SystemClock(), (), drive=done.coder.drive, approver=approver
+    )
     done.finished = await run(started, parts)
     done.events = await store.events("r1")
     return done
@@ -131,16 +136,34 @@ async def test_every_program_is_shown_where_that_is_wanted(tmp_path: Path) -> No
 async def test_after_three_repairs_everything_but_the_task_is_forgotten(tmp_path: Path) -> None:
     wrong = [f"```python\ndef add(a, b):\n    return a - b - {number}\n```" for number in range(4)]
     done = await code(tmp_path, [*wrong, GOOD])
-    assert done.nudges == ["repair", "repair", "repair", "fresh start"]
+    assert done.nudges == ["rewrite", "rewrite", "rewrite", "fresh start"]
     assert done.model.requests[4].messages == done.model.requests[0].messages
     assert done.model.requests[4].sampling.temperature == 0.8
     assert done.result.status == "success"
     assert [attempt.start for attempt in done.result.attempts] == [0, 0, 0, 0, 1]
 
 
+class NoOnce:
+    """Refuses the first action."""
+
+    reason: str | None = "never touch the network"
+
+    async def judge(self, action: Action) -> str | None:
+        said, self.reason = self.reason, None
+        return said
+
+
+async def test_a_users_refusal_is_in_every_later_question(tmp_path: Path) -> None:
+    """Also in that of a fresh start, which forgets all else."""
+    done = await code(tmp_path, [BROKEN, BROKEN, BROKEN, GOOD], approver=NoOnce())
+    assert "fresh start" in done.nudges
+    for request in done.model.requests[1:]:
+        assert any("never touch the network" in message.content for message in request.messages)
+
+
 async def test_the_same_program_again_is_a_fresh_start_at_once(tmp_path: Path) -> None:
     done = await code(tmp_path, [WRONG, WRONG.replace("a - b", "a  -  b  # better"), GOOD])
-    assert done.nudges == ["repair", "fresh start"]
+    assert done.nudges == ["rewrite", "fresh start"]
     assert done.result.status == "success"
 
 
@@ -157,7 +180,7 @@ async def test_attempts_are_bounded_and_the_best_is_returned(tmp_path: Path) -> 
 
 async def test_no_fresh_start_where_none_is_wanted(tmp_path: Path) -> None:
     done = await code(tmp_path, [WRONG] * 3, plan=Plan(repairs=2, fresh_starts=0))
-    assert done.nudges == ["repair", "repair"]
+    assert done.nudges == ["rewrite", "rewrite"]
 
 
 async def test_an_answer_without_a_program_is_an_attempt_and_no_success(tmp_path: Path) -> None:
