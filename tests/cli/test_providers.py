@@ -1,5 +1,6 @@
 """The real command with servers on loopback: Anthropic's API, faults that pass, and those that last."""
 
+import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -87,6 +88,36 @@ async def test_what_the_user_says_goes_before_the_profile(stage: Stage) -> None:
         )
     assert "small: 0 M parameters by the server's /v1/models · shell, edit_file, finish" in ended.err
     assert "7 turns, any time · answers json: as set" in ended.err
+
+
+async def test_a_probe_tries_again_and_the_next_run_goes_by_it(stage: Stage) -> None:
+    listed = {"data": [{"id": "m", "max_model_len": 8192, "meta": {"n_params": 7_600_000_000}}]}
+    call = [
+        piece(
+            tool_calls=[{"index": 0, "id": "1", "function": {"name": "list_files", "arguments": '{"folder": "/srv"}'}}]
+        )
+    ]
+    server = FakeOpenAI(
+        [says("no call"), says("no schema"), Reply(call), says('{"word": "plover-17"}')], routes={"/v1/models": listed}
+    )
+    async with running(stage, server, "LLAMA_SERVER_URL", versioned=False) as run:
+        environment = stage.environment() | {"LLAMA_SERVER_URL": server.url}
+        command = [sys.executable, "-m", "stockade.cli", "model", "probe", "llama-server/m"]
+        first = await anyio.run_process([*command, "--json"], check=False, env=environment)
+        assert json.loads(first.stdout)["answers"] == "fenced", first.stderr
+        again = await anyio.run_process(command, check=False, env=environment)
+        ended = await run("llama-server/m")
+    assert again.stdout.decode().splitlines() == [
+        "model        llama-server/m",
+        "answers      native",
+        "tool calls   come back",
+        "JSON schema  is kept",
+        "window       8192 (the server's /v1/models)",
+        "parameters   7.6 B (the server's /v1/models)",
+        "profile      full",
+    ]
+    assert "full: 7.6 B parameters by the server's /v1/models" in ended.err
+    assert "answers native: tried on 2" in ended.err
 
 
 async def test_what_passes_is_waited_for(stage: Stage) -> None:

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from stockade.assemble import OnProgress, check_provider, list_models, model_info, model_settings
+from stockade.answers.choice import choose
+from stockade.assemble import OnProgress, check_provider, list_models, model_info, model_settings, open_model
+from stockade.bots.model_profiles import profile_of
+from stockade.core.errors import UsageError
+from stockade.core.messages import ModelInfo
+from stockade.models.capabilities import probe_capabilities
 from stockade.models.catalogue import DEFAULT, RECOMMENDED, Recommended
 from stockade.models.listing import ModelEntry
 from stockade.models.llama_cpp import EmbeddedServer
@@ -25,10 +30,22 @@ def serve(
     return served(name, settings, host=host, port=port, api_key=api_key, on_progress=on_progress)
 
 
+async def probe(options: Options, on_progress: OnProgress) -> tuple[str, ModelInfo, str]:
+    """The full name of the model, what is known of it after a new trial, and the answers that suit it.
+
+    Raises ModelFailed when it cannot be asked; UsageError for one that is only a script.
+    """
+    model, name, _ = await open_model(options, on_progress)
+    if model.info.provider == "scripted":
+        raise UsageError(f"{name} is a script, there is nothing to try")
+    info = await probe_capabilities(model, name, on_progress, again=True)
+    return name, info, choose(info)
+
+
 def recommended() -> Sequence[Recommended]:
     """What is worth pulling, in the order of size."""
     return RECOMMENDED
 
 
 __all__ = ["DEFAULT_MODEL", "EmbeddedServer", "ModelEntry", "Recommended", "Running", "list_models", "model_info",
-           "pull", "recommended", "remove", "running", "serve", "until_it_dies"]  # fmt: skip
+           "probe", "profile_of", "pull", "recommended", "remove", "running", "serve", "until_it_dies"]  # fmt: skip

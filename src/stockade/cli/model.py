@@ -115,6 +115,39 @@ def info(name: str, **values: Any) -> int:
     return 0
 
 
+@command.command("probe")
+@click.argument("name")
+@flags.offered(flags.LOADING, flags.SHOWN)
+def probe(name: str, **values: Any) -> int:
+    """Try anew what a model can do, forget what was seen before, and say which answers it will be asked for.
+
+    It is asked for one tool call and for one answer under a JSON schema, some 100 tokens together.
+    """
+    settings = load(flags.given(values) | {"model": name})
+    front, shown = settings.front, _Progress(settings.front)
+    try:
+        full, info, answers = _interruptible(lambda: models.probe(settings.options, shown))
+    finally:
+        shown.end()
+    profile = models.profile_of(info).name
+    if front.json_lines:
+        facts = info.model_dump(include={"native_tools", "enforces_schema", "context_window", "parameters", "sources"})
+        print(json.dumps({"model": full, "answers": answers, "profile": profile, "small": info.small, **facts}))
+        return 0
+    window = f"{info.context_window} ({info.sources.get('context_window', '')})" if info.context_window else "unknown"
+    for key, value in {
+        "model": full,
+        "answers": answers,
+        "tool calls": "come back" if info.native_tools else "none came back",
+        "JSON schema": "is kept" if info.enforces_schema else "is not kept",
+        "window": window,
+        "parameters": parameters(info.parameters, info.sources.get("parameters", "")),
+        "profile": profile,
+    }.items():
+        results(plain=front.plain).print(Text.assemble((f"{key:13}", "bold"), one_line(value)), soft_wrap=True)
+    return 0
+
+
 class _Progress:
     """What is being done, on stderr: a bar on a terminal, else a line for each step."""
 

@@ -79,16 +79,21 @@ async def probe_capabilities(
     """What is known of `model`, which is not entered, with what it was seen to do. `name` is its full name.
 
     A local server is asked each time what it knows of the model, which costs no tokens. The trial is held where it was
-    not yet; without `trial` not at all, with `again` in any case. A model that cannot be asked is judged by what it
-    says: the run will tell what is wrong. With `again` that raises ModelFailed.
+    not yet; without `trial` not at all; `again` in any case, and what was remembered is forgotten. A model that cannot
+    be asked is judged by what it says: the run will tell what is wrong. With `again` that raises ModelFailed.
     """
     progress = on_progress or silent
-    if not again and name in TRIED:
-        return _with(model.info, TRIED[name], OUR_TABLE)
-    if not again and (model.info.native_tools or model.info.provider == "scripted"):
+    if model.info.provider == "scripted":
         return model.info
     file = _file(await anyio.to_thread.run_sync(_fingerprint, name))
-    verdict = None if again else _remembered(file)
+    if again:
+        file.unlink(missing_ok=True)
+    verdict = _remembered(file)
+    if verdict is None and not again:
+        if name in TRIED:
+            return _with(model.info, TRIED[name], OUR_TABLE)
+        if model.info.native_tools:
+            return model.info
     held = trial and verdict is None
     if held:
         progress(f"trying once what {name} can do", 0, 0)
@@ -98,6 +103,8 @@ async def probe_capabilities(
                 if held:
                     verdict = await tried(model)
         except StillThinking as error:
+            if again:
+                raise
             progress(f"what {name} can do is not known: {error.message}", 0, 0)
         except StockadeError:
             if again:

@@ -192,3 +192,20 @@ async def test_without_a_trial_a_server_tells_what_it_knows_and_no_token_is_used
         model = OpenAIModel(server.base_url, "fake", provider="llama-server")
         info = await probe_capabilities(model, "llama-server/m", trial=False)
         assert (info.parameters, info.small, server.questions) == (10**9, True, [])
+
+
+async def test_a_new_trial_replaces_what_was_remembered_and_known() -> None:
+    model = OpenAIModel("http://127.0.0.1:1/v1", "smollm2", provider="embedded")
+    assert not (await probe_capabilities(model, "embedded/smollm2")).native_tools
+    async with FakeOpenAI([CALLS, KEEPS]) as server:
+        model = OpenAIModel(server.base_url, "smollm2", provider="embedded")
+        again = await probe_capabilities(model, "embedded/smollm2", again=True)
+    assert (again.native_tools, again.sources["native_tools"]) == (True, "tried now")
+    assert (await probe_capabilities(model, "embedded/smollm2")).native_tools
+
+
+async def test_a_new_trial_that_fails_leaves_nothing_behind() -> None:
+    await judge(CALLS, KEEPS)
+    with pytest.raises(ModelUnavailable):
+        await probe_capabilities(OpenAIModel("http://127.0.0.1:1/v1", "fake"), "llama-server/m", again=True)
+    assert not list((user_cache_path("stockade") / "capabilities").iterdir())
