@@ -1,16 +1,43 @@
-"""Help for models of 4 B parameters or fewer, as one hook."""
+"""Help for models of 4 B parameters or fewer, as one hook (docs/small-models.md).
 
-from stockade.core.actions import Observation, Step
-from stockade.loop.hooks import AddWords, Hook, HookContext
+It refuses a command once that surely does something else than what was meant, with the command that does it, and sends
+a finish back once for each thing that is plainly not done. All of it is facts, on record under the rule's name, a
+bounded number of times a task; it is silent on work that is right. What the bot does a second time is done as it is.
+"""
 
-ASK = "Is the task done? If not, what is still to do?"
-"""Behind every observation: else a small model thinks its first words again (docs/small-models.md)."""
+from stockade.core.actions import Action, Finish, Refused, Shell
+from stockade.loop.hooks import Hook, HookContext, Refuse, SendBack
+from stockade.plugins.small_models import before, finish
+
+MAX_REFUSALS = 3
+MAX_SENT_BACK = 4
+LEAST_TURNS = 2
+"""What a bot that is sent back needs: one turn to act, one to end."""
+_TASK_CHARS = 600
 
 
 class SmallModels(Hook):
-    """Only adds words, refuses an action once, or sends a finish back; each a bounded number of times."""
+    """See the module."""
 
     name = "small_models"
 
-    async def after_action(self, ctx: HookContext, step: Step, observation: Observation) -> AddWords | None:
-        return AddWords(ASK, rule="ask")
+    async def before_action(self, ctx: HookContext, action: Action) -> Refuse | None:
+        if not isinstance(action, Shell) or ctx.count("refusal") >= MAX_REFUSALS:
+            return None
+        refused = [one for one in ctx.state.done if isinstance(one.observation, Refused)]
+        if any(one.step.action == action for one in refused):
+            return None
+        found = await before.objection(ctx, action.command)
+        return Refuse(found[1], rule=found[0]) if found is not None else None
+
+    async def before_finish(self, ctx: HookContext, finish_: Finish) -> SendBack | None:
+        left = ctx.turns_left()
+        if ctx.count("message") >= MAX_SENT_BACK or (left is not None and left < LEAST_TURNS):
+            return None
+        found = await finish.objection(ctx, finish_)
+        if found is None:
+            return None
+        rule, said = found
+        task = ctx.started.task[:_TASK_CHARS]
+        ends = "If nothing is wrong with that, finish again; else do now what is still to do."
+        return SendBack(f"{said}\nThe task was: {task}\n{ends}", rule=rule)

@@ -1,0 +1,215 @@
+"""What is plainly not done when a bot says that it is: found out without asking the model, told as a fact.
+
+A small model ends after its first command without a look at what came of it, gives up after its first error, or says
+"The task is done." where an answer was wanted. Each rule speaks once in a task.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+from stockade.core.actions import CommandOutput, Failed, Finish, Refused, Shell, WriteFile
+from stockade.core.changes import Change
+from stockade.core.errors import ActionFailed, UsageError
+from stockade.loop.hooks import HookContext
+from stockade.plugins.small_models.commands import pipelines
+from stockade.plugins.small_models.task import Task
+
+MAX_FILES = 8
+_SHOWN_BYTES = 400
+_ERROR_CHARS = 300
+_LITERAL = ("echo", "printf", "cat", "git", "cp", ":", "true")
+"""What these write is what the bot had written or seen."""
+_PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")
+_RUNS = re.compile(r"\b(?:python3?|pytest|make|bash|sh|node|perl|ruby|npm)\b|(?<![\w.])\./")
+_WRITES = re.compile(r"\bsed\s+-\w*i|(?<![0-9&])>|\btee\b|\bpatch\b|\bperl\s+-\w*i")
+_MISSING = (
+    'cd -- "$1" && shift && for f; do [ -e "$f" ] || [ -n "$(find . -name "${f##*/}" | head -n 1)" ] || echo "$f"; done'
+)
+_SYNTAX = """
+import ast, csv, json, os, sys
+os.chdir(sys.argv[1])
+for path in sys.argv[2:]:
+    try:
+        text = open(path, encoding="utf-8").read()
+        if path.endswith(".json"):
+            json.loads(text)
+        elif path.endswith(".py"):
+            ast.parse(text, path)
+        elif rows := [row for row in csv.reader(text.splitlines()) if row]:
+            for number, row in enumerate(rows, 1):
+                if len(row) != len(rows[0]):
+                    raise ValueError(f"row {number} has {len(row)} fields, and row 1 has {len(rows[0])}")
+    except (ValueError, SyntaxError, csv.Error) as error:
+        print(f"{path}: {error}")
+    except OSError:
+        pass
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A finish, and what the rules look at. `changes` is None where no layer can be read."""
+
+    ctx: HookContext
+    finish: Finish
+    task: Task
+    changes: Sequence[Change] | None
+
+    async def exec(self, *argv: str) -> str | None:
+        """What a program printed in the shell's folder, None where it failed."""
+        try:
+            done = await self.ctx.exec(argv, timeout_s=5, max_output_bytes=4096)
+        except ActionFailed:
+            return None
+        return None if done.exit_code else done.stdout.decode(errors="replace").strip()
+
+    @property
+    def cwd(self) -> str:
+        return self.ctx.state.cwd or "."
+
+    def written(self, *suffixes: str) -> list[str]:
+        """Paths of text files that were added or modified, as the sandbox has them."""
+        folders = [layer.inside for layer in self.ctx.state.layers]
+        base = folders[0] if len(folders) == 1 else ""
+        found = [one for one in self.changes or () if one.kind in ("added", "modified") and one.entry == "file"]
+        kept = [one for one in found if one.path.endswith(suffixes) and not one.binary and "/." not in f"/{one.path}"]
+        return [f"{base}/{one.path}" if base else one.path for one in kept[:MAX_FILES]]
+
+
+async def failed(work: Work) -> str | None:
+    """The last thing done ended with an error."""
+    last = work.ctx.state.done[-1] if work.ctx.state.done else None
+    seen = last.observation if last is not None else None
+    if isinstance(seen, Failed):
+        return f"Your last action failed: {seen.message[:_ERROR_CHARS]}\nDo it in another way."
+    if last is None or not isinstance(seen, CommandOutput) or not isinstance(last.step.action, Shell):
+        return None
+    if not (seen.timed_out or (seen.exit_code and seen.stderr)):
+        return None
+    why = seen.stderr.decode(errors="replace").strip()[-_ERROR_CHARS:] or "it took too long"
+    command = last.step.action.command.strip()[:_ERROR_CHARS]
+    return f"Your last command has failed, and you have not done it in another way:\n{command}\n{why}\nDo that now."
+
+
+async def missing(work: Work) -> str | None:
+    """The task names a file or a new folder, and there is none."""
+    gone = {one.path for one in work.changes or () if one.kind == "deleted"}
+    names = [name for name in work.task.files if name not in gone and name.rpartition("/")[2] not in gone]
+    if work.changes is None or work.task.asks or not names:
+        return None
+    lacking = (await work.exec("sh", "-c", _MISSING, "sh", work.cwd, *names[:MAX_FILES]) or "").splitlines()
+    return f"The task speaks of {', '.join(lacking)}, and there is no such file." if lacking else None
+
+
+async def untouched(work: Work) -> str | None:
+    """The task wants a change, and nothing has changed."""
+    overlay = [layer for layer in work.ctx.state.layers if layer.mode == "overlay"]
+    if work.changes is None or work.changes or not overlay or work.task.asks or not work.task.changes:
+        return None
+    return "Nothing in the folder has changed so far."
+
+
+async def unseen(work: Work) -> str | None:
+    """A command wrote a file, and no action has named it since."""
+    written: dict[str, None] = {}
+    for entry in work.ctx.state.done:
+        action = entry.step.action
+        if isinstance(entry.observation, Refused):
+            continue
+        if not isinstance(action, Shell):
+            path = getattr(action, "path", "")
+            written.pop(path, None)
+            continue
+        for pipeline in pipelines(action.command):
+            words = [word for one in pipeline for word in (*one.words, *one.reads)]
+            for path in [path for path in written if any(_names(word, path) for word in words)]:
+                written.pop(path)
+            if pipeline[0].name not in _LITERAL or len(pipeline) > 1:
+                written.update(dict.fromkeys(path for one in pipeline for path in (*one.writes, *one.appends)))
+    for path in list(written)[-2:]:
+        text = await work.exec("sh", "-c", 'cd -- "$1" && grep -Iq . -- "$3" && head -c "$2" -- "$3"', "sh", work.cwd,
+                               str(_SHOWN_BYTES), path)  # fmt: skip
+        if text and text.isprintable() | ("\n" in text):
+            return f"You have not looked at {path} since you wrote it. It holds:\n{text}"
+    return None
+
+
+def _names(word: str, path: str) -> bool:
+    return path.rpartition("/")[2] in word or ("*" in word and fnmatch(path, word))
+
+
+async def empty(work: Work) -> str | None:
+    """A file that the task names holds nothing."""
+    if work.task.empties:
+        return None
+    names = [one.path for one in work.changes or () if one.kind in ("added", "modified") and one.entry == "file"
+             and not one.size and any(_names(name, one.path) for name in work.task.files)]  # fmt: skip
+    return f"{', '.join(names[:MAX_FILES])}: there is nothing in it." if names else None
+
+
+async def syntax(work: Work) -> str | None:
+    """What was written does not parse."""
+    paths = work.written(".json", ".py", ".csv")
+    wrong = await work.exec("python3", "-c", _SYNTAX, work.cwd, *paths) if paths else ""
+    return f"There is an error in what you wrote:\n{wrong[:_ERROR_CHARS]}" if wrong else None
+
+
+async def unrun(work: Work) -> str | None:
+    """A program that the task names was changed, and none has been run since."""
+    for path in work.written(*_PROGRAMS):
+        name, since = path.rpartition("/")[2], False
+        for entry in work.ctx.state.done:
+            text = entry.step.action.model_dump_json()
+            if isinstance(action := entry.step.action, Shell):
+                writes = name in text and _WRITES.search(action.command) is not None
+                since = not _RUNS.search(action.command) and (since or writes)
+            elif name in text:
+                since = since or isinstance(action, WriteFile) or action.tool == "edit_file"
+        if since and name in work.task.words:
+            return f"You have not run {name} since you changed it: run it, and compare what it prints with the task."
+    return None
+
+
+async def value(work: Work) -> str | None:
+    """The task asks for an answer, and this is none; or for the bare answer, and this is more."""
+    answer = work.finish.answer
+    hollow = work.task.asks and work.task.hollow(answer)
+    if not hollow and not (work.task.bare and len(answer.split()) > 3):
+        return None
+    if not work.ctx.state.done:
+        return "That is no answer yet: find it out with a command, then finish with the answer itself."
+    seen = work.ctx.state.done[-1].observation
+    printed = seen.output.decode(errors="replace").strip()[:_SHOWN_BYTES] if isinstance(seen, CommandOutput) else ""
+    shown = f" The last command printed:\n{printed}\n" if printed else " "
+    if hollow:
+        return f"That is no answer.{shown}Finish with the answer itself; if you do not know it yet, find it out."
+    return f"The task wants the bare answer.{shown}Finish with that alone, without any other word."
+
+
+Rule = Callable[[Work], Awaitable[str | None]]
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("failed", failed), ("missing", missing), ("untouched", untouched), ("empty", empty), ("syntax", syntax),
+    ("unrun", unrun), ("unseen", unseen), ("value", value),
+)  # fmt: skip
+
+
+async def objection(ctx: HookContext, finish: Finish) -> tuple[str, str] | None:
+    """The first rule that has not spoken in this task and does not hold, and its words.
+
+    After a user's No the bot may end as it likes, and so it may where it says that it cannot do the task, but for an
+    error that it has not tried to mend.
+    """
+    if any(isinstance(entry.observation, Refused) and entry.observation.by == "user" for entry in ctx.state.done):
+        return None
+    spoken = {one.rule for one in ctx.state.injected}
+    try:
+        changes = ctx.changes() if ctx.reviewer is not None and ctx.state.layers else None
+    except UsageError:
+        changes = None
+    work = Work(ctx, finish, Task(ctx.started.task), changes)
+    for name, rule in RULES if not finish.gave_up else RULES[:1]:
+        if name not in spoken and (said := await rule(work)) is not None:
+            return name, said
+    return None
