@@ -61,6 +61,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "h11": {"models", "coder"},
     "wasmtime": {"tools"},
     "httpx2": {"models", "tools"},
+    "jsonschema": {"answers"},
+    "referencing": {"answers"},
     "huggingface_hub": {"models"},
     "xllamacpp": {"models"},
     "httpcore2": {"tools"},

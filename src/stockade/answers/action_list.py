@@ -10,8 +10,8 @@ from typing import Any
 
 from stockade.answers.calls import action_in, native_steps
 from stockade.answers.lenient import first_value, whole
-from stockade.answers.spelling import make_action
-from stockade.answers.tool_specs import call_schema, described, names, sample, spelled
+from stockade.answers.spelling import PARAMETERS, make_action
+from stockade.answers.tool_specs import call_schema, described, names, notes, plain_schema, sample, spelled
 from stockade.core.actions import Action, Answer, AskUser, EditFile, Finish, ReadFile, Shell, Step, SubTask, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
@@ -41,7 +41,7 @@ class ListAnswers:
         return f"Answer with a JSON list of one or more actions and nothing else. Actions:\n{self.listing(tools)}"
 
     def listing(self, tools: Sequence[Offered]) -> str:
-        return "\n".join(f"- {_title(tool)}: " + json.dumps(_form(tool) | {"comment": "..."}) for tool in tools)
+        return "\n".join(f"- {_title(tool)}: " + json.dumps(_form(tool)) + notes(_parameters(tool)) for tool in tools)
 
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"schema_": schema(tools)})
@@ -72,16 +72,9 @@ def schema(tools: Sequence[Offered]) -> dict[str, Any]:
         if isinstance(tool, ToolSpec):
             forms.append(call_schema(tool))
             continue
-        properties: dict[str, Any] = {key: {"type": "string"} for key in _FORMS[tool]}
-        properties["comment"] = {"type": "string", "maxLength": MAX_COMMENT_CHARS}
-        forms.append(
-            {
-                "type": "object",
-                "properties": properties,
-                "required": list(_FORMS[tool]),
-                "additionalProperties": False,
-            }
-        )
+        form = plain_schema(_parameters(tool))
+        form["properties"]["comment"] = {"type": "string", "maxLength": MAX_COMMENT_CHARS}
+        forms.append(form)
     return {"type": "array", "items": {"anyOf": forms}, "minItems": 1, "maxItems": MAX_ACTIONS}
 
 
@@ -92,8 +85,17 @@ def _title(tool: Offered) -> str:
 
 def _form(tool: Offered) -> dict[str, Any]:
     if isinstance(tool, ToolSpec):
-        return {"tool": tool.name, "arguments": sample(tool)}
-    return dict.fromkeys(_FORMS[tool], "...")
+        return {"tool": tool.name, "arguments": sample(tool), "comment": "..."}
+    return dict.fromkeys((*_FORMS[tool], "comment"), "...")
+
+
+def _parameters(tool: Offered) -> dict[str, Any]:
+    """Those of a built-in action with its path as `file`."""
+    if isinstance(tool, ToolSpec):
+        return tool.parameters
+    schema = PARAMETERS[tool]
+    properties = {"file" if name == "path" else name: part for name, part in schema["properties"].items()}
+    return schema | {"properties": properties, "required": list(_FORMS[tool])}
 
 
 def _steps(items: Sequence[object], tools: Sequence[Offered]) -> tuple[Step, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stockade.answers.blocks import Block, cut_in_here_document, here_document, without_prompts
 from stockade.answers.spelling import make_action, tool_named
-from stockade.answers.tool_specs import described, from_text, sample, spec_named
+from stockade.answers.tool_specs import described, from_text, notes, sample, spec_named
 from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, ToolCall, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.tools import Offered, ToolSpec
@@ -69,7 +69,7 @@ def usage_of(tool: Offered) -> str:
     if not isinstance(tool, ToolSpec):
         return USAGE[tool]
     body = json.dumps(sample(tool), ensure_ascii=False)
-    return f"{described(tool) or 'A tool'} ({tool.name}):\n```{tool.name}\n{body}\n```"
+    return f"{described(tool) or 'A tool'} ({tool.name}{notes(tool.parameters)}):\n```{tool.name}\n{body}\n```"
 
 
 def _command(body: str, block: Block) -> str:

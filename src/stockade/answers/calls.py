@@ -13,6 +13,7 @@ from stockade.core.messages import ModelAnswer
 from stockade.core.tools import Offered
 
 MAX_CALLS = 16
+_THOUGHTS = ("thought", "thoughts")
 _MARK = "<tool_call>"
 
 
@@ -20,18 +21,20 @@ def tool_and_arguments(found: dict[str, Any]) -> tuple[object, dict[str, Any]]:
     """Where small models put them: in `action`, beside it, or as `name` and `arguments` of a function call."""
     inner = found.get("action", found.get("function", found))
     if isinstance(inner, str):
-        around = {key: value for key, value in found.items() if key not in ("action", "function", "thought")}
-        return inner, _arguments(around)
+        return inner, _arguments(found, "action" if "action" in found else "function")
     if not isinstance(inner, dict):
         raise UnreadableAnswer('the action is not an object: write {"action": {"tool": "shell", "command": "..."}}')
-    tool = inner.get("tool", inner.get("name"))
+    naming = "tool" if "tool" in inner else "name"
+    tool = inner.get(naming)
     if tool is None and isinstance(inner.get("command"), str):
         tool = "shell"
-    return tool, _arguments(inner)
+    return tool, _arguments(inner, naming)
 
 
-def _arguments(inner: dict[str, Any]) -> dict[str, Any]:
-    arguments = inner.get("arguments", inner.get("parameters", inner))
+def _arguments(inner: dict[str, Any], naming: str) -> dict[str, Any]:
+    """What stands under `arguments`, or else beside the key that names the tool."""
+    beside = {key: value for key, value in inner.items() if key not in (naming, *_THOUGHTS)}
+    arguments = inner.get("arguments", inner.get("parameters", beside))
     if isinstance(arguments, str):
         arguments = first_value(arguments, "{") if arguments.strip() else {}
     if not isinstance(arguments, dict):

@@ -17,8 +17,8 @@ from stockade.answers.blocks import Block, here_document
 from stockade.answers.calls import as_json, native_steps, salvaged
 from stockade.answers.lenient import whole
 from stockade.answers.sections import Section, find_sections, section
-from stockade.answers.spelling import short_thought
-from stockade.answers.tool_specs import described, names, sample
+from stockade.answers.spelling import further, short_thought
+from stockade.answers.tool_specs import described, names, notes, sample
 from stockade.core.actions import Action, Answer, Shell, Step, ToolCall, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
@@ -74,7 +74,7 @@ class SectionAnswers:
         return f"Answer in sections. {first}Other actions, one an answer:\n{self.listing(tools)}"
 
     def listing(self, tools: Sequence[Offered]) -> str:
-        return "\n".join(_usage(tool) for tool in tools)
+        return "\n".join(_usage(tool) for tool in tools) + further(tools, "under ### Action")
 
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request
@@ -104,7 +104,7 @@ def _usage(tool: Offered) -> str:
     if not isinstance(tool, ToolSpec):
         return _USAGE[tool]
     call = json.dumps({"tool": tool.name, "arguments": sample(tool)}, ensure_ascii=False)
-    return f"### Action\n{call}   ({described(tool)})"
+    return f"### Action\n{call}   ({described(tool)}{notes(tool.parameters)})"
 
 
 def libraries(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from stockade.answers.block_actions import action_of, block_of, is_action, usage
 from stockade.answers.blocks import Block, fenced, find_blocks, is_output, languages
 from stockade.answers.calls import as_json, salvaged
 from stockade.answers.lenient import whole
-from stockade.answers.spelling import short_thought
+from stockade.answers.spelling import further, short_thought
 from stockade.core.actions import Action, Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
@@ -32,7 +32,7 @@ class FencedAnswers:
         return f"Answer with one short sentence and then exactly one block of these:\n{self.listing(tools)}"
 
     def listing(self, tools: Sequence[Offered]) -> str:
-        return "\n".join(usage_of(tool) for tool in tools)
+        return "\n".join(usage_of(tool) for tool in tools) + further(tools, "in a ```json block")
 
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"stop": STOP})

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import action_in, native_steps
-from stockade.answers.lenient import cut_off, first_value, spoken, with_exec_ended
+from stockade.answers.lenient import cut_off, first_value, spoken
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
-from stockade.core.actions import Answer, Finish, Shell, Step
+from stockade.core.actions import Answer, Finish, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
@@ -52,8 +52,6 @@ class JsonAnswers:
         found = first_value(text, "{")
         thought = found.get("thought")
         action = action_in(found, tools)
-        if isinstance(action, Shell):
-            action = action.model_copy(update={"command": with_exec_ended(action.command)})
         return Answer(
             thought=thought.strip()[:2000] if isinstance(thought, str) and thought.strip() else None,
             steps=(Step(action=action),),

@@ -4,26 +4,44 @@ What cannot be read is an error, never an empty success.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from stockade.core.actions import MARGIN
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import REPEATS, ModelAnswer
 from stockade.core.thinking import spoken_part
 
 MAX_ANSWER_CHARS = 4_000_000
 MAX_DEPTH = 64
-MAX_ONE_LINER = 2000
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
-_EXEC = re.compile(
-    r"(\s-exec(?:dir)?\s[^\n;|&]*\{\}(?:[ \t]+[^\s;|&+\\-][^\s;|&\\]*)*)[ \t]*\\*[ \t]*(?:\n['\"]?\s*$|$|(?=\n))"
-)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_DECODER = json.JSONDecoder()
+_HALF = "the answer holds half a character (a lone surrogate), which UTF-8 cannot carry"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        for name, value in pairs:
+            _once(found, name, value)
+    return found
+
+
+def _once(found: dict[str, Any], name: str, value: Any) -> None:
+    if name in found and found[name] != value:
+        raise UnreadableAnswer(f"{name[:40]!r} is given twice")
+
+
+def _finite(word: str) -> float:
+    if math.isfinite(number := float(word)):
+        return number
+    raise UnreadableAnswer(f"{word[:20]!r} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
 
 def first_value(text: str, opening: str = "{[") -> Any:
@@ -45,28 +63,6 @@ def first_value(text: str, opening: str = "{[") -> Any:
         raise UnreadableAnswer(f"the JSON of the answer cannot be read: {str(error)[:160]}") from None
 
 
-def with_exec_ended(command: str) -> str:
-    r"""`find -exec ... {} \;` as it was meant: a grammar for JSON lets no model write `\;` as it knows it, and what it
-    writes instead is a line break, a backslash or nothing.
-    """
-    return _EXEC.sub(r"\1 \\;", command) if len(command) <= MAX_ONE_LINER else command
-
-
-def with_escapes(command: str) -> str:
-    r"""A command with `\b` and `\f` as its writer meant them: for a pattern, and not as the characters of JSON."""
-    return command.replace("\b", "\\b").replace("\f", "\\f")
-
-
-def without_margin(content: str) -> str:
-    """A text that was copied with the bar before each line with which a folder's files are shown."""
-    lines = content.splitlines(keepends=True)
-    if not lines or not all(line.startswith(MARGIN) or line.strip() in ("", MARGIN.strip()) for line in lines):
-        return content
-    if not any(line.startswith(MARGIN) for line in lines):
-        return content
-    return "".join(line[len(MARGIN) :] if line.startswith(MARGIN) else line.lstrip(" |") for line in lines)
-
-
 def spoken(text: str) -> str:
     """What a model says after thinking aloud (core/thinking.py); nothing while it has not come to an end with that.
 
@@ -75,7 +71,7 @@ def spoken(text: str) -> str:
     if len(text) > MAX_ANSWER_CHARS:
         raise UnreadableAnswer(f"the answer is too long ({len(text)} characters)")
     if _SURROGATE.search(text):
-        raise UnreadableAnswer("the answer holds half a character (a lone surrogate), which UTF-8 cannot carry")
+        raise UnreadableAnswer(_HALF)
     return spoken_part(text) or ""
 
 
@@ -111,16 +107,18 @@ def objects(text: str, most: int = 32) -> Iterator[dict[str, Any]]:
 def _strict(text: str, position: int) -> Any:
     """What the C reader of Python makes of it, many times faster; None where the lenient one has to look.
 
-    Escapes of code points are left to that one: half a surrogate pair could not be recorded.
+    Half a surrogate pair is refused: no file could hold it.
     """
-    if "\\u" in text:
-        return None
     try:
         value, _ = _DECODER.raw_decode(text, position)
     except (ValueError, RecursionError):
         return None
     # Few brackets cannot be deep.
-    return value if text.count("{") + text.count("[") <= MAX_DEPTH or _is_shallow(value, MAX_DEPTH) else None
+    if text.count("{") + text.count("[") > MAX_DEPTH and not _is_shallow(value, MAX_DEPTH):
+        return None
+    if "\\u" in text and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        raise UnreadableAnswer(_HALF)
+    return value
 
 
 def _is_shallow(value: Any, levels: int) -> bool:
@@ -170,7 +168,9 @@ class _Reader:
             self.at += 1
             if self._peek() == "":
                 break
-            result[key] = self.value(depth + 1)
+            value = self.value(depth + 1)
+            _once(result, key, value)
+            result[key] = value
         self.at += 1
         return result
 
@@ -214,15 +214,23 @@ class _Reader:
     def _escape(self) -> str:
         char = self.text[self.at + 1]
         if char == "u":
-            code = int(self.text[self.at + 2 : self.at + 6], 16)
-            self.at += 6
+            code = self._unit()
             if 0xD800 <= code < 0xDC00 and self.text[self.at : self.at + 2] == "\\u":
-                low = int(self.text[self.at + 2 : self.at + 6], 16)
-                self.at += 6
-                return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
-            return chr(code) if not 0xD800 <= code < 0xE000 else "\ufffd"
+                low = self._unit()
+                code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00) if 0xDC00 <= low < 0xE000 else code
+            if 0xD800 <= code < 0xE000:
+                raise UnreadableAnswer(_HALF)
+            return chr(code)
         self.at += 2
         return _ESCAPES.get(char, "\\" + char)
+
+    def _unit(self) -> int:
+        """Of `\\uXXXX` at the reader's place."""
+        digits = self.text[self.at + 2 : self.at + 6]
+        self.at += 6
+        if len(digits) < 4 or not digits.isalnum():
+            raise ValueError(f"'\\u{digits}' is no character")
+        return int(digits, 16)
 
     def _word(self) -> Any:
         start = self.at
@@ -234,4 +242,4 @@ class _Reader:
         try:
             return int(word)
         except ValueError:
-            return float(word)
+            return _finite(word)

@@ -1,13 +1,24 @@
 """What all answer protocols share: the built-in tools, their schemas, and the way from a name to an action."""
 
 import difflib
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from stockade.answers.lenient import with_escapes, without_margin
-from stockade.answers.tool_specs import call_schema, described, make_call, names, spec_named, usage
+from stockade.answers.arguments import got, refused
+from stockade.answers.tool_specs import (
+    NAMES,
+    call_schema,
+    described,
+    make_call,
+    names,
+    notes,
+    plain_schema,
+    spec_named,
+    usage,
+)
 from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.tools import Offered, ToolSpec
@@ -32,7 +43,7 @@ USAGE: dict[str, str] = {
 }
 DESCRIPTIONS: dict[str, str] = {
     "shell": "Run a bash command.",
-    "read_file": "Read a text file, or its lines start to end (from 1).",
+    "read_file": "Read a text file, or its lines start to end; at most 2,000 lines a call.",
     "write_file": "Write a whole file.",
     "edit_file": "Replace `old`, which must stand in the file exactly once, by `new`.",
     "ask_user": "Ask the person a question.",
@@ -40,21 +51,32 @@ DESCRIPTIONS: dict[str, str] = {
     "finish": "End the task with the answer for the person, when it is done.",
 }
 MAX_THOUGHT = 2000
-_SHOWN = {
-    "shell": ("command",),
-    "read_file": ("path",),
-    "write_file": ("path", "content"),
-    "edit_file": ("path", "old", "new"),
-    "ask_user": ("question",),
-    "sub_task": ("task",),
-    "finish": ("answer",),
+
+
+def _schema(required: str, **optional: dict[str, Any]) -> dict[str, Any]:
+    needed = required.split()
+    properties = {name: {"type": "string"} for name in needed} | optional
+    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
+
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "shell": _schema("command", timeout={"type": "number", "minimum": 0, "description": "seconds"}),
+    "read_file": _schema(
+        "path",
+        start={"type": "integer", "minimum": 1, "description": "first line"},
+        end={"type": "integer", "minimum": 1, "description": "last line"},
+    ),
+    "write_file": _schema("path content"),
+    "edit_file": _schema(
+        "path old new", replace_all={"type": "boolean", "description": "at every place where old stands"}
+    ),
+    "ask_user": _schema("question"),
+    "sub_task": _schema("task", max_turns={"type": "integer", "minimum": 1}),
+    "finish": _schema("answer", gave_up={"type": "boolean", "description": "true when the task cannot be done"}),
 }
-_OPTIONAL: dict[str, dict[str, str]] = {
-    "shell": {"timeout_s": "number"},
-    "read_file": {"start": "integer", "end": "integer"},
-    "sub_task": {"max_turns": "integer"},
-    "finish": {"gave_up": "boolean"},
-}
+"""The built-in actions as a model sees them."""
+_BESIDE = ("thought", "thoughts", "comment", "reason", "reasoning", "explanation", "description")
+"""What models write beside the parameters of an action: about it, not of it."""
 _ALIASES = {
     "bash": "shell",
     "sh": "shell",
@@ -69,7 +91,7 @@ _ALIASES = {
     "create_file": "write_file",
 }
 _ARGUMENT_ALIASES = {
-    "shell": {"cmd": "command", "code": "command", "timeout": "timeout_s"},
+    "shell": {"cmd": "command", "code": "command", "timeout_s": "timeout"},
     "read_file": {"file": "path", "filename": "path"},
     "write_file": {"file": "path", "filename": "path", "text": "content"},
     "edit_file": {"file": "path", "filename": "path", "old_str": "old", "new_str": "new"},
@@ -81,32 +103,33 @@ def action_schema(tool: Offered) -> dict[str, Any]:
     """A small JSON schema of one tool's action, `tool` included; small enough for a grammar."""
     if isinstance(tool, ToolSpec):
         return call_schema(tool)
-    names = _SHOWN[tool]
-    properties: dict[str, Any] = {"tool": {"const": tool}}
-    properties |= {name: {"type": "string"} for name in names}
-    return {"type": "object", "properties": properties, "required": ["tool", *names], "additionalProperties": False}
+    plain = plain_schema(PARAMETERS[tool])
+    plain["properties"] = {"tool": {"const": tool}} | plain["properties"]
+    return plain | {"required": ["tool", *plain["required"]]}
 
 
 def parameters(tool: Offered) -> dict[str, Any]:
     """The JSON schema of one tool's arguments, the optional ones included."""
-    if isinstance(tool, ToolSpec):
-        return tool.parameters
-    names = _SHOWN[tool]
-    properties = {name: {"type": "string"} for name in names}
-    properties |= {name: {"type": kind} for name, kind in _OPTIONAL.get(tool, {}).items()}
-    return {"type": "object", "properties": properties, "required": list(names), "additionalProperties": False}
+    return tool.parameters if isinstance(tool, ToolSpec) else PARAMETERS[tool]
 
 
 def parameter_names(tool: str, tools: Sequence[Offered]) -> tuple[str, ...]:
     """What a tool takes, as it is spelled and as small models spell it."""
     if (spec := spec_named(tool, tools)) is not None:
         return tuple(spec.properties)
-    return (*_SHOWN.get(tool, ()), *_OPTIONAL.get(tool, {}), *_ARGUMENT_ALIASES.get(tool, {}))
+    return (*PARAMETERS[tool]["properties"], *_ARGUMENT_ALIASES.get(tool, {}))
 
 
 def usage_of(tool: Offered) -> str:
-    """One line of a prompt: what the tool is for, and how its action is written as JSON."""
-    return usage(tool) if isinstance(tool, ToolSpec) else USAGE[tool]
+    """One line of a prompt: what the tool is for, how its action is written as JSON, and its other parameters."""
+    return usage(tool) if isinstance(tool, ToolSpec) else USAGE[tool] + notes(PARAMETERS[tool])
+
+
+def further(tools: Sequence[Offered], where: str) -> str:
+    """The parameters of built-in actions for which a spelling has no place, and `where` they can be said."""
+    optional = [(tool, notes(PARAMETERS[tool], "").removeprefix("; : ")) for tool in tools if isinstance(tool, str)]
+    listed = "; ".join(f"{tool}: {told}" for tool, told in optional if told)
+    return f'\nOptional parameters, {where} {{"tool": "...", all of its parameters}}: {listed}' if listed else ""
 
 
 def description_of(tool: Offered) -> str:
@@ -140,32 +163,36 @@ def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[Offered
     name = tool_named(tool.strip(), tools)
     if (spec := spec_named(name, tools)) is not None:
         return make_call(spec, arguments)
-    kind = BUILT_IN[name]
     renamed = _ARGUMENT_ALIASES.get(name, {})
-    fields = {renamed.get(key, key): value for key, value in arguments.items() if value is not None and key != "tool"}
-    fields = {key: value for key, value in fields.items() if key in kind.model_fields and not _unset(name, key, value)}
-    if name == "finish" and not isinstance(fields.get("answer", ""), str):
-        fields["answer"] = str(fields["answer"])
+    given = {renamed.get(key, key): value for key, value in arguments.items() if value is not None and key != "tool"}
+    return _built_in(name, {key: value for key, value in given.items() if key not in _BESIDE})
+
+
+def _built_in(name: str, given: dict[str, Any]) -> Action:
+    """Its fields are checked by its model, which says the same as PARAMETERS and costs no import."""
+    known = PARAMETERS[name]["properties"]
+    if strange := [key for key in given if key not in known]:
+        takes = ", ".join(known)
+        raise refused(f"{name}: there is no parameter {got(strange[0])}; the parameters are {takes}")
+    if name == "shell" and not given.get("timeout", True):
+        del given["timeout"]  # 0: no limit but the usual one
+    if name == "finish" and not isinstance(given.get("answer", ""), str):
+        given["answer"] = json.dumps(given["answer"], ensure_ascii=False)
+    fields = {name: field for field, name in NAMES.items()}
     try:
-        action = kind.model_validate({"tool": name, **fields})
+        action = BUILT_IN[name].model_validate({"tool": name, **{fields.get(key, key): given[key] for key in given}})
     except ValidationError as error:
-        raise UnreadableAnswer(f"{name}: {_in_words(error)}") from None
+        raise refused(f"{name}: {_in_words(error)}") from None
     if isinstance(action, Shell) and not action.command.strip():
         raise UnreadableAnswer("shell: the command is empty")
-    if isinstance(action, Shell):
-        action = action.model_copy(update={"command": with_escapes(action.command)})
-    if isinstance(action, WriteFile):
-        action = action.model_copy(update={"content": without_margin(action.content)})
     return action  # type: ignore[return-value]
 
 
-def _unset(tool: str, key: str, value: object) -> bool:
-    """A bound, or a line of a file, that is 0 or less: models write that for none."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value <= 0
-    return key in _OPTIONAL.get(tool, {}) and number
-
-
 def _in_words(error: ValidationError) -> str:
-    """The first two problems, as `field: what is wrong`."""
-    problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg'].lower()}" for item in error.errors()[:2]]
+    """The first two problems, each with its parameter, what is wanted and what was got."""
+    problems = []
+    for one in error.errors()[:2]:
+        name = ".".join(NAMES.get(str(part), str(part)) for part in one["loc"])
+        missing = one["type"] == "missing"
+        problems.append(f"{name}: missing" if missing else f"{name}: {one['msg'].lower()}, got {got(one['input'])}")
     return "; ".join(problems)

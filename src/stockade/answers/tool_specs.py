@@ -1,13 +1,14 @@
 """Tools that are none of the built-in actions, as every protocol declares, spells and reads them.
 
-Their arguments stand under `arguments`: an argument may bear any name, `tool` among them. They are read leniently; the
-tool itself says what it cannot take.
+Their arguments stand under `arguments`: an argument may bear any name, `tool` among them. A prompt shows every
+parameter as the schema says it, in words.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stockade.answers.arguments import validated
 from stockade.core.actions import Action, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.tools import Offered, ToolSpec, name_of
@@ -15,13 +16,9 @@ from stockade.core.tools import Offered, ToolSpec, name_of
 MAX_SCHEMA_DEPTH = 6
 MAX_DESCRIPTION_CHARS = 300
 _CONSTRAINING = ("type", "enum", "const")
-_TYPES: dict[str, tuple[type, ...]] = {
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-}
+_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+NAMES = {"timeout_s": "timeout"}
+"""Fields of the built-in actions that a model knows by another name."""
 _SAMPLES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
 
@@ -38,7 +35,8 @@ def spelled(action: Action) -> dict[str, Any]:
     """An action as the object that models write: `{"tool": NAME, ...}`."""
     if isinstance(action, ToolCall):
         return {"tool": action.name, "arguments": action.arguments}
-    return {"tool": action.tool, **action.model_dump(exclude_none=True, exclude_defaults=True)}
+    fields = action.model_dump(exclude_none=True, exclude_defaults=True)
+    return {"tool": action.tool, **{NAMES.get(name, name): value for name, value in fields.items()}}
 
 
 def call_schema(spec: ToolSpec) -> dict[str, Any]:
@@ -91,36 +89,72 @@ def _sample_value(schema: Any) -> Any:
 
 def described(spec: ToolSpec) -> str:
     """Its description on one line, bounded."""
-    words = " ".join(spec.description.split())
+    return _one_line(spec.description)
+
+
+def _one_line(text: str) -> str:
+    words = " ".join(text.split())
     return words if len(words) <= MAX_DESCRIPTION_CHARS else f"{words[:MAX_DESCRIPTION_CHARS]}..."
 
 
 def usage(spec: ToolSpec) -> str:
-    """The tool in one line of a prompt, and how a call is written as JSON."""
+    """The tool in one line of a prompt, how a call is written as JSON, and its parameters."""
     call = json.dumps({"tool": spec.name, "arguments": sample(spec)}, ensure_ascii=False)
-    return f"{spec.name}: {described(spec)}: {call}" if spec.description else f"{spec.name}: {call}"
+    told = f"{spec.name}: {described(spec)}: {call}" if spec.description else f"{spec.name}: {call}"
+    return told + notes(spec.parameters)
+
+
+def notes(schema: Mapping[str, Any], more: str = "optional") -> str:
+    """What an example of a call leaves out: types and descriptions, and every parameter that may be left out (`more`).
+
+    Empty where the example says it all.
+    """
+    found, wanted = schema.get("properties"), schema.get("required")
+    properties = found if isinstance(found, dict) else {}
+    required = [name for name in wanted if name in properties] if isinstance(wanted, list | tuple) else []
+    needed = [told for name in required if (told := _parameter(name, properties[name])) != f"{name} (text)"]
+    others = [_parameter(name, part) for name, part in properties.items() if name not in required]
+    parts = [", ".join(needed), f"{more}: {', '.join(others)}" if others else ""]
+    return "".join(f"; {part}" for part in parts if part)
+
+
+def _parameter(name: str, schema: Any) -> str:
+    about = schema.get("description") if isinstance(schema, dict) else None
+    words = f": {_one_line(about)}" if isinstance(about, str) and about.strip() else ""
+    return f"{name} ({_kind(schema)}{words})"
+
+
+def _kind(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> str:
+    """A type in words, with its bounds: `integer, 1 to 9`."""
+    if not isinstance(schema, dict) or depth <= 0:
+        return "any"
+    for key in ("anyOf", "oneOf"):
+        if isinstance(choices := schema.get(key), list):
+            return " or ".join(dict.fromkeys(_kind(choice, depth - 1) for choice in choices))
+    if isinstance(choices := schema.get("enum"), list):
+        return _one_line("one of " + ", ".join(json.dumps(choice, ensure_ascii=False) for choice in choices))
+    if "const" in schema:
+        return _one_line(json.dumps(schema["const"], ensure_ascii=False))
+    kind = schema.get("type", "any")
+    kinds = [str(one) for one in kind] if isinstance(kind, list | tuple) else [str(kind)]
+    told = " or ".join("text" if one == "string" else one for one in kinds)
+    if "items" in schema and "array" in kinds:
+        told = told.replace("array", f"array of {_kind(schema['items'], depth - 1)}")
+    if isinstance(inner := schema.get("properties"), dict) and inner:
+        wanted = schema.get("required")
+        optional = {name: "" if isinstance(wanted, list | tuple) and name in wanted else "?" for name in inner}
+        listed = ", ".join(f"{name}{optional[name]}: {_kind(part, depth - 1)}" for name, part in inner.items())
+        told = told.replace("object", f"object {{{listed}}}")
+    bounds = [f"{word} {schema[key]}" for key, word in _BOUNDS.items() if isinstance(schema.get(key), int | float)]
+    usual = (
+        [f"default {json.dumps(schema['default'], ensure_ascii=False)}"] if schema.get("default") is not None else []
+    )
+    return _one_line(", ".join([told, *bounds, *usual]))
 
 
 def make_call(spec: ToolSpec, arguments: dict[str, Any]) -> ToolCall:
-    """A call as it was meant: numbers that came as text are numbers. UnreadableAnswer when an argument is missing."""
-    fields = {key: value for key, value in arguments.items() if key != "tool" or "tool" in spec.properties}
-    missing = [name for name in spec.required if name not in fields]
-    if missing:
-        raise UnreadableAnswer(f"{spec.name}: {', '.join(missing)}: missing; write {json.dumps(sample(spec))}")
-    return ToolCall(
-        name=spec.name, arguments={name: _meant(value, spec.properties.get(name)) for name, value in fields.items()}
-    )
-
-
-def _meant(value: Any, schema: Any) -> Any:
-    kind = schema.get("type") if isinstance(schema, dict) else None
-    if not isinstance(value, str) or not isinstance(kind, str) or kind not in _TYPES:
-        return value
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return found if isinstance(found, _TYPES[kind]) and (kind == "boolean") == isinstance(found, bool) else value
+    """A call as its schema wants it. UnreadableAnswer, naming the parameter, when it is not."""
+    return ToolCall(name=spec.name, arguments=validated(spec.name, spec.parameters, arguments))
 
 
 def from_text(spec: ToolSpec, text: str) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stockade.answers.arguments import refused
 from stockade.answers.calls import native_steps
 from stockade.answers.lenient import whole
-from stockade.answers.spelling import make_action, parameter_names, short_thought, tool_named
-from stockade.answers.tool_specs import described, names, sample, spelled
+from stockade.answers.spelling import PARAMETERS, make_action, parameter_names, short_thought, tool_named
+from stockade.answers.tool_specs import described, names, notes, sample, spelled
 from stockade.core.actions import Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
@@ -83,9 +84,13 @@ class UseToolAnswers:
 def usage_line(tool: Offered) -> str:
     """How a call of the tool is written."""
     if not isinstance(tool, ToolSpec):
-        return USAGE[tool]
+        return USAGE[tool] + _aside(notes(PARAMETERS[tool]))
     line = ", ".join([f"USE_TOOL: {tool.name}", *(f"{name}={_written(value)}" for name, value in sample(tool).items())])
-    return f"{line}   ({described(tool)})" if tool.description else line
+    return line + _aside(described(tool) + notes(tool.parameters))
+
+
+def _aside(text: str) -> str:
+    return f"   ({text.removeprefix('; ')})" if text else ""
 
 
 def _written(value: object) -> str:
@@ -103,9 +108,10 @@ def _values(text: str, at: int, tool: str, tools: Sequence[Offered]) -> dict[str
     while (found := _PARAMETER.match(text, at)) and ("\n" not in text[at : found.start(1)] or values):
         name, start = found[1], found.end()
         if name not in known:
-            if values:
-                break
-            raise UnreadableAnswer(f"{tool}: there is no parameter {name[:40]!r}")
+            if values and not ("," in text[at : found.start(1)] and found[0].rstrip().endswith("=")):
+                break  # Prose goes on behind the line.
+            takes = ", ".join(known) or "none"
+            raise refused(f"{tool}: there is no parameter {name[:40]!r}; the parameters are {takes}")
         if name in values:
             raise UnreadableAnswer(f"{tool}: the parameter {name!r} is given twice")
         if text[start : start + 1] in ('"', "'"):

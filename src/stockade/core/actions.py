@@ -36,12 +36,13 @@ class WriteFile(Data):
 
 
 class EditFile(Data):
-    """Replace `old`, which must stand in the file exactly once, by `new`."""
+    """Replace `old` by `new`: where it stands once, or with `replace_all` everywhere. Empty, it makes a new file."""
 
     tool: Literal["edit_file"] = "edit_file"
     path: str
-    old: str = Field(min_length=1)
+    old: str
     new: str
+    replace_all: bool = False
 
 
 class ToolCall(Data):
@@ -203,7 +204,7 @@ class Answered(Data):
 
 
 MARGIN = "  | "
-"""Before each line of a file that a bot is shown beside its task; copied, it is taken off again."""
+"""Before each line of a file that a bot is shown beside its task."""
 
 
 class Refused(Data):

@@ -65,7 +65,6 @@ def test_reads(content: str, action: Action) -> None:
         ("```bash\ncat > f <<'EOF'\nx\n```", "here-document"),
         ("```write_file\n```", "path is missing"),
         ("```edit_file f\nx\n```", "OLD"),
-        ("```edit_file f\n<<<<<<< OLD\n=======\nb\n>>>>>>> NEW\n```", "old"),
         ("```ask_user\nwhat?\n```", "there is no tool"),
         ("<think>```bash\nls\n```", "empty"),
     ],

@@ -51,7 +51,7 @@ def test_reads(content: str, action: Action) -> None:
         ("USE_TOOL:", "names no tool"),
         ("USE_TOOL: shellX, command=ls", "did you mean shell"),
         ("USE_TOOL: Shell2", "there is no tool"),
-        ("USE_TOOL: shell", "command: field required"),
+        ("USE_TOOL: shell", "command: missing"),
         ("USE_TOOL: shell, argument=ls", "no parameter 'argument'"),
         ('USE_TOOL: shell, command="ls', "closing quote"),
         ("USE_TOOL: shell, command=", "empty"),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ ACTIONS: Sequence[Action] = (
     WriteFile(path="x/y.txt", content=AWKWARD),
     WriteFile(path="empty", content=""),
     EditFile(path="f", old=AWKWARD, new=""),
+    EditFile(path="f", old="a", new="b", replace_all=True),
+    Shell(command="make", timeout_s=2.5),
     Finish(answer="42"),
     Finish(answer=AWKWARD),
 )
@@ -31,7 +34,11 @@ SEARCH = ToolSpec(
     description="Search the web.",
     parameters={
         "type": "object",
-        "properties": {"query": {"type": "string"}, "count": {"type": "integer"}, "tool": {"type": "string"}},
+        "properties": {
+            "query": {"type": "string"},
+            "count": {"type": "integer", "description": "How many results."},
+            "tool": {"type": "string"},
+        },
         "required": ["query"],
     },
 )
@@ -93,6 +100,8 @@ class AnswerConformance:
         request = protocol.constrain(ModelRequest(messages=(Message(role="user", content="x"),)), offered)
         told = f"{protocol.instructions(TOOLS)} {protocol.listing((SEARCH, NOW))} {request.model_dump_json()}"
         assert all(word in told for word in ("web_search", "query", "now", "Search the web."))
+        optional = ("count", "integer", "How many results.", "tool", "timeout", "seconds", "start", "replace_all")
+        assert [word for word in optional if word not in told] == []
         message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_serch", arguments={"query": "a"})),)))
         with pytest.raises(UnreadableAnswer, match="web_search"):
             protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), offered)
@@ -101,6 +110,23 @@ class AnswerConformance:
         message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_search", arguments={})),)))
         with pytest.raises(UnreadableAnswer, match="query"):
             protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), (*TOOLS, SEARCH))
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ({"query": "a", "count": "three"}, ("count", "integer", "three")),
+            ({"query": "a", "count": [1]}, ("count", "integer", "[1]")),
+            ({"query": "a", "limit": 3}, ("limit", "query, count, tool")),
+        ],
+    )
+    def test_arguments_are_what_the_schema_says(
+        self, protocol: AnswerProtocol, arguments: dict[str, Any], words: Sequence[str]
+    ) -> None:
+        strict = SEARCH.model_copy(update={"parameters": {**SEARCH.parameters, "additionalProperties": False}})
+        message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_search", arguments=arguments)),)))
+        with pytest.raises(UnreadableAnswer) as caught:
+            protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), (*TOOLS, strict))
+        assert [word for word in words if word not in caught.value.message] == []
 
     @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.tool)
     @pytest.mark.parametrize("thought", [None, "First I look."])
