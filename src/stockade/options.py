@@ -1,9 +1,9 @@
 """What a person may set of a run: each is a flag, a `STOCKADE_*` variable and a TOML key of one name."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
@@ -24,7 +24,11 @@ class HookCommand(Data):
 
     name: str = Field(min_length=1)
     on: Literal["before_turn", "before_action", "after_action", "before_finish"]
-    command: tuple[str, ...] = Field(min_length=1, strict=False)
+    command: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+        Field(min_length=1),
+    ]
     timeout: float = Field(default=10.0, gt=0)
 
 
@@ -53,7 +57,9 @@ class Options(SamplingOptions, LoadOptions):
     env: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
     check: str | None = None
-    hooks: tuple[str | HookCommand, ...] = ()
+    hooks: tuple[str | HookCommand, ...] = Field(
+        default=(), description="a list of names, or tables with name, on, command and timeout (docs/hooks.md)"
+    )
     loop_repeats: int = Field(default=5, ge=0)
     small_models: bool | None = None
     tool: tuple[str, ...] = ()

@@ -103,9 +103,12 @@ def load(
             if any(values.get(key) for key in pair):
                 merged = {key: value for key, value in merged.items() if key not in pair}
         named = dict.fromkeys((*merged.get("secret", ()), *values.get("secret", ())))
+        hooks = (*merged.get("hooks", ()), *values.get("hooks", ()))
         merged |= values
         if named:  # one place that hides a value must not show that of another
             merged["secret"] = tuple(named)
+        if hooks:  # nor leave out what another has as a guard, but by its name
+            merged["hooks"] = hooks
     for one, other in _EXCLUSIVE:
         if merged.get(one) and merged.get(other):
             raise UsageError(f"--{one} and --{other} exclude each other", "give one of them")

@@ -17,6 +17,7 @@ from anyio.from_thread import start_blocking_portal
 
 from stockade.testing.fake_openai import Asked, FakeOpenAI, Reply, piece, says
 
+BYTES_PER_TOKEN = 4
 TRIAL_TOOL, TRIAL_WORD = "list_files", "plover-17"
 
 
@@ -51,7 +52,7 @@ def finish(answer: str) -> Call:
     return Call("finish", {"answer": answer})
 
 
-def calls(turn: Sequence[Call], number: int) -> Reply:
+def calls(turn: Sequence[Call], number: int, prompt_tokens: int = 100) -> Reply:
     """A streamed answer of one or several native calls, the arguments in pieces as servers send them."""
     pieces = [piece(role="assistant")]
     for index, call in enumerate(turn):
@@ -60,7 +61,7 @@ def calls(turn: Sequence[Call], number: int) -> Reply:
         pieces.append(piece(tool_calls=[{"index": index, **head}]))
         for at in range(0, len(text), 400):
             pieces.append(piece(tool_calls=[{"index": index, "function": {"arguments": text[at : at + 400]}}]))
-    usage = {"prompt_tokens": 100, "completion_tokens": 20}
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": 20}
     return Reply([*pieces, piece(finish="tool_calls"), {"choices": [], "usage": usage}])
 
 
@@ -84,7 +85,8 @@ class StrongModel(FakeOpenAI):
         self.turns.append(asked)
         number = len(self.turns)
         turn = self.script[number - 1] if number <= len(self.script) else [finish("the script is at its end")]
-        return says(turn) if isinstance(turn, str) else calls(turn, number)
+        tokens = len(asked.raw) // BYTES_PER_TOKEN
+        return says(turn, usage=(tokens, 0, 20)) if isinstance(turn, str) else calls(turn, number, tokens)
 
 
 def _is_trial(body: dict[str, Any]) -> bool:

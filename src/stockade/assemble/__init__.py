@@ -91,6 +91,8 @@ def find_bot(name: str) -> BotSpec:
 def with_defaults(options: Options, spec: BotSpec) -> Options:
     """What nobody set is as the bot wants it. UsageError when a value of its file is none."""
     unset = {key: value for key, value in spec.settings.items() if key not in options.model_fields_set}
+    if spec.settings.get("hooks"):
+        unset["hooks"] = (*spec.settings["hooks"], *options.hooks)
     try:
         return Options.model_validate({**options.model_dump(by_alias=True, exclude_unset=True), **unset})
     except ValidationError as error:

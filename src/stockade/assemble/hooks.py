@@ -44,7 +44,10 @@ def hooks_of(
         small = started.options.get("small_models")
         if small or (small is None and info.small) or SmallModels.name in wanted:
             hooks.append(SmallModels())
-    hooks += [_made(one) for one in wanted if one != SmallModels.name and one not in BUILT_IN]
+    for number, one in enumerate(wanted):
+        again = isinstance(one, str) and one in wanted[:number]
+        if not again and one not in (SmallModels.name, *BUILT_IN, *without):
+            hooks.append(_made(one))
     if approver is not None:
         hooks.append(Approval(approver))
     return tuple(hook for hook in hooks if hook.name not in without)

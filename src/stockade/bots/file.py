@@ -41,6 +41,9 @@ def read_bot(path: Path) -> BotSpec:
         if key not in (*OWN, *SETTINGS):
             near = difflib.get_close_matches(key, (*OWN, *SETTINGS), n=1)
             raise UsageError(f"{path}: there is no key {key!r}", f"did you mean {near[0]}?" if near else None)
+    hooks = values.get("hooks", [])
+    if not isinstance(hooks, list) or any(not isinstance(one, str) for one in hooks):
+        raise UsageError(f"{path}: hooks: a bot names hooks; a command is for the configuration", "docs/hooks.md")
     prompt = _prompt(path, values)
     permission = values.get("permission", "overlay")
     if not isinstance(permission, str) or permission not in PERMISSIONS:
