@@ -146,3 +146,15 @@ def test_a_run_that_goes_on_begins_with_what_was_sent(stage: Stage) -> None:
         ended = stage.call("runs", "resume", "last", "--max-turns", "9", "--json")
         assert ended.result["answer"] == "x", ended.err
         assert broken([*before, *model.turns]) == []
+
+
+def test_fresh_attempts_of_the_coder_are_exceptions_on_record(stage: Stage) -> None:
+    bodies = ["return nothing_there", *(f"return a - {n}" for n in range(9))]
+    programs = [f"### Requirements\nnone\n### Code\n```python\ndef add(a, b):\n    {body}\n```" for body in bodies]
+    with strong_model(programs) as model, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", model.base_url)
+        ended = stage.call("code", "add(1, 2) == 9", "--json", "--model", "openai/strong")
+    sources = [event["source"] for event in ended.events if event["type"] == "message_injected"]
+    assert sources[0] == "repair", ended.err
+    assert "fresh start" in sources
+    assert broken(model.turns) == [number for number, source in enumerate(sources, 2) if source != "repair"]

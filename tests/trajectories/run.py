@@ -15,9 +15,6 @@ from tests.support.strong_model import strong_model
 from tests.trajectories.trajectory import Trajectory
 
 REFUSED_BY_THE_USER = "user"
-BOT = """prompt = "You work in {workdir}."
-tools = ["shell", "read_file", "write_file", "edit_file", "finish"]
-"""
 
 
 @dataclass(frozen=True)
@@ -40,9 +37,6 @@ def play(trajectory: Trajectory, stage: Stage, *flags: str) -> Played:
     subprocess.run(["bash", "-ec", trajectory.setup], cwd=stage.demo, check=True)
     before = _texts(stage)
     arguments = ["run", trajectory.task, "--folder", str(stage.demo), "--model", "openai/strong", "--apply", *flags]
-    bot = stage.tmp_path / "writing.toml"
-    bot.write_text(BOT)
-    arguments += ["--bot", str(bot)]
     with strong_model(trajectory.turns) as model, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", model.base_url)
         if trajectory.typed:

@@ -9,6 +9,7 @@ import pytest
 from stockade import settings
 from stockade import trust as trusting
 from stockade.core.errors import UsageError
+from stockade.options import HookCommand
 from stockade.settings import load
 
 
@@ -51,6 +52,30 @@ def test_what_any_place_hides_is_hidden(tmp_path: Path) -> None:
     options = loaded(tmp_path, {"secret": ("GIVEN", "MINE")}, STOCKADE_SECRET="SAID").options
     assert options.secret == ("MINE", "SAID", "GIVEN")
     assert loaded(tmp_path).options.secret == ("MINE",)
+
+
+COMMAND = '[[hooks]]\nname = "guard"\non = "before_action"\ncommand = ["sh", "-c", "true"]\ntimeout = 5\n'
+GUARD = HookCommand(name="guard", on="before_action", command=("sh", "-c", "true"), timeout=5)
+
+
+def test_a_hook_may_be_a_command_and_a_flag_does_not_take_it_away(tmp_path: Path) -> None:
+    made(tmp_path, "config.toml", COMMAND)
+    assert loaded(tmp_path).options.hooks == (GUARD,)
+    assert loaded(tmp_path, {"option": ("hooks=mine",)}).options.hooks == (GUARD, "mine")
+
+
+def test_a_command_of_a_project_file_that_is_not_trusted_is_no_hook(tmp_path: Path) -> None:
+    path = made(tmp_path / "project", "stockade.toml", COMMAND)
+    assert loaded(tmp_path).options.hooks == ()
+    trust(path)
+    assert loaded(tmp_path).options.hooks == (GUARD,)
+
+
+@pytest.mark.parametrize("wrong", ['"x"', '[{name = "x"}]', '[{name = "x", on = "always", command = ["x"]}]', "[5]"])
+def test_what_is_no_hook_is_refused_by_its_key(tmp_path: Path, wrong: str) -> None:
+    made(tmp_path, "config.toml", f"hooks = {wrong}\n")
+    with pytest.raises(UsageError, match=r"hooks: it has to be a list of names, or tables with name, on, command"):
+        loaded(tmp_path)
 
 
 def test_a_project_file_that_is_not_trusted_is_not_read_and_that_is_said(tmp_path: Path) -> None:
