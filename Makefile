@@ -1,10 +1,15 @@
-# Two commands do all the set-up on a fresh machine: `make run` (the main job) and `make test` (the tests).
+# Two commands do all the set-up on a fresh machine: `make run` (the main job) and `make test` (the tests of every commit).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SHARED_MODELS ?= $(HOME)/.cache/stockade-dev
 
-.PHONY: run test test-model test-wasm test-mcp check attack attack-page faults bench docs agent picture lock clean
+# Tests wait more than they compute: two processes a core. One after the other, as a debugger wants it: WORKERS=0.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --hypothesis-profile $(EXAMPLES)
+EXAMPLES = quick
+
+.PHONY: run test test-all test-slow test-long test-model test-wasm test-mcp check attack attack-page bench docs agent picture lock clean
 
 $(BIN)/stockade: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -22,11 +27,18 @@ demo/data.csv:
 run: $(BIN)/stockade demo/data.csv  ## the main job: embedded model, sealed sandbox, a folder of yours
 	$(BIN)/stockade run "Write the number of lines of data.csv into count.txt" --folder ./demo
 
-test: $(VENV)/.dev  ## everything that CI runs
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/python -m pytest
+test: check  ## before each commit, under five minutes on two cores: all but what tests/tiers.py lists
+	$(PYTEST) -m "not slow and not model and not toolchain"
+
+test-slow: $(VENV)/.dev  ## what tests/tiers.py lists: engines, a browser, weights, kills
+	$(PYTEST) -m "slow and not model and not toolchain"
+
+test-all: EXAMPLES = default
+test-all: test test-slow  ## what CI runs
+
+test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, runs, applies, power), models, what is built from packages
+	STOCKADE_KILLS=100 STOCKADE_RESUME_KILLS=300 STOCKADE_POWER_CUTS=40 $(BIN)/python -m pytest tests/faults
+	$(MAKE) test-model test-wasm test-mcp
 
 check: $(VENV)/.dev  ## lint and types only
 	$(BIN)/ruff check
@@ -38,9 +50,6 @@ attack: $(VENV)/.dev  ## the attacks on the real sandbox
 
 attack-page: $(VENV)/.dev  ## docs/security/attacks.md from a real run (as root, some minutes)
 	$(BIN)/python -m tests.attack.page
-
-faults: $(VENV)/.dev  ## hundreds of real kills: sandboxes, runs, resumes, applies (an hour)
-	STOCKADE_KILLS=100 STOCKADE_RESUME_KILLS=300 STOCKADE_POWER_CUTS=40 $(BIN)/python -m pytest tests/faults
 
 test-model: $(VENV)/.dev  ## five small tasks that the default model must solve (fetches 1.1 GB once)
 	$(BIN)/python -m pytest -m model tests/model

@@ -5,9 +5,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support import postgres as support
+from tests.tiers import SLOW
 
 # A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,6 +27,16 @@ PROVIDERS = (
     "VLLM_",
     "LM_STUDIO_",
 )
+
+
+# `make test` looks for counterexamples where the code is most often wrong; `make test-all` looks ten times as far.
+hypothesis.settings.register_profile("quick", max_examples=10)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW) or "smollm2" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
 
 
 @pytest.fixture

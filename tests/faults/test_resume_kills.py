@@ -3,7 +3,7 @@
 Each command of the script adds its own line to a file of the folder. In the end that file must hold, in order, the line
 of every command whose result is on record, once, and no other: nothing acknowledged was lost, nothing ran twice, and
 what an interrupted command wrote was taken back. STOCKADE_RESUME_KILLS sets how many kills there are
-(16); `make faults` asks for 300. Every other run is on record in PostgreSQL, and half of them have a window so small
+(16); `make test-long` asks for 300. Every other run is on record in PostgreSQL, and half of them have a window so small
 that the conversation is folded on the way. A failing one names its seed.
 """
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import SLOW
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "stockade"
 MODULE_LINES, FUNCTION_LINES, LOOP_LINES = 500, 60, 200
@@ -213,3 +215,11 @@ def test_every_dependency_is_named_in_the_docs() -> None:
     docs = (ROOT / "docs" / "dependencies.md").read_text()
     names = [line.split(";")[0].split("=")[0].split(">")[0].strip() for line in project["dependencies"]]
     assert not [name for name in names if f"`{name}`" not in docs]
+
+
+def test_what_make_test_leaves_out_is_there() -> None:
+    """A file that got another name would be in `make test` again, without a word."""
+    for entry in SLOW:
+        path, _, name = entry.partition("::")
+        assert (ROOT / path).exists(), entry
+        assert name in (ROOT / path).read_text() if name else True, entry

@@ -1,0 +1,53 @@
+"""What `make test` leaves to `make test-all`, so that a commit waits less than five minutes on two cores.
+
+A test belongs here when it needs an engine, a browser, a model's weights or a package server, kills what it started
+many times, or costs seconds of processor for something that another test of `make test` would notice as well.
+"""
+
+SLOW = (
+    "tests/attack/test_attacks.py::test_without_a_sandbox_it_gets_through",
+    "tests/attack/test_attacks_elsewhere.py",
+    "tests/attack/test_attacks_with_tools.py",
+    "tests/attack/test_egress.py",
+    "tests/cli/test_built_in_tools.py",
+    "tests/cli/test_clean.py",
+    "tests/cli/test_code.py",
+    "tests/cli/test_command_tools.py",
+    "tests/cli/test_mcp_servers.py",
+    "tests/cli/test_model.py",
+    "tests/cli/test_network.py",
+    "tests/cli/test_plan.py",
+    "tests/cli/test_plan_exits.py",
+    "tests/cli/test_real_model.py",
+    "tests/cli/test_remote.py",
+    "tests/cli/test_tool.py",
+    "tests/conformance/test_model.py::TestEmbedded",
+    "tests/conformance/test_model_long_run.py",
+    "tests/conformance/test_model_seed.py",
+    "tests/conformance/test_network_clients.py",
+    "tests/conformance/test_sandbox.py::test_all_of_it_as_an_ordinary_user",
+    "tests/conformance/test_sandbox_docker.py",
+    "tests/conformance/test_sandbox_gvisor.py",
+    "tests/conformance/test_sandbox_podman.py",
+    "tests/conformance/test_sandbox_remote.py",
+    "tests/conformance/test_sandbox_runsc.py",
+    "tests/conformance/test_sandbox_unconfined.py",
+    "tests/conformance/test_toolbox_browser.py",
+    "tests/conformance/test_toolbox_documents.py::test_all_of_it_as_an_ordinary_user",
+    "tests/faults/",
+    "tests/unit/bench/test_ability_tasks.py",
+    "tests/unit/coder/test_past.py",
+    "tests/unit/models/test_engines.py",
+    "tests/unit/models/test_serve.py",
+    "tests/unit/sandboxes/test_building.py::test_an_ordinary_user_installs_as_well",
+    "tests/unit/sandboxes/test_container_live.py",
+    "tests/unit/sandboxes/test_folders/test_changes.py::test_ten_thousand_files",
+    "tests/unit/sandboxes/test_gvisor_live.py",
+    "tests/unit/sandboxes/test_quota.py",
+    "tests/unit/sandboxes/test_tools_elsewhere.py",
+    "tests/unit/tools/test_browser/test_pages.py",
+    "tests/unit/tools/test_command/test_layers.py",
+    "tests/unit/tools/test_command/test_shipped.py",
+    "tests/unit/tools/test_mcp/test_hostile.py",
+)
+"""Beginnings of test ids."""
