@@ -17,6 +17,8 @@ LOADING = set(LoadOptions.model_fields)
 """Options of a model that a run goes on with."""
 RECORDED = {*LOADING, "search", "loop_repeats", "small_models"}
 """Options that are on record as they were given."""
+RENAMED = {"secret": "redact"}
+"""Settings of version 1 and what they are called now."""
 
 
 class HookCommand(Data):
@@ -55,7 +57,7 @@ class Options(SamplingOptions, LoadOptions):
     processes: int | None = Field(default=None, ge=0)
     disk: str | None = None
     env: tuple[str, ...] = ()
-    secret: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
     check: str | None = None
     hooks: tuple[str | HookCommand, ...] = Field(
         default=(), description="a list of names, or tables with name, on, command and timeout (docs/hooks.md)"

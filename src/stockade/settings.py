@@ -28,7 +28,7 @@ from stockade.core.model_options import (
 from stockade.core.policy import FolderMode
 from stockade.core.refused import first_refused
 from stockade.files import read_toml
-from stockade.options import Options, current_folder
+from stockade.options import RENAMED, Options, current_folder
 from stockade.trust import MAX_FILE_BYTES, is_trusted
 
 PREFIX = "STOCKADE_"
@@ -102,11 +102,11 @@ def load(
         for pair in _EXCLUSIVE:
             if any(values.get(key) for key in pair):
                 merged = {key: value for key, value in merged.items() if key not in pair}
-        named = dict.fromkeys((*merged.get("secret", ()), *values.get("secret", ())))
+        named = dict.fromkeys((*merged.get("redact", ()), *values.get("redact", ())))
         hooks = (*merged.get("hooks", ()), *values.get("hooks", ()))
         merged |= values
         if named:  # one place that hides a value must not show that of another
-            merged["secret"] = tuple(named)
+            merged["redact"] = tuple(named)
         if hooks:  # nor leave out what another has as a guard, but by its name
             merged["hooks"] = hooks
     for one, other in _EXCLUSIVE:
@@ -136,7 +136,7 @@ def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        key = key.strip().replace("-", "_")
+        key = _today(key.strip().replace("-", "_"), "-o {key}=VALUE")
         if not equals or key not in KEYS:
             hint = f"did you mean {near[0]}?" if (near := difflib.get_close_matches(key, KEYS, n=1)) else None
             raise UsageError(
@@ -151,7 +151,7 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
             continue
-        key = variable.removeprefix(PREFIX).lower()
+        key = _today(variable.removeprefix(PREFIX).lower(), PREFIX + "{KEY}")
         if key not in KEYS:
             notes.append(f"{variable} is not a setting and was not read{_nearest(key, PREFIX, str.upper)}")
         elif environ[variable]:
@@ -233,6 +233,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     for key in values:
+        _today(key, f"{path}: {{key}}")
         if key not in KEYS:
             raise UsageError(f"{path}: there is no setting {key!r}", _nearest(key).removeprefix(": ") or None)
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
@@ -253,6 +254,14 @@ def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, A
             raise UsageError(f"{place.replace('{KEY}', key.upper())}{words}") from None
         result |= {key: getattr(valid, keys[key]) for key in part}
     return result
+
+
+def _today(key: str, where: str) -> str:
+    """`key`, where it is no old name: what was to be hidden must not come to light because a name has changed."""
+    if key in RENAMED:
+        old, new = (where.replace("{key}", name).replace("{KEY}", name.upper()) for name in (key, RENAMED[key]))
+        raise UsageError(f"{old} is not read any more", f"write {new}")
+    return key
 
 
 def _is_list(key: str) -> bool:

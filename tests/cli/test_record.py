@@ -89,17 +89,17 @@ def test_a_secret_is_used_and_stands_nowhere(stage: Stage) -> None:
 def test_a_secret_of_a_configuration_is_hidden_beside_that_of_a_flag(stage: Stage) -> None:
     folder = stage.home / ".config" / "stockade"
     folder.mkdir(parents=True)
-    (folder / "config.toml").write_text('secret = ["LOGIN"]\n')
+    (folder / "config.toml").write_text('redact = ["LOGIN"]\n')
     last = say("finish", answer="brown horse and blue hen")
     values = ("--env", "LOGIN=brown horse", "--env", "OTHER=blue hen")
-    ended = stage.run(last, last, flags=(*values, "--secret", "OTHER"))
+    ended = stage.run(last, last, flags=(*values, "--redact", "OTHER"))
     assert ended.out == "[redacted: LOGIN] and [redacted: OTHER]\n", ended.err
 
 
-def test_a_named_secret_must_be_there(stage: Stage) -> None:
-    ended = stage.run(DONE, flags=("--secret", "NOT_SET_ANYWHERE"))
+def test_a_named_variable_must_be_there(stage: Stage) -> None:
+    ended = stage.run(DONE, flags=("--redact", "NOT_SET_ANYWHERE"))
     assert ended.status == 2
-    assert "--secret NOT_SET_ANYWHERE: the variable is not set here" in ended.err
+    assert "--redact NOT_SET_ANYWHERE: the variable is not set here" in ended.err
 
 
 def test_a_damaged_record_is_named_and_recovered(stage: Stage) -> None:

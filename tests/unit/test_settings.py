@@ -48,10 +48,10 @@ def test_each_place_goes_before_the_next(tmp_path: Path) -> None:
 
 
 def test_what_any_place_hides_is_hidden(tmp_path: Path) -> None:
-    made(tmp_path, "config.toml", 'secret = ["MINE"]\n')
-    options = loaded(tmp_path, {"secret": ("GIVEN", "MINE")}, STOCKADE_SECRET="SAID").options
-    assert options.secret == ("MINE", "SAID", "GIVEN")
-    assert loaded(tmp_path).options.secret == ("MINE",)
+    made(tmp_path, "config.toml", 'redact = ["MINE"]\n')
+    options = loaded(tmp_path, {"redact": ("GIVEN", "MINE")}, STOCKADE_REDACT="SAID").options
+    assert options.redact == ("MINE", "SAID", "GIVEN")
+    assert loaded(tmp_path).options.redact == ("MINE",)
 
 
 COMMAND = '[[hooks]]\nname = "guard"\non = "before_action"\ncommand = ["sh", "-c", "true"]\ntimeout = 5\n'

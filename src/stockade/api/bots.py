@@ -130,7 +130,7 @@ class Bot:
         finally:
             with anyio.CancelScope(shield=True):
                 await store.close()
-        result = result_of(prepared.started.run_id, events, given.store)
+        result = result_of(prepared.started.run_id, events, given.store, prepared.parts.redactor)
         await to_thread.run_sync(_forget_unchanged, result)
         return result
 

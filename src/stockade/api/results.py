@@ -24,6 +24,7 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.messages import Usage
+from stockade.core.secrets import EXACT, Redactor
 
 
 class Exchange(Data):
@@ -52,6 +53,7 @@ class RunResult:
     layers: tuple[FolderLayer, ...] = ()
     store: str | None = None
     events: tuple[RunEvent, ...] = field(default=(), repr=False)
+    redactor: Redactor = field(default=EXACT, repr=False)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -61,10 +63,11 @@ class RunResult:
 
     @property
     def diff(self) -> str:
-        """The changes as a unified diff."""
+        """The changes as a unified diff, to be read: what is hidden is masked in it, unchanged in the files."""
         reviewer = assemble.reviewer()
         work = changes.pending(reviewer, self.layers)
-        return "".join(reviewer.unified_diff(one.layer, change) for one in work for change in one.changes)
+        diffs = (reviewer.unified_diff(one.layer, change) for one in work for change in one.changes)
+        return "".join(map(self.redactor.text, diffs))
 
     def apply(self, *, flagged: bool = False, force: bool = False) -> tuple[str, ...]:
         """Write the changes to the host's folders; the paths that were written.
@@ -98,7 +101,7 @@ class RunResult:
         anyio.run(append)
 
 
-def result_of(run_id: str, events: Iterable[RunEvent], store: str | None) -> RunResult:
+def result_of(run_id: str, events: Iterable[RunEvent], store: str | None, redactor: Redactor = EXACT) -> RunResult:
     """The result of a run's record, which ends with its end."""
     seen = tuple(events)
     finished = next(event for event in reversed(seen) if isinstance(event, RunFinished))
@@ -117,6 +120,7 @@ def result_of(run_id: str, events: Iterable[RunEvent], store: str | None) -> Run
         layers=layers,
         store=store,
         events=seen,
+        redactor=redactor,
     )
 
 

@@ -38,7 +38,7 @@ from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, RunStore, Sandbox
 from stockade.core.refused import first_refused
-from stockade.core.secrets import Redactor, known, watched
+from stockade.core.secrets import Redactor, build_redactor, redact_callbacks, short_values
 from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause
 from stockade.loop.person import Person
@@ -213,10 +213,10 @@ async def prepare(
     run_id = new_run_id()
     tools = chosen(spec.all_tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
     allowed = partial(plan_tools, allowed_external=options.allow_external, mcp_accept=options.mcp_accept)
-    plan = await to_thread.run_sync(partial(allowed, tools, policy, secret=options.secret, on_progress=on_progress))
+    plan = await to_thread.run_sync(partial(allowed, tools, policy, redact=options.redact, on_progress=on_progress))
     policy = plan.policy
-    redactor = known(os.environ, policy.environment, options.secret)
-    on_event, on_text = watched(redactor, on_event, on_text)
+    redactor = build_redactor(os.environ, policy.environment, options.redact)
+    on_event, on_text = redact_callbacks(redactor, on_event, on_text)
     try:
         base = run_dir(run_id)
         sandbox = there[0] if there else await prepare_sandbox(policy, options.sandbox, base, on_progress)
@@ -231,6 +231,7 @@ async def prepare(
     plan = replace(plan, actions=profile.offered(plan.actions, (*spec.tools, *options.tool)))
     budget = make_budget(options, spec.budget or profile.budget(attended=attended))
     started = _first_event(options, spec, plan, budget, info, protocol)
+    started.options.update(redactor.recorded)
     started = started.model_copy(update={"run_id": run_id, "task": task, "model": name, "sandbox": sandbox.backend})
     parts = make_parts(
         started,
@@ -245,10 +246,11 @@ async def prepare(
         hooks=(*options.hooks, *hooks),
     )
     started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
+    unhidden = short_values(os.environ, policy.environment, options.redact)
     if hidden := redactor.names(task):
         told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
         note = f"{told}. {note}" if note else told
-    return Prepared(started, parts, note, warnings=approval_notes(started))
+    return Prepared(started, parts, note, warnings=(*approval_notes(started), *unhidden))
 
 
 def _first_event(

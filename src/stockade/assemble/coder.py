@@ -41,7 +41,7 @@ from stockade.core.messages import Sampling
 from stockade.core.model_options import LoadOptions
 from stockade.core.policy import WORKSPACE, FolderRule, Policy
 from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
-from stockade.core.secrets import Redactor, known, watched
+from stockade.core.secrets import Redactor, build_redactor, redact_callbacks, short_values
 from stockade.loop.parts import Parts
 from stockade.options import Options
 from stockade.tools.code.report import MAX_TESTS_BYTES, runner_folder
@@ -101,8 +101,8 @@ async def prepare_coder(
     """`prepare`, and the coder that the run will be driven by: it has the result."""
     task, job = check_task(wanted_.task), wanted_.job()
     policy = coder_policy(options)
-    redactor = known(os.environ, policy.environment, options.secret)
-    on_event, on_text = watched(redactor, on_event, on_text)
+    redactor = build_redactor(os.environ, policy.environment, options.redact)
+    on_event, on_text = redact_callbacks(redactor, on_event, on_text)
     run_id = new_run_id()
     try:
         sandbox = await prepare_sandbox(policy, options.sandbox, run_dir(run_id), on_progress)
@@ -127,12 +127,14 @@ async def prepare_coder(
         system_prompt=system(wants_example=not job.has_checks),
         options={
             **options.model_dump(include=set(LoadOptions.model_fields), exclude_none=True),
+            **redactor.recorded,
             CODER: wanted_.model_dump(mode="json", exclude={"task"}),
         },
     )
     coder = make_coder(wanted_, job, policy, task)
     parts = _parts(started, coder, model, sandbox, store, on_event, on_text, redactor)
-    return Prepared(started, parts, note, facts=partial(_facts, coder)), coder
+    unhidden = short_values(os.environ, policy.environment, options.redact)
+    return Prepared(started, parts, note, facts=partial(_facts, coder), warnings=unhidden), coder
 
 
 def _parts(

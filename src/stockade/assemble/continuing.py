@@ -38,7 +38,7 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
-from stockade.core.secrets import Redactor, given_again, known, watched
+from stockade.core.secrets import Redactor, build_redactor, hidden_names, redact_callbacks, restore_secrets
 from stockade.loop.branch import branch, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
@@ -90,10 +90,10 @@ async def prepare_again(
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """Everything but going on. UsageError when there is nothing to go on with; else what `assemble.prepare` raises."""
-    started, state = with_secrets(going.started), fold(going.history)
+    started, state = restore_secrets(going.started, os.environ), fold(going.history)
     resumed = _resumed(going, state)
-    redactor = known(os.environ, started.policy.environment, options.secret)
-    on_event, on_text = watched(redactor, on_event, on_text)
+    redactor = redactor_again(started, options)
+    on_event, on_text = redact_callbacks(redactor, on_event, on_text)
     sandbox, names, restore = await sandbox_again(started, state, on_progress)
     model, name, note = await _model(started, resumed.model, options, on_progress)
     if (skip := getattr(model, "skip", None)) is not None:
@@ -106,7 +106,7 @@ async def prepare_again(
         parts, facts = coder.again(going.history, started, **around)
     else:
         actions = started.actions if started.actions is not None else find_bot(started.bot).all_tools
-        again = partial(plan_tools, secret=options.secret, again=True, on_progress=on_progress)
+        again = partial(plan_tools, redact=options.redact, again=True, on_progress=on_progress)
         plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
         hooks = _hooks_again(started, options)
         parts = make_parts(started, plan, protocol=pick_protocol(started.answers), names=names, hooks=hooks, **around)
@@ -153,10 +153,9 @@ async def _model(
     return model, full, note
 
 
-def with_secrets(started: RunStarted) -> RunStarted:
-    """The start of a run with the variables whose values are not on record, from this environment."""
-    environment = given_again(started.policy.environment, os.environ)
-    return started.model_copy(update={"policy": started.policy.model_copy(update={"environment": environment})})
+def redactor_again(started: RunStarted, options: Options) -> Redactor:
+    """For a run on record, `started` with its secrets: it hides what it hid, and what is to be hidden today."""
+    return build_redactor(os.environ, started.policy.environment, (*hidden_names(started), *options.redact))
 
 
 def _loading(started: RunStarted) -> dict[str, Any]:
@@ -256,13 +255,12 @@ def _branch_layers(parent: RunStarted, events: Sequence[RunEvent], run_id: str) 
 async def verifying(started: RunStarted, on_progress: OnProgress | None) -> AsyncIterator[OpenSandbox]:
     """Sandboxes on new layers of the run's folders, one after the other; the layers are thrown away at the end.
 
-    UsageError for a run that wrote to its folder directly: doing that again would change it.
+    `started` has its secrets. UsageError for a run that wrote to its folder directly: doing that again would change it.
     """
     from stockade.sandboxes.folders.discard import remove_tree
 
     if any(rule.mode == "rw" for rule in started.policy.folders):
         raise UsageError("the run wrote to its folder directly (rw): doing it again would change the folder")
-    started = with_secrets(started)
     base = run_dir(f"verify-{new_run_id()}")
     layers = (await prepare_sandbox(started.policy, started.sandbox, base, on_progress)).layers
 

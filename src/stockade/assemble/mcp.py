@@ -27,7 +27,7 @@ def mcp_file(request: Request) -> Plan:
     of_folder = path.name == FOLDER_FILE
     if of_folder and not is_trusted(path):
         raise UsageError(f"{path} is not trusted as it stands", f"look at it: stockade trust {path}")
-    secrets = {name: os.environ[name] for name in request.secret if name in os.environ}
+    secrets = {name: os.environ[name] for name in request.redact if name in os.environ}
     servers = read_config(path, plan.policy.environment, secrets)
     policy = plan.policy
     if not request.again:

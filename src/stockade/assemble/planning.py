@@ -13,7 +13,7 @@ from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Usage
 from stockade.core.ports import Model, OnEvent, OnText, RunStore
 from stockade.core.profile import Profile
-from stockade.core.secrets import known
+from stockade.core.secrets import build_redactor
 from stockade.models.resolve import open_model
 from stockade.models.smart_and_fast import SmartAndFast
 from stockade.options import Options
@@ -52,7 +52,7 @@ async def prepare_plan(
     prepared = await assemble.prepare(options, store, on_event, on_text, on_progress, attended=attended)
     started = prepared.started
     try:
-        redactor = known(os.environ, started.policy.environment, options.secret)
+        redactor = build_redactor(os.environ, started.policy.environment, options.redact)
         model = fast or prepared.parts.model
         own, used, note = await _profile(model, redactor.text(started.task), wishes.overrides, on_progress)
         policy = started.policy

@@ -52,7 +52,7 @@ def make_policy(options: Options, default_mode: FolderMode) -> Policy:
         copies=tuple(_copy_rule(text) for text in options.copy_in),
         network=parse_network(options.net),
         limits=_limits(options),
-        environment=dict(_variable(text) for text in options.env),
+        environment=environment_of(options),
         rootfs=options.image,
     )
 
@@ -70,6 +70,11 @@ def _limits(options: Options) -> Limits:
     for name, text in (("memory_bytes", options.memory), ("disk_bytes", options.disk)):
         given[name] = None if text is None else parse_size(text)
     return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def environment_of(options: Options) -> dict[str, str]:
+    """The variables that the sandbox is given. UsageError for what is none, or not set here."""
+    return dict(_variable(text) for text in options.env)
 
 
 def _variable(text: str) -> tuple[str, str]:

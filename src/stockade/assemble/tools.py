@@ -72,7 +72,7 @@ class Request:
     no_input: bool = True
     on_progress: OnProgress | None = None
     mcp_accept: Sequence[str] = ()
-    secret: Sequence[str] = ()
+    redact: Sequence[str] = ()
     """Variables of the host whose values stay out of the sandbox and of the record."""
     again: bool = False
     """The run goes on: what the tool needs in the sandbox is in its policy already."""
@@ -172,7 +172,7 @@ def plan_tools(
     *,
     allowed_external: Sequence[str] = (),
     mcp_accept: Sequence[str] = (),
-    secret: Sequence[str] = (),
+    redact: Sequence[str] = (),
     on_progress: OnProgress | None = None,
     again: bool = False,
 ) -> Plan:
@@ -189,7 +189,7 @@ def plan_tools(
         else:
             path = _file(name)
             more = Request(path, plan, allowed_external, on_progress=on_progress, again=again)
-            request = replace(more, mcp_accept=mcp_accept, secret=secret)
+            request = replace(more, mcp_accept=mcp_accept, redact=redact)
             planned = files()[path.suffix.lower()](request)
             plan = replace(planned, asked=(*plan.asked, str(path)))
     return plan

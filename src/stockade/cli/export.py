@@ -16,6 +16,7 @@ from stockade.cli.asciicast import cast
 from stockade.cli.markdown import report
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, to_json
+from stockade.core.secrets import View
 from stockade.exports.atif import trajectory
 from stockade.settings import load
 
@@ -37,7 +38,8 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
         events = anyio.run(store.events, anyio.run(store.find, run))
     finally:
         anyio.run(store.close)
-    lines = _lines(events, form)
+    view = review.view(events, settings.options.redact)
+    lines = _lines([view.redactor.event(event) for event in events], form, view)
     if output is None:
         sys.stdout.writelines(f"{line}\n" for line in lines)
         return 0
@@ -52,7 +54,7 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     return 0
 
 
-def _lines(events: Sequence[RunEvent], form: str) -> Iterable[str]:
+def _lines(events: Sequence[RunEvent], form: str, view: View) -> Iterable[str]:
     match form:
         case "atif":
             return [json.dumps(trajectory(events), indent=2)]
@@ -61,13 +63,17 @@ def _lines(events: Sequence[RunEvent], form: str) -> Iterable[str]:
         case "asciicast":
             return cast(events)
         case _:
-            return [report(events, _diff(events)).rstrip("\n")]
+            return [report(events, _diff(events, view)).rstrip("\n")]
 
 
-def _diff(events: Sequence[RunEvent]) -> str | None:
-    """None when no layer is left that could be compared."""
+def _diff(events: Sequence[RunEvent], view: View) -> str | None:
+    """Without secrets, or why it is left out. None when no layer is left that could be compared."""
     reviewer, layers = assemble.reviewer(), review.facts(events).layers
     pending = review.pending(reviewer, layers)
     if not pending:
         return None
+    try:
+        view.check_files()
+    except UsageError as error:
+        return f"left out: {error.message}"
     return "".join(reviewer.unified_diff(one.layer, change) for one in pending for change in one.changes)

@@ -115,9 +115,20 @@ def _usage(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code
+    if isinstance(error, click.NoSuchOption) and (new := renamed(error)):
+        say(error.format_message(), f"it is {new} now")
+        return 2
     context = getattr(error, "ctx", None)
     say(error.format_message(), f"{context.command_path} --help" if isinstance(context, click.Context) else None)
     return 2
+
+
+def renamed(error: click.NoSuchOption) -> str | None:
+    """What a flag of version 1 is called now."""
+    from stockade.options import RENAMED
+
+    new = RENAMED.get(error.option_name.removeprefix("--").replace("-", "_"))
+    return f"--{new.replace('_', '-')}" if new else None
 
 
 def _output_lost(error: OSError) -> int:

@@ -60,12 +60,12 @@ TOOLS = (
         help="Ask before each action, or before those that careful rules do not allow; without a terminal that is no.",
     ),
 )
-SECRET = (
+REDACT = (
     _flag(
-        "--secret",
+        "--redact",
         multiple=True,
         metavar="NAME",
-        help="A variable whose value is hidden everywhere, beside those that look secret.",
+        help="A variable whose value is hidden on every way out, beside those that look secret.",
     ),
 )
 SANDBOX = (
@@ -96,7 +96,7 @@ SANDBOX = (
     _flag("--processes", type=int, metavar="N", help="Processes in the sandbox."),
     _flag("--disk", metavar="SIZE", help="Bytes that may be written."),
     _flag("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the sandbox; no other is passed on."),
-    *SECRET,
+    *REDACT,
 )
 CHANGES = (
     _flag("--apply", is_flag=True, help="Apply the changes to the folder at the end, without asking."),

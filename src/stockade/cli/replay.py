@@ -1,5 +1,6 @@
 """`stockade runs replay`: a run again, as a picture of the record or done anew to see whether it still comes out."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from rich.text import Text
 from stockade import assemble
 from stockade.cli import flags, review
 from stockade.cli.console import moves_cursor, progress
+from stockade.cli.failures import say
 from stockade.cli.render import Renderer
-from stockade.cli.safe import one_line, safe_text, some
+from stockade.cli.safe import hide, one_line, safe_text, some
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
+from stockade.core.secrets import restore_secrets
+from stockade.options import Options
 from stockade.settings import load
 
 if TYPE_CHECKING:
@@ -48,8 +52,9 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
     finally:
         anyio.run(store.close)
     console = progress(plain=settings.front.plain)
+    view = review.view(events, settings.options.redact)
     if again:
-        return anyio.run(_verify, events, console)
+        return anyio.run(_verify, events, console, settings.options)
     renderer = Renderer(console, live=moves_cursor(console, plain=settings.front.plain) and bool(speed))
     try:
         for before, event in zip([events[0], *events], events, strict=False):
@@ -61,7 +66,12 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
     finally:
         renderer.close()
     if work := review.pending(assemble.reviewer(), review.facts(events).layers):
-        review.draw(console, assemble.reviewer(), work)
+        try:
+            view.check_files()
+        except UsageError as error:
+            say(f"the changes are not shown: {error.message}", error.hint)
+        else:
+            review.draw(console, assemble.reviewer(), work)
     return 0
 
 
@@ -73,14 +83,17 @@ def _wait(seconds: float, renderer: Renderer) -> None:
         renderer.tick()
 
 
-async def _verify(events: Sequence[RunEvent], console: Console) -> int:
-    from stockade.assemble.continuing import verifying
+async def _verify(events: Sequence[RunEvent], console: Console, options: Options) -> int:
+    from stockade.assemble.continuing import redactor_again, verifying
     from stockade.loop.verify import verify
 
     started, verdict = events[0], _Verdict(console)
     assert isinstance(started, RunStarted)
+    started = restore_secrets(started, os.environ)
+    redactor = redactor_again(started, options)
+    hide(redactor)
     async with verifying(started, None) as open_sandbox:
-        await verify(events, open_sandbox, verdict.seen)
+        await verify(events, open_sandbox, verdict.seen, redactor)
     if verdict.same:
         verdict.line(f"{some(verdict.done, 'action')} done again: all the same", "green")
     return 0 if verdict.same else 1

@@ -1,6 +1,10 @@
 """What a bot changed, drawn for a person."""
 
-from collections.abc import Sequence
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -8,13 +12,17 @@ from rich.text import Text
 
 from stockade.changes import Applied, Pending, RunFacts, apply, discard, facts, kept_layers, pending, shown_path
 from stockade.cli.clipped import MAX_LINE_CHARS
-from stockade.cli.safe import one_line, safe_text, some
+from stockade.cli.safe import hide, one_line, safe_text, screen, some
 from stockade.core.changes import Change, FolderLayer, what_changed
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Reviewer
+from stockade.core.secrets import View, view_of
 
 MAX_DIFF_LINES = 120
 MAX_DIFFS = 40
 MAX_LISTED = 200
+_IN_MEMORY = 8 << 20
 _MARKS = {"added": "A", "modified": "M", "deleted": "D", "mode": "m", "type": "T"}
 
 
@@ -23,8 +31,11 @@ def draw(console: Console, reviewer: Reviewer, work: Sequence[Pending]) -> None:
     every one that should be looked at first.
     """
     every = [(one.layer, change) for one in work for change in one.changes]
+    hidden: dict[str, None] = {}
     for layer, change in every[:MAX_DIFFS]:
-        _draw_diff(console, reviewer.unified_diff(layer, change))
+        diff = reviewer.unified_diff(layer, change)
+        hidden |= dict.fromkeys(screen().names(diff))
+        _draw_diff(console, screen().text(diff))
     if len(every) > MAX_DIFFS:
         _print(console, Text(f"[... diffs of {len(every) - MAX_DIFFS} more files not shown ...]", "dim"))
     listed = [entry for number, entry in enumerate(every) if number < MAX_LISTED or entry[1].flagged]
@@ -32,7 +43,36 @@ def draw(console: Console, reviewer: Reviewer, work: Sequence[Pending]) -> None:
         _print(console, _stat_line(layer, change))
     if len(listed) < len(every):
         _print(console, Text(f"[... {len(every) - len(listed)} more files not listed ...]", "dim"))
+    if hidden:
+        _print(console, Text(f"shown as [redacted: ...], unchanged in the files: {one_line(', '.join(hidden))}", "dim"))
     _print(console, Text(stat([change for _, change in every]), "bold"))
+
+
+def view(events: Sequence[RunEvent], named: Sequence[str]) -> View:
+    """How a run on record is shown; what this process shows from now on hides what the run hid, and what is `named`."""
+    started = events[0]
+    assert isinstance(started, RunStarted)
+    found = view_of(started, os.environ, named)
+    hide(found.redactor)
+    return found
+
+
+def write_patch(pieces: Iterable[str]) -> None:
+    """To standard output byte for byte, whole or not at all.
+
+    UsageError when something in it is to be hidden: with its mark in place of it, a patch would be applied like that.
+    """
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as whole:
+        for piece in pieces:
+            if names := screen().names(piece):
+                raise UsageError(
+                    f"the diff holds what is to be hidden ({', '.join(names)}), and would be wrong without it",
+                    "--show-secrets writes it as it is; on a terminal it is shown masked",
+                )
+            whole.write(piece.encode(errors="surrogateescape"))
+        whole.seek(0)
+        shutil.copyfileobj(whole, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
 
 
 def stat(changes: Sequence[Change]) -> str:
@@ -91,4 +131,4 @@ def _print(console: Console, text: Text) -> None:
 
 
 __all__ = ["Applied", "Pending", "RunFacts", "apply", "discard", "draw", "facts", "kept_layers", "name_left_out",
-           "pending", "place_in_git", "shown_path", "stat"]  # fmt: skip
+           "pending", "place_in_git", "shown_path", "stat", "view", "write_patch"]  # fmt: skip

@@ -22,7 +22,7 @@ from stockade.cli.interrupt import Interrupt
 from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
 from stockade.cli.run_facts import closed_folders, detail
-from stockade.cli.safe import safe_text
+from stockade.cli.safe import hide, safe_text
 from stockade.cli.scratch import Scratch
 from stockade.cli.task import read_task
 from stockade.cli.thoughts import profile_name
@@ -175,6 +175,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                     on_text=None if silent else renderer.text,
                     on_progress=None if silent else renderer.progress,
                 )
+                hide(prepared.parts.redactor)
                 if prepared.note and not silent:
                     renderer.note(prepared.note)
                 _warn(prepared)

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
@@ -22,10 +22,11 @@ from stockade.cli.recover import recover
 from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
-from stockade.cli.safe import one_line, some
+from stockade.cli.safe import hide, one_line, safe_text, screen, some
 from stockade.core.errors import FolderMoved, UsageError
 from stockade.core.events import RunEvent, to_json
-from stockade.core.ports import RunStore
+from stockade.core.ports import Reviewer, RunStore
+from stockade.core.secrets import EXACT
 from stockade.settings import Settings, load
 
 _TASK_SHOWN = 60
@@ -71,7 +72,7 @@ def list_runs(**values: Any) -> int:
         if settings.front.json_lines:
             for summary in summaries:
                 state = _state(summary.run_id, summary.status, summary.driver)
-                print(json.dumps({**summary.model_dump(), "status": state}))
+                print(json.dumps(screen().data({**summary.model_dump(), "status": state})))
             return 0
         rows = []
         for summary in summaries:
@@ -102,9 +103,10 @@ def show(run: str, full: bool, **values: Any) -> int:
 
     def work(store: RunStore, settings: Settings) -> int:
         run_id, events = _read(store, run)
+        redactor = review.view(events, settings.options.redact).redactor
         if settings.front.json_lines:
             for event in events:
-                print(to_json(event, ascii_only=True))
+                print(to_json(redactor.event(event), ascii_only=True))
             return 0
         console = results(plain=settings.front.plain)
         renderer = Renderer(console, whole=full, show_answer=True, numbered=True)
@@ -121,9 +123,13 @@ def show(run: str, full: bool, **values: Any) -> int:
 
 @command.command("diff")
 @click.argument("run", default="last")
+@click.option("--show-secrets", is_flag=True, help="As it is, with what is hidden otherwise.")
 @flags.offered(flags.JSON, flags.STORE)
-def diff(run: str, **values: Any) -> int:
-    """What a run changed and nobody decided on yet; to a pipe as a patch for `git apply`."""
+def diff(run: str, show_secrets: bool, **values: Any) -> int:
+    """What a run changed and nobody decided on yet; to a pipe as a patch for `git apply`.
+
+    What is to be hidden is masked on a terminal; a patch that holds it is refused without --show-secrets.
+    """
 
     def work(store: RunStore, settings: Settings) -> int:
         run_id, events = _read(store, run)
@@ -132,30 +138,44 @@ def diff(run: str, **values: Any) -> int:
         except _NothingLeft as nothing:
             say(nothing.message)
             return 0
-        reviewer = assemble.reviewer()
+        if show_secrets:
+            hide(EXACT)
+        else:
+            review.view(events, settings.options.redact).check_files()
+        reviewer, terminal = assemble.reviewer(), sys.stdout.isatty()
         if settings.front.json_lines:
-            for one in pending:
-                for change in one.changes:
-                    patch = reviewer.unified_diff(one.layer, change)
-                    print(json.dumps({**change.model_dump(), "folder": one.layer.host, "diff": patch}))
-            return 0
-        if sys.stdout.isatty():
+            lines = _json_lines(reviewer, pending)
+            if terminal:
+                print(*map(safe_text, lines), sep="\n")
+            else:
+                review.write_patch(f"{line}\n" for line in lines)
+        elif terminal:
             review.draw(results(plain=settings.front.plain), reviewer, pending)
-            return 0
-        for one in pending:
-            if (place := review.place_in_git(one.layer)) is not None:
-                command = f"git apply --directory={shlex.quote(place)}"
-                say(f"git takes the paths of this patch from the root of its repository, not from {place}", command)
-            for change in one.changes:
-                if change.refused:
-                    say(f"left out: {change.path}: {change.refused}")
-                    continue
-                patch = reviewer.unified_diff(one.layer, change)
-                sys.stdout.buffer.write(patch.encode(errors="surrogateescape"))
-        sys.stdout.buffer.flush()
+        else:
+            review.write_patch(_patches(reviewer, pending))
         return 0
 
     return _on_record(values, work)
+
+
+def _json_lines(reviewer: Reviewer, pending: list[review.Pending]) -> Iterator[str]:
+    for one in pending:
+        for change in one.changes:
+            patch = reviewer.unified_diff(one.layer, change)
+            yield json.dumps({**change.model_dump(), "folder": one.layer.host, "diff": patch})
+
+
+def _patches(reviewer: Reviewer, pending: list[review.Pending]) -> Iterator[str]:
+    """Those that git can apply; what it needs to know beside them is said."""
+    for one in pending:
+        if (place := review.place_in_git(one.layer)) is not None:
+            command = f"git apply --directory={shlex.quote(place)}"
+            say(f"git takes the paths of this patch from the root of its repository, not from {place}", command)
+        for change in one.changes:
+            if change.refused:
+                say(f"left out: {change.path}: {change.refused}")
+            else:
+                yield reviewer.unified_diff(one.layer, change)
 
 
 @command.command("apply")

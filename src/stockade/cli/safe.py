@@ -6,7 +6,7 @@ Python spelling instead (`\\x1b`, `\\u202e`), so that it can be seen and does no
 
 import os
 import re
-from functools import cache
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,17 +32,34 @@ def _spelled(found: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-@cache
-def _here() -> "Redactor":
-    from stockade.core.secret_formats import secret_variables
-    from stockade.core.secrets import Redactor
+@dataclass(slots=True)
+class _Screen:
+    """What this process shows goes through `redactor`."""
 
-    return Redactor(secret_variables(os.environ))
+    redactor: "Redactor | None" = None
+
+
+_SCREEN = _Screen()
+
+
+def hide(redactor: "Redactor") -> None:
+    """From now on all that is shown goes through this one, which knows what the user named."""
+    _SCREEN.redactor = redactor
+
+
+def screen() -> "Redactor":
+    """What is shown goes through this; at first it knows what is secret in this environment."""
+    if _SCREEN.redactor is None:
+        from stockade.core.secret_formats import secret_variables
+        from stockade.core.secrets import Redactor
+
+        _SCREEN.redactor = Redactor(secret_variables(os.environ))
+    return _SCREEN.redactor
 
 
 def without_secrets(text: str) -> str:
-    """`text` without what is secret in this environment: a record may be older than the rules, or a diff hold a key."""
-    return _here().text(text)
+    """`text` without what is secret: a record may be older than the rules, or a diff hold a key."""
+    return screen().text(text)
 
 
 def safe_text(text: str) -> str:

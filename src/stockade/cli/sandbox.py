@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,11 +15,11 @@ from pydantic import Field, ValidationError
 
 from stockade import assemble
 from stockade.alive import held
-from stockade.assemble.policies import make_policy
+from stockade.assemble.policies import environment_of, make_policy
 from stockade.assemble.tools import programs
 from stockade.cli import flags, review
 from stockade.cli.console import piped_input
-from stockade.cli.failures import INTERRUPTED, say, sole
+from stockade.cli.failures import INTERRUPTED, renamed, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import some
 from stockade.cli.serving import health, serve
@@ -27,6 +28,7 @@ from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, Sandbox
+from stockade.core.secrets import Redactor, named_redactor, short_values
 from stockade.settings import load
 
 SANDBOX_FAILED = 125
@@ -57,6 +59,8 @@ class _Exec(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if renamed(error):
+                raise
             way_out = "put -- before the command: stockade sandbox exec [FLAGS] -- COMMAND ..."
             raise UsageError(error.format_message(), way_out) from error
 
@@ -71,7 +75,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
     Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
     """
     options = load(flags.given(values)).options
-    limit = options.command_timeout if timeout is None else timeout
+    redactor, limit = sandbox_redactor(options), options.command_timeout if timeout is None else timeout
     stdin = piped_input(MAX_STDIN)
     if len(stdin) > MAX_STDIN:
         raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
@@ -87,9 +91,9 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
         return SANDBOX_FAILED
     if result is None:
         return INTERRUPTED
-    sys.stdout.buffer.write(result.stdout)
+    sys.stdout.buffer.write(redactor.raw(result.stdout))
     sys.stdout.buffer.flush()
-    sys.stderr.buffer.write(result.stderr)
+    sys.stderr.buffer.write(redactor.raw(result.stderr))
     sys.stderr.buffer.flush()
     if result.truncated_bytes:
         say(f"{result.truncated_bytes} bytes of output were cut")
@@ -112,9 +116,11 @@ def shell(**values: Any) -> int:
     if sys.stdin is None:
         raise UsageError("standard input is closed", "pipe the commands in, one JSON object a line")
 
+    redactor = sandbox_redactor(options)
+
     async def work(sandbox: Sandbox) -> int:
         while line := await anyio.to_thread.run_sync(_read_line, abandon_on_cancel=True):
-            print(json.dumps(await _answer(sandbox, line)), flush=True)
+            print(json.dumps(await _answer(sandbox, line, redactor)), flush=True)
         return 0
 
     status = in_sandbox(options, work)
@@ -130,7 +136,15 @@ def _read_line() -> bytes:
     return line
 
 
-async def _answer(sandbox: Sandbox, line: bytes) -> dict[str, Any]:
+def sandbox_redactor(options: assemble.Options) -> Redactor:
+    """What a program says is passed on as it is, but for values that were named."""
+    variables = environment_of(options)
+    for line in short_values(os.environ, variables, options.redact):
+        say(line)
+    return named_redactor(os.environ, variables, options.redact)
+
+
+async def _answer(sandbox: Sandbox, line: bytes, redactor: Redactor) -> dict[str, Any]:
     try:
         request = Request.model_validate_json(line)
     except ValidationError as error:
@@ -138,9 +152,9 @@ async def _answer(sandbox: Sandbox, line: bytes) -> dict[str, Any]:
         place = ".".join(str(part) for part in first["loc"])
         return {"error": f"{place}: {first['msg']}" if place else first["msg"]}
     try:
-        return spelled(await sandbox.run(request.command, request.timeout))
+        return spelled(redactor.output(await sandbox.run(request.command, request.timeout)))
     except ActionFailed as error:
-        return {"error": error.message}
+        return {"error": redactor.text(error.message)}
 
 
 def spelled(output: CommandOutput) -> dict[str, Any]:

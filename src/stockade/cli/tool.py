@@ -23,7 +23,7 @@ from stockade.cli import flags, tool_text
 from stockade.cli.console import progress
 from stockade.cli.failures import INTERRUPTED, say
 from stockade.cli.safe import one_line
-from stockade.cli.sandbox import in_sandbox
+from stockade.cli.sandbox import in_sandbox, sandbox_redactor
 from stockade.cli.tool_arguments import parsed
 from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox
@@ -96,9 +96,11 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     async def work(sandbox: Sandbox) -> Reply:
         return await call_tool(component, sandbox, run_policy, tool.spec.name, arguments)
 
+    redactor = sandbox_redactor(settings.options)
     reply = in_sandbox(settings.options, work, run_policy)
     if reply is None:
         return INTERRUPTED
+    reply = reply.model_copy(update={"text": redactor.text(reply.text)})
     if settings.front.json_lines:
         print(json.dumps(reply.model_dump()))
     elif settings.front.quiet and reply.status != "error":

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote
 
-SHORTEST_FOUND = 8
-"""Of values that we find ourselves: hiding shorter ones would tear words apart."""
+SHORTEST = 8
+"""Bytes of a value that is hidden: hiding shorter ones would tear words apart."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def _format(name: str, literals: str, expression: str) -> Format:
 
 
 _END = r"(?![A-Za-z0-9_-])"
-_START = r"(?<![A-Za-z0-9_-])"
+_START = r"(?:(?<![A-Za-z0-9_-])|(?<=\n-)|(?<=\\n)|(?<=\\n-))"
+"""Also at the begin of a line: of one that a diff removes, and in JSON."""
 FORMATS = (
     _format("private key", "PRIVATE", r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
             r"(?:.*?-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|.*)"),
@@ -103,11 +104,16 @@ def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
     for name, value in environ.items():
         for match in _PASSWORD_OF_URL.finditer(value):
             for password in (match[1], unquote(match[1])):
-                if len(password) >= SHORTEST_FOUND:
+                if is_long(password):
                     found[password] = name
-        if len(value.strip()) >= SHORTEST_FOUND and _sounds_secret(name) and not _is_harmless(value):
+        if is_long(value) and _sounds_secret(name) and not _is_harmless(value):
             found[value] = name
     return found
+
+
+def is_long(value: str) -> bool:
+    """Whether a value is long enough to be hidden."""
+    return len(value.strip().encode(errors="surrogateescape")) >= SHORTEST
 
 
 def _sounds_secret(name: str) -> bool:

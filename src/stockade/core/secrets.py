@@ -9,10 +9,11 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
-from stockade.core.actions import Chunk, CommandOutput, Failed
+from stockade.core.actions import Chunk, CommandOutput, Failed, Observation
 from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
@@ -21,20 +22,22 @@ from stockade.core.events import (
     NetworkRequested,
     RunEvent,
     RunFinished,
+    RunStarted,
     from_json,
     to_json,
 )
 from stockade.core.ports import OnEvent, OnText
-from stockade.core.secret_formats import ANY_LITERAL, FORMATS, secret_variables
+from stockade.core.secret_formats import ANY_LITERAL, FORMATS, SHORTEST, is_long, secret_variables
 
+T = TypeVar("T")
 MARK = "[redacted"
-SHORTEST_NAMED = 4
 _SHORTEST_LINE = 16
 _AS_IT_IS = frozenset({"type", "tool", "kind", "stream", "run_id", "parent", "host", "inside", "mode", "strategy",
                        "layer", "role", "status", "verdict", "sandbox", "backend", "answers", "files",
                        "base64", "workdir", "finish_reason", "shell_event", "entry"})  # fmt: skip
 """Fields with words of ours, names of folders, and bytes (which are looked through as bytes)."""
 _HELD_CHARS = 16_384
+_MARKED = re.compile(re.escape(MARK) + r": ([^\]\s]+)\]")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]*-----")
 _AUTHORIZATION = re.compile(r"(?i)authorization\S{0,8}\s*\S{0,10}\s*\S*\Z", re.ASCII)
 
@@ -45,14 +48,26 @@ def mark(name: str) -> str:
 
 
 class Redactor:
-    """`values`: secret -> what it is called. Immutable; finds the same in what it has already gone through."""
+    """`values`: secret -> what it is called. Immutable; finds the same in what it has already gone through.
 
-    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+    `named`: what the user named, of those. `formats`: whether keys and tokens of well-known formats are hidden too.
+    """
+
+    def __init__(
+        self, values: Mapping[str, str] | None = None, named: Sequence[str] = (), *, formats: bool = True
+    ) -> None:
+        self.named, self._formats = tuple(named), formats
+        self._marks = {mark(name): value for value, name in reversed(list((values or {}).items()))}
         spelled = {form: name for value, name in (values or {}).items() for form in _spellings(value)}
         self._values = sorted(spelled.items(), key=lambda pair: -len(pair[0]))
         self._as_bytes = [(_latin(value), name) for value, name in self._values]
         self._in_json = {json.dumps(value, ensure_ascii=False)[1:-1] for value, _ in self._values}
         self._spaced = [value for value, _ in self._values if re.search(r"\s", value)]
+
+    @property
+    def recorded(self) -> dict[str, list[str]]:
+        """What is on record of it, among the options of a run: names, never values."""
+        return {"redact": list(self.named)} if self.named else {}
 
     def text(self, text: str) -> str:
         """`text` without its secrets."""
@@ -61,6 +76,20 @@ class Redactor:
     def names(self, text: str) -> list[str]:
         """What is in it, by name."""
         return list(dict.fromkeys(name for _, _, name in self._spans(text, self._values)))
+
+    def data(self, value: T) -> T:
+        """The same in what JSON is made of."""
+        return cast(T, self._walk(value))
+
+    def restored(self, value: T) -> T:
+        """What JSON is made of, as it was before its values were replaced, as far as they are known here."""
+        return cast(T, _restored(value, self._marks))
+
+    def observation(self, observation: Observation) -> Observation:
+        """As it goes on record."""
+        event = self.event(ActionFinished(at=0.0, turn=0, step=0, observation=observation))
+        assert isinstance(event, ActionFinished)
+        return event.observation
 
     def output(self, output: CommandOutput) -> CommandOutput:
         """The same for bytes in chunks: a secret that was cut in two is found too."""
@@ -77,6 +106,11 @@ class Redactor:
             return output
         kept = tuple(chunk for chunk in chunks if chunk.text or chunk.base64)
         return output.model_copy(update={"chunks": kept})
+
+    def raw(self, data: bytes) -> bytes:
+        """The same for bytes."""
+        text = data.decode("latin-1")
+        return _cut([text], self._spans(text, self._as_bytes))[0].encode("latin-1")
 
     def event(self, event: RunEvent) -> RunEvent:
         """The event as it goes on record; the same object when there is nothing to hide."""
@@ -100,7 +134,9 @@ class Redactor:
 
     def _may_be_in(self, line: str) -> bool:
         """Whether an event with this JSON has to be gone through. Every format begins with what JSON leaves alone."""
-        return any(value in line for value in self._in_json) or ANY_LITERAL.search(line) is not None
+        if any(value in line for value in self._in_json):
+            return True
+        return self._formats and ANY_LITERAL.search(line) is not None
 
     def stream(self, on_text: OnText) -> "Stream":
         return Stream(self, on_text)
@@ -122,11 +158,15 @@ class Redactor:
             while at >= 0:
                 found.append((at, at + len(value), name))
                 at = text.find(value, at + len(value))
-        for number in _possible(text):
+        for number in _possible(text) if self._formats else ():
             pattern = FORMATS[number].pattern
             group = min(1, pattern.groups)
             found += [(*match.span(group), FORMATS[number].name) for match in pattern.finditer(text)]
         return _merged(found)
+
+
+EXACT = Redactor(formats=False)
+"""Hides nothing."""
 
 
 class Stream:
@@ -194,6 +234,7 @@ def _spellings(value: str) -> Iterator[str]:
     lines = stripped.splitlines()
     if len(lines) > 1:
         yield from (line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE)
+        yield from (stripped.replace("\n", f"\n{side}") for side in "+- ")
     yield quote(stripped, safe="")
     yield json.dumps(stripped)[1:-1]
     yield json.dumps(stripped, ensure_ascii=False)[1:-1]
@@ -258,37 +299,95 @@ def _cut(pieces: list[str], spans: list[tuple[int, int, str]]) -> list[str]:
     return result
 
 
-def known(environ: Mapping[str, str], given: Mapping[str, str], named: Sequence[str] = ()) -> Redactor:
-    """For a run: of `environ` and of what was `given` to the sandbox what looks secret, and all that was `named`.
+def _restored(value: Any, marks: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        for one, secret in marks.items():
+            value = value.replace(one, secret)
+        return value
+    if isinstance(value, dict):
+        return {key: _restored(inner, marks) for key, inner in value.items()}
+    return type(value)(_restored(inner, marks) for inner in value) if isinstance(value, list | tuple) else value
 
-    UsageError when a named variable is not set, or too short to be found again.
+
+def build_redactor(environ: Mapping[str, str], given: Mapping[str, str], named: Sequence[str] = ()) -> Redactor:
+    """For a run: of `environ` and of what was `given` to the sandbox what looks secret, and all that was `named` and
+    is long enough. UsageError when a named variable is not set.
     """
-    values = {**secret_variables(environ), **secret_variables(given)}
-    for name in named:
-        value = given.get(name, environ.get(name, ""))
-        if not value:
-            way_out = f"set it, give --env {name}=VALUE, or take it out of `secret` where that is in a configuration"
-            raise UsageError(f"--secret {name}: the variable is not set here", way_out)
-        if len(value.strip()) < SHORTEST_NAMED:
-            raise UsageError(f"--secret {name}: a value this short stands everywhere", "use a longer one")
-        values[value] = name
-    return Redactor(values)
+    mine = _named({**environ, **given}, named)
+    return Redactor({**secret_variables(environ), **secret_variables(given), **mine}, tuple(mine.values()))
 
 
-def given_again(recorded: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a run on record, whose secrets are not there: they come from `environ`, by their names.
+def named_redactor(environ: Mapping[str, str], given: Mapping[str, str], named: Sequence[str]) -> Redactor:
+    """For output that is exact otherwise: what was `named` and nothing else. UsageError when it is not set."""
+    mine = _named({**environ, **given}, named)
+    return Redactor(mine, tuple(mine.values()), formats=False)
 
-    UsageError names the first that is not set.
+
+def short_values(environ: Mapping[str, str], given: Mapping[str, str], named: Sequence[str]) -> tuple[str, ...]:
+    """A line for the user for each named variable whose value is too short to be hidden."""
+    variables = {**environ, **given}
+    short = [name for name in named if name in variables and not is_long(variables[name])]
+    return tuple(f"--redact {name}: its value has fewer than {SHORTEST} bytes and is not hidden" for name in short)
+
+
+def _named(variables: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Value -> name, of those that are long enough."""
+    for name in names:
+        if not variables.get(name):
+            way_out = f"set it, give --env {name}=VALUE, or take it out of `redact` where that is in a configuration"
+            raise UsageError(f"--redact {name}: the variable is not set here", way_out)
+    return {variables[name]: name for name in names if is_long(variables[name])}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a run on record may be shown: what it hid is read again from the environment, by name.
+
+    `unknown`: hidden by it and not set here. Its record is without them in any case; its files are not.
     """
-    result = dict(recorded)
-    for name, value in recorded.items():
-        if MARK in value:
-            if not environ.get(name):
-                raise UsageError(
-                    f"the run was given {name}, whose value is not on record", f"set {name} in the environment"
-                )
-            result[name] = environ[name]
-    return result
+
+    redactor: Redactor
+    unknown: tuple[str, ...] = ()
+
+    def check_files(self) -> None:
+        """UsageError when what the run wrote may hold a value that is not known here and so cannot be masked."""
+        if self.unknown:
+            names = ", ".join(self.unknown)
+            raise UsageError(
+                f"the run hid the value of {names}, which is not set here: where its changes hold it cannot be told",
+                f"set {names} as it was, or see the changes as they are: stockade runs diff --show-secrets",
+            )
+
+
+def view_of(started: RunStarted, environ: Mapping[str, str], named: Sequence[str] = ()) -> View:
+    """`named`: what the user wants hidden now, whatever the run hid."""
+    hidden = {name: environ.get(name, "") for name in hidden_names(started)}
+    values = secret_variables(environ)
+    values |= {environ[name]: name for name in named if is_long(environ.get(name, ""))}
+    values |= {value: name for name, value in hidden.items() if is_long(value)}
+    return View(Redactor(values), tuple(name for name, value in hidden.items() if not is_long(value)))
+
+
+def hidden_names(started: RunStarted) -> tuple[str, ...]:
+    """The variables whose values a run hid: those that were named, and those that the sandbox was given."""
+    given = [name for value in started.policy.environment.values() for name in _MARKED.findall(value)]
+    formats = {one.name for one in FORMATS}
+    named = started.options.get("redact", ())
+    return tuple(dict.fromkeys((*named, *(name for name in given if name not in formats))))
+
+
+def restore_secrets(started: RunStarted, environ: Mapping[str, str]) -> RunStarted:
+    """The start of a run on record with the values of its variables, which come from `environ`, by their names.
+
+    UsageError names the first that is not set, also of those that were only to be hidden.
+    """
+    recorded = started.policy.environment
+    marked = [name for name, value in recorded.items() if MARK in value]
+    for name in (*marked, *(name for name in hidden_names(started) if name not in recorded)):
+        if not environ.get(name):
+            raise UsageError(f"the run hid the value of {name}, which is not on record", f"set {name} as it was")
+    environment = {**recorded, **{name: environ[name] for name in marked}}
+    return started.model_copy(update={"policy": started.policy.model_copy(update={"environment": environment})})
 
 
 def without_marks(exports: str | None) -> str | None:
@@ -298,7 +397,7 @@ def without_marks(exports: str | None) -> str | None:
     return "".join(line for line in exports.splitlines(keepends=True) if MARK not in line)
 
 
-def watched(
+def redact_callbacks(
     redactor: Redactor, on_event: OnEvent | None, on_text: OnText | None
 ) -> tuple[OnEvent | None, OnText | None]:
     """The listeners of a run: secrets are hidden in text as it streams; an answer's rest comes before its event."""

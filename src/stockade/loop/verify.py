@@ -22,6 +22,7 @@ from stockade.core.events import (
     RunStarted,
 )
 from stockade.core.ports import Sandbox
+from stockade.core.secrets import Redactor
 from stockade.loop.act import Actor
 from stockade.loop.resume import shell_script
 from stockade.loop.state import RunState
@@ -53,14 +54,17 @@ Seen = Callable[[Compared], bool]
 """Takes what was compared; False ends it."""
 
 
-async def verify(history: Sequence[RunEvent], open_sandbox: OpenSandbox, seen: Seen) -> None:
-    """Each action of the record, in order. A sandbox is opened anew, on the same folders, where the run was resumed."""
+async def verify(history: Sequence[RunEvent], open_sandbox: OpenSandbox, seen: Seen, redactor: Redactor) -> None:
+    """Each action of the record, in order. A sandbox is opened anew, on the same folders, where the run was resumed.
+
+    `redactor` knows the values that are not on record: actions are done with them, results compared without.
+    """
     state = RunState()
     for part in _parts(history):
         async with open_sandbox() as sandbox:
             if script := shell_script(state):
                 await sandbox.run(script, _SHELL_S)
-            if not await _part(part, sandbox, state, seen):
+            if not await _part(part, sandbox, state, seen, redactor):
                 return
 
 
@@ -73,7 +77,7 @@ def _parts(history: Sequence[RunEvent]) -> list[list[RunEvent]]:
     return parts
 
 
-async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, seen: Seen) -> bool:
+async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, seen: Seen, redactor: Redactor) -> bool:
     begun: ActionStarted | None = None
     for event in events:
         state.apply(event)
@@ -84,24 +88,27 @@ async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, s
             case ActionFinished() if begun is not None and isinstance(started, RunStarted):
                 limit_s = started.policy.limits.command_timeout_s
                 actor = Actor(sandbox, limit_s)
-                if not seen(await _again(begun, event, actor)):
+                if not seen(await _again(begun, event, actor, redactor)):
                     return False
             case CheckFinished():
-                now = await sandbox.run(f"( {event.command}\n)")
-                if not seen(_compared(event.turn, 0, f"check {event.command}", event.observation, now)):
+                now = await sandbox.run(f"( {redactor.restored(event.command)}\n)")
+                name = f"check {event.command}"
+                if not seen(_compared(event.turn, 0, name, event.observation, redactor.observation(now))):
                     return False
             case _:
                 pass
     return True
 
 
-async def _again(begun: ActionStarted, finished: ActionFinished, actor: Actor) -> Compared:
+async def _again(begun: ActionStarted, finished: ActionFinished, actor: Actor, redactor: Redactor) -> Compared:
     name = _name(begun.action)
     if isinstance(finished.observation, _NOT_AGAIN):
         why = {"unknown": "nobody knows whether it ran", "refused": "it was not run"}
         kind = finished.observation.kind
         return Compared(begun.turn, begun.step, name, passed_over=why.get(kind, "it was done outside the sandbox"))
-    return _compared(begun.turn, begun.step, name, finished.observation, await actor.do(begun.action.action, None))
+    step = Step.model_validate(redactor.restored(begun.action.model_dump()))
+    now = redactor.observation(await actor.do(step.action, None))
+    return _compared(begun.turn, begun.step, name, finished.observation, now)
 
 
 def _compared(turn: int, step: int, name: str, recorded: Observation, now: Observation) -> Compared:

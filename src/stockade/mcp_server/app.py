@@ -39,12 +39,12 @@ class Approval(BaseModel):
     apply: bool = Field(description="Write these changes to the folder?")
 
 
-async def _ours(work: Awaitable[T]) -> T:
-    """Our errors as the tool's: one line, with the way out."""
+async def _ours(service: Service, work: Awaitable[T]) -> T:
+    """Our errors as the tool's: one line, with the way out. Whatever leaves is without secrets."""
     try:
-        return await work
+        return service.redactor.data(await work)
     except StockadeError as error:
-        raise ToolError(str(error)) from None
+        raise ToolError(service.redactor.text(str(error))) from None
 
 
 def make_server(service: Service, *, allow_apply: bool = False) -> MCPServer[Any]:
@@ -76,7 +76,7 @@ def _add_runs(server: MCPServer[Any], service: Service) -> None:
             work = service.run_bot(
                 task, folder, mode, heard, bot=bot, check=check, max_turns=max_turns, timeout_s=timeout_s
             )
-            return await _ours(work)
+            return await _ours(service, work)
 
     @server.tool()
     async def sandbox_exec(
@@ -85,24 +85,24 @@ def _add_runs(server: MCPServer[Any], service: Service) -> None:
         timeout_s: Seconds = None,
     ) -> dict[str, Any]:
         """Run one command in a fresh sandbox, in /workspace. What it writes is thrown away."""
-        return await _ours(service.sandbox_exec(command, folder, timeout_s))
+        return await _ours(service, service.sandbox_exec(command, folder, timeout_s))
 
 
 def _add_record(server: MCPServer[Any], service: Service) -> None:
     @server.tool()
     async def runs_list(limit: Annotated[int, Field(ge=1, le=100)] = 20) -> list[dict[str, Any]]:
         """The newest runs on record."""
-        return await _ours(service.runs_list(limit))
+        return await _ours(service, service.runs_list(limit))
 
     @server.tool()
     async def run_show(run: Run = "last") -> str:
         """What a run did, step by step."""
-        return await _ours(service.run_show(run))
+        return await _ours(service, service.run_show(run))
 
     @server.tool()
     async def run_diff(run: Run = "last") -> str:
         """What a run changed and nobody decided on yet, as a unified diff."""
-        return await _ours(service.run_diff(run))
+        return await _ours(service, service.run_diff(run))
 
 
 def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -> None:
@@ -115,7 +115,7 @@ def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -
                 "this client cannot ask the person, so nothing is applied "
                 "(stockade runs apply, or start the server with --allow-apply)"
             )
-        return Elicit(await _ours(service.summary(run)), Approval)
+        return Elicit(await _ours(service, service.summary(run)), Approval)
 
     @server.tool()
     async def run_apply(
@@ -126,7 +126,7 @@ def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -
         """Write a run's changes to its folder, when the person agrees."""
         if not isinstance(said, AcceptedElicitation) or not said.data.apply:
             raise ToolError("the person did not agree; nothing was applied")
-        return await _ours(service.run_apply(run, flagged=flagged))
+        return await _ours(service, service.run_apply(run, flagged=flagged))
 
 
 @asynccontextmanager

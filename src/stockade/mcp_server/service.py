@@ -1,6 +1,7 @@
 """What the MCP server does, without a word of MCP: runs, commands in sandboxes, and the record. Errors are ours."""
 
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,12 +11,13 @@ import anyio.to_thread
 
 from stockade import assemble, changes
 from stockade.alive import held, is_alive, tidy
-from stockade.assemble.policies import make_policy
+from stockade.assemble.policies import environment_of, make_policy
 from stockade.assemble.restoring import bring_back
 from stockade.core.changes import what_changed
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, ChangesApplied, RunEvent, RunStarted
 from stockade.core.ports import RunStore
+from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
 from stockade.mcp_server.folders import Roots
 from stockade.options import Options
@@ -37,6 +39,11 @@ class Service:
     options: Options
     roots: Roots
     running: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_RUNS))
+
+    @property
+    def redactor(self) -> Redactor:
+        """For all that a client gets to see."""
+        return build_redactor(os.environ, environment_of(self.options), self.options.redact)
 
     def _bounded(self, name: str, wanted: float | None, otherwise: float) -> float:
         most = getattr(self.options, name) or otherwise
@@ -129,6 +136,7 @@ class Service:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await anyio.to_thread.run_sync(changes.discard, assemble.reviewer(), sandbox.layers)
+        found = self.redactor.output(found)  # before it is clipped
         return {
             "exit_code": found.exit_code,
             "stdout": clip(found.stdout.decode(errors="backslashreplace"), MAX_TEXT),
@@ -159,6 +167,8 @@ class Service:
     async def run_show(self, run: str) -> str:
         """What was done, step by step, and its end."""
         run_id, events = await self._read(run)
+        redactor = self._view(events).redactor
+        events = [redactor.event(event) for event in events]
         lines = [line for event in events if (line := _told(event))]
         found = changes.facts(events)
         if found.finished is not None:
@@ -169,14 +179,19 @@ class Service:
     async def run_diff(self, run: str) -> str:
         """What it changed and nobody decided on, as a unified diff."""
         run_id, events = await self._read(run)
+        view = self._view(events)
 
         def work() -> str:
             reviewer = assemble.reviewer()
             found = changes.pending(reviewer, changes.facts(events).layers)
             return "".join(reviewer.unified_diff(one.layer, change) for one in found for change in one.changes)
 
-        diff = await anyio.to_thread.run_sync(work)
-        return clip(diff, MAX_TEXT) or f"run {run_id} changed nothing that is still to be decided on"
+        if not (diff := await anyio.to_thread.run_sync(work)):
+            return f"run {run_id} changed nothing that is still to be decided on"
+        view.check_files()
+        names = ", ".join(view.redactor.names(diff))
+        note = f"Not to be applied as a patch: masked in it, unchanged in the files: {names}.\n" if names else ""
+        return note + clip(view.redactor.text(diff), MAX_TEXT)
 
     async def summary(self, run: str) -> str:
         """What an apply would write, in a few lines for the person."""
@@ -225,6 +240,11 @@ class Service:
         if not work:
             raise UsageError(f"run {run_id} changed nothing that is still to be decided on")
         return run_id, work
+
+    def _view(self, events: Sequence[RunEvent]) -> View:
+        started = events[0]
+        assert isinstance(started, RunStarted)
+        return view_of(started, {**os.environ, **environment_of(self.options)}, self.options.redact)
 
     async def _read(self, run: str) -> tuple[str, list[RunEvent]]:
         async with self._store() as store:

@@ -11,9 +11,27 @@ from hypothesis import strategies as st
 
 from stockade.core.actions import Answer, Chunk, CommandOutput, HookWords, Shell, Step
 from stockade.core.errors import UsageError
-from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, NetworkRequested, RunEvent, to_json
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    NetworkRequested,
+    RunEvent,
+    RunStarted,
+    to_json,
+)
 from stockade.core.secret_formats import ANY_LITERAL, FORMATS, secret_variables
-from stockade.core.secrets import Redactor, given_again, known, mark, watched, without_marks
+from stockade.core.secrets import (
+    Redactor,
+    build_redactor,
+    mark,
+    named_redactor,
+    redact_callbacks,
+    restore_secrets,
+    short_values,
+    view_of,
+    without_marks,
+)
 from stockade.testing.conformance.store import first
 
 SECRET = "correct horse/battery+staple"
@@ -210,7 +228,7 @@ def test_a_token_of_thinking_is_passed_on_and_moves_nothing() -> None:
 
 def test_a_listener_gets_the_rest_before_the_event() -> None:
     seen: list[object] = []
-    on_event, on_text = watched(REDACTOR, seen.append, seen.append)
+    on_event, on_text = redact_callbacks(REDACTOR, seen.append, seen.append)
     assert on_event is not None
     assert on_text is not None
     on_text("a last word")
@@ -231,20 +249,69 @@ def test_which_variables_look_secret() -> None:
     assert {"p%40ssword", "p@ssword"} <= set(found)
 
 
-def test_what_the_person_names() -> None:
-    redactor = known({"PET": "rex!"}, {"DOG": "bello"}, ["PET", "DOG"])
-    assert redactor.text("rex! and bello") == "[redacted: PET] and [redacted: DOG]"
-    with pytest.raises(UsageError, match="--secret CAT: the variable is not set"):
-        known({}, {}, ["CAT"])
-    with pytest.raises(UsageError, match="this short"):
-        known({"CAT": "ab"}, {}, ["CAT"])
+def test_what_the_user_names() -> None:
+    given = {"DOG": "bello the dog"}
+    redactor = build_redactor({"PET": "rex the cat"}, given, ["PET", "DOG"])
+    assert redactor.text("rex the cat and bello the dog") == "[redacted: PET] and [redacted: DOG]"
+    assert redactor.recorded == {"redact": ["PET", "DOG"]}
+    with pytest.raises(UsageError, match="--redact CAT: the variable is not set"):
+        build_redactor({}, {}, ["CAT"])
+
+
+def test_a_value_under_eight_bytes_is_not_hidden_and_that_is_said() -> None:
+    environ = {"PIN": "1234567", "BIRD": "äöü äöü"}
+    redactor = build_redactor(environ, {}, ["PIN", "BIRD"])
+    assert redactor.text("1234567 äöü äöü") == "1234567 [redacted: BIRD]"
+    assert redactor.named == ("BIRD",)
+    (line,) = short_values(environ, {}, ["PIN", "BIRD"])
+    assert line == "--redact PIN: its value has fewer than 8 bytes and is not hidden"
+
+
+def on_record(environment: dict[str, str], *named: str) -> RunStarted:
+    begun = first("r")
+    begun.options["redact"] = list(named)
+    return begun.model_copy(update={"policy": begun.policy.model_copy(update={"environment": environment})})
 
 
 def test_a_run_that_goes_on_gets_its_variables_again() -> None:
-    recorded = {"TOKEN": mark("TOKEN"), "PLAIN": "x"}
-    assert given_again(recorded, {"TOKEN": "abc", "PLAIN": "other"}) == {"TOKEN": "abc", "PLAIN": "x"}
-    with pytest.raises(UsageError, match="was given TOKEN, whose value is not on record"):
-        given_again(recorded, {})
+    recorded = on_record({"TOKEN": mark("TOKEN"), "PLAIN": "x"}, "NAMED")
+    environ = {"TOKEN": "abc", "PLAIN": "other", "NAMED": "n"}
+    assert restore_secrets(recorded, environ).policy.environment == {"TOKEN": "abc", "PLAIN": "x"}
+    for gone in ("TOKEN", "NAMED"):
+        left = {name: value for name, value in environ.items() if name != gone}
+        with pytest.raises(UsageError, match=f"the run hid the value of {gone}, which is not on record"):
+            restore_secrets(recorded, left)
+
+
+def test_what_a_run_hid_is_known_again_by_name() -> None:
+    environment = {"A": mark("A"), "LINE": f"x --key {mark('B')}", "KEY": mark("GitHub token")}
+    view = view_of(on_record(environment, "C"), {"A": "value of a", "C": "value of c", "D": "value of d"}, ["D", "E"])
+    assert view.unknown == ("B",)
+    assert view.redactor.text("value of a, value of c, value of d") == f"{mark('A')}, {mark('C')}, {mark('D')}"
+    with pytest.raises(UsageError, match="hid the value of B, which is not set here"):
+        view.check_files()
+    view_of(on_record({"KEY": mark("GitHub token")}), {}).check_files()
+
+
+def test_what_was_replaced_is_put_back_as_far_as_it_is_known() -> None:
+    action = {"command": [f"echo {mark('ONE')} {mark('GitHub token')}"], "n": 1}
+    assert REDACTOR.restored(action) == {"command": [f"echo {SECRET} {mark('GitHub token')}"], "n": 1}
+
+
+def test_only_what_was_named_is_hidden_in_exact_output() -> None:
+    only = named_redactor({"ONE": SECRET, "MY_TOKEN": "other-secret"}, {}, ["ONE"])
+    data = b"\xff\x00" + SECRET.encode() + b" other-secret " + REAL["GitHub token"].encode()
+    assert only.raw(data) == b"\xff\x00[redacted: ONE] other-secret " + REAL["GitHub token"].encode()
+
+
+@pytest.mark.parametrize("side", ["+", "-", " "])
+def test_in_a_diff_every_line_has_its_side_before_it(side: str) -> None:
+    short_lines = "ab cd\nef gh\nij"
+    redactor = Redactor({short_lines: "KEY"})
+    lines = "".join(f"{side}{line}\n" for line in (*short_lines.split("\n"), REAL["GitHub token"]))
+    hidden = redactor.text("@@ -1 +1 @@\n" + lines)
+    assert hidden == f"@@ -1 +1 @@\n{side}{mark('KEY')}\n{side}{mark('GitHub token')}\n"
+    assert REAL["GitHub token"] not in redactor.text(json.dumps(lines))
 
 
 def test_exports_without_what_is_not_known() -> None:

@@ -23,6 +23,7 @@ from stockade.core.events import (
     StopReason,
 )
 from stockade.core.messages import Message
+from stockade.core.secrets import Redactor
 from stockade.loop.branch import branch, up_to
 from stockade.loop.resume import pending_finish, resume
 from stockade.loop.state import fold
@@ -231,10 +232,10 @@ async def test_verify_names_the_first_difference_and_stops_there() -> None:
         seen.append(compared)
         return compared.field is None
 
-    await verify(events, lambda: MemorySandbox(), keep)
+    await verify(events, lambda: MemorySandbox(), keep, Redactor())
     assert [(one.turn, one.field) for one in seen] == [(1, None), (2, None), (4, None)]
     seen.clear()
-    await verify(events, lambda: MemorySandbox({"one": 1}), keep)
+    await verify(events, lambda: MemorySandbox({"one": 1}), keep, Redactor())
     assert [(one.turn, one.field, one.recorded, one.now) for one in seen[1:]] == [(2, "exit_code", "0", "1")]
     assert bench.sandbox.ran
 

@@ -144,7 +144,7 @@ def _address(
     if not good or not url.isprintable() or " " in url:
         raise UsageError(f"{url!r:.100} is no address", "write http:// or https://, a host, and no user name")
     known = {**variables, **secrets}
-    headers = {key: _expanded(value, known, "--secret") for key, value in _strings("headers", entry).items()}
+    headers = {key: _expanded(value, known, "--redact") for key, value in _strings("headers", entry).items()}
     if any(not key.isascii() or any(char in key + value for char in "\r\n\0") for key, value in headers.items()):
         raise UsageError("a header holds what none may hold")
     return ServerConfig(name=name, url=url, headers=headers)

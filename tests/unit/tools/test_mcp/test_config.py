@@ -40,7 +40,7 @@ def test_a_secret_goes_into_headers_and_nowhere_else() -> None:
     assert found.headers == {"Authorization": "Bearer k"}
     with pytest.raises(UsageError, match="wants the variable K") as refused:
         parse_config({"mcpServers": {"s": far}}, {}, {})
-    assert refused.value.hint == "give it with --secret K"
+    assert refused.value.hint == "give it with --redact K"
     for entry in (
         {"command": "x", "args": ["${K}"]},
         {"command": "x", "env": {"A": "${K}"}},
