@@ -38,7 +38,7 @@ from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, RunStore, Sandbox
 from stockade.core.refused import first_refused
-from stockade.core.secrets import Redactor, build_redactor, redact_callbacks, short_values
+from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
 from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause
 from stockade.loop.person import Person
@@ -231,8 +231,8 @@ async def prepare(
     plan = replace(plan, actions=profile.offered(plan.actions, (*spec.tools, *options.tool)))
     budget = make_budget(options, spec.budget or profile.budget(attended=attended))
     started = _first_event(options, spec, plan, budget, info, protocol)
-    started.options.update(redactor.recorded)
     started = started.model_copy(update={"run_id": run_id, "task": task, "model": name, "sandbox": sandbox.backend})
+    started.options.update(redactor.recorded)
     parts = make_parts(
         started,
         plan,
@@ -246,11 +246,14 @@ async def prepare(
         hooks=(*options.hooks, *hooks),
     )
     started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
-    unhidden = short_values(os.environ, policy.environment, options.redact)
-    if hidden := redactor.names(task):
-        told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
-        note = f"{told}. {note}" if note else told
-    return Prepared(started, parts, note, warnings=(*approval_notes(started), *unhidden))
+    warnings = (*approval_notes(started), *redactor.warnings)
+    return Prepared(started, parts, _note(redactor.names(task), note), warnings=warnings)
+
+
+def _note(hidden: Sequence[str], note: str | None) -> str | None:
+    """`note`, behind what the user has to know of a task that holds what is `hidden`."""
+    told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
+    return ". ".join(words for words in (told if hidden else "", note) if words) or None
 
 
 def _first_event(

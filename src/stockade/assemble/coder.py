@@ -41,7 +41,7 @@ from stockade.core.messages import Sampling
 from stockade.core.model_options import LoadOptions
 from stockade.core.policy import WORKSPACE, FolderRule, Policy
 from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
-from stockade.core.secrets import Redactor, build_redactor, redact_callbacks, short_values
+from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
 from stockade.loop.parts import Parts
 from stockade.options import Options
 from stockade.tools.code.report import MAX_TESTS_BYTES, runner_folder
@@ -133,8 +133,7 @@ async def prepare_coder(
     )
     coder = make_coder(wanted_, job, policy, task)
     parts = _parts(started, coder, model, sandbox, store, on_event, on_text, redactor)
-    unhidden = short_values(os.environ, policy.environment, options.redact)
-    return Prepared(started, parts, note, facts=partial(_facts, coder), warnings=unhidden), coder
+    return Prepared(started, parts, note, facts=partial(_facts, coder), warnings=redactor.warnings), coder
 
 
 def _parts(

@@ -37,8 +37,6 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
     """
     if find_spec("mcp") is None:
         raise UsageError("stockade mcp needs the package mcp", "pip install 'stockade[mcp]'")
-    from stockade.assemble.policies import environment_of
-    from stockade.core.secrets import short_values
     from stockade.mcp_server.app import make_server
     from stockade.mcp_server.folders import Roots
     from stockade.mcp_server.http import serve_http
@@ -48,7 +46,7 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
     place = None if http is None else _loopback(http)
     settings = load({**flags.given(values), "mcp": ("none",)})
     service = Service(settings.options, Roots.of(settings.options.folder))
-    for line in short_values(os.environ, environment_of(settings.options), settings.options.redact):
+    for line in service.redactor.warnings:
         say(line)
     hide(service.redactor)
     server = make_server(service, allow_apply=allow_apply)

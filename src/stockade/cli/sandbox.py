@@ -28,7 +28,7 @@ from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, Sandbox
-from stockade.core.secrets import Redactor, named_redactor, short_values
+from stockade.core.secrets import Redactor, named_redactor
 from stockade.settings import load
 
 SANDBOX_FAILED = 125
@@ -138,10 +138,10 @@ def _read_line() -> bytes:
 
 def sandbox_redactor(options: assemble.Options) -> Redactor:
     """What a program says is passed on as it is, but for values that were named."""
-    variables = environment_of(options)
-    for line in short_values(os.environ, variables, options.redact):
+    redactor = named_redactor(os.environ, environment_of(options), options.redact)
+    for line in redactor.warnings:
         say(line)
-    return named_redactor(os.environ, variables, options.redact)
+    return redactor
 
 
 async def _answer(sandbox: Sandbox, line: bytes, redactor: Redactor) -> dict[str, Any]:

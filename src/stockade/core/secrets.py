@@ -54,9 +54,17 @@ class Redactor:
     """
 
     def __init__(
-        self, values: Mapping[str, str] | None = None, named: Sequence[str] = (), *, formats: bool = True
+        self,
+        values: Mapping[str, str] | None = None,
+        named: Sequence[str] = (),
+        short: Sequence[str] = (),
+        *,
+        formats: bool = True,
     ) -> None:
         self.named, self._formats = tuple(named), formats
+        limit = f"fewer than {SHORTEST} bytes"
+        self.warnings = tuple(f"--redact {name}: its value has {limit} and is not hidden" for name in short)
+        """What the user has to know: which of the named values are not hidden."""
         self._marks = {mark(name): value for value, name in reversed(list((values or {}).items()))}
         spelled = {form: name for value, name in (values or {}).items() for form in _spellings(value)}
         self._values = sorted(spelled.items(), key=lambda pair: -len(pair[0]))
@@ -313,30 +321,24 @@ def build_redactor(environ: Mapping[str, str], given: Mapping[str, str], named: 
     """For a run: of `environ` and of what was `given` to the sandbox what looks secret, and all that was `named` and
     is long enough. UsageError when a named variable is not set.
     """
-    mine = _named({**environ, **given}, named)
-    return Redactor({**secret_variables(environ), **secret_variables(given), **mine}, tuple(mine.values()))
+    mine, short = _named({**environ, **given}, named)
+    return Redactor({**secret_variables(environ), **secret_variables(given), **mine}, tuple(mine.values()), short)
 
 
 def named_redactor(environ: Mapping[str, str], given: Mapping[str, str], named: Sequence[str]) -> Redactor:
     """For output that is exact otherwise: what was `named` and nothing else. UsageError when it is not set."""
-    mine = _named({**environ, **given}, named)
-    return Redactor(mine, tuple(mine.values()), formats=False)
+    mine, short = _named({**environ, **given}, named)
+    return Redactor(mine, tuple(mine.values()), short, formats=False)
 
 
-def short_values(environ: Mapping[str, str], given: Mapping[str, str], named: Sequence[str]) -> tuple[str, ...]:
-    """A line for the user for each named variable whose value is too short to be hidden."""
-    variables = {**environ, **given}
-    short = [name for name in named if name in variables and not is_long(variables[name])]
-    return tuple(f"--redact {name}: its value has fewer than {SHORTEST} bytes and is not hidden" for name in short)
-
-
-def _named(variables: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Value -> name, of those that are long enough."""
+def _named(variables: Mapping[str, str], names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Value -> name of those that are long enough, and the names of the others."""
     for name in names:
         if not variables.get(name):
             way_out = f"set it, give --env {name}=VALUE, or take it out of `redact` where that is in a configuration"
             raise UsageError(f"--redact {name}: the variable is not set here", way_out)
-    return {variables[name]: name for name in names if is_long(variables[name])}
+    short = [name for name in names if not is_long(variables[name])]
+    return {variables[name]: name for name in names if name not in short}, short
 
 
 @dataclass(frozen=True, slots=True)
