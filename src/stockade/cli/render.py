@@ -56,6 +56,7 @@ from stockade.core.events import (
     SubRunStarted,
     ToolsReady,
 )
+from stockade.loop.file_actions import written
 
 _THOUGHT = "italic cyan"
 _STATUS_STYLES = {"done": "bold green", "stopped": "bold yellow", "failed": "bold red"}
@@ -312,8 +313,8 @@ class Renderer:
             case FileContent(path=path, text=text, first=first, last=last, total=total):
                 self._print(coloured([(text, "")], whole=self._whole))
                 self._line(f"[lines {first} to {last} of {total} of {one_line(path)}]", "dim")
-            case FileWritten(path=path, size=size):
-                self._line(f"wrote {size} bytes to {one_line(path)}", "green")
+            case FileWritten():
+                self._line(one_line(written(observation)), "green")
             case ToolResult(status=status, text=text):
                 self._print(coloured([(text, "red" if status == "error" else "")], whole=self._whole))
             case Answered(text=text):

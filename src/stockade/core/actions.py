@@ -180,12 +180,19 @@ class FileContent(Data):
 
 
 class FileWritten(Data):
-    """A file was written; `size` in bytes. `same`: it held that before."""
+    """A file was written; `size` in bytes. `same`: it held that before. Nothing is known of it where it was new.
+
+    `replaced`: the lines at which an edit replaced a text.
+    """
 
     kind: Literal["written"] = "written"
     path: str
     size: int
+    lines: int | None = None
     same: bool = False
+    size_before: int | None = None
+    lines_before: int | None = None
+    replaced: tuple[int, ...] = ()
 
 
 class ToolResult(Data):

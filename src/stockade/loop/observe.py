@@ -10,6 +10,7 @@ from stockade.core.actions import (
     Refused,
     ToolResult,
 )
+from stockade.loop.file_actions import written
 
 _SHELL_EVENTS = {
     "shell_restored": "The command ended the shell; it goes on with the state from before the command.",
@@ -34,8 +35,8 @@ def describe(observation: Observation, limit: int) -> str:
         case FileContent(text=text, first=first, last=last, total=total):
             part = "" if (first, last) == (min(1, total), total) else f"Lines {first} to {last} of {total}:\n"
             return part + (clip(text, limit) or "The file is empty.")
-        case FileWritten(path=path, same=same):
-            return f"The file {path} {'already held exactly that' if same else 'has been written'}."
+        case FileWritten():
+            return written(observation)
         case ToolResult(status=status, text=text):
             return clip(f"The tool has failed: {text}" if status == "error" else text or "There is no result.", limit)
         case Answered(text=text):

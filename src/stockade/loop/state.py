@@ -47,7 +47,7 @@ class CompletedStep:
     def key(self) -> str:
         """The action and every byte of its result, but for how long it took: equal when both were the same again."""
         seen, digest = self.observation, sha256(self.step.action.model_dump_json().encode())
-        left_out = {"duration_s", "same", "chunks"}
+        left_out = {"duration_s", "same", "chunks", "lines_before", "size_before"}
         digest.update(seen.model_dump_json(exclude=left_out).encode())
         if isinstance(seen, CommandOutput):
             for stream in (seen.stdout, b"\0", seen.stderr):

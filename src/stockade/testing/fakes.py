@@ -90,15 +90,19 @@ class MemorySandbox:
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
-        """Knows what the loop does: `sh -c SCRIPT sh ... PATH` reads or writes PATH."""
-        script, path = argv[2] if argv[0] == "sh" else "", argv[-1]
+        """Knows what the loop does with files: `sh -c SCRIPT sh PATH ...`, see loop/file_actions.py."""
+        script, path = (argv[2], argv[4]) if argv[0] == "sh" and len(argv) > 4 else ("", argv[-1])
+        held = self.files.get(path)
+        counts = b"" if held is None else b"%d %d %d\n" % (held.count(b"\n"), len(held), held.endswith(b"\n"))
         if "mkdir -p" in script:
-            held = b"x" + self.files[path] if path in self.files else b""
             self.files[path] = stdin
-            return ExecResult(exit_code=0, stdout=held[:max_output_bytes], stderr=b"")
-        if path not in self.files:
+            return ExecResult(exit_code=0, stdout=(counts + (held or b""))[:max_output_bytes], stderr=b"")
+        if held is None:
             return ExecResult(exit_code=44, stdout=b"", stderr=b"")
-        return ExecResult(exit_code=0, stdout=self.files[path][:max_output_bytes], stderr=b"")
+        if "tail -n" in script:
+            first, count = int(argv[5]), int(argv[6])
+            held = counts + b"".join(held.splitlines(keepends=True)[first - 1 : first - 1 + count])
+        return ExecResult(exit_code=0, stdout=held[:max_output_bytes], stderr=b"")
 
 
 class MemoryStore:

@@ -117,7 +117,7 @@ def test_long_output_is_clipped_on_the_terminal_and_whole_when_asked() -> None:
 @pytest.mark.parametrize(
     ("observation", "words"),
     [
-        (FileWritten(path="x.txt", size=12), "wrote 12 bytes to x.txt"),
+        (FileWritten(path="x.txt", size=12, lines=3, lines_before=1, size_before=4), "x.txt: 1 line became 3."),
         (FileContent(path="x", text="hello\n", first=1, last=1, total=1), "hello\n[lines 1 to 1 of 1 of x]"),
         (Failed(message="x: File not found"), "x: File not found"),
         (Refused(reason="not allowed"), "[not run: not allowed]"),

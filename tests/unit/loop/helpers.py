@@ -92,7 +92,9 @@ class HereSandbox(MemorySandbox):
     ) -> ExecResult:
         call = partial(subprocess.run, list(argv), input=stdin, cwd=self.folder, capture_output=True, check=False)
         done = await to_thread.run_sync(call)  # one that does not read its input is no error
-        return ExecResult(exit_code=done.returncode, stdout=done.stdout[:max_output_bytes], stderr=done.stderr)
+        cut = max(0, len(done.stdout) - max_output_bytes)
+        out = done.stdout[:max_output_bytes]
+        return ExecResult(exit_code=done.returncode, stdout=out, stderr=done.stderr, truncated_bytes=cut)
 
 
 class DeafSandbox(MemorySandbox):
