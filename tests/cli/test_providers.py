@@ -90,6 +90,16 @@ async def test_what_the_user_says_goes_before_the_profile(stage: Stage) -> None:
     assert "7 turns, any time · answers json: as set" in ended.err
 
 
+async def test_what_was_picked_for_the_user_is_named_with_what_it_is_good_for(stage: Stage) -> None:
+    listed = {"data": [{"id": "/srv/qwen.gguf", "meta": {"n_params": 1_543_714_304}}]}
+    server = FakeOpenAI([says(say("finish", answer="done"))] * 3, routes={"/v1/models": listed})
+    async with running(stage, server, "LLAMA_SERVER_URL", versioned=False) as run:
+        ended = await run("auto", "--answers", "json")
+    assert (ended.status, ended.out) == (0, "done\n"), ended.err
+    assert f"using llama-server/qwen.gguf: it is what {server.url} has running; a stronger one: --model" in ended.err
+    assert "A model of this size does small tasks in a shell, offline and private" in ended.err
+
+
 async def test_a_probe_tries_again_and_the_next_run_goes_by_it(stage: Stage) -> None:
     listed = {"data": [{"id": "m", "max_model_len": 8192, "meta": {"n_params": 7_600_000_000}}]}
     call = [

@@ -25,7 +25,7 @@ from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
-from stockade.bots.model_profiles import profile_of, reason
+from stockade.bots.model_profiles import ModelProfile, profile_of, reason
 from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
 from stockade.bots.shell import own_part
@@ -247,13 +247,16 @@ async def prepare(
     )
     started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
     warnings = (*approval_notes(started), *redactor.warnings)
-    return Prepared(started, parts, _note(redactor.names(task), note), warnings=warnings)
+    return Prepared(started, parts, _note(redactor.names(task), note, profile), warnings=warnings)
 
 
-def _note(hidden: Sequence[str], note: str | None) -> str | None:
-    """`note`, behind what the user has to know of a task that holds what is `hidden`."""
+def _note(hidden: Sequence[str], choice: str | None, profile: ModelProfile) -> str | None:
+    """What the user has to know of a task that holds what is `hidden`; and where the model was the `choice` of `auto`,
+    what such a one is good for.
+    """
     told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
-    return ". ".join(words for words in (told if hidden else "", note) if words) or None
+    words = [told if hidden else "", *([choice, profile.good_for] if choice else [])]
+    return ". ".join(part for part in words if part) or None
 
 
 def _first_event(

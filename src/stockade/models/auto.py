@@ -6,7 +6,7 @@ What cannot run, or gives no answers, is passed over, and the line that says wha
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from stockade.models.catalogue import CATALOGUE, DEFAULT
 from stockade.models.gguf import read_gguf
 from stockade.models.listing import ModelEntry, list_models
 from stockade.models.memory import available_bytes, fits, short_of, window_for
-from stockade.models.names import AUTO
+from stockade.models.names import AUTO, ModelName
 from stockade.models.net import bearer
 from stockade.models.progress import readable
 from stockade.models.servers import address_of
@@ -35,7 +35,7 @@ _OTHER_KINDS = re.compile(
 """In names and architectures of models that give no answers: they compare texts, or read pictures and sounds."""
 _IN_THE_CLOUD = re.compile(r"[:-]cloud$")
 """Ollama lists these beside its own, and runs them elsewhere: https://docs.ollama.com/cloud."""
-_BETTER = "a better one: --model openai/NAME with OPENAI_BASE_URL, or any GGUF file as --model gguf/PATH"
+_BETTER = "a stronger one: --model anthropic/NAME or openai/NAME with its key, ollama/NAME, gguf/PATH (docs/models.md)"
 
 
 class ModelChoice(Data):
@@ -46,7 +46,8 @@ class ModelChoice(Data):
 
 
 async def choose_model(settings: ModelSettings, environment: Mapping[str, str] = os.environ) -> ModelChoice:
-    """What is configured, else a local server that answers at once, else the largest file that can run, else ours.
+    """What is configured, else a local server that answers at once, else the file of most parameters that can run, else
+    ours.
 
     ModelUnavailable when not even ours could be loaded: it is not fetched for nothing.
     """
@@ -54,7 +55,7 @@ async def choose_model(settings: ModelSettings, environment: Mapping[str, str] =
         return ModelChoice(spec=settings.configured)
     if running := await _running(environment):
         spec, server = running
-        return ModelChoice(spec=spec, note=f"using {spec}: it is what {server} has running; another: --model")
+        return ModelChoice(spec=spec, note=f"using {spec}: it is what {server} has running; {_BETTER}")
     return await anyio.to_thread.run_sync(_of_files, settings)
 
 
@@ -64,7 +65,7 @@ def _of_files(settings: ModelSettings) -> ModelChoice:
     answering = [entry for entry in list_models(folder) if entry.here and _answers(entry)]
     loaded = _loaded_now()
     passed: list[str] = []
-    for entry in sorted(answering, key=lambda entry: entry.size_bytes, reverse=True):
+    for entry in sorted(answering, key=lambda entry: (entry.parameters or 0, entry.size_bytes), reverse=True):
         reason = None if os.path.realpath(entry.path) in loaded else _hindrance(entry, settings.ctx_size)
         if reason is None:
             best = "the most capable of the models on this machine"
@@ -125,7 +126,7 @@ def _answers(entry: ModelEntry) -> bool:
 
 
 async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """The name of a model on llama-server or Ollama, asked side by side, and where it runs."""
+    """The name of a model on a local server, all asked side by side, and where it runs."""
     from stockade.models.http import Client
     from stockade.models.streams import HttpError
 
@@ -137,20 +138,43 @@ async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
             root = address.base_url.removesuffix("/v1")
             with anyio.fail_after(PROBE_TIMEOUT_S):
                 async with Client(address.base_url, bearer(address.api_key)) as client:
-                    name = await (_of_ollama(client, root) if provider == "ollama" else _of_llama_server(client, root))
-            if name is not None:
-                found[provider] = (f"{provider}/{name}", root)
+                    id_ = await _SERVERS[provider](client, root)
+            if id_ is not None:
+                found[provider] = (_spec(provider, id_), root)
 
     async with anyio.create_task_group() as group:
-        for provider in ("llama-server", "ollama"):
+        for provider in _SERVERS:
             group.start_soon(ask, provider)
-    return found.get("llama-server") or found.get("ollama")
+    return next((found[provider] for provider in _SERVERS if provider in found), None)
+
+
+def _spec(provider: str, id_: str) -> str:
+    """A name for what the server calls `id_`. A llama-server may call its one model by the path or address of its file,
+    which as a name would start a server of ours; it takes any other name too.
+    """
+    plain = provider != "llama-server" or not (ModelName(provider=provider, name=id_).is_path or "://" in id_)
+    return f"{provider}/{id_ if plain else _last_part(id_)}"
+
+
+def _last_part(id_: str) -> str:
+    return id_.rstrip("/").rpartition("/")[2] or "model"
 
 
 async def _of_llama_server(client: Any, root: str) -> str | None:
     """Of a router, which lists all that it could load, one that it has loaded."""
     rows = await _rows(client, f"{root}/v1/models", "data", "id")
     return _best(sorted(rows, key=lambda row: _inner(row, "status", "value") != "loaded"))
+
+
+async def _of_vllm(client: Any, root: str) -> str | None:
+    return _best(await _rows(client, f"{root}/v1/models", "data", "id"))
+
+
+async def _of_lm_studio(client: Any, root: str) -> str | None:
+    """What it has loaded, else the first that it has: it loads that when asked. It says of each what kind it is."""
+    rows = await _rows(client, f"{root}/api/v0/models", "data", "id")
+    rows = [row for row in rows if row.get("type") in ("llm", "vlm")]
+    return next((row["name"] for row in sorted(rows, key=lambda row: row.get("state") != "loaded")), None)
 
 
 async def _of_ollama(client: Any, root: str) -> str | None:
@@ -176,9 +200,18 @@ async def _rows(client: Any, url: str, key: str, name_key: str) -> list[dict[str
     return [{**row, "name": name} for name, row in named if isinstance(name, str) and name and name.isprintable()]
 
 
+_SERVERS: Mapping[str, Callable[[Any, str], Awaitable[str | None]]] = {
+    "llama-server": _of_llama_server,
+    "vllm": _of_vllm,
+    "lm-studio": _of_lm_studio,
+    "ollama": _of_ollama,
+}
+"""Asked in `auto`; the first that has a model is taken."""
+
+
 def _best(rows: Iterable[dict[str, Any]]) -> str | None:
-    """The first that answers, by its name and family."""
-    kinds = ((row["name"], f"{_inner(row, 'details', 'family')} {row['name']}") for row in rows)
+    """The first that answers, by the last part of its name and its family."""
+    kinds = ((row["name"], f"{_inner(row, 'details', 'family')} {_last_part(row['name'])}") for row in rows)
     return next((name for name, kind in kinds if _OTHER_KINDS.search(kind) is None), None)
 
 

@@ -9,6 +9,7 @@ import pytest
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.ports import Model
 from stockade.models import auto, memory
+from stockade.models.embedded import EmbeddedModel
 from stockade.models.gguf import read_gguf
 from stockade.models.listing import list_models, model_info
 from stockade.models.resolve import ModelSettings, choose_model, open_model
@@ -21,10 +22,11 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def nobody() -> dict[str, str]:
-    """Two addresses where nothing listens."""
+    """All local servers at an address where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         port = one.getsockname()[1]
-    return {"LLAMA_SERVER_URL": f"http://127.0.0.1:{port}", "OLLAMA_HOST": f"127.0.0.1:{port}"}
+    variables = ("LLAMA_SERVER_URL", "OLLAMA_HOST", "VLLM_BASE_URL", "LM_STUDIO_API_BASE")
+    return dict.fromkeys(variables, f"http://127.0.0.1:{port}")
 
 
 async def test_scripted(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ async def test_auto_takes_a_server_that_runs(nobody: dict[str, str], tmp_path: P
     assert name == "ollama/qwen3:8b"
     assert model.info.provider == "ollama"
     assert note
-    assert "another: --model" in note
+    assert "a stronger one: --model" in note
 
 
 @pytest.mark.parametrize("models", [[], [{"id": 3}], [{"id": "\x1b[31m"}], [{"name": "x"}]])
@@ -102,7 +104,7 @@ async def test_auto_passes_over_what_does_not_fit_and_says_so(
     found = await choose_model(ModelSettings(folder=tmp_path), nobody)
     assert found.spec == f"gguf/{tmp_path}/small.gguf"
     assert "that can run now (larger.gguf with a window of 2048 tokens needs about 30" in (found.note or "")
-    assert "are free; and 1 more); a better one" in (found.note or "")
+    assert "are free; and 1 more); a stronger one" in (found.note or "")
 
 
 async def test_auto_takes_what_is_in_memory_already(
@@ -174,11 +176,52 @@ async def test_auto_takes_what_a_router_has_loaded(nobody: dict[str, str], tmp_p
     assert found.spec == "llama-server/b"
 
 
+@pytest.mark.parametrize(
+    ("variable", "path", "rows", "spec"),
+    [
+        ("LLAMA_SERVER_URL", "/v1/models", [{"id": "/srv/embeddings and more/qwen.gguf"}], "llama-server/qwen.gguf"),
+        ("LLAMA_SERVER_URL", "/v1/models", [{"id": "~/m.gguf"}], "llama-server/m.gguf"),
+        (
+            "LLAMA_SERVER_URL",
+            "/v1/models",
+            [{"id": "ggml-org/Gemma-3:Q4 größer"}],
+            "llama-server/ggml-org/Gemma-3:Q4 größer",
+        ),
+        ("VLLM_BASE_URL", "/v1/models", [{"id": "/models/qwen"}], "vllm//models/qwen"),
+        (
+            "LM_STUDIO_API_BASE",
+            "/api/v0/models",
+            [
+                {"id": "first", "type": "embeddings", "state": "loaded"},
+                {"id": "second", "type": "llm", "state": "not-loaded"},
+                {"id": "my-embedding-chat", "type": "llm", "state": "loaded"},
+            ],
+            "lm-studio/my-embedding-chat",
+        ),
+    ],
+)
+async def test_auto_takes_what_a_local_server_has_whatever_it_is_called(
+    nobody: dict[str, str], tmp_path: Path, variable: str, path: str, rows: list[dict[str, str]], spec: str
+) -> None:
+    async with FakeOpenAI(models=[], routes={path: {"data": rows}}) as server:
+        around = nobody | {variable: server.url}
+        model, name, _ = await open_model("auto", ModelSettings(folder=tmp_path), None, around)
+    assert name == spec
+    assert not isinstance(model, EmbeddedModel)
+
+
+async def test_auto_takes_the_file_of_most_parameters(nobody: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "long-file.gguf").write_bytes(gguf(weights=9000))
+    (tmp_path / "capable.gguf").write_bytes(gguf(tensors=3, weights=1000))
+    found = await choose_model(ModelSettings(folder=tmp_path), nobody)
+    assert found.spec == f"gguf/{tmp_path}/capable.gguf"
+
+
 async def test_auto_ends_at_ours(nobody: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "smollm2-135m-instruct-q4_1.gguf").write_bytes(gguf())
     found = await choose_model(ModelSettings(folder=tmp_path), nobody)
     assert found.spec == "embedded/qwen2.5-coder-1.5b"
-    assert "fetched once (1.1 GB, Apache-2.0); a better one" in (found.note or "")
+    assert "fetched once (1.1 GB, Apache-2.0); a stronger one" in (found.note or "")
 
 
 def test_the_list(tmp_path: Path) -> None:
