@@ -45,20 +45,22 @@ def attempt(arm: Arm, task: Task, transcripts: Path, max_turns: int) -> Outcome:
     )  # fmt: skip
 
 
-def run(arm: Arm, tasks: Sequence[Task], folder: Path, at_once: int, max_turns: int) -> None:
-    """Those of `tasks` that the arm has not done yet; each outcome is on disk as soon as it is there."""
-    file = folder / f"{arm.name}.jsonl"
-    known = {outcome.task for outcome in read(file)}
-    todo = [task for task in tasks if task.name not in known]
+def run(arms: Sequence[Arm], tasks: Sequence[Task], folder: Path, at_once: int, max_turns: int) -> None:
+    """What is not done yet, task by task and each by every arm, so that a stop leaves pairs; each outcome is on disk as
+    soon as it is there.
+    """
+    known = {(arm.name, outcome.task) for arm in arms for outcome in read(folder / f"{arm.name}.jsonl")}
+    todo = [(arm, task) for task in tasks for arm in arms if (arm.name, task.name) not in known]
     with Progress(transient=False) as progress, ThreadPoolExecutor(at_once) as pool:
-        bar = progress.add_task(arm.name, total=len(tasks), completed=len(tasks) - len(todo))
-        transcripts = folder / arm.name
-        for future in as_completed([pool.submit(attempt, arm, task, transcripts, max_turns) for task in todo]):
+        bar = progress.add_task("ability", total=len(todo))
+        running = [pool.submit(attempt, arm, task, folder / arm.name, max_turns) for arm, task in todo]
+        for future in as_completed(running):
             outcome = future.result()
-            append(file, outcome)
+            append(folder / f"{outcome.arm}.jsonl", outcome)
             mark = "+" if outcome.solved else "-"
             progress.console.print(
-                f"{mark} {outcome.task} {outcome.ended} {outcome.turns} turns {outcome.seconds:.0f} s", highlight=False
+                f"{mark} {outcome.arm}: {outcome.task} {outcome.ended} {outcome.turns} turns {outcome.seconds:.0f} s",
+                highlight=False,
             )
             progress.advance(bar)
 
@@ -107,7 +109,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         if arguments.arms == "list":
             print("\n".join(known))
             return
-        for name in arguments.arms.split(","):
-            tasks = chosen(arguments.tasks, arguments.half, arguments.of)
-            run(known[name], tasks, into, arguments.at_once, arguments.max_turns)
+        tasks = chosen(arguments.tasks, arguments.half, arguments.of)
+        run([known[name] for name in arguments.arms.split(",")], tasks, into, arguments.at_once, arguments.max_turns)
     print(markdown(into))

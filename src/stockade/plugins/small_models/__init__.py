@@ -6,6 +6,8 @@ bounded number of times a task; it is silent on work that is right. What the bot
 """
 
 from stockade.core.actions import Action, Finish, Refused, Shell
+from stockade.core.messages import Sampling
+from stockade.loop.builtin_hooks import DRY, warmer
 from stockade.loop.hooks import Hook, HookContext, Refuse, SendBack
 from stockade.plugins.small_models import before, finish
 
@@ -13,7 +15,7 @@ MAX_REFUSALS = 3
 MAX_SENT_BACK = 4
 LEAST_TURNS = 2
 """What a bot that is sent back needs: one turn to act, one to end."""
-_TASK_CHARS = 600
+WARMER = 0.6
 
 
 class SmallModels(Hook):
@@ -37,7 +39,10 @@ class SmallModels(Hook):
         found = await finish.objection(ctx, finish_)
         if found is None:
             return None
-        rule, said = found
-        task = ctx.started.task[:_TASK_CHARS]
-        ends = "If nothing is wrong with that, finish again; else do now what is still to do."
-        return SendBack(f"{said}\nThe task was: {task}\n{ends}", rule=rule)
+        return SendBack(found[1], rule=found[0])
+
+    def sampling(self, ctx: HookContext, sampling: Sampling) -> Sampling:
+        """A small model copies its last answer again, whatever it was told: drawn warmer it does not."""
+        seen = ctx.state.done[-1].observation if ctx.state.done else None
+        again = isinstance(seen, Refused) and seen.rule == before.AGAIN
+        return warmer(sampling, WARMER, DRY) if again else sampling

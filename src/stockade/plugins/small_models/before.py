@@ -8,9 +8,11 @@ import csv
 import re
 from collections.abc import Awaitable, Callable
 
+from stockade.core.actions import CommandOutput, Shell
 from stockade.core.errors import ActionFailed
 from stockade.loop.hooks import HookContext
 from stockade.plugins.small_models.commands import Program, pipelines
+from stockade.plugins.small_models.finish import content
 
 RUN_THIS = "Run this instead: "
 _FIRST_BYTES = 2000
@@ -19,6 +21,7 @@ _DROPS_HEADER = re.compile(r"\btail\s+-n\s*\+|\bF?NR\s*(?:>|!=|==)|\bsed\s+(?:-n
 _FIELDS = re.compile(r"\$[1-9]")
 _SEPARATED = re.compile(r"\s-F|\bFS\s*=|--field-separator|--csv|\bsplit\(")
 _GROUPS = re.compile(r"\[\$\d+\]\s*(?:\+=|\+\+)|/\s*NR\b")
+_WAITS = re.compile(r"\b(?:sleep|wait)\b")
 _PASSES_LINES = ("cat", "cut", "awk", "grep", "sort", "uniq", "head", "tail")
 
 Rule = Callable[[HookContext, str, list[list[Program]]], Awaitable[str | None]]
@@ -72,13 +75,33 @@ async def header(ctx: HookContext, command: str, lines: list[list[Program]]) -> 
     return f"{said} {RUN_THIS}head -n 1 {path} > {out} && tail -n +2 {path} | {sort.strip()} >> {out}"
 
 
-RULES: tuple[tuple[str, Rule], ...] = (("onto_itself", onto_itself), ("separator", separator), ("header", header))
+async def again(ctx: HookContext, command: str, lines: list[list[Program]]) -> str | None:
+    """The very command that was run just now: what came of it then, and what it wrote."""
+    last = ctx.state.done[-1] if ctx.state.done else None
+    if last is None or not isinstance(last.step.action, Shell) or last.step.action.command.strip() != command.strip():
+        return None
+    if not isinstance(last.observation, CommandOutput) or _WAITS.search(command):
+        return None
+    texts = [await content(ctx, path) for line in lines for one in line for path in (*one.writes, *one.appends)]
+    shown = "".join(f" {text}\n" for text in texts if text)
+    return (
+        f"you have run exactly this just now, and it gives the same again.{shown or ' '}Do something else, or finish."
+    )
+
+
+AGAIN = "again"
+RULES: tuple[tuple[str, Rule], ...] = (
+    (AGAIN, again),
+    ("onto_itself", onto_itself),
+    ("separator", separator),
+    ("header", header),
+)
 
 
 async def objection(ctx: HookContext, command: str) -> tuple[str, str] | None:
     """The rule that speaks against `command`, and its words."""
     lines = pipelines(command)
-    for name, rule in RULES if lines and all(pipeline[0].words for pipeline in lines) else ():
+    for name, rule in RULES if all(pipeline[0].words for pipeline in lines) else ():
         if (said := await rule(ctx, command, lines)) is not None:
             return name, said
     return None

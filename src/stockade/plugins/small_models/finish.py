@@ -17,7 +17,12 @@ from stockade.plugins.small_models.commands import pipelines
 from stockade.plugins.small_models.task import Task
 
 MAX_FILES = 8
+DO_IT = "That is still to be done: do it now. Only if the task does not want it, finish again."
+COMPARE = (
+    "Say in thought what the task wants there, exactly. Then correct what is not like that, or finish if all of it is."
+)
 _SHOWN_BYTES = 400
+_TASK_CHARS = 600
 _ERROR_CHARS = 300
 _LITERAL = ("echo", "printf", "cat", "git", "cp", ":", "true")
 """What these write is what the bot had written or seen."""
@@ -27,6 +32,7 @@ _WRITES = re.compile(r"\bsed\s+-\w*i|(?<![0-9&])>|\btee\b|\bpatch\b|\bperl\s+-\w
 _MISSING = (
     'cd -- "$1" && shift && for f; do [ -e "$f" ] || [ -n "$(find . -name "${f##*/}" | head -n 1)" ] || echo "$f"; done'
 )
+_SHOW = 'cd -- "$1" && grep -Iq . -- "$3" && head -c "$2" -- "$3"'
 _SYNTAX = """
 import ast, csv, json, os, sys
 os.chdir(sys.argv[1])
@@ -103,6 +109,13 @@ async def missing(work: Work) -> str | None:
     return f"The task speaks of {', '.join(lacking)}, and there is no such file." if lacking else None
 
 
+async def gone(work: Work) -> str | None:
+    """A file that the task names is no longer there, and the task speaks of no file that goes."""
+    deleted = [one.path for one in work.changes or () if one.kind == "deleted" and one.entry == "file"]
+    named = [path for path in deleted if path in work.task.files]
+    return f"{', '.join(named[:MAX_FILES])} was there before, and is gone." if named and not work.task.removes else None
+
+
 async def untouched(work: Work) -> str | None:
     """The task wants a change, and nothing has changed."""
     overlay = [layer for layer in work.ctx.state.layers if layer.mode == "overlay"]
@@ -129,15 +142,40 @@ async def unseen(work: Work) -> str | None:
             if pipeline[0].name not in _LITERAL or len(pipeline) > 1:
                 written.update(dict.fromkeys(path for one in pipeline for path in (*one.writes, *one.appends)))
     for path in list(written)[-2:]:
-        text = await work.exec("sh", "-c", 'cd -- "$1" && grep -Iq . -- "$3" && head -c "$2" -- "$3"', "sh", work.cwd,
-                               str(_SHOWN_BYTES), path)  # fmt: skip
-        if text and text.isprintable() | ("\n" in text):
-            return f"You have not looked at {path} since you wrote it. It holds:\n{text}"
+        if text := await content(work.ctx, path):
+            return f"You have not looked at {path} since you wrote it. {text}"
     return None
+
+
+async def content(ctx: HookContext, path: str) -> str | None:
+    """How a text file begins, in a sentence; None for any other, and for one that holds nothing."""
+    argv = ["sh", "-c", _SHOW, "sh", ctx.state.cwd or ".", str(_SHOWN_BYTES), path]
+    try:
+        read = await ctx.exec(argv, timeout_s=5, max_output_bytes=2 * _SHOWN_BYTES)
+    except ActionFailed:
+        return None
+    text = read.stdout.decode(errors="replace")
+    if read.exit_code or not text.strip() or not all(char.isprintable() or char in "\n\t" for char in text):
+        return None
+    how = "begins with" if len(read.stdout) == _SHOWN_BYTES else "holds"
+    return f"{path} {how}:\n{text.rstrip()}"
 
 
 def _names(word: str, path: str) -> bool:
     return path.rpartition("/")[2] in word or ("*" in word and fnmatch(path, word))
+
+
+async def look(work: Work) -> str | None:
+    """The last action printed nothing, and the answer says no more than that: the bot has not looked at its work."""
+    seen = work.ctx.state.done[-1].observation if work.ctx.state.done else None
+    looked = isinstance(seen, CommandOutput) and seen.output.strip()
+    if looked or not work.changes or work.task.asks or not work.task.hollow(work.finish.answer):
+        return None
+    shown = [f"{one.kind}: {one.path}" + (f" (+{one.added_lines} -{one.removed_lines} lines)" if one.entry == "file"
+             and not one.binary else "") for one in work.changes if not one.path.startswith(".git/")]  # fmt: skip
+    more = [f"and {len(shown) - MAX_FILES} more"] if len(shown) > MAX_FILES else []
+    texts = [await content(work.ctx, path) for path in work.written("")[:1]]
+    return "\n".join(["This has changed:", *shown[:MAX_FILES], *more, *filter(None, texts)]) if shown else None
 
 
 async def empty(work: Work) -> str | None:
@@ -163,7 +201,11 @@ async def unrun(work: Work) -> str | None:
         for entry in work.ctx.state.done:
             text = entry.step.action.model_dump_json()
             if isinstance(action := entry.step.action, Shell):
-                writes = name in text and _WRITES.search(action.command) is not None
+                writes = (
+                    not action.command.startswith("git ")
+                    and name in text
+                    and _WRITES.search(action.command) is not None
+                )
                 since = not _RUNS.search(action.command) and (since or writes)
             elif name in text:
                 since = since or isinstance(action, WriteFile) or action.tool == "edit_file"
@@ -189,10 +231,18 @@ async def value(work: Work) -> str | None:
 
 
 Rule = Callable[[Work], Awaitable[str | None]]
-RULES: tuple[tuple[str, Rule], ...] = (
-    ("failed", failed), ("missing", missing), ("untouched", untouched), ("empty", empty), ("syntax", syntax),
-    ("unrun", unrun), ("unseen", unseen), ("value", value),
-)  # fmt: skip
+RULES: tuple[tuple[str, Rule, str], ...] = (
+    ("failed", failed, ""),
+    ("missing", missing, DO_IT),
+    ("gone", gone, DO_IT),
+    ("untouched", untouched, DO_IT),
+    ("empty", empty, DO_IT),
+    ("syntax", syntax, DO_IT),
+    ("unrun", unrun, ""),
+    ("unseen", unseen, COMPARE),
+    ("look", look, COMPARE),
+    ("value", value, ""),
+)
 
 
 async def objection(ctx: HookContext, finish: Finish) -> tuple[str, str] | None:
@@ -209,7 +259,8 @@ async def objection(ctx: HookContext, finish: Finish) -> tuple[str, str] | None:
     except UsageError:
         changes = None
     work = Work(ctx, finish, Task(ctx.started.task), changes)
-    for name, rule in RULES if not finish.gave_up else RULES[:1]:
+    for name, rule, ends in RULES if not finish.gave_up else RULES[:1]:
         if name not in spoken and (said := await rule(work)) is not None:
-            return name, said
+            task = f"The task: {ctx.started.task[:_TASK_CHARS]}"
+            return name, "\n".join(filter(None, (said, task, ends)))
     return None

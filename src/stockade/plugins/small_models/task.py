@@ -31,11 +31,12 @@ _BARE = re.compile(
     re.IGNORECASE,
 )
 _EMPTIES = re.compile(r"\b(?:empt(?:y|ied)|clear(?:ed)?|truncated?|wiped?|zero bytes)\b", re.IGNORECASE)
+_REMOVES = re.compile(r"\b(?:delet|remov|renam|mov|drop|replac|clean|tidy|merg|combin|only|archiv)", re.IGNORECASE)
 _HOLLOW = re.compile(
-    r"(?:the|this|your|my|all|it|i|have|has|been|is|are|was|were|now|and|there|more|to|with|fully|successfully|tasks?"
+    r"(?:the|this|your|my|all|it|i|have|has|been|is|are|was|were|now|and|there|no|more|to|with|fully|successfully|tasks?"
     r"|done|jobs?|work|question|request|shell|session|files?|steps?|read|answer(?:ed)?|process(?:ed)?|completed?|output"
     r"|result|commands?|correct(?:ly)?|succeeded|further|needed|actions?|as|so|finish(?:ed)?|end(?:ed)?|exit|printed"
-    r"|nothing|executed|run)"
+    r"|nothing|executed|run|been|created|written|saved|updated|added)"
 )
 """Words that say no more than that something is done."""
 _ENDS = re.compile(
@@ -81,8 +82,14 @@ class Task:
         """A file that holds nothing may be what is wanted."""
         return _EMPTIES.search(self.words) is not None
 
+    @cached_property
+    def removes(self) -> bool:
+        return _REMOVES.search(self.words) is not None
+
     def hollow(self, answer: str) -> bool:
         """Whether an answer says no more than that something is done."""
-        words = re.findall(r"[^\s.,!:;'\"`]+", answer.lower())
+        names = {name.rpartition("/")[2].lower() for name in self.files}
+        words = [word.strip(".,!:;'\"`()") for word in answer.lower().split()]
+        words = [word for word in words if word and word.rpartition("/")[2] not in names]
         empty = len(words) <= _MOST_WORDS and all(map(_HOLLOW.fullmatch, words))
         return not words or (empty and _ENDS.search(answer) is not None)

@@ -12,7 +12,8 @@ from stockade.testing import say
 from tests.cli.conftest import Stage, stage
 
 __all__ = ["stage"]
-DONE = say("finish", answer="The task is done.")
+DONE = say("finish", answer="It is all in place.")
+HOLLOW = say("finish", answer="The command has succeeded; it printed nothing.")
 SALES = "day,town,amount\n2026-01-01,Rome,3\n2026-01-02,Bonn,9\n2026-01-03,Rome,4\n"
 
 
@@ -58,12 +59,15 @@ SPEAKS = {
     "syntax-csv": Case("Write a.csv", (shell("printf 'a,b\\n1\\n' > a.csv"), DONE), ("syntax",)),
     "unrun": Case("Write hello.py that says hello", (shell("echo 'print(1)' > hello.py"), DONE), ("unrun",)),
     "unseen": Case("Write the number of rows to rows.txt", (shell("wc -l sales.csv > rows.txt"), DONE), ("unseen",)),
-    "hollow": Case("How many rows are in sales.csv?", (shell("wc -l < sales.csv"), DONE), ("value",)),
+    "hollow": Case("How many rows are in sales.csv?", (shell("wc -l < sales.csv"), HOLLOW), ("value",)),
     "bare": Case(
         "How many rows are in sales.csv? Answer with just the number.",
         (shell("wc -l < sales.csv"), say("finish", answer="There are 4 rows in it.")), ("value",),
     ),
-    "guessed": Case("How many rows are in sales.csv?", (DONE,), ("value",)),
+    "guessed": Case("How many rows are in sales.csv?", (HOLLOW,), ("value",)),
+    "gone": Case("Compress sales.csv", (shell("gzip sales.csv"), DONE), ("gone",)),
+    "look": Case("Raise the amounts in sales.csv", (shell("sed -i s/3/4/ sales.csv"), HOLLOW), ("look",)),
+    "again": Case("Which day?", (shell("date > x"), shell("date > x"), shell("rm x; date"), DONE), ("again",)),
     "onto-itself": Case("Sort sales.csv and change it", (shell("sort sales.csv > sales.csv"), shell("true"), DONE),
                         ("onto_itself", "untouched")),
     "separator": Case("Which towns?", (shell("awk '{print $2}' sales.csv"), say("finish", answer="Rome")),
@@ -110,6 +114,14 @@ def test_it_is_silent_on_right_work(case: Case, stage: Stage) -> None:
     found = events(stage, case.task, *case.answers)
     assert spoke(found) == []
     assert found[-1]["turns"] == len(case.answers)
+
+
+def test_after_a_repetition_the_next_answer_is_drawn_warmer(stage: Stage) -> None:
+    found = events(stage, "Which day?", shell("date > x"), shell("date > x"), shell("rm x; date"), DONE)
+    drawn = [
+        event["sampling"] and event["sampling"]["temperature"] for event in found if event["type"] == "model_answered"
+    ]
+    assert [bool(one) for one in drawn] == [False, False, True, False]
 
 
 def test_what_was_refused_is_done_the_second_time(stage: Stage) -> None:
