@@ -1,13 +1,16 @@
 """What a bot changed and nobody decided on yet: found, applied to the folder, or thrown away."""
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stockade.core.changes import Change, FolderLayer
+from stockade.core.errors import LayerLost
 from stockade.core.events import (
     ChangesApplied,
     ChangesDiscarded,
+    Checkpoint,
     RunEvent,
     RunFinished,
     RunResumed,
@@ -15,6 +18,8 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.ports import Reviewer
+
+WITHOUT_LAYER = "go on without it: stockade runs resume --from-scratch; or close the run: stockade runs discard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +52,59 @@ class RunFacts:
     finished: RunFinished | None = None
     applied: ChangesApplied | None = None
     discarded: ChangesDiscarded | None = None
+    wrote: bool = False
+    """Whether anything is known to have been written to the layers and not decided on since."""
 
 
 def facts(events: Sequence[RunEvent]) -> RunFacts:
-    found = RunFacts()
+    found, applied = RunFacts(), set[str]()
     for event in events:
         match event:
             case RunStarted():
                 found.started = event
             case SandboxStarted():
+                found.wrote = found.wrote and event.layers == _unsealed(found.layers)
                 found.layers = event.layers
+            case Checkpoint():
+                found.wrote = found.wrote or any(event.files)
             case RunResumed():
                 found.finished = found.applied = found.discarded = None
+                found.layers = _unsealed(found.layers)
             case RunFinished():
-                found.finished = event
+                found.finished, found.wrote = event, bool(event.changes)
+                found.layers = _sealed(found.layers, event.seals)
+                applied.clear()
             case ChangesApplied():
                 found.applied = event
+                applied.update(event.paths)
+                changed = found.finished.changes if found.finished else ()
+                found.wrote = any(change.path not in applied for change in changed)
             case ChangesDiscarded():
-                found.discarded = event
+                found.discarded, found.wrote = event, False
             case _:
                 pass
     return found
 
 
+def _unsealed(layers: Iterable[FolderLayer]) -> tuple[FolderLayer, ...]:
+    return tuple(layer.model_copy(update={"seal": None}) for layer in layers)
+
+
+def _sealed(layers: tuple[FolderLayer, ...], seals: Sequence[str | None]) -> tuple[FolderLayer, ...]:
+    given = [*seals, *[None] * len(layers)]
+    return tuple(layer.model_copy(update={"seal": seal}) for layer, seal in zip(layers, given, strict=False))
+
+
 def kept_layers(layers: Iterable[FolderLayer]) -> list[FolderLayer]:
-    """Those that still hold what the bot wrote."""
+    """Those that are still there."""
     return [layer for layer in layers if layer.layer is not None and Path(layer.layer).exists()]
+
+
+def check_kept(found: RunFacts) -> None:
+    """LayerLost when what the run wrote, and nobody decided on, is not on this machine any more."""
+    if found.wrote and (lost := [layer for layer in found.layers if layer.is_lost]):
+        what = f"what the run wrote to {lost[0].host} is gone: there is no {lost[0].layer} on this machine"
+        raise LayerLost(what, WITHOUT_LAYER)
 
 
 def pending(reviewer: Reviewer, layers: Iterable[FolderLayer]) -> list[Pending]:
@@ -81,22 +113,36 @@ def pending(reviewer: Reviewer, layers: Iterable[FolderLayer]) -> list[Pending]:
     return [one for one in found if one.changes]
 
 
-def apply(reviewer: Reviewer, work: Iterable[Pending], done: Applied, *, flagged: bool, force: bool = False) -> None:
-    """Apply what can be applied, noting it in `done` as it goes; a layer with nothing left in it is removed.
+def apply(
+    reviewer: Reviewer,
+    work: Iterable[Pending],
+    done: Applied,
+    *,
+    flagged: bool,
+    force: bool = False,
+    record: Callable[[ChangesApplied], None] | None = None,
+) -> None:
+    """Apply what can be applied, noting it in `done` as it goes. A layer with nothing left in it is removed, once
+    `record` has put on record what was applied.
 
     UsageError when a file was changed on the host in the meantime and `force` is False: nothing of that folder is
     written then.
     """
-    for one in work:
-        chosen = [change for change in one.changes if not change.refused and (flagged or not change.flagged)]
-        left = [change for change in one.changes if change not in chosen]
-        done.refused += [change for change in left if change.refused]
-        done.flagged += [change for change in left if not change.refused]
-        if chosen:
-            paths = reviewer.apply(one.layer, chosen, force=force)
-            done.paths += [shown_path(one.layer, path) for path in paths]
-        if not left:
-            reviewer.discard(one.layer)
+    over: list[FolderLayer] = []
+    try:
+        for one in work:
+            chosen = [change for change in one.changes if not change.refused and (flagged or not change.flagged)]
+            done.refused += [change for change in one.changes if change.refused]
+            done.flagged += [change for change in one.changes if change.flagged and not (flagged or change.refused)]
+            if chosen:
+                paths = reviewer.apply(one.layer, chosen, force=force)
+                done.paths += [shown_path(one.layer, path) for path in paths]
+            if len(chosen) == len(one.changes):
+                over.append(one.layer)
+    finally:
+        if done.paths and record is not None:
+            record(ChangesApplied(at=time.time(), paths=tuple(done.paths)))
+    discard(reviewer, over)
 
 
 def discard(reviewer: Reviewer, layers: Iterable[FolderLayer]) -> None:

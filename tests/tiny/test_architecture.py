@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"core"},
     "places": set(),
     "trust": {"core", "files", "places"},
-    "assemble": {"alive", "bots", "coder", "core", "exports", "loop", "options", "places", "trust"}
+    "assemble": {"alive", "bots", "changes", "coder", "core", "exports", "loop", "options", "places", "trust"}
     | {"plugins", *ADAPTERS},
     # The coder's loop knows Python and reads its own answers; nobody else needs either of both in one place.
     "coder": {"answers", "core", "loop", "tools"},

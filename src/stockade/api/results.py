@@ -15,13 +15,11 @@ from stockade.core.events import (
     ActionStarted,
     AnswerUnderstood,
     AnswerUnreadable,
-    ChangesApplied,
     ChangesDiscarded,
     CheckFinished,
     MessageInjected,
     RunEvent,
     RunFinished,
-    SandboxStarted,
 )
 from stockade.core.messages import Usage
 from stockade.core.secrets import EXACT, Redactor
@@ -77,18 +75,17 @@ class RunResult:
         """
         done, reviewer = changes.Applied(), assemble.reviewer()
         try:
-            changes.apply(reviewer, changes.pending(reviewer, self.layers), done, flagged=flagged, force=force)
+            work = changes.pending(reviewer, self.layers)
+            changes.apply(reviewer, work, done, flagged=flagged, force=force, record=self._record)
         finally:
-            if done.paths:
-                self._record(ChangesApplied(at=assemble.SystemClock().now(), paths=tuple(done.paths)))
             tidy(self.run_id)
         return tuple(done.paths)
 
     def discard(self) -> None:
         """Throw the changes away."""
+        self._record(ChangesDiscarded(at=assemble.SystemClock().now()))
         changes.discard(assemble.reviewer(), self.layers)
         tidy(self.run_id)
-        self._record(ChangesDiscarded(at=assemble.SystemClock().now()))
 
     def _record(self, event: RunEvent) -> None:
         async def append() -> None:
@@ -105,7 +102,6 @@ def result_of(run_id: str, events: Iterable[RunEvent], store: str | None, redact
     """The result of a run's record, which ends with its end."""
     seen = tuple(events)
     finished = next(event for event in reversed(seen) if isinstance(event, RunFinished))
-    layers = next((event.layers for event in reversed(seen) if isinstance(event, SandboxStarted)), ())
     status = finished.status == "done" and finished.verified is not False
     return RunResult(
         run_id=run_id,
@@ -117,7 +113,7 @@ def result_of(run_id: str, events: Iterable[RunEvent], store: str | None, redact
         turns=finished.turns,
         usage=finished.usage,
         log=tuple(log_of(seen)),
-        layers=layers,
+        layers=changes.facts(seen).layers,
         store=store,
         events=seen,
         redactor=redactor,

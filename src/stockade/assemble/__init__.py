@@ -20,7 +20,7 @@ from stockade.approval.authorise import Authoriser
 from stockade.assemble.approvals import approval_notes, make_approver
 from stockade.assemble.hooks import hooks_of, intro_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
-from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, recover_store
+from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, recover_store, sweep
 from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare_sandbox, reviewer
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
@@ -211,6 +211,7 @@ async def prepare(
     policy = there[1] if there else make_policy(options, spec.folder_mode)
     pick_protocol(options.answers)
     run_id = new_run_id()
+    await to_thread.run_sync(sweep)
     tools = chosen(spec.all_tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
     allowed = partial(plan_tools, allowed_external=options.allow_external, mcp_accept=options.mcp_accept)
     plan = await to_thread.run_sync(partial(allowed, tools, policy, redact=options.redact, on_progress=on_progress))
@@ -387,4 +388,4 @@ Decision = Literal["apply", "discard", "keep"]
 
 __all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
            "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "read_store", "recover_store",
-           "reviewer", "run_dir", "state_dir"]  # fmt: skip
+           "reviewer", "run_dir", "state_dir", "sweep"]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from anyio import to_thread
 
-from stockade import __version__
+from stockade import __version__, changes
 from stockade.assemble import (
     OnProgress,
     Prepared,
@@ -57,6 +57,8 @@ class Going:
     history: tuple[RunEvent, ...]
     task: str | None = None
     given: Mapping[str, Any] | None = None
+    from_scratch: bool = False
+    """Go on although what was written before is gone."""
 
     @property
     def started(self) -> RunStarted:
@@ -118,7 +120,10 @@ async def prepare_again(
         resumed=resumed.model_copy(update={"model": name}),
         restore=restore,
         facts=facts,
-        warnings=approval_notes(started),
+        warnings=(
+            *approval_notes(started),
+            *(f"what it wrote to {host} before is gone; it goes on from the folder as it is" for host in resumed.lost),
+        ),
     )
 
 
@@ -185,7 +190,16 @@ def _resumed(going: Going, state: RunState) -> RunResumed:
         sandbox=started.sandbox,
         budget=budget,
         check=going.changed.get("check") or (None if task is not None else bounds.check if bounds else started.check),
+        lost=_lost(going),
     )
+
+
+def _lost(going: Going) -> tuple[str, ...]:
+    """The folders that the run wrote to and whose layers are gone. LayerLost where the user did not say to go on."""
+    found = changes.facts(going.history)
+    if not going.from_scratch:
+        changes.check_kept(found)
+    return tuple(layer.host for layer in found.layers if layer.is_lost) if found.wrote else ()
 
 
 def _check_coder(going: Going, state: RunState) -> None:

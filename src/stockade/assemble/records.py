@@ -3,6 +3,7 @@
 import os
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -79,6 +80,15 @@ async def recover_store(damaged: str | None, new: str | None) -> "Recovered":
         raise UsageError("only a record in a file can be recovered", "PostgreSQL has pg_dump and its backups")
     path = _path(damaged)
     return await recover(path, _in_a_folder(Path(new)) if new else path.with_name(f"{path.name}.recovered"))
+
+
+def sweep(run_id: str = "*") -> None:
+    """Remove what is left of layers that were thrown away while the process was killed; of one run, or of all."""
+    from stockade.sandboxes.folders.discard import TOMBSTONE, sweep_tombstones
+
+    for run in {tombstone.parent for tombstone in (state_dir() / "runs").glob(f"{run_id}/{TOMBSTONE}*")}:
+        with suppress(OSError):  # the next one tries again
+            sweep_tombstones(run)
 
 
 def forget(run_id: str) -> None:

@@ -47,7 +47,7 @@ class Restore:
 
 
 def _still_there(layers: Sequence[FolderLayer]) -> list[bool]:
-    return [layer.layer is None or Path(layer.layer, "layer.json").exists() for layer in layers]
+    return [not layer.is_lost for layer in layers]
 
 
 async def sandbox_again(

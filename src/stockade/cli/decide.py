@@ -11,7 +11,7 @@ from stockade.assemble import SystemClock
 from stockade.cli import review
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
-from stockade.core.events import ChangesApplied, ChangesDiscarded, RunEvent
+from stockade.core.events import ChangesDiscarded, RunEvent
 from stockade.core.ports import Reviewer
 
 Ask = Callable[[str], str | None]
@@ -40,21 +40,18 @@ class Decider:
         """Apply, record, name what was left out. UsageError on conflicts, after recording what was applied before."""
         done = review.Applied()
         try:
-            review.apply(self.reviewer, work, done, flagged=flagged, force=force)
+            review.apply(self.reviewer, work, done, flagged=flagged, force=force, record=self.record)
         except UsageError:
             self.keep()
             raise
-        finally:
-            if done.paths:
-                self.record(ChangesApplied(at=SystemClock().now(), paths=tuple(done.paths)))
         review.name_left_out(self.console, done)
         if done.flagged:
             self._say(f"look at them, then: stockade runs apply {self.run_id} --flagged", "yellow")
         return done
 
     def discard(self, work: list[review.Pending]) -> None:
-        review.discard(self.reviewer, [one.layer for one in work])
         self.record(ChangesDiscarded(at=SystemClock().now()))
+        review.discard(self.reviewer, [one.layer for one in work])
 
     def keep(self, why: str = "") -> None:
         self._say(f"{why}changes kept: stockade runs diff|apply|discard {self.run_id}", "yellow")

@@ -28,8 +28,9 @@ AGAIN = (
 @click.command("resume", short_help="Go on with a run: after a crash, a stop, or with a new task.")
 @click.argument("run", default="last")
 @click.argument("task", required=False)
+@click.option("--from-scratch", is_flag=True, help="Also when what it wrote before is not on this machine any more.")
 @flags.offered(AGAIN, flags.CHANGES, flags.SHOWN, flags.STORE)
-def resume(run: str, task: str | None, **values: Any) -> int:
+def resume(run: str, task: str | None, from_scratch: bool, **values: Any) -> int:
     """Go on with RUN, which was cut, stopped or failed; or give it a new TASK after its end.
 
     Nothing is run again: an action that was under way is reported to the bot as unknown. Files are those of the last
@@ -45,7 +46,7 @@ def resume(run: str, task: str | None, **values: Any) -> int:
         run_id = anyio.run(store.find, run)
         _refuse_running(store, run_id)
         history = tuple(anyio.run(store.events, run_id))
-        going = Going(run_id, history, read_task(task) if task is not None else None, given)
+        going = Going(run_id, history, read_task(task) if task is not None else None, given, from_scratch)
         return carry_out(settings, store, partial(prepare_again, going, settings.options, store))
     finally:
         anyio.run(store.close)

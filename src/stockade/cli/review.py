@@ -10,7 +10,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from stockade.changes import Applied, Pending, RunFacts, apply, discard, facts, kept_layers, pending, shown_path
+from stockade.changes import (
+    Applied,
+    Pending,
+    RunFacts,
+    apply,
+    check_kept,
+    discard,
+    facts,
+    kept_layers,
+    pending,
+    shown_path,
+)
 from stockade.cli.clipped import MAX_LINE_CHARS
 from stockade.cli.safe import hide, one_line, safe_text, screen, some
 from stockade.core.changes import Change, FolderLayer, what_changed
@@ -130,5 +141,5 @@ def _print(console: Console, text: Text) -> None:
     console.print(text, soft_wrap=True)
 
 
-__all__ = ["Applied", "Pending", "RunFacts", "apply", "discard", "draw", "facts", "kept_layers", "name_left_out",
-           "pending", "place_in_git", "shown_path", "stat", "view", "write_patch"]  # fmt: skip
+__all__ = ["Applied", "Pending", "RunFacts", "apply", "check_kept", "discard", "draw", "facts", "kept_layers",
+           "name_left_out", "pending", "place_in_git", "shown_path", "stat", "view", "write_patch"]  # fmt: skip

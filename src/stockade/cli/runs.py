@@ -23,7 +23,7 @@ from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
 from stockade.cli.safe import hide, one_line, safe_text, screen, some
-from stockade.core.errors import FolderMoved, UsageError
+from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, to_json
 from stockade.core.ports import Reviewer, RunStore
 from stockade.core.secrets import EXACT
@@ -116,6 +116,11 @@ def show(run: str, full: bool, **values: Any) -> int:
         if found.finished is None:
             state = _state(run_id, "running", anyio.run(store.driver, run_id))
             console.print(Text(f"[{state}: the record ends here]", _STYLES[state]), soft_wrap=True)
+        if not is_alive(run_id):
+            try:
+                review.check_kept(found)
+            except LayerLost as lost:
+                console.print(Text(f"[{lost}]", "red"), soft_wrap=True)
         return 0
 
     return _on_record(values, work)
@@ -215,10 +220,11 @@ def discard(run: str, **values: Any) -> int:
         try:
             pending = _pending(run_id, events, wanted=False)
             what = some(sum(len(one.changes) for one in pending), "change")
-        except FolderMoved:
+        except (FolderMoved, LayerLost):
             pending = [review.Pending(layer, ()) for layer in review.kept_layers(review.facts(events).layers)]
             what = "the changes"
         _decider(run_id, store).discard(pending)
+        assemble.sweep(run_id)
         tidy(run_id)
         say(f"threw away {what} of run {run_id}")
         return 0
@@ -248,10 +254,14 @@ def _pending(run_id: str, events: list[RunEvent], *, wanted: bool = True) -> lis
         if bring_back(events):
             say("the machine went down with this run: its changes are those of its last turn on record")
     found = review.facts(events)
+    review.check_kept(found)
+    if found.discarded is not None:  # cut off before its layers were removed
+        review.discard(assemble.reviewer(), found.layers)
     work = review.pending(assemble.reviewer(), found.layers)
     if work:
         return work
     review.discard(assemble.reviewer(), found.layers)
+    assemble.sweep(run_id)
     tidy(run_id)
     if found.discarded is not None:
         raise _NothingLeft(f"the changes of run {run_id} were thrown away on {_when(found.discarded.at)}")

@@ -1,5 +1,6 @@
 """What a bot changed in a folder, as data for review."""
 
+from pathlib import Path
 from typing import Literal
 
 from stockade.core.data import Data
@@ -33,6 +34,7 @@ class FolderLayer(Data):
     """Where the writing of one folder went: enough to diff, apply or discard it after the run.
 
     `strategy`: `overlay` (upper layer in `layer`), `copy` (a whole copy in `layer`), `direct` (the host folder itself).
+    `seal`: what the layer held when the run ended (`Reviewer.seal`); None while it is written to.
     """
 
     host: str
@@ -40,6 +42,17 @@ class FolderLayer(Data):
     mode: Literal["ro", "overlay", "rw"]
     strategy: Literal["overlay", "copy", "direct"]
     layer: str | None = None
+    seal: str | None = None
+
+    @property
+    def written(self) -> Path | None:
+        """Where the sandbox writes to, when that is not the host folder itself."""
+        return Path(self.layer, "copy" if self.strategy == "copy" else "upper") if self.layer is not None else None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it had a place of its own, which is not on this machine any more."""
+        return self.layer is not None and not Path(self.layer, "layer.json").exists()
 
 
 def what_changed(change: Change) -> str:

@@ -4,6 +4,7 @@
     |-- UsageError              the person: a flag, a path, a configuration        exit status 2
     |   |-- CommandFailed         a command that they gave, with what it said
     |   |-- FolderMoved           the folder of a run is not where it was
+    |   |-- LayerLost             what a run wrote is gone, or not whole
     |   `-- HookFailed            a hook of the run is broken
     |-- PolicyNotEnforceable    this machine cannot hold the policy                exit status 4
     |-- SandboxFailed           the sandbox or this machine broke                  exit status 4
@@ -52,6 +53,10 @@ class CommandFailed(UsageError):
 
 class FolderMoved(UsageError):
     """The folder that a run began with is gone, or another one stands there."""
+
+
+class LayerLost(UsageError):
+    """What a run wrote is not there any more, or not all of it: nothing can be said of its changes."""
 
 
 class HookFailed(UsageError):

@@ -97,7 +97,7 @@ class RunResumed(Event):
     """The run goes on in another process, or after its end. `task` is a new one, with a `budget` of its own from here.
 
     Otherwise `budget` is the bounds of the whole run from here on. What was used between this event and the one before
-    it is nobody's time.
+    it is nobody's time. `lost`: folders of which what was written before is gone, and it goes on without.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
@@ -107,6 +107,7 @@ class RunResumed(Event):
     sandbox: str
     budget: Budget
     check: str | None = None
+    lost: tuple[str, ...] = ()
 
 
 class SandboxStarted(Event):
@@ -302,7 +303,10 @@ class CheckFinished(Event):
 
 
 class RunFinished(Event):
-    """The last event of a run that came to an end. `verified` is None when no check was asked for."""
+    """The last event of a run that came to an end. `verified` is None when no check was asked for.
+
+    `seals`: of each layer, in order, what it held then (FolderLayer.seal).
+    """
 
     type: Literal["run_finished"] = "run_finished"
     status: Status
@@ -313,6 +317,7 @@ class RunFinished(Event):
     turns: int = 0
     usage: Usage = Usage()
     changes: tuple[Change, ...] = ()
+    seals: tuple[str | None, ...] = ()
 
 
 class ChangesApplied(Event):

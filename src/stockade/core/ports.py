@@ -287,6 +287,13 @@ class Reviewer(Protocol):
 
     def changes(self, layer: FolderLayer) -> tuple[Change, ...]: ...
 
+    def seal(self, layer: FolderLayer) -> str | None:
+        """How many entries the layer holds, and their hash; None where there is no layer.
+
+        A layer that has one and holds anything else is LayerLost to `changes` and `apply`, and never a change.
+        """
+        ...
+
     def unified_diff(self, layer: FolderLayer, change: Change) -> str: ...
 
     def apply(self, layer: FolderLayer, changes: Iterable[Change], *, force: bool = False) -> tuple[str, ...]:

@@ -44,10 +44,13 @@ def failed(error: StockadeError) -> Ending:
 async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending: Ending) -> RunFinished:
     """The last event: how it ended and what it changed. Changes that cannot be read are named, and do not hide it."""
     changes: list[Change] = []
+    seals: list[str | None] = []
     detail = ending.detail
     for layer in record.state.layers:
+        seals.append(None)
         try:
             changes.extend(reviewer.changes(layer) if reviewer else ())
+            seals[-1] = reviewer.seal(layer) if reviewer else None
         except StockadeError as error:
             detail = f"{detail}; {error}" if detail else str(error)
     finished = RunFinished(
@@ -60,6 +63,7 @@ async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending:
         turns=record.state.readable,
         usage=record.state.usage,
         changes=tuple(changes),
+        seals=tuple(seals),
     )
     await record.add(finished)
     return finished

@@ -56,7 +56,7 @@ async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Parts)
         events.insert(0, unknown)
     await record.add(*events)
     words = _cut(history) if resumed.task is None else ""
-    again = _Again(parts, record, words, in_flight is not None, decided(history), pending)
+    again = _Again(parts, record, words, in_flight is not None, decided(history), resumed.lost, pending)
     return await run_to_completion(effective(_first(history), resumed), parts, record, again.begin)
 
 
@@ -121,6 +121,7 @@ class _Again:
     why: str
     was_cut: bool
     decided: str | None
+    lost: tuple[str, ...]
     pending: Finish | None
 
     async def begin(self) -> Finish | None:
@@ -155,6 +156,11 @@ class _Again:
         )
 
     def _files(self, state: RunState) -> str:
+        if self.lost:
+            return (
+                f"What you wrote to {', '.join(self.lost)} before is lost: the folder is as the user has it. Look at it"
+                " again before you go on."
+            )
         if self.decided is not None:
             return self.decided
         if self.was_cut and any(layer.strategy != "direct" for layer in state.layers):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 
 from stockade import assemble, changes
@@ -183,7 +184,8 @@ class Service:
 
         def work() -> str:
             reviewer = assemble.reviewer()
-            found = changes.pending(reviewer, changes.facts(events).layers)
+            changes.check_kept(facts := changes.facts(events))
+            found = changes.pending(reviewer, facts.layers)
             return "".join(reviewer.unified_diff(one.layer, change) for one in found for change in one.changes)
 
         if not (diff := await anyio.to_thread.run_sync(work)):
@@ -210,15 +212,19 @@ class Service:
         """Write its changes to the folder. Who may say so is decided before."""
         run_id, work = await self._pending(run)
         done = changes.Applied()
-        try:
-            with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
-                await anyio.to_thread.run_sync(lambda: changes.apply(assemble.reviewer(), work, done, flagged=flagged))
-        finally:
-            if done.paths:
-                with anyio.CancelScope(shield=True):
-                    async with self._store() as store:
-                        event = ChangesApplied(at=assemble.SystemClock().now(), paths=tuple(done.paths))
-                        await store.append(run_id, [event])
+
+        async def append(event: ChangesApplied) -> None:
+            async with self._store() as store:
+                await store.append(run_id, [event])
+
+        def carry_out() -> None:
+            def record(event: ChangesApplied) -> None:
+                anyio.from_thread.run(append, event)
+
+            changes.apply(assemble.reviewer(), work, done, flagged=flagged, record=record)
+
+        with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
+            await anyio.to_thread.run_sync(carry_out)
         tidy(run_id)
         return {
             "run": run_id,
@@ -231,12 +237,13 @@ class Service:
         run_id, events = await self._read(run)
         if is_alive(run_id):
             raise UsageError(f"run {run_id} is still under way", "wait for its end")
-        layers = changes.facts(events).layers
-        for layer in layers:
+        found = changes.facts(events)
+        for layer in found.layers:
             if layer.layer is not None:
                 self.roots.allowed(layer.host, "overlay")
         await anyio.to_thread.run_sync(bring_back, events)
-        work = await anyio.to_thread.run_sync(changes.pending, assemble.reviewer(), layers)
+        changes.check_kept(found)
+        work = await anyio.to_thread.run_sync(changes.pending, assemble.reviewer(), found.layers)
         if not work:
             raise UsageError(f"run {run_id} changed nothing that is still to be decided on")
         return run_id, work

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
-from stockade.sandboxes.folders.discard import remove_tree
+from stockade.sandboxes.folders.discard import remove_tree, sweep_tombstones
 from stockade.sandboxes.limits import start_time, sweep
 
 COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
@@ -71,7 +71,7 @@ def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -
     for run_dir in sorted(runs.iterdir()) if runs.is_dir() else ():
         if not run_dir.is_dir() or run_dir.is_symlink() or alive(run_dir.name):
             continue
-        lines += [f"removed {folder}" for folder in remove_stale(run_dir)]
+        lines += [f"removed {folder}" for folder in (*remove_stale(run_dir), *sweep_tombstones(run_dir))]
         on_record, old = run_dir.name in recorded, time.time() - run_dir.stat().st_mtime >= DAY_S
         if _holds_work(run_dir):
             if old and not on_record:

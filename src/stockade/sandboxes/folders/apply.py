@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
-from stockade.sandboxes.folders.changes import Comparison, compare_all
+from stockade.sandboxes.folders.changes import Comparison, check_whole, compare_all
 from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
 from stockade.sandboxes.folders.record import (
     APPLIED_FILE,
@@ -43,6 +43,7 @@ def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool 
         return ()
     with _explained(layer), open_layer(layer, writing=True) as opened:
         _wait_alone(layer, opened)
+        check_whole(layer, opened.written)
         comparison = Comparison(opened)
         actual = compare_all(comparison)
         chosen = _chosen(asked, actual)

@@ -1,5 +1,6 @@
 """What a bot changed: the layer walked, and each path it touched compared with the host as it is now."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -7,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stockade.core.changes import Change, ChangeKind, FolderLayer
-from stockade.core.errors import SandboxFailed
+from stockade.core.errors import LayerLost, SandboxFailed
 from stockade.sandboxes.folders.diff import TEXT_BYTES, count_lines, is_binary
 from stockade.sandboxes.folders.flags import flag, refusal
 from stockade.sandboxes.folders.hostile import MAX_DEPTH, Node, Tree, join, same_data, spell
 from stockade.sandboxes.folders.record import OpenLayer, Seen, open_layer
+from stockade.sandboxes.folders.snapshots import scan
 
 COMPARE_BYTES = 1 << 30
 COUNT_BYTES = 64 << 20
@@ -229,6 +231,29 @@ class Comparison:
             return b""
 
 
+_NOT_WHOLE = "bring it back from its snapshots: stockade runs resume; or throw it away: stockade runs discard"
+
+
+def check_whole(layer: FolderLayer, written: Tree) -> None:
+    """LayerLost when the layer does not hold what it was sealed with."""
+    if layer.seal is not None and (now := seal_of(written)) != layer.seal:
+        held, holds = layer.seal.partition(":")[0], now.partition(":")[0]
+        what = "it was written to since" if held == holds else f"of its {held} entries at the end {holds} are there"
+        raise LayerLost(f"the layer of {layer.host} is not whole: {what} ({layer.layer})", _NOT_WHOLE)
+
+
+def seal_of(written: Tree) -> str:
+    """Number of entries and the hash of what each is: path, kind, mode, size, and when it was written."""
+    found, digest = scan(written), hashlib.sha256()
+    for path in sorted(found):
+        node = found[path]
+        times = 0 if stat.S_ISDIR(node.st_mode) else node.st_mtime_ns
+        if path:
+            what = f"{node.st_mode}:{node.st_size if times else 0}:{times}"
+            digest.update(f"{path}\0{what}\0".encode(errors="surrogateescape"))
+    return f"{len(found) - 1}:{digest.hexdigest()[:32]}"
+
+
 @contextmanager
 def reading(layer: FolderLayer) -> Iterator[None]:
     """Foreign errors of a review become SandboxFailed."""
@@ -240,10 +265,11 @@ def reading(layer: FolderLayer) -> Iterator[None]:
 
 
 def find_changes(layer: FolderLayer) -> tuple[Change, ...]:
-    """Every difference that applying the layer would make, by path. UsageError when the layer is gone."""
+    """Every difference that applying the layer would make, by path. LayerLost when it is gone, or not whole."""
     if layer.strategy == "direct":
         return ()
     with reading(layer), open_layer(layer) as opened:
+        check_whole(layer, opened.written)
         return tuple(compare_all(Comparison(opened)).values())
 
 

@@ -3,15 +3,27 @@
 import errno
 import fcntl
 import os
+import secrets
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
-from stockade.sandboxes.folders.record import LAYER_FILE, read_record
+from stockade.sandboxes.folders.record import (
+    APPLIED_FILE,
+    JOURNAL_FILE,
+    LAYER_FILE,
+    MANIFEST_FILE,
+    read_record,
+)
+from stockade.sandboxes.folders.segments import sync_folder
+
+TOMBSTONE = ".removed-"
+_PARTS = {"upper", "work", "copy", "kept", MANIFEST_FILE, APPLIED_FILE, JOURNAL_FILE}
 
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 """FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h."""
@@ -21,23 +33,46 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def discard_layer(layer: FolderLayer) -> None:
-    """Remove all that was written; the host folder is not touched. Again after a crash it goes on where it stopped.
+    """Remove all that was written; the host folder is not touched.
 
-    UsageError when it is not a layer of that folder, or already gone; SandboxFailed when it cannot be removed.
+    The layer goes by one rename to a tombstone, so it is there whole or not at all. What a crash leaves of the
+    tombstone, the next call of `sweep_tombstones` removes. UsageError when it is not a layer of that folder, or already
+    gone; SandboxFailed when it cannot be removed.
     """
     if layer.strategy == "direct":
         return
-    base, _ = read_record(layer)
+    base = _place_of(layer)
     try:
-        remove_tree(base, last=LAYER_FILE)
+        with suppress(FileNotFoundError):  # somebody else's discard was first
+            base.rename(base.with_name(f"{TOMBSTONE}{base.name}-{secrets.token_hex(4)}"))
+        sync_folder(base.parent)
+        sweep_tombstones(base.parent)
     except OSError as error:
         raise SandboxFailed(
             f"cannot remove the layer {base}: {error.strerror}", "is its sandbox still there?"
         ) from error
 
 
-def remove_tree(root: Path, last: str | None = None) -> None:
-    """Remove a folder of any depth and with any modes; no symlink is followed. `last` is removed after all else.
+def _place_of(layer: FolderLayer) -> Path:
+    """Where the layer is. One whose record is lost is still known by what is in it, so that it can be thrown away."""
+    base = Path(str(layer.layer))
+    without_record = base.name.isdecimal() and base.is_dir() and not (base / LAYER_FILE).exists()
+    if without_record and set(os.listdir(base)) <= _PARTS:
+        return base
+    return read_record(layer)[0]
+
+
+def sweep_tombstones(run_dir: Path) -> list[Path]:
+    """Remove the layers of a run that were thrown away, as far as that is still to be done. OSError where it fails."""
+    dead = list(run_dir.glob(f"{TOMBSTONE}*"))
+    for tombstone in dead:
+        with suppress(FileNotFoundError):
+            remove_tree(tombstone)
+    return dead
+
+
+def remove_tree(root: Path) -> None:
+    """Remove a folder of any depth and with any modes; no symlink is followed.
 
     Each folder found is moved up to the root and emptied there: two descriptors are enough, and no path grows long.
     """
@@ -45,9 +80,7 @@ def remove_tree(root: Path, last: str | None = None) -> None:
     try:
         if os.fstat(fd).st_mode & 0o700 != 0o700:
             os.fchmod(fd, 0o700)
-        _empty(fd, last)
-        if last is not None:
-            os.unlink(last, dir_fd=fd)
+        _empty(fd)
     finally:
         os.close(fd)
     root.rmdir()
@@ -65,15 +98,15 @@ def remove_entry(at: int, name: str) -> None:
     _open_up(name, at)
     fd = os.open(name, _DIRECTORY, dir_fd=at)
     try:
-        _empty(fd, None)
+        _empty(fd)
     finally:
         os.close(fd)
     os.rmdir(name, dir_fd=at)
 
 
-def _empty(root: int, last: str | None) -> None:
+def _empty(root: int) -> None:
     fresh = count()
-    while names := [name for name in os.listdir(root) if name != last]:
+    while names := os.listdir(root):
         for name in names:
             _remove(root, name, root, fresh)
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from stockade.core.changes import EntryKind, FolderLayer
 from stockade.core.data import Data
-from stockade.core.errors import FolderMoved, SandboxFailed, UsageError
+from stockade.core.errors import FolderMoved, LayerLost, SandboxFailed, UsageError
 from stockade.sandboxes.folders.hostile import Node, Tree, spell, unspell
 
 LAYER_FILE = "layer.json"
@@ -102,6 +102,9 @@ class OpenLayer:
         return read_seen(self.base / MANIFEST_FILE)
 
 
+GONE = "if it was not discarded, go on without it: stockade runs resume --from-scratch; or: stockade runs discard"
+
+
 def read_record(layer: FolderLayer) -> tuple[Path, LayerRecord]:
     """Where a layer is and what is recorded of it. UsageError when it is gone or not that folder's."""
     if layer.layer is None:
@@ -109,8 +112,8 @@ def read_record(layer: FolderLayer) -> tuple[Path, LayerRecord]:
     base = Path(layer.layer)
     try:
         record = LayerRecord.model_validate_json((base / LAYER_FILE).read_bytes())
-    except FileNotFoundError as error:
-        raise UsageError(f"the layer of {layer.host} is gone: no {base / LAYER_FILE}", "it was discarded") from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise LayerLost(f"the layer of {layer.host} is gone: there is no {base / LAYER_FILE}", GONE) from error
     except ValidationError as error:
         raise SandboxFailed(f"{base / LAYER_FILE} is damaged", "remove the folder by hand") from error
     if record.host != spell(layer.host):
@@ -139,7 +142,10 @@ def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLay
         now = os.fstat(host.root_fd)
         if (now.st_dev, now.st_ino) != (record.device, record.inode):
             raise FolderMoved(f"{layer.host} is another folder than the one the run began with", _MOVED)
-        written = stack.enter_context(Tree(base / ("copy" if layer.strategy == "copy" else "upper")))
+        try:
+            written = stack.enter_context(Tree(layer.written or base))
+        except FileNotFoundError as error:
+            raise LayerLost(f"the layer of {layer.host} is not whole: {error.filename} is gone", GONE) from error
         applied = read_seen(base / APPLIED_FILE)
         yield OpenLayer(layer, base, record, host, written, mounts_below(Path(layer.host)), applied)
 

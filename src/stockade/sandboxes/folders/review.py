@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.sandboxes.folders.apply import apply_changes
-from stockade.sandboxes.folders.changes import find_changes, reading
+from stockade.sandboxes.folders.changes import find_changes, reading, seal_of
 from stockade.sandboxes.folders.diff import TEXT_BYTES, Side, is_binary, mode_change, name, render
 from stockade.sandboxes.folders.discard import discard_layer
 from stockade.sandboxes.folders.hostile import Node, Tree, is_safe, unspell
@@ -18,6 +18,13 @@ class Review:
     def changes(self, layer: FolderLayer) -> tuple[Change, ...]:
         """By path, a folder before what is in it. Names that are not UTF-8 are spelled as `hostile.spell` says."""
         return find_changes(layer)
+
+    def seal(self, layer: FolderLayer) -> str | None:
+        """What it holds now, to be known again by."""
+        if layer.strategy == "direct":
+            return None
+        with reading(layer), open_layer(layer) as opened:
+            return seal_of(opened.written)
 
     def unified_diff(self, layer: FolderLayer, change: Change) -> str:
         """What `git apply` reads. Bytes that are not UTF-8 are surrogates; terminal escapes are still in it.

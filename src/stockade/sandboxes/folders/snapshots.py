@@ -35,11 +35,6 @@ Found = dict[str, os.stat_result]
 """What is in a layer, by path as the file system spells it; the root is the empty path."""
 
 
-def written_root(layer: FolderLayer) -> Path:
-    """Where the sandbox writes to, of a layer that has a place of its own."""
-    return Path(str(layer.layer)) / ("copy" if layer.strategy == "copy" else "upper")
-
-
 def scan(tree: Tree) -> Found:
     """Everything that can be kept, a folder before what is in it: all but sockets, devices and what lies too deep."""
     found: Found = {"": os.fstat(tree.root_fd)}
@@ -104,7 +99,7 @@ class Snapshots:
     """Of one layer, from the snapshot `name` on. Not thread-safe; blocks."""
 
     def __init__(self, layer: FolderLayer, name: str | None = None, limit_bytes: int = 0) -> None:
-        self._root = written_root(layer)
+        self._root = layer.written or Path()
         self._folder = Path(str(layer.layer)) / KEPT
         self._limit = limit_bytes
         self.name = name
