@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,36 @@ def test_a_killed_run_goes_on_with_folder_shell_and_conversation(stage: Stage) -
     again = stage.call("runs", "resume")
     assert again.status == 2
     assert "is done" in again.err
+
+
+def test_a_run_whose_layer_is_gone_goes_on_only_when_told_so(stage: Stage) -> None:
+    """On 90cacfa it went on silently, and `runs diff` said that it had changed nothing."""
+    more = say("shell", command="cat log; echo more >> log")
+    ended = stage.run(say("shell", command="echo one >> log"), DONE, more, DONE, flags=("--no-input",))
+    assert ended.status == 0, ended.err
+    (layer,) = stage.state.glob("runs/*/0")
+    shutil.rmtree(layer)
+    for command in (("diff",), ("apply",), ("resume", "last", "and more")):
+        ended = stage.call("runs", *command)
+        assert ended.status == 2
+        assert f"what the run wrote to {stage.demo} is gone" in ended.err
+        assert "--from-scratch" in ended.err
+    assert f"what the run wrote to {stage.demo} is gone" in stage.call("runs", "show").out.replace("\n", " ")
+    ended = stage.call("runs", "resume", "last", "and more", "--from-scratch", "--apply")
+    assert ended.status == 0, ended.err
+    assert f"what it wrote to {stage.demo} before is gone" in ended.err
+    assert (stage.demo / "log").read_text() == "more\n"
+    said = [event["text"] for event in events(stage) if event["type"] == "message_injected"]
+    assert "before is lost" in said[-1]
+
+
+def test_a_run_whose_layer_is_gone_can_be_closed(stage: Stage) -> None:
+    assert stage.run(say("shell", command="echo one >> log"), DONE, flags=("--no-input",)).status == 0
+    (layer,) = stage.state.glob("runs/*/0")
+    shutil.rmtree(layer)
+    assert stage.call("runs", "discard").status == 0
+    assert "were thrown away on" in stage.call("runs", "diff").err
+    assert stage.left_behind() == []
 
 
 def test_a_new_task_after_the_end_and_after_applying(stage: Stage) -> None:
