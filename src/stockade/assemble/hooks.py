@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 
 from stockade.bots.shell import INTRO
 from stockade.core.actions import Step
-from stockade.core.errors import UsageError
+from stockade.core.errors import HookFailed, UsageError
 from stockade.core.events import RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.ports import Approver
@@ -20,6 +20,8 @@ from stockade.plugins.small_models import SmallModels
 GROUP = "stockade.hooks"
 """The entry point group of other packages' hooks: a class, or a function without arguments that makes one."""
 MOST_UNREADABLE_OF_THE_SHELL_BOT = 20
+RESERVED = ("user", "resume", "repair", "rewrite", "fresh start")
+"""What else speaks on record under a name."""
 BUILT_IN = ("unreadable_answers", "budget", "loop_detection", "shell_bot", "check", "plain_words", "approval")
 
 
@@ -50,6 +52,10 @@ def hooks_of(
             hooks.append(_made(one))
     if approver is not None:
         hooks.append(Approval(approver))
+    names = [hook.name for hook in hooks]
+    for name in names:
+        if names.count(name) > 1 or name in RESERVED:
+            raise UsageError(f"two hooks have the name {name!r}", "give each a name of its own: docs/hooks.md")
     return tuple(hook for hook in hooks if hook.name not in without)
 
 
@@ -64,7 +70,11 @@ def _made(one: str | HookCommand | Hook) -> Hook:
     if isinstance(one, HookCommand):
         return CommandHook(one.name, one.on, one.command, one.timeout)
     for found in entry_points(group=GROUP, name=one):
-        hook = found.load()()
+        try:
+            hook = found.load()()
+        except Exception as error:
+            words = f"the hook {one!r} of {found.value} cannot be made: {type(error).__name__}: {error}"
+            raise HookFailed(words, f"mend it, or run without it: -o hooks=-{one}") from error
         if not isinstance(hook, Hook):
             raise UsageError(f"the hook {one!r} of {found.value} is no stockade.loop.hooks.Hook")
         return hook

@@ -24,6 +24,8 @@ def status_of(finished: RunFinished) -> int:
     """The exit status of a run that came to its end."""
     if finished.status == "done":
         return 1 if finished.verified is False else 0
+    if (finished.status, finished.reason) == ("stopped", "hook"):  # a hook's own end; a broken one is a failure
+        return _STOPPED
     return _REASONS.get(finished.reason, _STOPPED)
 
 

@@ -9,9 +9,9 @@ Hooks are asked in the order of the run (`RunStarted.hooks`). Messages and words
 that refuses, sends back, accepts or ends decides.
 """
 
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_args
 
 import anyio
 
@@ -184,7 +184,7 @@ class Hooks:
     async def before_turn(self, turn: int) -> EndRun | None:
         """What is said goes on record for `turn`. An end where a hook wants one."""
         for hook in self.hooks:
-            said = await _guarded(hook, hook.before_turn(self._of(hook)), AddMessage, EndRun)
+            said = await _guarded(hook, (AddMessage, EndRun), hook.before_turn, self._of(hook))
             if isinstance(said, EndRun):
                 return said
             if isinstance(said, AddMessage):
@@ -195,7 +195,7 @@ class Hooks:
         """The first refusal, as an observation; and what ends the run once that is on record."""
         for hook in self.hooks:
             try:
-                said = await _guarded(hook, hook.before_action(self._of(hook), action), Refuse, EndRun)
+                said = await _guarded(hook, (Refuse, EndRun), hook.before_action, self._of(hook), action)
             except HookFailed as broken:
                 return Refused(reason="not done: a hook is broken, and the run ends", by=hook.name), broken
             if isinstance(said, EndRun):
@@ -211,7 +211,7 @@ class Hooks:
         words: list[HookWords] = []
         for hook in self.hooks:
             try:
-                said = await _guarded(hook, hook.after_action(self._of(hook), step, observation), AddWords)
+                said = await _guarded(hook, (AddWords,), hook.after_action, self._of(hook), step, observation)
             except HookFailed as broken:
                 return tuple(words), broken
             if isinstance(said, AddWords) and said.text:
@@ -221,7 +221,8 @@ class Hooks:
     async def before_finish(self, finish: Finish, *, spoken: bool) -> EndRun | None:
         """How the run ends; None when the bot has to go on, and has been told why."""
         for hook in self.hooks:
-            said = await _guarded(hook, hook.before_finish(self._of(hook, spoken), finish), Accept, SendBack, EndRun)
+            kinds = (Accept, SendBack, EndRun)
+            said = await _guarded(hook, kinds, hook.before_finish, self._of(hook, spoken), finish)
             if isinstance(said, EndRun):
                 return said
             if isinstance(said, Accept):
@@ -259,24 +260,34 @@ class Hooks:
         return found
 
 
-async def _guarded(hook: Hook, asked: Awaitable[Any], *kinds: type) -> Any:
+async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..., Awaitable[Any]], *args: object) -> Any:
     """What the hook said, if it is None or one of `kinds`; else HookFailed. Failures that are not its own pass."""
+    said: Any = None
     try:
-        if hook.timeout_s is None:
-            said = await asked
-        else:
-            with anyio.fail_after(hook.timeout_s):
-                said = await asked
+        with anyio.move_on_after(hook.timeout_s) as limit:
+            said = await method(*args)
     except (HookFailed, SandboxFailed, StoreFailed):
         raise
-    except TimeoutError as error:
-        raise _broken(hook, f"it did not answer within {hook.timeout_s:g} s") from error
     except Exception as error:
         raise _broken(hook, f"it raised {type(error).__name__}: {error}") from error
-    if said is not None and not isinstance(said, kinds):
+    if limit.cancelled_caught:
+        raise _broken(hook, f"it did not answer within {hook.timeout_s:g} s")
+    if said is None:
+        return None
+    if not isinstance(said, kinds):
         wanted = ", ".join(kind.__name__ for kind in kinds)
         raise _broken(hook, f"it answered {type(said).__name__}; wanted is one of {wanted} or None")
+    for one in fields(said):
+        if not _is_text(value := getattr(said, one.name)):
+            raise _broken(hook, f"{type(said).__name__}.{one.name} is no text: {repr(value)[:60]}")
+    if isinstance(said, EndRun) and not (said.status in get_args(Status) and said.reason in get_args(StopReason)):
+        raise _broken(hook, f"there is no end {said.status!r}, {said.reason!r}")
     return said
+
+
+def _is_text(value: object) -> bool:
+    """Whether it can go on record: a lone surrogate cannot."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _broken(hook: Hook, what: str) -> HookFailed:

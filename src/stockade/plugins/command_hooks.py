@@ -13,11 +13,14 @@ other, a time-out or something that is not JSON is a broken hook.
 """
 
 import json
-import subprocess
+import os
+import signal
+import tempfile
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import anyio
+from anyio.abc import Process
 
 from stockade.core.actions import Action, Finish, Observation, Step
 from stockade.core.errors import HookFailed
@@ -61,19 +64,43 @@ class CommandHook(Hook):
     async def _ask(self, on: Moment, ctx: HookContext, **fields: Any) -> Any:
         asked = {"on": on, "run": ctx.started.run_id, "turn": ctx.state.turns, "task": ctx.started.task, **fields}
         try:
-            done = await anyio.run_process(
-                self.command, input=json.dumps(asked).encode(), check=False, stderr=subprocess.PIPE
-            )
+            status, output, errors = await self._run(json.dumps(asked).encode())
         except OSError as error:
             raise self._broken(f"{self.command[0]} cannot be started: {error.strerror}") from error
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2][:200]
-            raise self._broken(f"{self.command[0]} ended with exit status {done.returncode}: {said}".removesuffix(": "))
-        return self._decision(on, done.stdout)
+        if status:
+            last = errors.decode(errors="replace").strip().rpartition("\n")[2][:200]
+            raise self._broken(f"{self.command[0]} ended with exit status {status}: {last}".removesuffix(": "))
+        return self._decision(on, output)
+
+    async def _run(self, given: bytes) -> tuple[int, bytes, bytes]:
+        """Exit status, output and errors. In a session of its own: a Ctrl-C is not for it, and it ends as a whole.
+
+        What it reads is a file, so it may leave it unread.
+        """
+        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
+            stdin.write(given)
+            stdin.seek(0)
+            process = await anyio.open_process(self.command, stdin=stdin, stderr=stderr, start_new_session=True)
+            async with process:
+                try:
+                    output = await self._output(process)
+                    status = await process.wait()
+                except BaseException:
+                    if process.returncode is None:
+                        os.killpg(process.pid, signal.SIGKILL)
+                    raise
+            return status, output, os.pread(stderr.fileno(), MAX_OUTPUT_BYTES, 0)
+
+    async def _output(self, process: Process) -> bytes:
+        output = b""
+        assert process.stdout is not None
+        async for piece in process.stdout:
+            output += piece
+            if len(output) > MAX_OUTPUT_BYTES:
+                raise self._broken(f"it wrote more than {MAX_OUTPUT_BYTES} bytes")
+        return output
 
     def _decision(self, on: Moment, output: bytes) -> Any:
-        if len(output) > MAX_OUTPUT_BYTES:
-            raise self._broken(f"it wrote more than {MAX_OUTPUT_BYTES} bytes")
         if not output.strip():
             return None
         try:
