@@ -260,7 +260,7 @@ class Hooks:
         return found
 
 
-async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..., Awaitable[Any]], *args: object) -> Any:
+async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..., Awaitable[Any]], *args: Any) -> Any:
     """What the hook said, if it is None or one of `kinds`; else HookFailed. Failures that are not its own pass."""
     said: Any = None
     try:
