@@ -33,7 +33,7 @@ from stockade.models.thinking import LEAST_TOKENS, StillThinking
 TRIAL_TOKENS = 64
 AWAY = ("openai", "azure", "anthropic")
 """Providers whose servers tell nobody how large a model is."""
-_VERSION = 2
+_VERSION = 3
 _HEAD_BYTES, _TAIL_BYTES = 16 << 20, 1 << 20
 _WORD = "plover-17"
 _TOOL: dict[str, object] = {

@@ -26,13 +26,15 @@ class Facts(Data):
 
     `parameters` counts all of the model's, None when nobody says. `sources` has the address that told a value, by the
     names of core.messages.ModelInfo. `elsewhere`: the server on this machine hands what it is asked to another one.
-    `advice` is a line for the user, where the server's window is smaller than the model's.
+    `props` is llama.cpp's own description. `advice` is a line for the user, where the server's window is smaller than
+    the model's.
     """
 
     window: int | None = None
     system_role: bool | None = None
     tool_roles: bool | None = None
     advice: str = ""
+    props: dict[str, Any] = Field(default_factory=dict)
     parameters: int | None = None
     sources: dict[str, str] = Field(default_factory=dict)
     elsewhere: bool = False
@@ -100,6 +102,7 @@ def _from_props(props: Mapping[str, Any], facts: Facts) -> Facts:
     return facts.model_copy(
         update={
             "window": window or facts.window,
+            "props": dict(props),
             "sources": facts.sources | _sources(context_window=window and "the server's /props"),
             "system_role": _boolean(caps.get("supports_system_role")),
             "tool_roles": _boolean(tools),

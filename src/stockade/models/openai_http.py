@@ -1,22 +1,29 @@
 """A model behind an OpenAI-compatible HTTP server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.collect import AnswerBuilder
+from stockade.models.completion import PRESERVED, CompletionBuilder
 from stockade.models.facts import Facts, learn
 from stockade.models.net import bearer, is_loopback, is_near
-from stockade.models.payload import Dialect, PayloadCache
+from stockade.models.payload import Dialect, PayloadCache, completion_body
 from stockade.models.prices import FREE, Price
 from stockade.models.progress import OnProgress, silent
 from stockade.models.refusals import NotSupported
+from stockade.models.schema_grammar import SchemaGrammars
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.thinking import Patience
+from stockade.models.token_prompt import TokenPrompt
 from stockade.models.tokens import TokenCounter
-from stockade.models.transport import HttpTimes, Transport
+from stockade.models.transport import Builder, HttpTimes, Transport
+
+_Question = tuple[str, bytes, Callable[[], Builder]]
+"""Address, body, and what takes the answer."""
 
 __all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_loopback"]
 
@@ -54,6 +61,7 @@ class OpenAIModel:
         local_kind = self._dialect.llama_cpp or self._dialect.server or is_near(self._url)
         self._guard = SpecialTokenGuard() if local_kind else None
         self._payload, self._patience = PayloadCache(), Patience()
+        self._in_tokens: TokenPrompt | None = None
         self._begun = False
         self._asked = f"{self._url}/chat/completions{query}"
         local = is_loopback(self._url)
@@ -73,7 +81,12 @@ class OpenAIModel:
         await self._transport.__aenter__()
         try:
             self._begun = False
-            self._take(await learn(self._transport, self._dialect, self._model, self._query))
+            facts = await learn(self._transport, self._dialect, self._model, self._query)
+            self._take(facts)
+            in_tokens = TokenPrompt(self._transport)
+            if await in_tokens.ready(facts.props):
+                self._in_tokens = in_tokens
+                self._grammars = SchemaGrammars(self._transport, facts.props, self._model, self._slot)
         except BaseException:
             await self._transport.__aexit__(None, None, None)
             raise
@@ -110,23 +123,47 @@ class OpenAIModel:
         # A prompt that is partly in the cache gives other last bits than one that is read whole: with a seed, the first
         # question of a conversation owes nothing to the one before it.
         afresh = request.sampling.seed is not None and not self._begun
-        asked = self._guard.request(request) if self._guard else request
         while True:
-            body = self._payload.body(asked, self._model, self._dialect, self._slot, afresh=afresh)
             try:
-                answer = await self._transport.ask(self._asked, body, self._builder, on_text)
+                url, body, builder = await self._in_tokens_of(request, afresh) or self._in_text(request, afresh)
+                answer = await self._transport.ask(url, body, builder, on_text)
                 self._begun = True
-                return self._guard.answer(answer) if self._guard else answer
+                return self._guard.answer(answer) if self._guard and url == self._asked else answer
             except NotSupported as error:
                 changed = self._dialect.without(error.feature)
                 if changed is None or (error.feature == "response_format" and request.schema_ is None):
                     raise
                 self._dialect = changed
 
-    def _builder(self) -> AnswerBuilder:
-        return AnswerBuilder(self._price)
+    def _in_text(self, request: ModelRequest, afresh: bool) -> _Question:
+        asked = self._guard.request(request) if self._guard else request
+        body = self._payload.body(asked, self._model, self._dialect, self._slot, afresh=afresh)
+        return self._asked, body, partial(AnswerBuilder, self._price)
+
+    async def _in_tokens_of(self, request: ModelRequest, afresh: bool) -> _Question | None:
+        """For llama.cpp; None where it cannot be had."""
+        roles, refused = self._dialect.roles, self._dialect.refused
+        if self._in_tokens is None or (prompt := await self._in_tokens.prompt(request, roles)) is None:
+            return None
+        constraint: dict[str, Any] = {}
+        if request.schema_ is not None and "response_format" not in refused:
+            constraint = await self._grammars.fields(request.schema_)
+        calls = bool(request.tools and roles.tools)
+        if calls:
+            constraint["preserved_tokens"] = PRESERVED
+        body = completion_body(prompt[0], constraint, request, self._model, self._dialect, self._slot, afresh=afresh)
+        builder = partial(
+            CompletionBuilder,
+            self._price,
+            prompt[1],
+            tools=request.tools if calls else None,
+            fenced=bool(constraint.get("grammar")),
+        )
+        return f"{self._url}/completions{self._query}", body, builder
 
     async def count(self, request: ModelRequest) -> int | None:
         """See loop.window.CountsTokens."""
+        if self._in_tokens is not None and (prompt := await self._in_tokens.prompt(request, self._dialect.roles)):
+            return prompt[0].count(",") + 1
         asked = self._guard.request(request) if self._guard else request
         return await self._counter.count(self._payload.body(asked, self._model, self._dialect), asked)

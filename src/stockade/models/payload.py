@@ -4,7 +4,7 @@ A conversation only grows, and messages are immutable: each is serialised once a
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from stockade.core.data import Data
@@ -57,9 +57,10 @@ def message_json(message: Message) -> str:
 
 
 class PayloadCache:
-    """The serialised messages of the last request."""
+    """The serialised messages of the last request. `prepare` is done to each message, once."""
 
-    def __init__(self) -> None:
+    def __init__(self, prepare: Callable[[Message], Message] | None = None) -> None:
+        self._prepare = prepare
         self._seen: list[Message] = []
         self._json: list[str] = []
         self._adapted = RoleAdapter()
@@ -72,18 +73,33 @@ class PayloadCache:
             same = next((number for number, (old, new) in enumerate(pairs) if old is not new), min(same, len(messages)))
             del self._seen[same:], self._json[same:]
         self._seen.extend(messages[same:])
-        self._json.extend(map(message_json, messages[same:]))
+        new = messages[same:]
+        self._json.extend(map(message_json, map(self._prepare, new) if self._prepare else new))
         return f"[{','.join(self._json)}]"
+
+    def adapted(self, request: ModelRequest, roles: Roles) -> str:
+        """The same of a request, in the roles that the model's template has."""
+        return self.messages(self._adapted.messages(request.messages, roles, request.tools))
 
     def body(
         self, request: ModelRequest, model: str, dialect: Dialect, slot: int | None = None, *, afresh: bool = False
     ) -> bytes:
         """The whole request, streaming asked for. `afresh`: what the server has in its cache must not count."""
         rest = _options(request, dialect, slot, afresh)
-        messages = self._adapted.messages(request.messages, dialect.roles, request.tools)
-        text = f'{{"model":{_dumps(model)},"messages":{self.messages(messages)},{_dumps(rest)[1:]}'
+        messages = self.adapted(request, dialect.roles)
+        text = f'{{"model":{_dumps(model)},"messages":{messages},{_dumps(rest)[1:]}'
         # A lone surrogate cannot be sent as UTF-8; "?" instead of a crash deep in the HTTP client.
         return text.encode(errors="replace")
+
+
+def completion_body(
+    prompt: str, constraint: Mapping[str, Any], request: ModelRequest, model: str, dialect: Dialect,
+    slot: int | None = None, *, afresh: bool = False,
+) -> bytes:  # fmt: skip
+    """The same for a prompt of tokens, the numbers of a JSON list. `constraint` stands for schema and tools."""
+    plain = request.model_copy(update={"schema_": None, "tools": None})
+    rest = {**_options(plain, dialect, slot, afresh), **constraint}
+    return f'{{"model":{_dumps(model)},"prompt":[{prompt}],{_dumps(rest)[1:]}'.encode(errors="replace")
 
 
 def _dry(sampling: Sampling) -> Mapping[str, float | None]:

@@ -232,13 +232,14 @@ class Transport:
             raise ModelOverloaded(f"{self.server} sent a malformed stream: {data[:80]!r}")
         return piece
 
-    async def tell(self, url: str, body: bytes | None = None) -> dict[str, Any]:
+    async def tell(self, url: str, body: bytes | None = None, *, patient: bool = False) -> dict[str, Any]:
         """The JSON object at `url`, asked for by POST where there is a body; {} where the server has none.
 
-        Raises where asking a model would be in vain too: no server, a wrong key.
+        Raises where asking a model would be in vain too: no server, a wrong key. `patient`: this is no mere probe,
+        and a busy server gets its time.
         """
         try:
-            with anyio.fail_after(self._times.probe_s):
+            with anyio.fail_after(self._times.first_byte_s if patient else self._times.probe_s):
                 async with self._client.asked("GET" if body is None else "POST", url, body) as response:
                     said = await response.whole(_MAX_PROBE_BYTES)
         except HttpError as error:

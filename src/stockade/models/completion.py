@@ -1,0 +1,165 @@
+"""The answer to a prompt of tokens: a text in which thinking and calls still have to be found.
+
+What /v1/chat/completions would do for the families whose calls are JSON. A model with calls of another form is seen to
+make none (capabilities.py), and is asked for JSON.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stockade.core.messages import ModelAnswer
+from stockade.models.collect import AnswerBuilder
+from stockade.models.prices import Price
+from stockade.models.values import as_dict, as_text
+
+PRESERVED = (
+    "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_calls|>",
+    "<|python_tag|>", "<think>", "</think>", "[THINK]", "[/THINK]", "<function_calls>",
+)  # fmt: skip
+"""Special tokens that are to be heard: a server keeps control tokens to itself."""
+_ENDS = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
+_LEFT_OPEN = re.compile(r"(<think>|<thinking>|\[THINK\])\s*$")
+_CALL = re.compile(
+    r"<tool_call>|<\|tool_calls?\|>|\[TOOL_CALLS\]|<\|python_tag\|>|<function_calls>|functools(?=\[)", re.IGNORECASE
+)
+_NAMED = re.compile(r"\s*([\w.-]{1,64})\s*(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\])?\s*(?=\{)")
+_FUNCTION = re.compile(r"\s*<function=([\w.-]{1,64})>\n?(.*?)(?:</function>|\Z)", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^<>\n]{1,64})>\n?(.*?)\n?</parameter>", re.DOTALL)
+_BETWEEN = re.compile(r"[\s\],;\[]*(?:</tool_call>|<\|/tool_call\|>|</function_calls>)?[\s\],;\[]*")
+_BEFORE_CALL = re.compile(r"[^<\[{]*")
+_FENCE = re.compile(r"\s*```json\s*(.*?)\s*```\s*", re.DOTALL)
+_DECODER = json.JSONDecoder()
+
+
+class CompletionBuilder(AnswerBuilder):
+    """`last` are the template's last words, which may open a part of thinking. `tools` are those that were offered.
+
+    `fenced`: JSON was asked for, which the grammar lets a model put into a fence.
+    """
+
+    def __init__(
+        self, price: Price | None, last: str, *, tools: Sequence[Mapping[str, Any]] | None = None, fenced: bool = False
+    ) -> None:
+        super().__init__(price)
+        opened = _LEFT_OPEN.search(last)
+        self._end = _ENDS[opened[1]] if opened else ""
+        self._begun, self._trim, self._held = bool(opened), False, ""
+        self._tools, self._fenced, self._in_call = tools, fenced, False
+
+    def add(self, piece: dict[str, Any]) -> str:
+        """See AnswerBuilder. Nothing of a call is text to show."""
+        choices = piece.get("choices")
+        choice = as_dict(choices[0]) if isinstance(choices, list) and choices else {}
+        thought, spoken = self._sorted(as_text(choice.get("text")), last=bool(choice.get("finish_reason")))
+        delta = {"reasoning_content": thought, "content": spoken}
+        text = super().add({**piece, "choices": [{**choice, "delta": delta}]} if choice else piece)
+        if not self._tools:
+            return text
+        shown = "" if self._in_call else _BEFORE_CALL.match(text)[0]  # type: ignore[index] # it matches always
+        self._in_call = self._in_call or shown != text
+        return shown
+
+    def _sorted(self, text: str, *, last: bool) -> tuple[str, str]:
+        """Thinking and speech in the next piece; what may be the half of a tag is held back."""
+        text, self._held = self._held + text, ""
+        if not self._begun:
+            start = text.lstrip()
+            if not last and (not start or any(tag.startswith(start) for tag in _ENDS)):
+                self._held = text
+                return "", ""
+            self._begun = True
+            for tag, end in _ENDS.items():
+                if start.startswith(tag):
+                    self._end, text = end, start[len(tag) :]
+        thought = ""
+        if self._end:
+            thought, ended, text = text.partition(self._end)
+            if not ended:
+                cut = len(thought) if last else max(0, len(thought) - len(self._end) + 1)
+                self._held = thought[cut:]
+                return thought[:cut], ""
+            self._end, self._trim = "", True
+        if self._trim:
+            text = text.lstrip()
+            self._trim = not text
+        return thought, text
+
+    def answer(self, duration_s: float) -> ModelAnswer:
+        """See AnswerBuilder."""
+        answer = super().answer(duration_s)
+        if self._fenced and (fence := _FENCE.fullmatch(answer.content)):
+            return answer.model_copy(update={"content": fence[1]})
+        spoken, calls = calls_in(answer.content, self._tools) if self._tools else ("", [])
+        if not calls:
+            return answer
+        numbered = tuple(
+            {"id": f"call_{number}", "type": "function", "function": call} for number, call in enumerate(calls, 1)
+        )
+        return answer.model_copy(update={"content": spoken, "tool_calls": numbered, "finish_reason": "tool_calls"})
+
+
+def calls_in(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[str, list[dict[str, str]]]:
+    """The words before the first call, and the calls, each a name and its arguments as JSON.
+
+    Hermes and Qwen (`<tool_call>{...}`, also with `<function=NAME>`), Mistral (`[TOOL_CALLS][...]`, `NAME[ARGS]{...}`),
+    Llama 3 (the object alone, `parameters`), Granite and Phi (`<|tool_call|>[...]`). `tools` say what is text.
+    """
+    mark = _CALL.search(text)
+    start = mark.end() if mark else len(text) - len(text.lstrip())
+    if mark is None and text[start : start + 1] != "{":
+        return text, []
+    calls: list[dict[str, str]] = []
+    while (found := _call_at(text, start, tools)) is not None:
+        call, start = found
+        calls.append(call)
+        again = _CALL.match(text, start)
+        start = again.end() if again else start
+    return text[: mark.start()].rstrip() if mark and calls else ("" if calls else text), calls
+
+
+def _call_at(text: str, start: int, tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], int] | None:
+    """The call that begins here, and where what comes after it begins."""
+    start = _end_of(_BETWEEN.match(text, start), start)
+    if found := _FUNCTION.match(text, start):
+        texts = _texts_of(found[1], tools)
+        given = {key: value if key in texts else _value(value) for key, value in _PARAMETER.findall(found[2])}
+        return {"name": found[1], "arguments": json.dumps(given, ensure_ascii=False)}, _past(text, found.end())
+    named = _NAMED.match(text, start)
+    try:
+        value, end = _DECODER.raw_decode(text, named.end() if named else start)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    name = named[1] if named else value.get("name")
+    arguments: Any = value if named else value.get("arguments", value.get("parameters"))
+    if isinstance(arguments, str):
+        return ({"name": str(name), "arguments": arguments}, _past(text, end)) if isinstance(name, str) else None
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    return {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}, _past(text, end)
+
+
+def _past(text: str, start: int) -> int:
+    return _end_of(_BETWEEN.match(text, start), start)
+
+
+def _end_of(found: re.Match[str] | None, otherwise: int) -> int:
+    return found.end() if found else otherwise
+
+
+def _texts_of(name: str, tools: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The parameters of a tool that are texts: Qwen3-Coder writes those bare, and all else as JSON."""
+    functions = (as_dict(tool.get("function")) for tool in tools)
+    function = next((function for function in functions if function.get("name") == name), {})
+    properties = as_dict(as_dict(function.get("parameters")).get("properties"))
+    return {key for key, schema in properties.items() if as_dict(schema).get("type") == "string"}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

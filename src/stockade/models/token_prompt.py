@@ -1,0 +1,178 @@
+"""Prompts as tokens, for llama.cpp: no text in a conversation becomes one of the model's special tokens.
+
+The server renders the model's own template around sentinels that stand for whatever was said. What lies between them is
+the template's and tokenised with its special tokens; what they stand for is tokenised apart, without any
+(`parse_special` false). One text always gives the same tokens, so the server's cache holds as the conversation grows.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stockade.core.messages import Message, ModelRequest
+from stockade.models.payload import PayloadCache
+from stockade.models.roles import Roles
+from stockade.models.transport import Transport
+from stockade.models.values import as_text
+
+_MAX_KEPT_CHARS = 8 << 20
+_PLAIN = re.compile(r"[A-Za-z0-9_.,:;()/ -]{0,120}")
+"""What a name, a type or a short sentence looks like: no special token does."""
+_MARKUP = re.compile(r"<[^<>\s]{1,48}>|\[/?[A-Z][A-Z_]{1,24}\]")
+_BREAK = -1
+"""Between the texts of one question to /tokenize, which passes numbers through. No token has it."""
+_FIRST, _TEMPLATE, _SAID = "first", "template", "said"
+_Part = tuple[str, str]
+
+
+class TokenPrompt:
+    """For one server and model. None from `ready` or `prompt`: this server, or template, cannot be served like this."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport, self._root = transport, transport.url.removesuffix("/v1")
+        self._guard, self._guard_tokens = "", ""
+        self._markup: re.Pattern[str] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Sentinels are not to be guessed: a file that held one could not be told from what it stands for."""
+        self._nonce = f"q{secrets.token_hex(12)}x"
+        self._sentinel = re.compile(rf'{self._nonce}(\d+)z(\\*)"')
+        self._said: list[str] = []
+        self._pieces: dict[tuple[int, int], list[_Part]] = {}
+        self._numbers: dict[str, int] = {}
+        self._payload = PayloadCache(self._hidden)
+        self._tools: tuple[object, Any] = (None, None)
+        self._tokens: dict[_Part, str] = {}
+        self._kept = 0
+
+    async def ready(self, props: Mapping[str, Any]) -> bool:
+        """Whether `props`, of /props, are of a server that can do this. Asks it how its tokeniser begins a text."""
+        template = as_text(props.get("chat_template"))
+        if not template:
+            return False
+        found = await self._tokenised(["\n", "\nx", "x"], special=False)
+        if found is None:
+            return False
+        line, after_line, alone = found
+        if after_line != f"{line},{alone}":
+            # SentencePiece puts a blank before a text: behind a line break it does not, and that is taken off again.
+            self._guard, self._guard_tokens = "\n", f"{line},"
+        words = {*_MARKUP.findall(template), as_text(props.get("bos_token")), as_text(props.get("eos_token"))} - {""}
+        # Some of a template's tokens are no control tokens in the file, as Qwen's <tool_call>: these are broken apart.
+        self._markup = re.compile(rf"(?<=(?=(?:{'|'.join(map(re.escape, sorted(words)))})).)") if words else None
+        return True
+
+    async def prompt(self, request: ModelRequest, roles: Roles) -> tuple[str, str] | None:
+        """The prompt as the numbers of a JSON list, and the template's last words, after which the model speaks."""
+        if self._kept > _MAX_KEPT_CHARS:
+            self._forget()
+        messages = self._payload.adapted(request, roles)
+        body = f'{{"messages":{messages}{self._tools_of(request, roles)}}}'
+        rendered = (await self._transport.tell(f"{self._root}/apply-template", _bytes(body), patient=True)).get(
+            "prompt"
+        )
+        parts = self._parts(rendered) if isinstance(rendered, str) else None
+        if not parts or not await self._learn(parts):
+            return None
+        last = parts[-1][1] if parts[-1][0] == _TEMPLATE else ""
+        return ",".join(filter(None, (self._tokens[part] for part in parts))), last
+
+    def _tools_of(self, request: ModelRequest, roles: Roles) -> str:
+        if not request.tools or not roles.tools:
+            return ""
+        if self._tools[0] is not request.tools:
+            self._tools = request.tools, json.dumps(self._hide_in(list(request.tools)), ensure_ascii=False)
+        return f',"tools":{self._tools[1]}'
+
+    def _hide(self, text: str) -> str:
+        """A sentinel in place of `text`, between the same blanks: templates trim. The quote tells how it is escaped."""
+        said = text.strip()
+        if not said:
+            return text
+        if (number := self._numbers.get(said)) is None:
+            number = self._numbers[said] = len(self._said)
+            self._said.append(said)
+            self._kept += len(said)
+        before, _, after = text.partition(said)
+        return f'{before}{self._nonce}{number}z"{after}'
+
+    def _hide_in(self, value: Any) -> Any:
+        """A JSON value with sentinels for its texts and keys, but for those that are plain words."""
+        if isinstance(value, str):
+            return value if _PLAIN.fullmatch(value) else self._hide(value)
+        if isinstance(value, dict):
+            return {self._hide_in(key): self._hide_in(inner) for key, inner in value.items()}
+        return [self._hide_in(inner) for inner in value] if isinstance(value, list) else value
+
+    def _hidden(self, message: Message) -> Message:
+        calls = message.tool_calls and tuple(map(self._hidden_call, message.tool_calls))
+        return message.model_copy(update={"content": self._hide(message.content), "tool_calls": calls})
+
+    def _hidden_call(self, call: dict[str, Any]) -> dict[str, Any]:
+        """Templates read the arguments as JSON, which they have to stay."""
+        hidden: dict[str, Any] = self._hide_in(
+            {**call, "function": {key: value for key, value in call["function"].items() if key != "arguments"}}
+        )
+        try:
+            arguments = self._hide_in(json.loads(call["function"]["arguments"]))
+        except (ValueError, RecursionError):
+            arguments = {}
+        hidden["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
+        return hidden
+
+    def _parts(self, rendered: str) -> list[_Part] | None:
+        """What was rendered, in order; None when the template has done something to a sentinel."""
+        found = self._sentinel.split(rendered)
+        if any(self._nonce in text for text in found[::3]):
+            return None
+        parts = [(_FIRST, found[0])]
+        for number, slashes, text in zip(found[1::3], found[2::3], found[3::3], strict=True):
+            parts += self._said_parts(int(number), len(slashes).bit_length())
+            parts += [(_TEMPLATE, text)] if text else []
+        return parts
+
+    def _said_parts(self, number: int, depth: int) -> list[_Part]:
+        """`depth` 1: within JSON, 2: within JSON within JSON."""
+        if (parts := self._pieces.get((number, depth))) is None:
+            said = self._said[number]
+            for _ in range(depth):
+                said = json.dumps(said, ensure_ascii=False)[1:-1]
+            pieces = self._markup.split(said) if self._markup else [said]
+            parts = self._pieces[number, depth] = [(_SAID, piece) for piece in pieces]
+        return parts
+
+    async def _learn(self, parts: Iterable[_Part]) -> bool:
+        """The tokens of parts that were not seen before."""
+        missing = [part for part in dict.fromkeys(parts) if part not in self._tokens]
+        for special in (True, False):
+            asked = [part for part in missing if (part[0] != _SAID) == special]
+            if asked:
+                texts = [text if kind == _FIRST else f"{self._guard}{text}" for kind, text in asked]
+                found = await self._tokenised(texts, special=special, begins=asked[0][0] == _FIRST)
+                if found is None:
+                    return False
+                for part, tokens in zip(asked, found, strict=True):
+                    self._tokens[part] = tokens if part[0] == _FIRST else tokens.removeprefix(self._guard_tokens)
+                    self._kept += len(tokens) + len(part[1])
+        return True
+
+    async def _tokenised(self, texts: list[str], *, special: bool, begins: bool = False) -> list[str] | None:
+        """The tokens of each text, tokenised by itself. `begins`: the first one is the beginning of a prompt."""
+        content = [item for text in texts for item in (text, _BREAK)]
+        body = json.dumps(
+            {"content": content if begins else [_BREAK, *content], "add_special": begins, "parse_special": special},
+            ensure_ascii=False,
+        )
+        told = (await self._transport.tell(f"{self._root}/tokenize", _bytes(body), patient=True)).get("tokens")
+        if not isinstance(told, list) or told.count(_BREAK) != len(texts) + (not begins):
+            return None
+        found = ",".join(map(str, told)).split(str(_BREAK))
+        return [tokens.strip(",") for tokens in (found if begins else found[1:])[: len(texts)]]
+
+
+def _bytes(body: str) -> bytes:
+    """A lone surrogate cannot be sent."""
+    return body.encode(errors="replace")
