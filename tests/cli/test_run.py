@@ -35,6 +35,11 @@ def test_without_a_terminal_changes_are_kept_and_applied_later(stage: Stage) -> 
     assert stage.left_behind() == []
 
 
+def test_what_the_folder_tells_every_model_is_named(stage: Stage) -> None:
+    (stage.demo / "AGENTS.md").write_text("Use tabs.\n")
+    assert f"the model reads AGENTS.md of {stage.demo}\n" in stage.run(DONE, DONE).err
+
+
 def test_json_from_the_first_event_to_the_result(stage: Stage) -> None:
     ended = stage.run(COUNT, DONE, DONE, flags=("--json", "--discard"))
     kinds = [event["type"] for event in ended.events]

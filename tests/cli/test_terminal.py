@@ -235,3 +235,10 @@ def test_the_doctor_puts_below_each_other_what_has_no_room(stage: Stage) -> None
         "bubblewrap",
         "docker",
     ]
+
+
+def test_a_run_on_a_terminal_has_no_wall_limit(stage: Stage) -> None:
+    shown = terminal(stage, "--discard")
+    assert shown.status() == 0, shown.seen
+    assert b"100 turns, any time" in shown.seen
+    assert "100 turns, 60 min" in stage.run(COUNT, DONE, DONE, flags=("--discard",)).err

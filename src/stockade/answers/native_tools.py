@@ -29,10 +29,8 @@ class NativeAnswers:
     name: str = "native"
 
     def instructions(self, tools: Sequence[Offered]) -> str:
-        return (
-            "Act by calling a tool in every answer; say why in one short sentence."
-            f" The tools: {', '.join(names(tools))}."
-            + (" When the task is done, call finish." if "finish" in tools else "")
+        return f"Act by calling a tool; say why in one short sentence. The tools: {', '.join(names(tools))}." + (
+            " When the task is done, call finish, or answer in words without a call." if "finish" in tools else ""
         )
 
     def listing(self, tools: Sequence[Offered]) -> str:

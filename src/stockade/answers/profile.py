@@ -13,7 +13,7 @@ _ASKED_CHARS = 120
 _MOST, _LEAST = 4, 1
 _DIRECTIVES = ("best_practices", "constraints")
 _SYSTEM = (
-    "You set up a worker for a task that it will do alone in a bash shell on Linux, in a folder, without network."
+    "You set up a worker for a task that it will do alone in a bash shell on Linux, in a folder."
     " Answer with one JSON object: name (two or three words that say what the worker is), role (one sentence: who it"
     " is and what it is good at), best_practices (1 to 4 short sentences on how to do this task well), constraints"
     " (1 to 4 short sentences on what it must not do). Speak of this task only."

@@ -25,6 +25,7 @@ from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
+from stockade.bots.guidance import guidance_files
 from stockade.bots.model_profiles import ModelProfile, profile_of, reason
 from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
@@ -248,15 +249,19 @@ async def prepare(
     )
     started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
     warnings = (*approval_notes(started), *redactor.warnings)
-    return Prepared(started, parts, _note(redactor.names(task), note, profile), warnings=warnings)
+    return Prepared(started, parts, _note(started, redactor.names(task), note, profile), warnings=warnings)
 
 
-def _note(hidden: Sequence[str], choice: str | None, profile: ModelProfile) -> str | None:
-    """What the user has to know of a task that holds what is `hidden`; and where the model was the `choice` of `auto`,
-    what such a one is good for.
+def _note(started: RunStarted, hidden: Sequence[str], choice: str | None, profile: ModelProfile) -> str | None:
+    """Lines for the user: that the task holds what is `hidden`; what a model is good for that was the `choice` of
+    `auto`; which words of the folder the model is told.
     """
     told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
     words = [told if hidden else "", *([choice, profile.good_for] if choice else [])]
+    if started.policy.folders and started.autonomy is None and not started.sandbox.startswith(REMOTE):
+        folder = started.policy.folders[0].host
+        if files := guidance_files(Path(folder)):
+            words.append(f"the model reads {files} of {folder}")
     return ". ".join(part for part in words if part) or None
 
 

@@ -31,6 +31,13 @@ def guidance(folder: Path, workdir: str) -> str:
     return "\n".join(parts)
 
 
+def guidance_files(folder: Path) -> str:
+    """What `guidance` read there, for the user: `AGENTS.md and 2 skills`; "" when it was nothing."""
+    skills = len(_skills(folder.joinpath(*SKILLS)))
+    found = [AGENTS] if _text(folder / AGENTS).strip() else []
+    return " and ".join([*found, *([f"{skills} skill{'s' if skills > 1 else ''}"] if skills else [])])
+
+
 def _skills(folder: Path) -> list[str]:
     if folder.is_symlink() or folder.parent.is_symlink():
         return []

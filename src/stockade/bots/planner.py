@@ -11,7 +11,7 @@ DEFAULT_PROFILE = Profile(
     name="Planner",
     role="a careful engineer who reaches a goal in small steps, each with a reason",
 )
-CONSTRAINT = "Work only in {workdir}. There is no sudo, no editor and nobody who answers at a prompt."
+CONSTRAINT = "Work only in {workdir}. There is no sudo, no editor, and no program can ask at a prompt."
 NO_NETWORK = "There is no network."
 RESOURCES = ("A bash shell on Linux whose state stays from command to command.",)
 BEST_PRACTICES = (

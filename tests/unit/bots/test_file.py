@@ -8,7 +8,7 @@ import pytest
 from stockade.assemble import find_bot, with_defaults
 from stockade.bots.file import read_bot
 from stockade.bots.front_matter import front_matter
-from stockade.bots.guidance import MAX_AGENTS_CHARS, guidance
+from stockade.bots.guidance import MAX_AGENTS_CHARS, guidance, guidance_files
 from stockade.core.errors import UsageError
 from stockade.options import Options
 
@@ -111,6 +111,9 @@ def test_the_folder_speaks_to_its_bots(tmp_path: Path) -> None:
     assert "- release: How a release is made" in text
     assert "/workspace/.agents/skills/NAME/SKILL.md" in text
     assert "no-head" not in text
+    assert guidance_files(tmp_path) == "AGENTS.md and 1 skill"
+    (tmp_path / "AGENTS.md").write_text(" \n")
+    assert guidance_files(tmp_path) == "1 skill"
 
 
 def test_what_a_folder_says_is_bounded_and_plain(tmp_path: Path) -> None:
@@ -133,6 +136,7 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     os.mkfifo(folder / "AGENTS.md")
     assert guidance(folder, "/workspace") == ""
     assert guidance(tmp_path / "nothing", "/workspace") == ""
+    assert guidance_files(folder) == guidance_files(tmp_path / "nothing") == ""
 
 
 def test_front_matter() -> None:
