@@ -41,8 +41,8 @@ def describe(observation: Observation, limit: int) -> str:
             return clip(f"The tool has failed: {text}" if status == "error" else text or "There is no result.", limit)
         case Answered(text=text):
             return text
-        case Refused(reason=reason, by=by):
-            return f"This was not run: {reason}" if by == "user" else f"This was not run ({by}): {reason}"
+        case Refused(reason=reason):
+            return f"This was not run: {reason}"
         case Failed(message=message):
             return f"This has failed: {clip(message, limit)}"
         case _:

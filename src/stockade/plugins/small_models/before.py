@@ -16,10 +16,13 @@ from stockade.plugins.small_models.finish import content
 
 RUN_THIS = "Run this instead: "
 _FIRST_BYTES = 2000
+_ERROR_CHARS = 300
 _PLAIN = re.compile(r"[\w./-]+")
 _DROPS_HEADER = re.compile(r"\btail\s+-n\s*\+|\bF?NR\s*(?:>|!=|==)|\bsed\s+(?:-n\s+)?'?1d|\b2,\$p|next\b")
 _FIELDS = re.compile(r"\$[1-9]")
 _SEPARATED = re.compile(r"\s-F|\bFS\s*=|--field-separator|--csv|\bsplit\(")
+_PRINTS_FIELDS = re.compile(r"\bprint\b[^;}]*\$\d+\s*,\s*\$\d")
+_JOINED = re.compile(r"\bOFS\b|['\"],['\"]|printf")
 _GROUPS = re.compile(r"\[\$\d+\]\s*(?:\+=|\+\+)|/\s*NR\b")
 _WAITS = re.compile(r"\b(?:sleep|wait)\b")
 _PASSES_LINES = ("cat", "cut", "awk", "grep", "sort", "uniq", "head", "tail")
@@ -41,11 +44,15 @@ async def onto_itself(ctx: HookContext, command: str, lines: list[list[Program]]
 
 
 async def separator(ctx: HookContext, command: str, lines: list[list[Program]]) -> str | None:
-    """awk splits at blanks, and this file is split at commas."""
-    if len(lines) != 1 or (first := lines[0][0]).name != "awk" or _SEPARATED.search(command):
+    """awk splits at blanks and writes blanks, and this file is split at commas."""
+    if len(lines) != 1 or (first := lines[0][0]).name != "awk" or not _FIELDS.search(command):
         return None
-    path = first.words[-1]
-    if not path.endswith(".csv") or not _FIELDS.search(command) or not await _table(ctx, path):
+    path, (out,) = first.words[-1], (lines[0][-1].writes or [""])[:1]
+    reads = path.endswith(".csv") and not _SEPARATED.search(command)
+    if out.endswith(".csv") and _PRINTS_FIELDS.search(command) and not _JOINED.search(command):
+        way = re.sub(r"^awk(?:\s+-F\s?['\"]?,['\"]?)?", "awk -F, -v OFS=,", command.strip())
+        return f"awk writes blanks between fields, and {out} is to be split at commas. {RUN_THIS}{way}"
+    if not reads or not await _table(ctx, path):
         return None
     return (
         f"awk splits at blanks, and {path} is split at commas. {RUN_THIS}{command.strip().replace('awk', 'awk -F,', 1)}"
@@ -82,11 +89,13 @@ async def again(ctx: HookContext, command: str, lines: list[list[Program]]) -> s
         return None
     if not isinstance(last.observation, CommandOutput) or _WAITS.search(command):
         return None
+    seen = last.observation
+    if seen.exit_code:
+        error = seen.output.decode(errors="replace").strip()[-_ERROR_CHARS:]
+        return f"You have run exactly this just now, and it failed: {error}\nWrite another command."
     texts = [await content(ctx, path) for line in lines for one in line for path in (*one.writes, *one.appends)]
-    shown = "".join(f" {text}\n" for text in texts if text)
-    return (
-        f"you have run exactly this just now, and it gives the same again.{shown or ' '}Do something else, or finish."
-    )
+    shown = "".join(f"\n{text}" for text in texts if text)
+    return f"You have run exactly this just now, and it succeeded.{shown}\nDo what is still missing, or finish."
 
 
 AGAIN = "again"

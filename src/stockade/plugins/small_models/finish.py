@@ -17,7 +17,7 @@ from stockade.plugins.small_models.commands import pipelines
 from stockade.plugins.small_models.task import Task
 
 MAX_FILES = 8
-DO_IT = "That is still to be done: do it now. Only if the task does not want it, finish again."
+DO_IT = "That is still to be done: do it now, with a command."
 COMPARE = (
     "Say in thought what the task wants there, exactly. Then correct what is not like that, or finish if all of it is."
 )
@@ -231,18 +231,19 @@ async def value(work: Work) -> str | None:
 
 
 Rule = Callable[[Work], Awaitable[str | None]]
-RULES: tuple[tuple[str, Rule, str], ...] = (
-    ("failed", failed, ""),
-    ("missing", missing, DO_IT),
-    ("gone", gone, DO_IT),
-    ("untouched", untouched, DO_IT),
-    ("empty", empty, DO_IT),
-    ("syntax", syntax, DO_IT),
-    ("unrun", unrun, ""),
-    ("unseen", unseen, COMPARE),
-    ("look", look, COMPARE),
-    ("value", value, ""),
+RULES: tuple[tuple[str, str, Rule, str], ...] = (
+    ("failed", "failed", failed, ""),
+    ("task", "missing", missing, DO_IT),
+    ("task", "gone", gone, DO_IT),
+    ("task", "untouched", untouched, DO_IT),
+    ("empty", "empty", empty, DO_IT),
+    ("syntax", "syntax", syntax, DO_IT),
+    ("unrun", "unrun", unrun, ""),
+    ("look", "unseen", unseen, COMPARE),
+    ("look", "look", look, COMPARE),
+    ("value", "value", value, ""),
 )
+"""Family, name, rule, and what its words end with. One rule of a family speaks in a task."""
 
 
 async def objection(ctx: HookContext, finish: Finish) -> tuple[str, str] | None:
@@ -253,14 +254,15 @@ async def objection(ctx: HookContext, finish: Finish) -> tuple[str, str] | None:
     """
     if any(isinstance(entry.observation, Refused) and entry.observation.by == "user" for entry in ctx.state.done):
         return None
-    spoken = {one.rule for one in ctx.state.injected}
+    said = {one.rule for one in ctx.state.injected}
+    spoken = {family for family, name, _, _ in RULES if name in said}
     try:
         changes = ctx.changes() if ctx.reviewer is not None and ctx.state.layers else None
     except UsageError:
         changes = None
     work = Work(ctx, finish, Task(ctx.started.task), changes)
-    for name, rule, ends in RULES if not finish.gave_up else RULES[:1]:
-        if name not in spoken and (said := await rule(work)) is not None:
+    for family, name, rule, ends in RULES if not finish.gave_up else RULES[:1]:
+        if family not in spoken and (words := await rule(work)) is not None:
             task = f"The task: {ctx.started.task[:_TASK_CHARS]}"
-            return name, "\n".join(filter(None, (said, task, ends)))
+            return name, "\n".join(filter(None, (words, task, ends)))
     return None

@@ -72,6 +72,9 @@ SPEAKS = {
                         ("onto_itself", "untouched")),
     "separator": Case("Which towns?", (shell("awk '{print $2}' sales.csv"), say("finish", answer="Rome")),
                       ("separator",)),
+    "written-separator": Case(
+        "Which?", (shell("awk -F, '{print $1, $2}' sales.csv > x.csv"), say("finish", answer="Rome")), ("separator",)
+    ),
     "header-sorted": Case("Which is the smallest?", (shell("sort -t, -k3,3n sales.csv"), say("finish", answer="3")),
                           ("header",)),
     "header-grouped": Case(
