@@ -45,7 +45,8 @@ from stockade.loop.verify import OpenSandbox
 from stockade.options import LOADING, HookCommand, Options
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
-CHANGEABLE = (*BUDGET, "model", "check")
+RULES = ("loop_repeats", "small_models")
+CHANGEABLE = (*BUDGET, *RULES, "model", "check")
 """Options that a run may go on with other values of."""
 
 
@@ -93,6 +94,8 @@ async def prepare_again(
 ) -> Prepared:
     """Everything but going on. UsageError when there is nothing to go on with; else what `assemble.prepare` raises."""
     started, state = restore_secrets(going.started, os.environ), fold(going.history)
+    rules = {key: value for key, value in going.changed.items() if key in RULES}
+    started = started.model_copy(update={"options": {**started.options, **rules}})
     resumed = _resumed(going, state)
     redactor = redactor_again(started, options)
     on_event, on_text = redact_callbacks(redactor, on_event, on_text)
@@ -117,7 +120,7 @@ async def prepare_again(
         parts=parts,
         note=note,
         history=going.history,
-        resumed=resumed.model_copy(update={"model": name}),
+        resumed=resumed.model_copy(update={"model": name, "hooks": tuple(hook.name for hook in parts.hooks)}),
         restore=restore,
         facts=facts,
         warnings=(

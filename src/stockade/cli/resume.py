@@ -15,6 +15,7 @@ from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
 from stockade.settings import Settings, load
 
+RULES = ("hooks", "loop_repeats", "small_models")
 AGAIN = (
     click.option("--model", metavar="PROVIDER/NAME", help="Another model; by default the same one."),
     click.option("--max-turns", type=int, metavar="N", help="Another bound for the turns of the whole task."),
@@ -22,6 +23,7 @@ AGAIN = (
     click.option("--max-tokens", type=int, metavar="N", help="Another bound for its tokens."),
     click.option("--max-cost", type=float, metavar="USD", help="Another bound for its cost."),
     click.option("--check", metavar="CMD", help="Another check at the end."),
+    click.option("-o", "option", multiple=True, metavar="KEY=VALUE", help=f"Another rule: {', '.join(RULES)}."),
 )
 
 
@@ -84,7 +86,13 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
 
 
 def _opened(given: dict[str, Any]) -> tuple[Settings, RunStore]:
+    """`given` has what `-o` says too, as far as it is a rule of the run; UsageError for what it keeps."""
     settings = load(given)
+    for pair in given.pop("option", ()):
+        key = pair.partition("=")[0].strip().replace("-", "_")
+        if key not in RULES:
+            raise UsageError(f"-o {key}: the run goes on with what it began with", f"-o is for {', '.join(RULES)} here")
+        given[key] = getattr(settings.options, key)
     return settings, assemble.read_store(settings.options.store)
 
 

@@ -97,7 +97,8 @@ class RunResumed(Event):
     """The run goes on in another process, or after its end. `task` is a new one, with a `budget` of its own from here.
 
     Otherwise `budget` is the bounds of the whole run from here on. What was used between this event and the one before
-    it is nobody's time. `lost`: folders of which what was written before is gone, and it goes on without.
+    it is nobody's time. `lost`: folders of which what was written before is gone, and it goes on without. `hooks`:
+    those that are on from here.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
@@ -108,6 +109,7 @@ class RunResumed(Event):
     budget: Budget
     check: str | None = None
     lost: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
 
 
 class SandboxStarted(Event):
