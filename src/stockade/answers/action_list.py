@@ -8,16 +8,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.answers.calls import action_in, native_steps
+from stockade.answers.calls import EARLY_FINISH, action_in, done_or_refused, invalid, native_answer
 from stockade.answers.lenient import first_value, whole
 from stockade.answers.spelling import PARAMETERS, make_action
 from stockade.answers.tool_specs import call_schema, described, names, notes, plain_schema, sample, spelled
-from stockade.core.actions import Action, Answer, AskUser, EditFile, Finish, ReadFile, Shell, Step, SubTask, WriteFile
+from stockade.core.actions import (
+    Action,
+    Answer,
+    AskUser,
+    EditFile,
+    Finish,
+    InvalidCall,
+    ReadFile,
+    Shell,
+    Step,
+    SubTask,
+    WriteFile,
+)
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered, ToolSpec, name_of
 
 MAX_ACTIONS = 16
+"""That a server's grammar lets a model write; however many there are, each is answered."""
 MAX_COMMENT_CHARS = 240
 _FORMS: dict[str, tuple[str, ...]] = {
     "shell": ("command",),
@@ -38,7 +51,9 @@ class ListAnswers:
     name: str = "list"
 
     def instructions(self, tools: Sequence[Offered]) -> str:
-        return f"Answer with a JSON list of one or more actions and nothing else. Actions:\n{self.listing(tools)}"
+        return (
+            f"Answer with a JSON list of 1 to {MAX_ACTIONS} actions and nothing else. Actions:\n{self.listing(tools)}"
+        )
 
     def listing(self, tools: Sequence[Offered]) -> str:
         return "\n".join(f"- {_title(tool)}: " + json.dumps(_form(tool)) + notes(_parameters(tool)) for tool in tools)
@@ -48,9 +63,9 @@ class ListAnswers:
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         text = whole(answer)
+        if (native := native_answer(answer, text, tools)) is not None:
+            return native
         if not text.strip():
-            if answer.tool_calls:
-                return Answer(steps=native_steps(answer, tools))
             raise UnreadableAnswer("the answer is empty: answer with a JSON list of actions")
         found = first_value(text)
         items = found if isinstance(found, list) else found.get("actions", [found])
@@ -99,21 +114,16 @@ def _parameters(tool: Offered) -> dict[str, Any]:
 
 
 def _steps(items: Sequence[object], tools: Sequence[Offered]) -> tuple[Step, ...]:
-    """As many as come before the first that is none, which is an error when it is the first, or before a `finish`
-    whose bot has not seen what came of them.
-    """
+    """One for every entry: an entry that is no action is answered with its problem, beside those that are done."""
     steps: list[Step] = []
-    for number, item in enumerate(items[:MAX_ACTIONS], 1):
+    for number, item in enumerate(items, 1):
         try:
             step = _step(item, tools)
-            if steps and isinstance(step.action, Finish):
-                break
-            steps.append(step)
+            problem = EARLY_FINISH if steps and isinstance(step.action, Finish) else ""
         except UnreadableAnswer as error:
-            if steps:
-                break
-            raise UnreadableAnswer(f"action {number}: {error.message}") from None
-    return tuple(steps)
+            problem = error.message
+        steps.append(Step(action=invalid(item, problem, number)) if problem else step)
+    return done_or_refused(steps)
 
 
 def _step(item: object, tools: Sequence[Offered]) -> Step:
@@ -127,16 +137,26 @@ def _action(item: dict[str, Any], tools: Sequence[Offered]) -> Action:
     given = {"file" if key in ("path", "filename") else key: value for key, value in item.items() if value is not None}
     if given.keys() & {"tool", "name", "action", "function"}:
         return action_in(item, tools)
-    if given.keys() <= {"command", "comment"} and str(given.get("command")).strip() == "finish":
-        return make_action("finish", {"answer": str(given.get("comment", ""))}, tools)
+    if given.keys() <= {"command", "comment"} and given.get("command") == "" and "shell" in tools:
+        return Shell(command="")
     fitting = [tool for tool, keys in _FORMS.items() if given.keys() >= set(keys)]
     if not fitting:
         raise UnreadableAnswer('it has neither "command" nor "file": ' + ", ".join(names(tools)) + " are possible")
     return make_action(max(fitting, key=lambda tool: len(_FORMS[tool])), given, tools)
 
 
-def _item(step: Step) -> dict[str, Any]:
+def _written(entry: str) -> Any:
+    """An entry that was none, as it was."""
+    try:
+        return json.loads(entry)
+    except ValueError:
+        return entry
+
+
+def _item(step: Step) -> Any:
     match step.action:
+        case InvalidCall(written=written):
+            return _written(written)
         case Shell() | Finish() | AskUser() | SubTask() as action:
             fields = action.model_dump(exclude_none=True, exclude={"tool"})
         case ReadFile() | WriteFile() | EditFile() as action:

@@ -4,15 +4,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from stockade.answers.lenient import first_value, objects
-from stockade.answers.spelling import make_action
+from stockade.answers.lenient import HALF, SURROGATES, first_value, objects
+from stockade.answers.spelling import make_action, short_thought, tool_named
 from stockade.answers.tool_specs import spelled
-from stockade.core.actions import Action, Finish, Step
+from stockade.core.actions import Action, Answer, Finish, InvalidCall, Step
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
 from stockade.core.tools import Offered
 
-MAX_CALLS = 16
+EARLY_FINISH = "this finish was not done: look at what came of the actions before it first, then finish by itself"
+_REPEATED = "this was done once: the very same call stands before it in the answer"
 _THOUGHTS = ("thought", "thoughts")
 _MARK = "<tool_call>"
 
@@ -48,45 +49,71 @@ def action_in(found: dict[str, Any], tools: Sequence[Offered]) -> Action:
 
 
 def native_steps(answer: ModelAnswer, tools: Sequence[Offered]) -> tuple[Step, ...]:
-    """The steps of real tool calls, as far as they can be read; the first one must be.
+    """A step for every real tool call; one that cannot be done is answered with its problem, beside those that can.
 
-    A call that is the very same as an earlier one counts once. A `finish` behind other calls is left out: the model
-    has not seen yet what came of them.
+    UnreadableAnswer where none can. The very same call twice is done once: their results could not be told apart. A
+    `finish` behind other calls is not done: the model has not seen yet what came of them.
     """
+    read = [_call(call, tools) for call in answer.tool_calls]
     steps: list[Step] = []
-    for call in answer.tool_calls[:MAX_CALLS]:
-        try:
-            step = Step(action=_of_call(call, tools))
-        except UnreadableAnswer:
-            if not steps:
-                raise
-            break
-        if steps and isinstance(step.action, Finish):
-            break
-        if step not in steps:
-            steps.append(step)
-        if isinstance(step.action, Finish):
-            break
+    for number, (action, problem) in enumerate(read, 1):
+        written = answer.tool_calls[number - 1].get("function")
+        if isinstance(action, Finish) and steps:
+            problem = EARLY_FINISH
+        elif action is not None and any(step.action == action for step in steps):
+            problem = _REPEATED
+        steps.append(Step(action=action if action is not None and not problem else invalid(written, problem, number)))
+    return done_or_refused(steps)
+
+
+def invalid(written: object, problem: str, number: int) -> InvalidCall:
+    """A call of an answer with several that is not done."""
+    name, arguments = (written.get("name"), written.get("arguments")) if isinstance(written, dict) else (None, None)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or written, ensure_ascii=False)
+    name = name if isinstance(name, str) else ""
+    return InvalidCall(name=name, written=SURROGATES.sub("\ufffd", text), problem=problem, number=number)
+
+
+def done_or_refused(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps, if any of them can be done; else UnreadableAnswer with the first problem."""
+    first = next((step.action for step in steps if isinstance(step.action, InvalidCall)), None)
+    if first is not None and all(isinstance(step.action, InvalidCall) for step in steps):
+        raise UnreadableAnswer(first.problem if len(steps) == 1 else f"action {first.number}: {first.problem}")
     return tuple(steps)
 
 
-def _of_call(call: dict[str, Any], tools: Sequence[Offered]) -> Action:
+def _call(call: dict[str, Any], tools: Sequence[Offered]) -> tuple[Action | None, str]:
+    """Its action, or what is wrong with it."""
     function = call.get("function")
     if not isinstance(function, dict):
-        raise UnreadableAnswer("the tool call names no function")
-    return action_in({"name": function.get("name"), "arguments": function.get("arguments") or {}}, tools)
+        return None, "the tool call names no function"
+    if SURROGATES.search(json.dumps(function, ensure_ascii=False)):
+        return None, HALF
+    try:
+        return action_in({"name": function.get("name"), "arguments": function.get("arguments") or {}}, tools), ""
+    except UnreadableAnswer as error:
+        return None, error.message
+
+
+def native_answer(answer: ModelAnswer, text: str, tools: Sequence[Offered]) -> Answer | None:
+    """The answer of a model that made real calls, whatever the protocol; None where there are none."""
+    if not answer.tool_calls:
+        return None
+    return Answer(thought=short_thought(text), steps=native_steps(answer, tools))
 
 
 def salvaged(text: str, tools: Sequence[Offered]) -> tuple[str, Action] | None:
     """A call written as text: the words around it, and its action. None when there is nothing like a call.
 
-    UnreadableAnswer when what looks like a call is none that can be done.
+    UnreadableAnswer when a text that is a call and nothing else is none that can be done. In the midst of prose only
+    the call of a tool that there is counts: an answer may be about JSON.
     """
     start = text.find(_MARK)
     searched = text[start + len(_MARK) :] if start >= 0 else text
+    alone = start >= 0 or searched.lstrip("` \t\r\njson").startswith(("{", "["))
     problem: UnreadableAnswer | None = None
     for found in objects(searched):
-        if not _looks_like_call(found):
+        if not _is_call(found, tools, alone=alone):
             continue
         try:
             action = action_in(found, tools)
@@ -99,8 +126,22 @@ def salvaged(text: str, tools: Sequence[Offered]) -> tuple[str, Action] | None:
     return None
 
 
-def _looks_like_call(found: dict[str, Any]) -> bool:
-    return bool(found.keys() & {"action", "tool", "name", "function", "command"})
+def _is_call(found: dict[str, Any], tools: Sequence[Offered], *, alone: bool) -> bool:
+    inner = found.get("action", found.get("function", found))
+    if inner is None:
+        return alone
+    if not isinstance(inner, dict):
+        return _offered(inner, tools)
+    name = inner.get("tool", inner.get("name"))
+    formed = inner is not found or bool(inner.keys() & {"arguments", "parameters"})
+    return _offered(name, tools) or (alone and (formed or (name is None and "command" in inner)))
+
+
+def _offered(name: object, tools: Sequence[Offered]) -> bool:
+    try:
+        return isinstance(name, str) and bool(tool_named(name, tools))
+    except UnreadableAnswer:
+        return False
 
 
 def _thought(found: dict[str, Any]) -> str:

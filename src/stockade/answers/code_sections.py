@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stockade.answers.block_actions import SHELLS, action_of, block_of
 from stockade.answers.blocks import Block, here_document
-from stockade.answers.calls import as_json, native_steps, salvaged
+from stockade.answers.calls import as_json, native_answer, salvaged
 from stockade.answers.lenient import whole
 from stockade.answers.sections import Section, find_sections, section
 from stockade.answers.spelling import further, short_thought
@@ -81,8 +81,8 @@ class SectionAnswers:
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         text = whole(answer)
-        if not text.strip() and answer.tool_calls:
-            return Answer(steps=native_steps(answer, tools)[:1])
+        if (native := native_answer(answer, text, tools)) is not None:
+            return native
         found = find_sections(text, _NAMES)
         if not found:
             raise UnreadableAnswer("the headings are missing: write ### Requirements, ### Code and ### Example")
@@ -93,7 +93,7 @@ class SectionAnswers:
 
     def write(self, answer: Answer) -> Message:
         thought = re.sub(r"^(\s*)#+", r"\1", answer.thought or "", flags=re.MULTILINE)
-        body = _written_program(answer.steps) or _written(answer.steps[0].action)
+        body = _written_program(answer.steps) or "\n".join(_written(step.action) for step in answer.steps)
         return Message(role="assistant", content=f"{thought}\n{body}" if thought else body)
 
     def observed(self, step: Step, text: str) -> Message:

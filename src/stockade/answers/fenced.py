@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from stockade.answers.block_actions import action_of, block_of, is_action, usage_of
 from stockade.answers.blocks import Block, fenced, find_blocks, is_output, languages
-from stockade.answers.calls import as_json, salvaged
+from stockade.answers.calls import as_json, native_answer, salvaged
 from stockade.answers.lenient import whole
 from stockade.answers.spelling import further, short_thought
 from stockade.core.actions import Action, Answer, Step, ToolCall
@@ -39,6 +39,8 @@ class FencedAnswers:
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         text = whole(answer)
+        if (native := native_answer(answer, text, tools)) is not None:
+            return native
         if not text.strip():
             raise UnreadableAnswer("the answer is empty: write one block, such as a bash block")
         blocks = find_blocks(text)
@@ -52,7 +54,7 @@ class FencedAnswers:
         return Answer(thought=short_thought(text[: blocks[0].start]), steps=(Step(action=action),))
 
     def write(self, answer: Answer) -> Message:
-        block = spelled(answer.steps[0].action)
+        block = "\n".join(spelled(step.action) for step in answer.steps)
         thought = re.sub(r"`{3,}", "``", answer.thought or "")
         return Message(role="assistant", content=f"{thought}\n{block}" if thought else block)
 

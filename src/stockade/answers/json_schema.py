@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.answers.calls import action_in, native_steps
+from stockade.answers.calls import action_in, native_answer
 from stockade.answers.lenient import cut_off, first_value, spoken
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
@@ -45,10 +45,10 @@ class JsonAnswers:
         text = spoken(answer.content)
         if answer.cut:
             return _cut_off(answer, tools)
-        if not text.strip() and not answer.tool_calls:
-            raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
+        if (native := native_answer(answer, text, tools)) is not None:
+            return native
         if not text.strip():
-            return Answer(steps=native_steps(answer, tools)[:1])
+            raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
         found = first_value(text, "{")
         thought = found.get("thought")
         action = action_in(found, tools)
@@ -58,9 +58,9 @@ class JsonAnswers:
         )
 
     def write(self, answer: Answer) -> Message:
-        fields: dict[str, Any] = {"thought": answer.thought} if answer.thought else {}
-        fields["action"] = spelled(answer.steps[0].action)
-        return Message(role="assistant", content=json.dumps(fields, ensure_ascii=False))
+        objects: list[dict[str, Any]] = [{"action": spelled(step.action)} for step in answer.steps]
+        objects[0] = ({"thought": answer.thought} if answer.thought else {}) | objects[0]
+        return Message(role="assistant", content="\n".join(json.dumps(one, ensure_ascii=False) for one in objects))
 
     def observed(self, step: Step, text: str) -> Message:
         return Message(role="user", content=text)

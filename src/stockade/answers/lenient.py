@@ -18,8 +18,8 @@ MAX_DEPTH = 64
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_HALF = "the answer holds half a character (a lone surrogate), which UTF-8 cannot carry"
+SURROGATES = re.compile("[\ud800-\udfff]")
+HALF = "the answer holds half a character (a lone surrogate), which UTF-8 cannot carry"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def spoken(text: str) -> str:
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise UnreadableAnswer(f"the answer is too long ({len(text)} characters)")
-    if _SURROGATE.search(text):
-        raise UnreadableAnswer(_HALF)
+    if SURROGATES.search(text):
+        raise UnreadableAnswer(HALF)
     return spoken_part(text) or ""
 
 
@@ -116,8 +116,8 @@ def _strict(text: str, position: int) -> Any:
     # Few brackets cannot be deep.
     if text.count("{") + text.count("[") > MAX_DEPTH and not _is_shallow(value, MAX_DEPTH):
         return None
-    if "\\u" in text and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
-        raise UnreadableAnswer(_HALF)
+    if "\\u" in text and SURROGATES.search(json.dumps(value, ensure_ascii=False)):
+        raise UnreadableAnswer(HALF)
     return value
 
 
@@ -219,7 +219,7 @@ class _Reader:
                 low = self._unit()
                 code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00) if 0xDC00 <= low < 0xE000 else code
             if 0xD800 <= code < 0xE000:
-                raise UnreadableAnswer(_HALF)
+                raise UnreadableAnswer(HALF)
             return chr(code)
         self.at += 2
         return _ESCAPES.get(char, "\\" + char)

@@ -7,19 +7,22 @@ limit.
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from stockade.answers.calls import native_steps, salvaged
+from stockade.answers.calls import native_answer, salvaged
 from stockade.answers.lenient import whole
 from stockade.answers.spelling import description_of, parameters, short_thought
 from stockade.answers.tool_specs import names, spelled
-from stockade.core.actions import Answer, Finish, Step, ToolCall
+from stockade.core.actions import Answer, Finish, InvalidCall, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
-from stockade.core.tools import Offered, name_of
+from stockade.core.tools import MAX_NAME_CHARS, Offered, name_of
+
+_NO_NAME = re.compile(r"[^\w-]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class NativeAnswers:
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         text = whole(answer)
-        if answer.tool_calls:
-            return Answer(thought=short_thought(text), steps=native_steps(answer, tools))
+        if (native := native_answer(answer, text, tools)) is not None:
+            return native
         if not text.strip():
             raise UnreadableAnswer("the answer is empty: call one of the tools " + ", ".join(names(tools)))
         if (found := salvaged(text, tools)) is None:
@@ -104,8 +107,18 @@ def _not_done(call: str) -> Message:
 
 
 def _call(step: Step) -> dict[str, Any]:
-    fields = spelled(step.action)
-    name = fields.pop("tool")
-    arguments = fields["arguments"] if isinstance(step.action, ToolCall) else fields
-    function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
-    return {"id": call_id(step), "type": "function", "function": function}
+    if isinstance(step.action, InvalidCall):
+        name, text = _NO_NAME.sub("_", step.action.name)[:MAX_NAME_CHARS] or "unknown", _object(step.action.written)
+    else:
+        fields = spelled(step.action)
+        name = fields.pop("tool")
+        text = json.dumps(fields["arguments"] if isinstance(step.action, ToolCall) else fields, ensure_ascii=False)
+    return {"id": call_id(step), "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def _object(written: str) -> str:
+    """Arguments as servers want them in a history: the JSON of an object."""
+    try:
+        return written if isinstance(json.loads(written), dict) else json.dumps({"unreadable": written})
+    except (ValueError, RecursionError):
+        return json.dumps({"unreadable": written}, ensure_ascii=False)

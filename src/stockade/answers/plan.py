@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers import json_schema
-from stockade.answers.calls import action_in, native_steps
+from stockade.answers.calls import action_in, native_answer
 from stockade.answers.lenient import cut_off, first_value, spoken
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Answer, Step, Thoughts
@@ -57,23 +57,23 @@ class PlanAnswers:
             raise cut_off(answer)
         if not text.strip() and not answer.tool_calls:
             raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
-        if not text.strip():
-            return Answer(steps=native_steps(answer, tools)[:1])
-        found = first_value(text, "{")
-        if not isinstance(found, dict):
-            raise UnreadableAnswer("the answer is no JSON object")
+        native = native_answer(answer, "", tools)
+        try:
+            found = first_value(text, "{")
+        except UnreadableAnswer:
+            if native is None:
+                raise
+            found = {}
         thoughts = _thoughts(found)
-        if answer.tool_calls and "action" not in found:
-            step = native_steps(answer, tools)[0]
-        else:
-            step = Step(action=action_in(_as_ours(found), tools))
-        return Answer(thought=thoughts.text or None if thoughts else None, thoughts=thoughts, steps=(step,))
+        steps = native.steps if native is not None else (Step(action=action_in(_as_ours(found), tools)),)
+        return Answer(thought=thoughts.text or None if thoughts else None, thoughts=thoughts, steps=steps)
 
     def write(self, answer: Answer) -> Message:
         thoughts = answer.thoughts or Thoughts(text=answer.thought or "")
         fields = {key: value for key, value in thoughts.model_dump(mode="json").items() if value}
-        content = {"thoughts": fields, "action": spelled(answer.steps[0].action)}
-        return Message(role="assistant", content=json.dumps(content, ensure_ascii=False))
+        objects: list[dict[str, Any]] = [{"action": spelled(step.action)} for step in answer.steps]
+        objects[0] = {"thoughts": fields} | objects[0]
+        return Message(role="assistant", content="\n".join(json.dumps(one, ensure_ascii=False) for one in objects))
 
     def observed(self, step: Step, text: str) -> Message:
         return Message(role="user", content=text)

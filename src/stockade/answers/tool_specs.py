@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stockade.answers.arguments import validated
-from stockade.core.actions import Action, ToolCall
+from stockade.core.actions import Action, InvalidCall, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.tools import Offered, ToolSpec, name_of
 
@@ -35,6 +35,8 @@ def spelled(action: Action) -> dict[str, Any]:
     """An action as the object that models write: `{"tool": NAME, ...}`."""
     if isinstance(action, ToolCall):
         return {"tool": action.name, "arguments": action.arguments}
+    if isinstance(action, InvalidCall):
+        return {"tool": action.name, "arguments": action.written}
     fields = action.model_dump(exclude_none=True, exclude_defaults=True)
     return {"tool": action.tool, **{NAMES.get(name, name): value for name, value in fields.items()}}
 

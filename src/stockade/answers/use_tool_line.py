@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.arguments import refused
-from stockade.answers.calls import native_steps
+from stockade.answers.calls import native_answer
 from stockade.answers.lenient import whole
 from stockade.answers.spelling import PARAMETERS, make_action, parameter_names, short_thought, tool_named
 from stockade.answers.tool_specs import described, names, notes, sample, spelled
-from stockade.core.actions import Answer, Step, ToolCall
+from stockade.core.actions import Action, Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered, ToolSpec
 
-_LINE = re.compile(r"^[ \t]*(?:[-*>] +)?[`*]*USE_TOOL[`*]*[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE | re.IGNORECASE)
+_USE = re.compile(r"^[ \t]*(?:[-*>] +)?[`*]*USE_TOOL[`*]*[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE | re.IGNORECASE)
 _NAME = re.compile(r"[\"'`*]*([\w.-]+)[\"'`*]*[ \t]*(?:,|$|(?=\n)|(?=[ \t(]))[ \t]*\(?", re.MULTILINE)
 _PARAMETER = re.compile(r"[\s,]*[\"']?([A-Za-z_]\w*)[\"']?[ \t]*[=:][ \t]*")
 _TORN = re.compile(r"[^\s,.)`*]|[^\n]*?(?:[\"|<>&;$]|(?<!\w)'|'(?!\w))")
@@ -57,9 +57,9 @@ class UseToolAnswers:
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
         text = whole(answer)
-        if not text.strip() and answer.tool_calls:
-            return Answer(steps=native_steps(answer, tools)[:1])
-        line = _LINE.search(text)
+        if (native := native_answer(answer, text, tools)) is not None:
+            return native
+        line = _USE.search(text)
         if line is None:
             raise UnreadableAnswer('the answer holds no line such as USE_TOOL: shell, command="ls"')
         name = _NAME.match(text, line.start(1))
@@ -70,15 +70,19 @@ class UseToolAnswers:
         return Answer(thought=short_thought(text[: line.start()]), steps=(Step(action=action),))
 
     def write(self, answer: Answer) -> Message:
-        fields = spelled(answer.steps[0].action)
-        tool = fields.pop("tool")
-        fields = fields["arguments"] if isinstance(answer.steps[0].action, ToolCall) else fields
-        line = ", ".join([f"USE_TOOL: {tool}", *(f"{name}={_written(value)}" for name, value in fields.items())])
+        line = "\n".join(_line(step.action) for step in answer.steps)
         thought = re.sub("use_tool", "USE TOOL", answer.thought or "", flags=re.IGNORECASE)
         return Message(role="assistant", content=f"{thought}\n{line}" if thought else line)
 
     def observed(self, step: Step, text: str) -> Message:
         return Message(role="user", content=text)
+
+
+def _line(action: Action) -> str:
+    fields = spelled(action)
+    tool = fields.pop("tool")
+    fields = fields["arguments"] if isinstance(action, ToolCall) else fields
+    return ", ".join([f"USE_TOOL: {tool}", *(f"{name}={_written(value)}" for name, value in fields.items())])
 
 
 def usage_line(tool: Offered) -> str:

@@ -13,7 +13,7 @@ from stockade.approval.authorise import REFUSED
 from stockade.approval.parts import Parsed, Part, parse
 from stockade.approval.remembered import Remembered
 from stockade.approval.rules import Judgement, RuleSet, strictest
-from stockade.core.actions import Action, AskUser, EditFile, Finish, Shell, ToolCall, WriteFile
+from stockade.core.actions import Action, AskUser, EditFile, Finish, InvalidCall, Shell, ToolCall, WriteFile
 from stockade.core.data import Data
 
 Scope = Literal["once", "run", "always"]
@@ -54,7 +54,7 @@ class RulesApprover:
 
     async def judge(self, action: Action) -> str | None:
         """None when the action may be done, else the reason for the bot."""
-        if isinstance(action, Finish | AskUser):
+        if isinstance(action, Finish | AskUser | InvalidCall):
             return None
         parsed = _parsed(action)
         judgements = self._rules.judge(parsed)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from stockade.core.actions import Action, AskUser, Finish
+from stockade.core.actions import Action, AskUser, Finish, InvalidCall
 from stockade.core.ports import Approver
 
 MAX_GRANTED = 9999
@@ -118,7 +118,7 @@ class Authoriser:
 
     async def judge(self, action: Action) -> str | None:
         """None when it may be done, else the reason for the bot."""
-        if isinstance(action, Finish | AskUser):
+        if isinstance(action, Finish | AskUser | InvalidCall):
             return None
         if self._rules is not None and (reason := await self._rules.judge(action)) is not None:
             return reason

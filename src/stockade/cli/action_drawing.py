@@ -12,6 +12,7 @@ from stockade.core.actions import (
     AskUser,
     EditFile,
     Finish,
+    InvalidCall,
     ReadFile,
     Shell,
     SubTask,
@@ -54,6 +55,8 @@ class ActionDrawing:
                 return Text(f"ask_user {one_line(question)}")
             case SubTask(task=task):
                 return Text(f"sub_task {one_line(task)}")
+            case InvalidCall(name=name, written=written):
+                return Text(one_line(f"{name} {written}", 2000))
             case Finish():
                 return Text("finish")
 

@@ -76,8 +76,22 @@ class Finish(Data):
     gave_up: bool = False
 
 
+class InvalidCall(Data):
+    """One of several calls of an answer that is none, as it was `written`, and its `number` among them from 1.
+
+    It is answered with its `problem`; the others are done.
+    """
+
+    tool: Literal["invalid_call"] = "invalid_call"
+    name: str = ""
+    written: str
+    problem: str
+    number: int
+
+
 Action = Annotated[
-    Shell | ReadFile | WriteFile | EditFile | ToolCall | AskUser | SubTask | Finish, Field(discriminator="tool")
+    Shell | ReadFile | WriteFile | EditFile | ToolCall | AskUser | SubTask | Finish | InvalidCall,
+    Field(discriminator="tool"),
 ]
 
 BUILT_IN_TOOLS = ("shell", "read_file", "write_file", "edit_file", "tool_call", "ask_user", "sub_task", "finish")

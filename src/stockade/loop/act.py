@@ -9,6 +9,7 @@ from stockade.core.actions import (
     AskUser,
     EditFile,
     Failed,
+    InvalidCall,
     Observation,
     ReadFile,
     Shell,
@@ -52,6 +53,8 @@ class Actor:
                     return await self.tools.call(action, self._timeout(None, seconds_left))
                 case AskUser():
                     return await self._ask(action)
+                case InvalidCall():
+                    return Failed(message=action.problem)
                 case SubTask() if self.help is not None:
                     return await self.help(action)
                 case _:

@@ -1,6 +1,7 @@
 """The Shell bot's list of actions, and which protocol a model gets."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,8 @@ from stockade.answers.choice import PROTOCOLS, choose, make_protocol
 from stockade.core.actions import Action, Answer, EditFile, Finish, ReadFile, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo
+from stockade.testing import MemorySandbox
+from tests.unit.loop.helpers import Bench
 
 TOOLS = ("shell", "read_file", "write_file", "edit_file", "finish")
 PROTOCOL = ListAnswers()
@@ -31,7 +34,10 @@ def read(content: str) -> Answer:
         ('[{"file": "a", "old": "x", "new": "y"}]', [EditFile(path="a", old="x", new="y")]),
         ('[{"answer": "done"}]', [Finish(answer="done")]),
         ('[{"tool": "shell", "command": "ls"}]', [Shell(command="ls")]),
-        ('[{"command": "ls"}, {"nonsense": 1}, {"command": "rm x"}]', [Shell(command="ls")]),
+        ('[{"command": ""}]', [Shell(command="")]),
+        ('[{"command": "finish"}]', [Shell(command="finish")]),
+        (json.dumps([{"command": f"echo {n}"} for n in range(40)]), [Shell(command=f"echo {n}") for n in range(40)]),
+        ('[{"command": "ls"}, {"command": "ls"}]', [Shell(command="ls"), Shell(command="ls")]),
         ('[{"command": "echo \\"a\\" `b`"}]', [Shell(command='echo "a" `b`')]),
     ],
 )
@@ -48,7 +54,8 @@ def test_reads(content: str, actions: list[Action]) -> None:
         ("[]", "no action"),
         ("[1]", "not an object"),
         ('[{"comment": "x"}]', "neither"),
-        ('[{"command": ""}]', "empty"),
+        ('[{"command": 7}, {"file": 1}]', "action 1: shell: command: input should be a valid string, got 7"),
+        ('[{"command": "ls", "file": "x"}]', "no parameter"),
         ('{"actions": 7}', "no action"),
     ],
 )
@@ -81,9 +88,24 @@ def test_every_protocol_has_its_own_name() -> None:
         make_protocol("morse")
 
 
-def test_a_finish_behind_commands_whose_results_nobody_has_seen_is_left_out() -> None:
-    text = '[{"command": "make"}, {"answer": "It is made."}, {"command": "ls"}]'
-    answer = ModelAnswer(content=text)
-    assert [step.action for step in ListAnswers().read(answer, TOOLS).steps] == [Shell(command="make")]
-    alone = ListAnswers().read(ModelAnswer(content='[{"answer": "It is made."}]'), TOOLS)
-    assert [step.action for step in alone.steps] == [Finish(answer="It is made.")]
+def test_every_entry_is_answered_and_an_unreadable_one_with_its_error() -> None:
+    text = '[{"nonsense": 1}, {"command": "make"}, 7, {"answer": "It is made."}, {"command": "ls"}]'
+    answer = read(text)
+    done = [(step.action.tool, getattr(step.action, "problem", "")) for step in answer.steps]
+    assert [tool for tool, _ in done] == ["invalid_call", "shell", "invalid_call", "invalid_call", "shell"]
+    assert 'neither "command" nor "file"' in done[0][1]
+    assert "not an object" in done[2][1]
+    assert "look at what came of the actions before it first" in done[3][1]
+    assert json.loads(PROTOCOL.write(answer).content) == json.loads(text)
+
+
+@pytest.mark.anyio
+async def test_the_loop_answers_each_entry() -> None:
+    script = ['[{"nonsense": 1}, {"command": "make"}, {"command": ""}, {"command": "make"}]', '[{"answer": "x"}]']
+    bench = Bench(script, MemorySandbox({"make": "made"}))
+    bench.parts = replace(bench.parts, protocol=PROTOCOL)
+    assert (await bench.run()).status == "done"
+    assert bench.sandbox.ran == ["make", "", "make"]
+    told = bench.script.requests[-1].messages[-1].content
+    assert told.count("made") == 2
+    assert 'This has failed: it has neither "command" nor "file"' in told

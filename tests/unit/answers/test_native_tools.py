@@ -1,13 +1,14 @@
 """Native tool calls: declared, read, salvaged, and paired with their results."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from stockade.answers.native_tools import NativeAnswers, answered, call_id
 from stockade.answers.spelling import make_action
-from stockade.core.actions import Action, Answer, Finish, Shell, Step, WriteFile
+from stockade.core.actions import Action, Answer, Finish, InvalidCall, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 
@@ -56,16 +57,48 @@ def test_calls_written_as_text_are_done_and_become_real_ones(content: str, actio
     ("calls", "actions"),
     [
         ([shell("ls"), shell("pwd")], [Shell(command="ls"), Shell(command="pwd")]),
-        ([shell("ls"), shell("ls")], [Shell(command="ls")]),
-        ([shell("ls"), FINISH], [Shell(command="ls")]),
-        ([FINISH, shell("ls")], [Finish(answer="x")]),
-        ([shell("ls"), call("nonsense", "{}"), shell("pwd")], [Shell(command="ls")]),
+        ([shell("ls"), shell("ls")], [Shell(command="ls"), "the very same call"]),
+        ([shell("ls"), FINISH], [Shell(command="ls"), "look at what came of the actions before it first"]),
+        ([FINISH], [Finish(answer="x")]),
+        ([shell("ls"), call("nonsense", "{}"), shell("pwd")], [Shell(command="ls"), "no tool", Shell(command="pwd")]),
+        ([call("shell", '{"command": "\\ud800"}'), shell("pwd")], ["half a character", Shell(command="pwd")]),
+        ([call("shell", '{"command": "\ud800"}'), shell("pwd")], ["half a character", Shell(command="pwd")]),
+        ([shell(f"echo {n}") for n in range(40)], [Shell(command=f"echo {n}") for n in range(40)]),
         ([call("shell", {"command": "ls"})], [Shell(command="ls")]),
         ([call("shell", '{"command": "ls"')], [Shell(command="ls")]),
     ],
 )
-def test_which_calls_count(calls: list[dict[str, Any]], actions: list[Action]) -> None:
-    assert [step.action for step in read("", *calls).steps] == actions
+def test_every_call_is_done_or_answered_with_what_is_wrong(
+    calls: list[dict[str, Any]], actions: list[Action | str]
+) -> None:
+    answer = read("", *calls)
+    for step, expected in zip(answer.steps, actions, strict=True):
+        if isinstance(expected, str):
+            assert isinstance(step.action, InvalidCall)
+            assert expected in step.action.problem
+        else:
+            assert step.action == expected
+    written = PROTOCOL.write(answer).tool_calls or ()
+    assert len({one["id"] for one in written}) == len(calls)
+    for one in written:
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", one["function"]["name"])
+        assert isinstance(json.loads(one["function"]["arguments"]), dict)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        '{"name": "left-pad", "version": "1.3.0"}',
+        'The file says {"action": "delete", "tool": "axe"} and nothing else.',
+        'An entry looks like {"command": "npx", "args": ["-y"]}, one for each server.',
+        '```json\n{"tools": []}\n```',
+        "Use `{}` with find.",
+    ],
+)
+def test_words_about_json_are_words(words: str) -> None:
+    answer = read(words)
+    assert answer.spoken
+    assert answer.steps == (Step(action=Finish(answer=words)),)
 
 
 @pytest.mark.parametrize(

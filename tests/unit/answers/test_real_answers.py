@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stockade.answers.choice import PROTOCOLS, make_protocol
-from stockade.core.actions import Action
+from stockade.core.actions import Action, InvalidCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
 
@@ -35,9 +35,10 @@ def check_message(error: UnreadableAnswer) -> None:
 
 
 def read(name: str, answer: ModelAnswer) -> list[Action] | None:
-    """The actions; None for an answer that is refused in one printable line."""
+    """The actions that are done; None for an answer that is refused in one printable line."""
     try:
-        return [step.action for step in make_protocol(name).read(answer, TOOLS).steps]
+        actions = [step.action for step in make_protocol(name).read(answer, TOOLS).steps]
+        return [action for action in actions if not isinstance(action, InvalidCall)]
     except UnreadableAnswer as error:
         check_message(error)
         return None

@@ -48,6 +48,7 @@ CALLS: Sequence[ToolCall] = (
     ToolCall(name="web_search", arguments={"query": AWKWARD, "count": 3, "tool": "finish"}),
     ToolCall(name="now", arguments={}),
 )
+MORE: Sequence[dict[str, str]] = ({}, {"name": "read_file", "arguments": '{"path": "a"}'})
 BROKEN = (
     "",
     " \n\t ",
@@ -110,6 +111,15 @@ class AnswerConformance:
         message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_search", arguments={})),)))
         with pytest.raises(UnreadableAnswer, match="query"):
             protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), (*TOOLS, SEARCH))
+
+    @pytest.mark.parametrize("content", ["", "I look.", "I use {} for it.", "```\nx"])
+    def test_a_proper_native_call_is_accepted(self, protocol: AnswerProtocol, content: str) -> None:
+        function = {"name": "shell", "arguments": json.dumps({"command": AWKWARD})}
+        calls = tuple({"id": f"c{n}", "type": "function", "function": function | more} for n, more in enumerate(MORE))
+        answer = protocol.read(ModelAnswer(content=content, tool_calls=calls, finish_reason="tool_calls"), TOOLS)
+        assert [step.action for step in answer.steps] == [Shell(command=AWKWARD), ReadFile(path="a")]
+        written = protocol.write(answer)
+        assert "$(e)" in f"{written.content} {written.tool_calls}"
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
