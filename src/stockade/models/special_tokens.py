@@ -17,7 +17,7 @@ from stockade.core.messages import Message, ModelAnswer, ModelRequest
 
 MARK = "\u2060"
 """WORD JOINER: nobody sees it, no tokeniser drops it, and hardly any text has it."""
-_SPECIAL = re.compile(
+SPECIAL = re.compile(
     rf"(?:(?<=[<\[\]])(?={MARK})|(?<=<)(?="
     r"\|[^<>\n]{1,64}>"  # ChatML, Llama 3, Phi, Harmony, Granite, GLM, Command R: <|im_start|>; Gemma 4: <|turn>
     r"|[^<>|\s]{1,64}\|>"  # Gemma 4: <turn|>
@@ -42,7 +42,7 @@ _Tools = tuple[dict[str, Any], ...] | None
 
 def marked(text: str) -> str:
     """`text` without any string that is a special token in a family of models that we know."""
-    return _SPECIAL.sub(MARK, text)
+    return SPECIAL.sub(MARK, text)
 
 
 def unmarked(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from stockade.core.messages import Message, ModelRequest
 from stockade.models.payload import PayloadCache
 from stockade.models.roles import Roles
+from stockade.models.special_tokens import SPECIAL
 from stockade.models.transport import Transport
 from stockade.models.values import as_text
 
@@ -61,7 +62,8 @@ class TokenPrompt:
             # SentencePiece puts a blank before a text: behind a line break it does not, and that is taken off again.
             self._guard, self._guard_tokens = "\n", f"{line},"
         words = {*_MARKUP.findall(template), as_text(props.get("bos_token")), as_text(props.get("eos_token"))} - {""}
-        # Some of a template's tokens are no control tokens in the file, as Qwen's <tool_call>: these are broken apart.
+        # Some special tokens are no control tokens in the file, as Qwen's <tool_call>: `parse_special` is not asked
+        # about these. So a text is cut behind the first character of each.
         self._markup = re.compile(rf"(?<=(?=(?:{'|'.join(map(re.escape, sorted(words)))})).)") if words else None
         return True
 
@@ -140,7 +142,9 @@ class TokenPrompt:
             said = self._said[number]
             for _ in range(depth):
                 said = json.dumps(said, ensure_ascii=False)[1:-1]
-            pieces = self._markup.split(said) if self._markup else [said]
+            pieces = SPECIAL.split(said)
+            if self._markup is not None:
+                pieces = [inner for piece in pieces for inner in self._markup.split(piece)]
             parts = self._pieces[number, depth] = [(_SAID, piece) for piece in pieces]
         return parts
 
