@@ -156,6 +156,29 @@ def test_files_keep_their_bytes(ran: Stage) -> None:
     assert (ran.demo / "other.txt").read_text() == f"earlier\n{VALUE}\nafter\n"
 
 
+def test_a_bot_that_writes_the_mark_over_a_value_is_not_applied_unseen(stage: Stage) -> None:
+    """It was shown the mark, and writes the whole file anew: masked, both lines of the diff look the same."""
+    (stage.demo / "settings.ini").write_text(f"key = {VALUE}\n")
+    mark = "key = [redacted: LOGIN]\nmore = 1\n"
+    writes = say("shell", command=f"printf %s '{mark}' > settings.ini")
+    assert stage.run(writes, say("finish", answer="ok"), flags=("--apply",)).status == 0
+    assert (stage.demo / "settings.ini").read_text() == f"key = {VALUE}\n"
+    assert "holds [redacted: ...]" in stage.call("runs", "apply").err
+    assert stage.call("runs", "apply", "--flagged").status == 0
+    assert (stage.demo / "settings.ini").read_text() == mark
+
+
+def test_the_coder_hides_it_in_its_last_line_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGIN", VALUE)
+    program = f"### Requirements\nnone\n### Code\n```python\nimport os\nprint(os.environ['LOGIN'], '{VALUE}')\n```"
+    flags = ("--env", "LOGIN", "--redact", "LOGIN", "--json", "--model", stage.script(program, program))
+    ended = stage.call("code", "Print the login.", *flags)
+    assert ended.status == 0, ended.out
+    assert "[redacted: LOGIN]" in json.dumps(ended.result["code"]["stdout"])
+    assert_hidden(ended.out, ended.err)
+    assert "[redacted: LOGIN]" in stage.call("runs", "show").out
+
+
 def test_verify_compares_up_to_what_is_hidden(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also an action whose command held the value: it is done with the value, as it was then."""
     monkeypatch.setenv("LOGIN", VALUE)

@@ -236,13 +236,13 @@ async def answer(query: Query, plan: Plan, options: Options, store: RunStore, at
     finally:
         forget(run_id)
     failed = finished.detail if finished.status == "failed" else ""
-    result = coder.result(failed)
+    result = prepared.parts.redactor.data(coder.result(failed).model_dump())
     return Answer(
-        response=result.stdout,
-        error=result.error,
-        code=result.code,
-        status=result.status,
-        attempts=len(result.attempts),
+        response=result["stdout"],
+        error=result["error"],
+        code=result["code"],
+        status=result["status"],
+        attempts=len(result["attempts"]),
         run=run_id,
     )
 

@@ -22,7 +22,7 @@ from stockade.cli.interrupt import Interrupt
 from stockade.cli.pausing import Asker
 from stockade.cli.render import Renderer
 from stockade.cli.run_facts import closed_folders, detail
-from stockade.cli.safe import hide, safe_text
+from stockade.cli.safe import hide, safe_text, screen
 from stockade.cli.scratch import Scratch
 from stockade.cli.task import read_task
 from stockade.cli.thoughts import profile_name
@@ -89,7 +89,7 @@ class _Watch:
             self.renderer.event(event)
 
     def write(self, value: object) -> None:
-        self.line(json.dumps(value))
+        self.line(json.dumps(screen().data(value)))
 
     def line(self, text: str) -> None:
         """A JSON line in ASCII: nothing in it is an escape of a terminal. A run that cannot be read is stopped."""

@@ -51,6 +51,17 @@ def test_a_writing_bot_changes_nothing_until_it_is_applied(folder: Path, tmp_pat
     assert result.changes == ()
 
 
+def test_a_diff_is_masked_and_what_is_applied_is_not(folder: Path, tmp_path: Path) -> None:
+    writes = say("shell", command='echo "$LOGIN" > made.txt')
+    bot = WritingBot(model=script(tmp_path, writes, DONE, DONE), folder=Folder(folder), env=["LOGIN=brown horse 4711"],
+                     redact=["LOGIN"])  # fmt: skip
+    result = bot.run("write it")
+    assert "+[redacted: LOGIN]" in result.diff
+    assert "4711" not in repr(result)
+    result.apply()
+    assert (folder / "made.txt").read_text() == "brown horse 4711\n"
+
+
 def test_discarded_work_is_gone(folder: Path, tmp_path: Path) -> None:
     result = WritingBot(model=script(tmp_path, COUNT, DONE, DONE), folder_to_mount=folder).run("count the lines")
     result.discard()

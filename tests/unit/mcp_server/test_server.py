@@ -119,6 +119,55 @@ async def test_nothing_is_applied_without_a_yes(folder: Path) -> None:
         assert data(await one.call_tool("run_apply", {"run": "last"}))["applied"] == ["made.txt"]
 
 
+async def test_no_client_gets_what_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a tool answers, asks, or reports on its way, and its errors too."""
+    value = "brown horse 4711"
+    monkeypatch.setenv("LOGIN", value)
+    writes = 'echo "$LOGIN" | tee made.txt; touch "$LOGIN"'
+    lines = [answer("shell", command=writes), *[answer("finish", answer=f"it is {value}")] * 2]
+    seen: list[str] = []
+
+    async def person(context: Any, params: ElicitRequestParams) -> ElicitResult:
+        seen.append(params.message)
+        return ElicitResult(action="accept", content={"apply": True})
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(message or "")
+
+    found = service(folder, *lines, env=("LOGIN",), redact=("LOGIN",))
+    async with client(found, elicitation_callback=person) as one:
+        for tool, arguments in (
+            ("run_bot", {"task": f"log in with {value}", "folder": "one"}),
+            ("runs_list", {}),
+            ("run_show", {"run": "last"}),
+            ("run_diff", {"run": "last"}),
+            ("sandbox_exec", {"command": 'echo "$LOGIN"; echo "$LOGIN" >&2'}),
+            ("run_show", {"run": value}),
+            ("run_apply", {"run": "last"}),
+        ):
+            result = await one.call_tool(tool, arguments, progress_callback=progress)
+            seen.append(f"{tool}: {text(result)} {json.dumps(result.structured_content)}")
+    assert not [words for words in seen if value in words]
+    (diff,) = [words for words in seen if words.startswith("run_diff")]
+    assert "+[redacted: LOGIN]" in diff
+    assert "Not to be applied as a patch" in diff
+    assert (folder / "made.txt").read_text() == f"{value}\n"
+
+
+async def test_a_diff_is_refused_where_its_values_are_not_known_any_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGIN", "brown horse 4711")
+    lines = [answer("shell", command='echo "$LOGIN" > made.txt'), *[answer("finish", answer="done")] * 2]
+    async with client(service(folder, *lines, env=("LOGIN",), redact=("LOGIN",))) as one:
+        assert data(await one.call_tool("run_bot", {"task": "x", "folder": "one"}))["status"] == "done"
+    monkeypatch.delenv("LOGIN")
+    async with client(service(folder, *lines)) as one:
+        refused = await one.call_tool("run_diff", {"run": "last"})
+    assert refused.is_error
+    assert "the run hid the value of LOGIN" in text(refused)
+
+
 async def test_a_command_in_a_sandbox(folder: Path) -> None:
     async with client(service(folder, *WRITES)) as one:
         found = data(await one.call_tool("sandbox_exec", {"command": "cat a.txt; echo x > a.txt", "folder": "one"}))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from stockade.core.changes import Change, ChangeKind, FolderLayer
 from stockade.core.errors import LayerLost, SandboxFailed
+from stockade.core.secrets import MARK
 from stockade.sandboxes.folders.diff import TEXT_BYTES, count_lines, is_binary
 from stockade.sandboxes.folders.flags import flag, refusal
 from stockade.sandboxes.folders.hostile import MAX_DEPTH, Node, Tree, join, same_data, spell
@@ -19,6 +20,8 @@ COMPARE_BYTES = 1 << 30
 COUNT_BYTES = 64 << 20
 """What is read in all to count lines; files after that are listed without counts."""
 
+_MARK = MARK.encode()
+_MASKED = "holds [redacted: ...], what the bot was shown in place of a hidden value"
 _MODE_BITS = {"directory": 0o1777}
 _TOO_DEEP = f"more than {MAX_DEPTH} folders deep"
 
@@ -171,11 +174,12 @@ class Comparison:
             refused = "another file system is mounted there on the host"
         elif path.count("/") >= MAX_DEPTH:
             refused = _TOO_DEEP
-        binary, added, removed = self._lines(path, kind, before, after)
+        binary, added, removed, masked = self._lines(path, kind, before, after)
         mode = shown.mode & _MODE_BITS.get(shown.kind, 0o7777)
         flagged = flag(
             path, entry=shown.kind, mode=mode, mode_before=before.mode if before else None, deleted=after is None
         )
+        flagged = flagged or (_MASKED if masked else None)
         return Change(
             path=spell(path), kind=kind, entry=shown.kind, size=after.size if after else 0, mode=mode,
             target=spell(shown.target) if shown.target is not None else None, binary=binary, added_lines=added,
@@ -209,17 +213,19 @@ class Comparison:
 
     def _lines(
         self, path: str, kind: ChangeKind, before: Node | None, after: Node | None
-    ) -> tuple[bool, int, int]:  # fmt: skip
+    ) -> tuple[bool, int, int, bool]:
+        """Whether it is binary, lines added and removed, and whether a mark is written that was not there before."""
         if kind == "mode":
-            return False, 0, 0
+            return False, 0, 0, False
         old, new = self.text(self.opened.host, path, before), self.text(self.opened.written, path, after)
         if is_binary(old) or is_binary(new):
-            return True, 0, 0
+            return True, 0, 0, False
+        masked = new.count(_MARK) > old.count(_MARK)
         size = len(old) + len(new)
         if self._budget < size or max(len(old), len(new)) > TEXT_BYTES:
-            return False, 0, 0
+            return False, 0, 0, masked
         self._budget -= size
-        return False, *count_lines(old, new)
+        return False, *count_lines(old, new), masked
 
     def text(self, tree: Tree, path: str, node: Node | None) -> bytes:
         """A file's content, one byte more than TEXT_BYTES when it is longer; empty for what is no readable file."""
