@@ -236,17 +236,9 @@ async def prepare(
     started = started.model_copy(update={"run_id": run_id, "task": task, "model": name, "sandbox": sandbox.backend})
     started.options.update(redactor.recorded)
     parts = make_parts(
-        started,
-        plan,
-        model=model,
-        protocol=protocol,
-        sandbox=sandbox,
-        store=store,
-        on_event=on_event,
-        on_text=on_text,
-        redactor=redactor,
-        hooks=(*options.hooks, *hooks),
-    )
+        started, plan, model=model, info=info, protocol=protocol, sandbox=sandbox, store=store, on_event=on_event,
+        on_text=on_text, redactor=redactor, hooks=(*options.hooks, *hooks),
+    )  # fmt: skip
     started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
     warnings = (*approval_notes(started), *redactor.warnings)
     return Prepared(started, parts, _note(started, redactor.names(task), note, profile), warnings=warnings)
@@ -337,6 +329,7 @@ def make_parts(
     on_event: OnEvent | None,
     on_text: OnText | None,
     redactor: Redactor,
+    info: ModelInfo | None = None,
     names: Sequence[str | None] = (),
     hooks: Sequence[str | HookCommand | Hook] = (),
 ) -> Parts:
@@ -363,7 +356,7 @@ def make_parts(
         redactor=redactor,
         keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES),
         pause=pause,
-        hooks=hooks_of(started, model.info, approver, hooks),
+        hooks=hooks_of(started, info or model.info, approver, hooks),
         intro=intro_of(started),
     )
     if "sub_task" not in plan.actions:

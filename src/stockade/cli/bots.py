@@ -19,7 +19,7 @@ def command(**values: Any) -> int:
     front = load(flags.given(values)).front
     for spec in assemble.list_bots():
         if front.json_lines:
-            print(json.dumps(spec.model_dump()))
+            print(json.dumps({**spec.model_dump(), "tools": spec.all_tools}))
             continue
         about = f"  {spec.summary}\n  folder: {spec.folder_mode}; tools: {', '.join(spec.all_tools)}"
         results(plain=front.plain).print(Text.assemble((spec.name, "bold"), "\n", about), soft_wrap=True)
