@@ -36,6 +36,7 @@ SLOW = (
     "tests/conformance/test_toolbox_browser.py",
     "tests/conformance/test_toolbox_documents.py::test_all_of_it_as_an_ordinary_user",
     "tests/faults/",
+    "tests/trajectories/test_trajectories.py::test_forced_on_a_strong_model",
     "tests/unit/bench/test_ability_tasks.py",
     "tests/unit/coder/test_past.py",
     "tests/unit/models/test_engines.py",

@@ -66,7 +66,7 @@ def calls(turn: Sequence[Call], number: int, prompt_tokens: int = 100) -> Reply:
 
 
 class StrongModel(FakeOpenAI):
-    """`questions` without the trial are `turns`. When the script is at its end it finishes, which is one turn more.
+    """`questions` without the trial are `turns`. When the script is at its end it insists on its last answer.
 
     `window`: tokens that the server says it has.
     """
@@ -84,7 +84,7 @@ class StrongModel(FakeOpenAI):
             return calls([Call(TRIAL_TOOL, {"folder": "/srv"})], 0) if native else says(f'{{"word": "{TRIAL_WORD}"}}')
         self.turns.append(asked)
         number = len(self.turns)
-        turn = self.script[number - 1] if number <= len(self.script) else [finish("the script is at its end")]
+        turn = self.script[min(number, len(self.script)) - 1]
         tokens = len(asked.raw) // BYTES_PER_TOKEN
         return says(turn, usage=(tokens, 0, 20)) if isinstance(turn, str) else calls(turn, number, tokens)
 

@@ -53,6 +53,10 @@ def play(trajectory: Trajectory, stage: Stage, *flags: str) -> Played:
     return Played(events, model.turns, changed, seen)
 
 
+def acts(played: Played, kind: str) -> list[dict[str, Any]]:
+    return [event for event in played.events if event["type"] == kind]
+
+
 def disturbances(trajectory: Trajectory, played: Played) -> list[str]:
     """Whatever a model would not have met without us: refusals, words, questions again, actions not as written."""
     found: list[str] = []

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stockade.core.actions import Answered, Refused, Step
+from stockade.core.actions import Answered, AskUser, Refused, Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -48,7 +48,7 @@ _WINDOW_EDGE = 16
 class _Entry:
     """A message. `turn` is None for what always stays; `foldable` for an observation still shown whole; `own` for what
     the bot was told of its own rules, which folding says again as they are then; `user` for what the user said, which
-    stays whole.
+    stays whole, and `about` what they said that to, for when the call is gone.
     """
 
     message: Message
@@ -56,6 +56,7 @@ class _Entry:
     foldable: bool = False
     own: bool = False
     user: bool = False
+    about: str = ""
 
 
 @dataclass(slots=True)
@@ -104,7 +105,8 @@ class Context:
                     isinstance(event.observation, Refused) and event.observation.by == "user"
                 )
                 message = self.protocol.observed(self._step, text)
-                self._append(_Entry(message, event.turn, foldable=not said, user=said))
+                about = _about(self._step) if said else ""
+                self._append(_Entry(message, event.turn, foldable=not said, user=said, about=about))
             case ActionStarted():
                 self._step = event.action
             case ModelAnswered():
@@ -295,8 +297,9 @@ class Context:
             entry for entry in self.entries if entry.turn is not None and entry.turn < before_turn and not entry.user
         ]
         for entry in self.entries:  # the call that it answers is gone
-            if entry.user and entry.turn is not None and entry.turn < before_turn and entry.message.role == "tool":
-                entry.message = Message(role="user", content=entry.message.content)
+            if entry.about and entry.turn is not None and entry.turn < before_turn:
+                entry.message = Message(role="user", content=f"{entry.about}\n{entry.message.content}")
+                entry.about = ""
         lines = [line for entry in old for line in _text(entry.message).splitlines() if line != _EARLIER]
         room = (self.window or ASSUMED_WINDOW) * CHARS_PER_TOKEN // 16
         kept: list[str] = []
@@ -323,6 +326,13 @@ def _size(message: Message) -> int:
     """In bytes: a token is at least one, and about four in every script."""
     text = message.content if not message.tool_calls else _text(message)
     return len(text.encode(errors="surrogatepass"))
+
+
+def _about(step: Step) -> str:
+    """What the user answered or refused."""
+    if isinstance(step.action, AskUser):
+        return f"You asked: {step.action.question}"
+    return f"You wanted to do this: {_line(step.action.model_dump_json(exclude_none=True))}"
 
 
 def _line(text: str) -> str:
