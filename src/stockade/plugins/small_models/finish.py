@@ -234,7 +234,7 @@ Rule = Callable[[Work], Awaitable[str | None]]
 RULES: tuple[tuple[str, str, Rule, str], ...] = (
     ("failed", "failed", failed, ""),
     ("task", "missing", missing, DO_IT),
-    ("task", "gone", gone, DO_IT),
+    ("gone", "gone", gone, DO_IT),
     ("task", "untouched", untouched, DO_IT),
     ("empty", "empty", empty, DO_IT),
     ("syntax", "syntax", syntax, DO_IT),
