@@ -191,7 +191,8 @@ async def syntax(work: Work) -> str | None:
     """What was written does not parse."""
     paths = work.written(".json", ".py", ".csv")
     wrong = await work.exec("python3", "-c", _SYNTAX, work.cwd, *paths) if paths else ""
-    return f"There is an error in what you wrote:\n{wrong[:_ERROR_CHARS]}" if wrong else None
+    way = "\nLet jq or python3 write JSON: sed and awk know nothing of it." if wrong and ".json: " in wrong else ""
+    return f"There is an error in what you wrote:\n{wrong[:_ERROR_CHARS]}{way}" if wrong else None
 
 
 async def unrun(work: Work) -> str | None:
