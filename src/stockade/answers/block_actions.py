@@ -15,9 +15,13 @@ from stockade.core.tools import Offered, ToolSpec
 
 SHELLS = ("bash", "sh", "shell", "zsh", "console", "shell-session", "terminal", "cmd")
 PYTHONS = ("python", "python3", "py")
+_TERMINALS = ("console", "shell-session", "terminal")
+"""Languages of a session that was copied, with a `$ ` before what was typed."""
+TEXTS = ("write_file", "edit_file", "finish", "ask_user", "sub_task")
+"""Languages whose body is text in which fences may stand."""
+LONGER = "around a text with fences in it write a longer fence (````)"
 _ASIDE = ("json", "text", "txt", "output", "plaintext", "markdown", "md")
 _OLD, _MIDDLE, _NEW = "<<<<<<< OLD", "=======", ">>>>>>> NEW"
-_FINISH = re.compile(r"^finish(?:[ \t]+(['\"]?)(.*)\1)?$")
 _RANGE = re.compile(r"^(\d+)[ \t]*-[ \t]*(\d+)$")
 USAGE = {
     "shell": "A command for the shell:\n```bash\nCOMMAND\n```",
@@ -51,16 +55,15 @@ def is_action(block: Block, tools: Sequence[Offered]) -> bool:
 
 def action_of(block: Block, tools: Sequence[Offered]) -> Action:
     """The action of a block whose language names one. UnreadableAnswer when it does not fit."""
+    if block.torn:
+        raise UnreadableAnswer(f"a fence as long as its own stands in the {block.language} block: {LONGER}")
     if block.language in PYTHONS:
         return make_action("shell", {"command": _command(here_document("python3 -", block.body), block)}, tools)
     tool = "shell" if block.language in SHELLS or not block.language else tool_named(block.language, tools)
     if tool == "shell":
-        command = _command(f"{block.info}\n{block.body}", block)
-        if "finish" in tools and (found := _FINISH.match(command)):
-            return Finish(answer=found[2] or "")
-        return make_action("shell", {"command": command}, tools)
+        return make_action("shell", {"command": _command(_joined(block), block)}, tools)
     if (spec := spec_named(tool, tools)) is not None:
-        return make_action(tool, from_text(spec, f"{block.info}\n{block.body}"), tools)
+        return make_action(tool, from_text(spec, _joined(block)), tools)
     return make_action(tool, _arguments(tool, block), tools)
 
 
@@ -72,12 +75,17 @@ def usage_of(tool: Offered) -> str:
     return f"{described(tool) or 'A tool'} ({tool.name}{notes(tool.parameters)}):\n```{tool.name}\n{body}\n```"
 
 
-def _command(body: str, block: Block) -> str:
-    command = without_prompts(body.strip("\n").rstrip())
-    if not block.body.strip() and not block.info:
+def _joined(block: Block) -> str:
+    """What stands behind the language belongs to the body."""
+    return f"{block.info}\n{block.body}" if block.info and block.body else block.info or block.body
+
+
+def _command(text: str, block: Block) -> str:
+    command = without_prompts(text) if block.language in _TERMINALS else text
+    if not command.strip():
         raise UnreadableAnswer("the block is empty: write a command in it")
     if cut_in_here_document(command):
-        raise UnreadableAnswer("a here-document of the command has no end: write its last line too")
+        raise UnreadableAnswer(f"a here-document of the command has no end: write its last line too; {LONGER}")
     return command
 
 
@@ -92,11 +100,11 @@ def _arguments(tool: str, block: Block) -> dict[str, Any]:
             path, body = _path_and_body(block)
             return {"path": path} | _replacement(body)
         case "ask_user":
-            return {"question": block.body.strip("\n") or block.info}
+            return {"question": _joined(block)}
         case "sub_task":
-            return {"task": block.body.strip("\n") or block.info}
+            return {"task": _joined(block)}
         case _:
-            return {"answer": block.body.strip("\n") or block.info}
+            return {"answer": _joined(block)}
 
 
 def _path_and_body(block: Block) -> tuple[str, str]:

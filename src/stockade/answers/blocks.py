@@ -1,33 +1,36 @@
-"""Fenced blocks as small models write them, and the way between a block and an action.
+"""Fenced blocks, read as CommonMark does: a fence ends at the next bare one that is at least as long.
 
-A block has a language, words behind it and a body. Inside a here-document, and between a fence with a language and its
-end in the text of a file, a fence is text and ends nothing.
+A block has a language, words behind it and a body, which is exact. A text with fences in it needs a longer fence
+around it; one where that was forgotten is refused, not guessed at.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`]*?)[ \t]*$")
+_FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`]*?)[ \t\r]*$")
 # "shell: ```bash": small models keep words in front of an opening fence that has a language.
-_OPENING = re.compile(r"^([ \t]*)(?:[^`]{0,80}[ \t:])?(`{3,})[ \t]*([A-Za-z][^`]*?)[ \t]*$")
+_OPENING = re.compile(r"^([ \t]*)(?:[^`]{0,80}[ \t:])?(`{3,})[ \t]*([A-Za-z][^`]*?)[ \t\r]*$")
 _SHOWS_OUTPUT = re.compile(r"\b(?:outputs?|results?|prints?|contains?)\b[^\n]*:\s*$", re.IGNORECASE)
 _ONE_LINE = re.compile(r"^[ \t]*(`{3,})([\w+-]+)[ \t]+(.+?)[ \t]*\1[ \t]*$")
 # Tags without quotes only in capitals: `1 << n` is arithmetic.
 _HERE = re.compile(r"(?<!<)<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Z_][A-Z0-9_]*)\b)")
-TEXT_BLOCKS = ("write_file", "edit_file", "finish", "ask_user", "sub_task")
-"""Languages whose body is text in which fences may stand."""
+_MOST_INDENTED = 3
+"""Blanks before a fence that ends a block, more than before the one that began it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`start` is where it begins in the text; `complete` is False when the text ends in its middle."""
+    """`start` is where it begins in the text; `complete` is False when the text ends in its middle. `torn`: a fence in
+    it could as well begin another block.
+    """
 
     language: str
     info: str
     body: str
     start: int
     complete: bool = True
+    torn: bool = False
 
 
 def find_blocks(text: str, most: int = 32) -> list[Block]:
@@ -48,13 +51,15 @@ def find_blocks(text: str, most: int = 32) -> list[Block]:
             number += 1
             continue
         language, _, info = opened[3].partition(" ")
-        end, resume = _end(lines, number + 1, len(opened[2]), language.lower())
+        end, torn = _end(lines, number + 1, len(opened[2]), len(opened[1]))
         body = [_outdented(line, len(opened[1])) for line in lines[number + 1 : end]]
         complete = end < len(lines)
+        if not complete and body and not body[-1]:
+            body.pop()  # The text ends in a line break.
         if not complete and body and (last := body[-1].rstrip()).endswith("```"):
             body[-1], complete = last.rstrip("`"), True
-        blocks.append(Block(language.lower(), info.strip(), "\n".join(body), start, complete))
-        number = resume
+        blocks.append(Block(language.lower(), info.strip(), "\n".join(body), start, complete, torn))
+        number = end + 1
     return blocks
 
 
@@ -62,37 +67,16 @@ def _outdented(line: str, columns: int) -> str:
     return line[columns:] if not line[:columns].strip() else line
 
 
-def _end(lines: list[str], first: int, ticks: int, language: str) -> tuple[int, int]:
-    """The line after the last one of the body, and the line to go on at."""
-    if language in TEXT_BLOCKS and (nested := _nested_end(lines, first, ticks)) is not None:
-        return nested, nested + 1
-    heredoc_until = -1
-    for number in range(first, len(lines)):
-        if number <= heredoc_until:
-            continue
-        fence = _FENCE.match(lines[number])
-        if fence and len(fence[2]) >= ticks:
-            # A fence with a language begins another block: the end of this one was forgotten.
-            return (number, number) if fence[3] else (number, number + 1)
-        if language not in TEXT_BLOCKS:
-            heredoc_until = _here_document_end(lines, number)
-    return len(lines), len(lines)
-
-
-def _nested_end(lines: list[str], first: int, ticks: int) -> int | None:
-    """The fence that ends a text in which every block is closed. None when they do not come out even."""
-    depth = 0
+def _end(lines: list[str], first: int, ticks: int, indented: int) -> tuple[int, bool]:
+    """The line that ends the block, and whether a fence as long as its own, with a language, stands before that."""
+    torn = False
     for number in range(first, len(lines)):
         fence = _FENCE.match(lines[number])
-        if not fence or len(fence[2]) < ticks:
-            continue
-        if fence[3]:
-            depth += 1
-        elif depth:
-            depth -= 1
-        else:
-            return number
-    return None
+        if fence and len(fence[2]) >= ticks and len(fence[1]) <= indented + _MOST_INDENTED:
+            if not fence[3]:
+                return number, torn
+            torn = True
+    return len(lines), torn
 
 
 def _here_document_end(lines: list[str], number: int) -> int:

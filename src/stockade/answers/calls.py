@@ -108,17 +108,15 @@ def salvaged(text: str, tools: Sequence[Offered]) -> tuple[str, Action] | None:
     UnreadableAnswer when a text that is a call and nothing else is none that can be done. In the midst of prose only
     the call of a tool that there is counts: an answer may be about JSON.
     """
-    start = text.find(_MARK)
-    searched = text[start + len(_MARK) :] if start >= 0 else text
-    alone = start >= 0 or searched.lstrip("` \t\r\njson").startswith(("{", "["))
+    alone = _MARK in text.partition("{")[0] or text.lstrip("` \t\r\njson").startswith(("{", "["))
     problem: UnreadableAnswer | None = None
-    for found in objects(searched):
+    for found in objects(text):
         if not _is_call(found, tools, alone=alone):
             continue
         try:
             action = action_in(found, tools)
         except UnreadableAnswer as error:
-            problem = problem or error
+            problem = problem or (error if alone else None)
             continue
         return _before(text).strip() or _thought(found), action
     if problem is not None:

@@ -135,13 +135,13 @@ def _program(found: Sequence[Section], tools: Sequence[Offered]) -> tuple[Step, 
             continue  # "python hello.py" in a shell's fence is no line of the program, nor is a sentence.
         if part.name == "code" and part.language not in _PYTHON:
             raise UnreadableAnswer(f"### Code holds {part.language[:20]}, no Python: write a file by ### write_file")
-        texts.setdefault(part.name, part.body.strip("\n").rstrip())
+        texts.setdefault(part.name, part.body if part.fenced else part.body.strip("\n"))
     code = texts.get("code", "")
     if not code.strip():
         raise UnreadableAnswer("### Code is missing or empty: write the program under it")
     if "shell" not in tools:
         raise UnreadableAnswer("a program cannot be run here: the tools are " + ", ".join(names(tools)))
-    example = _without_own_import(texts.get("example", ""), code)
+    example = texts.get("example", "")
     program = f"{code}{_BOUNDARY}{example}\n" if example.strip() else f"{code}\n"
     required = libraries(texts.get("requirements", ""))
     install = f"{_INSTALL}{shlex.join(required)} && " if required else ""
@@ -164,24 +164,13 @@ def _is_program(example: Section) -> bool:
     return example.language == ""
 
 
-def _without_own_import(example: str, code: str) -> str:
-    """The example without the lines that import from another file what the code above it defines."""
-    defined = set(re.findall(r"^(?:async )?(?:def|class) +(\w+)", code, re.MULTILINE))
-
-    def own(line: str) -> bool:
-        found = re.match(r"from +[\w.]+ +import +\(?([\w, ]+)\)?\s*$", line)
-        return found is not None and set(re.split(r"[\s,]+", found[1].strip())) <= defined
-
-    return "\n".join(line for line in example.split("\n") if not own(line)).strip("\n")
-
-
 def _single(part: Section, tools: Sequence[Offered]) -> Action:
     if part.name == "action":
         if (found := salvaged(part.body, tools)) is None:
             raise UnreadableAnswer("### Action holds no JSON object with a tool")
         return found[1]
-    body = part.body if part.fenced else part.body.strip("\n").rstrip()
-    return action_of(Block(part.name, part.info, body, part.start), tools)
+    body = part.body if part.fenced else part.body.strip("\n")
+    return action_of(Block(part.name, part.info, body, part.start, torn=part.torn), tools)
 
 
 def _written(action: Action) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stockade.answers.block_actions import action_of, block_of, is_action, usage_of
+from stockade.answers.block_actions import LONGER, TEXTS, action_of, block_of, is_action, usage_of
 from stockade.answers.blocks import Block, fenced, find_blocks, is_output, languages
 from stockade.answers.calls import as_json, native_answer, salvaged
 from stockade.answers.lenient import whole
@@ -29,7 +29,8 @@ class FencedAnswers:
     name: str = "fenced"
 
     def instructions(self, tools: Sequence[Offered]) -> str:
-        return f"Answer with one short sentence and then exactly one block of these:\n{self.listing(tools)}"
+        longer = f"\nA{LONGER[1:]}." if "write_file" in tools or "edit_file" in tools else ""
+        return f"Answer with one short sentence and then exactly one block of these:\n{self.listing(tools)}{longer}"
 
     def listing(self, tools: Sequence[Offered]) -> str:
         return "\n".join(usage_of(tool) for tool in tools) + further(tools, "in a ```json block")
@@ -51,6 +52,9 @@ class FencedAnswers:
         if chosen is None:
             return _blockless(text, blocks, tools)
         action = _as_json(chosen, tools) or action_of(chosen, tools)
+        behind = blocks[blocks.index(chosen) + 1 :]
+        if chosen.language in TEXTS and any(not block.language for block in behind):
+            raise UnreadableAnswer(f"a bare fence stands behind the {chosen.language} block: {LONGER}")
         return Answer(thought=short_thought(text[: blocks[0].start]), steps=(Step(action=action),))
 
     def write(self, answer: Answer) -> Message:

@@ -6,6 +6,7 @@ Lines in a closed fence are text: a comment there is no heading.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from stockade.answers.blocks import fenced as fenced_block
 
@@ -17,7 +18,7 @@ _FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
 @dataclass(frozen=True, slots=True)
 class Section:
     """`fenced`: its body stood in a fence and is exact; `info` are the words behind the heading, `language` that
-    of its first fence."""
+    of its first fence. `torn`: there are several fences, or one as long as its own stands in it."""
 
     name: str
     info: str
@@ -25,6 +26,7 @@ class Section:
     start: int
     fenced: bool = False
     language: str = ""
+    torn: bool = False
 
 
 def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[Section]:
@@ -45,8 +47,7 @@ def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[S
     for index, (number, name, info, label) in enumerate(heads[:most]):
         end = heads[index + 1][0] if index + 1 < len(heads) else len(lines)
         start = sum(len(line) + 1 for line in lines[:number])
-        body, exact, language = _body(lines[number + 1 : end], first=label)
-        sections.append(Section(name, info, body, start, exact, language))
+        sections.append(Section(name, info, start=start, **_body(lines[number + 1 : end], first=label)))
     return sections
 
 
@@ -94,17 +95,18 @@ def _fenced_lines(lines: list[str]) -> list[bool]:
     return inside
 
 
-def _body(lines: list[str], *, first: bool) -> tuple[str, bool, str]:
+def _body(lines: list[str], *, first: bool) -> dict[str, Any]:
     """What stands in the fences of a section, or in its `first` one; all of it when there is none."""
     fences: list[int] = []
-    ticks = 0
+    ticks, torn = 0, False
     for number, line in enumerate(lines):
         fence = _FENCE.match(line)
         if fence and (len(fences) % 2 == 0 or len(fence[1]) >= ticks):
+            torn = torn or bool(len(fences) % 2 and fence[2])
             ticks = len(fence[1])
             fences.append(number)
     if not fences:
-        return "\n".join(lines), False, ""
+        return {"body": "\n".join(lines)}
     if len(fences) % 2:
         fences.append(len(lines))
     fences = fences[:2] if first else fences
@@ -112,4 +114,4 @@ def _body(lines: list[str], *, first: bool) -> tuple[str, bool, str]:
     opening = _FENCE.match(lines[fences[0]])
     language = opening[2].lower() if opening else ""
     whole = parts[0] if len(parts) == 1 else "\n\n".join(part for part in parts if part.strip())
-    return whole, True, language
+    return {"body": whole, "fenced": True, "language": language, "torn": torn or len(parts) > 1}

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stockade.answers.arguments import validated
+from stockade.answers.lenient import first_value
 from stockade.core.actions import Action, InvalidCall, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.tools import Offered, ToolSpec, name_of
@@ -164,14 +165,14 @@ def from_text(spec: ToolSpec, text: str) -> dict[str, Any]:
     body = text.strip()
     if body.startswith("{"):
         try:
-            found = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise UnreadableAnswer(f"{spec.name}: the arguments are not JSON: {error}") from None
+            found = first_value(body, "{")
+        except UnreadableAnswer as error:
+            raise UnreadableAnswer(f"{spec.name}: {error.message}") from None
         if isinstance(found, dict):
             return found
     wanted = spec.required or tuple(spec.properties)
     if len(wanted) == 1 and body:
-        return {wanted[0]: text.strip("\n")}
+        return {wanted[0]: text}
     if not wanted and not body:
         return {}
     raise UnreadableAnswer(f"{spec.name}: write its arguments as JSON: {json.dumps(sample(spec))}")

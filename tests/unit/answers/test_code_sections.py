@@ -80,10 +80,6 @@ def test_headings_are_known_by_their_words(heading: str) -> None:
         ("### Code\n```python\nx = 1\n### Example\n```python\nprint(x)\n```", "x = 1\n\n\n# Example\nprint(x)\n"),
         ("### Corrected Code\n```python\nx = 1\n```", "x = 1\n"),
         (
-            "### Code\ndef f(): return 1\n### Example\nfrom my_module import f\nprint(f())",
-            "def f(): return 1\n\n\n# Example\nprint(f())\n",
-        ),
-        (
             "### Code\ndef f(): return 1\n### Example\nfrom math import pi\nprint(f(), pi)",
             "def f(): return 1\n\n\n# Example\nfrom math import pi\nprint(f(), pi)\n",
         ),

@@ -23,6 +23,7 @@ from stockade.core.thinking import spoken_part
         # About such tags.
         ('{"command": "echo \'</think>\' > a"}', '{"command": "echo \'</think>\' > a"}'),
         ("### Code\n```\nx\n</think>\n```", "### Code\n```\nx\n</think>\n```"),
+        ("````write_file a\n```\n</think>\n````", "````write_file a\n```\n</think>\n````"),
         ("I write <think>\nx\n</think>\ninto it", "I write <think>\nx\n</think>\ninto it"),
     ],
 )
