@@ -17,30 +17,13 @@ from stockade.plugins.small_models.finish import content
 RUN_THIS = "Run this instead: "
 _FIRST_BYTES = 2000
 _ERROR_CHARS = 300
-_PLAIN = re.compile(r"[\w./-]+")
-_DROPS_HEADER = re.compile(r"\btail\s+-n\s*\+|\bF?NR\s*(?:>|!=|==)|\bsed\s+(?:-n\s+)?'?1d|\b2,\$p|next\b")
 _FIELDS = re.compile(r"\$[1-9]")
 _SEPARATED = re.compile(r"\s-F|\bFS\s*=|--field-separator|--csv|\bsplit\(")
 _PRINTS_FIELDS = re.compile(r"\bprint\b[^;}]*\$\d+\s*,\s*\$\d")
 _JOINED = re.compile(r"\bOFS\b|['\"],['\"]|printf")
-_GROUPS = re.compile(r"\[\$\d+\]\s*(?:\+=|\+\+)|/\s*NR\b")
 _WAITS = re.compile(r"\b(?:sleep|wait)\b")
-_PASSES_LINES = ("cat", "cut", "awk", "grep", "sort", "uniq", "head", "tail")
 
 Rule = Callable[[HookContext, str, list[list[Program]]], Awaitable[str | None]]
-
-
-async def onto_itself(ctx: HookContext, command: str, lines: list[list[Program]]) -> str | None:
-    """A file that a pipeline reads and writes is empty before anything reads it."""
-    for pipeline in lines:
-        read = {word for one in pipeline if one.name not in ("echo", "printf", "tee") for word in one.words[1:]}
-        read |= {path for one in pipeline for path in one.reads}
-        for path in (path for one in pipeline for path in one.writes if path in read):
-            tail = re.compile(rf">\s*{re.escape(path)}\s*$")
-            way = tail.sub(f"> {path}.new && mv {path}.new {path}", command.strip())
-            proposed = f" {RUN_THIS}{way}" if _PLAIN.fullmatch(path) and tail.search(command.strip()) else ""
-            return f"{path} would be empty before it is read.{proposed}"
-    return None
 
 
 async def separator(ctx: HookContext, command: str, lines: list[list[Program]]) -> str | None:
@@ -57,29 +40,6 @@ async def separator(ctx: HookContext, command: str, lines: list[list[Program]]) 
     return (
         f"awk splits at blanks, and {path} is split at commas. {RUN_THIS}{command.strip().replace('awk', 'awk -F,', 1)}"
     )
-
-
-async def header(ctx: HookContext, command: str, lines: list[list[Program]]) -> str | None:
-    """The first line of a table holds the names of its columns: sorted, counted or averaged it is one row too many."""
-    if len(lines) != 1 or _DROPS_HEADER.search(command) or re.search(r"\$\(|`", command):
-        return None
-    pipeline = lines[0]
-    path = next((word for word in (*pipeline[0].words[1:], *pipeline[0].reads) if word.endswith(".csv")), "")
-    names = [one.name for one in pipeline]
-    groups = names[0] == "awk" and _GROUPS.search(command) is not None
-    orders = names[0] in _PASSES_LINES and bool({"sort", "uniq"} & set(names))
-    if not path or not (groups or orders) or not await _has_header(ctx, path):
-        return None
-    said = f"The first line of {path} is a header, and it would be taken for a row."
-    rest = re.sub(rf"(?:<\s*)?(?<![\w./-]){re.escape(path)}(?![\w./-])\s?", "", command.strip(), count=1)
-    if names != ["sort"]:
-        way = f"tail -n +2 {path} | {rest}" if names[0] != "cat" else rest.replace("cat", f"tail -n +2 {path}", 1)
-        return f"{said} {RUN_THIS}{way.replace('  ', ' ').strip()}"
-    sort, arrow, out = rest.partition(">")
-    if not arrow:
-        return f"{said} {RUN_THIS}head -n 1 {path}; tail -n +2 {path} | {sort.strip()}"
-    out = out.strip()
-    return f"{said} {RUN_THIS}head -n 1 {path} > {out} && tail -n +2 {path} | {sort.strip()} >> {out}"
 
 
 async def again(ctx: HookContext, command: str, lines: list[list[Program]]) -> str | None:
@@ -99,12 +59,7 @@ async def again(ctx: HookContext, command: str, lines: list[list[Program]]) -> s
 
 
 AGAIN = "again"
-RULES: tuple[tuple[str, Rule], ...] = (
-    (AGAIN, again),
-    ("onto_itself", onto_itself),
-    ("separator", separator),
-    ("header", header),
-)
+RULES: tuple[tuple[str, Rule], ...] = ((AGAIN, again), ("separator", separator))
 
 
 async def objection(ctx: HookContext, command: str) -> tuple[str, str] | None:
@@ -125,12 +80,3 @@ async def _table(ctx: HookContext, path: str) -> list[list[str]]:
     except (ActionFailed, csv.Error):
         return []
     return rows if not read.exit_code and rows and len(rows[0]) > 1 else []
-
-
-async def _has_header(ctx: HookContext, path: str) -> bool:
-    """Whether the first row has names only, and the next one a number or a date below one of them."""
-    rows = await _table(ctx, path)
-    if len(rows) < 2 or len(rows[0]) != len(rows[1]):
-        return False
-    named = all(re.fullmatch(r"\s*[A-Za-z_][\w .()-]*", name) for name in rows[0])
-    return named and any(re.match(r"\s*[-+]?\d", cell) for cell in rows[1])

@@ -68,17 +68,10 @@ SPEAKS = {
     "gone": Case("Compress sales.csv", (shell("gzip sales.csv"), DONE), ("gone",)),
     "look": Case("Raise the amounts in sales.csv", (shell("sed -i s/3/4/ sales.csv"), HOLLOW), ("look",)),
     "again": Case("Which day?", (shell("date > x"), shell("date > x"), shell("rm x; date"), DONE), ("again",)),
-    "onto-itself": Case("Sort sales.csv and change it", (shell("sort sales.csv > sales.csv"), shell("true"), DONE),
-                        ("onto_itself", "untouched")),
     "separator": Case("Which towns?", (shell("awk '{print $2}' sales.csv"), say("finish", answer="Rome")),
                       ("separator",)),
     "written-separator": Case(
         "Which?", (shell("awk -F, '{print $1, $2}' sales.csv > x.csv"), say("finish", answer="Rome")), ("separator",)
-    ),
-    "header-sorted": Case("Which is the smallest?", (shell("sort -t, -k3,3n sales.csv"), say("finish", answer="3")),
-                          ("header",)),
-    "header-grouped": Case(
-        "Which towns?", (shell("cut -d, -f2 sales.csv | sort | uniq -c"), say("finish", answer="Rome")), ("header",)
     ),
 }  # fmt: skip
 SILENT = {
@@ -93,9 +86,6 @@ SILENT = {
     "status-alone": Case("Does a.sh fail?", (shell("false"), say("finish", answer="Yes."))),
     "moved": Case("Rename sales.csv to old.csv", (shell("mv sales.csv old.csv"), DONE)),
     "emptied": Case("Empty sales.csv", (shell(": > sales.csv"), DONE)),
-    "header-kept": Case(
-        "Which towns?", (shell("tail -n +2 sales.csv | cut -d, -f2 | sort -u"), say("finish", answer="Rome, Bonn"))
-    ),
     "awk-comma": Case(
         "What is the sum?", (shell("awk -F, 'NR>1 {s+=$3} END {print s}' sales.csv"), say("finish", answer="16"))
     ),
@@ -128,18 +118,16 @@ def test_after_a_repetition_the_next_answer_is_drawn_warmer(stage: Stage) -> Non
 
 
 def test_what_was_refused_is_done_the_second_time(stage: Stage) -> None:
-    again = shell("sort sales.csv > sales.csv")
-    found = events(stage, "Sort sales.csv", again, again, DONE)
+    first = shell("awk '{print $2}' sales.csv")
+    found = events(stage, "Which towns?", first, first, say("finish", answer="Rome"))
     kinds = [event["observation"]["kind"] for event in found if event["type"] == "action_finished"]
     assert kinds == ["refused", "command"]
 
 
 def test_it_proposes_the_whole_command(stage: Stage) -> None:
-    found = events(stage, "Sort sales.csv by amount", shell("sort -t, -k3,3n sales.csv > out.csv"), DONE)
+    found = events(stage, "Which towns?", shell("awk '{print $2}' sales.csv"), say("finish", answer="Rome"))
     (refused,) = (event["observation"] for event in found if "refused" in str(event.get("observation")))
-    assert refused["reason"].endswith(
-        "Run this instead: head -n 1 sales.csv > out.csv && tail -n +2 sales.csv | sort -t, -k3,3n >> out.csv"
-    )
+    assert refused["reason"].endswith("Run this instead: awk -F, '{print $2}' sales.csv")
 
 
 def test_it_sends_back_a_bounded_number_of_times(stage: Stage) -> None:
