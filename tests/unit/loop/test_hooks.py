@@ -79,7 +79,7 @@ async def test_the_first_refusal_stands_is_on_record_and_no_later_hook_is_asked(
     assert run.sandbox.ran == []
     (done,) = [event for event in run.shown if isinstance(event, ActionFinished)]
     assert done.observation == Refused(reason="no", by="a", rule="r")
-    assert "This was not run (a): no" in run.script.requests[1].messages[-1].content
+    assert "This was not run: no" in run.script.requests[1].messages[-1].content
 
 
 async def test_a_finish_is_sent_back_with_the_reason_until_the_hook_lets_it_stand() -> None:
