@@ -257,7 +257,7 @@ async def test_a_command_speaks_refuses_and_sends_back() -> None:
     run = bench(LIST, DONE, hooks=hooks)
     assert (await run.run()).status == "done"
     assert run.sandbox.ran == []
-    assert "(mine): ls" in run.script.requests[1].messages[-2].content + run.script.requests[1].messages[-1].content
+    assert "This was not run: ls" in run.script.requests[1].messages[-1].content
     assert [one.text for one in run.shown if isinstance(one, MessageInjected)] == ["turn 0", "turn 1"]
     words = bench(LIST, DONE, hooks=(says_back("after_action", "words", "'ü'"),))
     await words.run()
