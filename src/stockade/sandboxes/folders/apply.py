@@ -15,19 +15,11 @@ from contextlib import contextmanager
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.sandboxes.folders.changes import Comparison, check_whole, compare_all
+from stockade.sandboxes.folders.conflicts import check_conflicts, listed, remember
 from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
-from stockade.sandboxes.folders.record import (
-    APPLIED_FILE,
-    JOURNAL_FILE,
-    OpenLayer,
-    Seen,
-    open_layer,
-    read_seen,
-    write_seen,
-)
+from stockade.sandboxes.folders.record import JOURNAL_FILE, OpenLayer, open_layer
 from stockade.sandboxes.folders.writing import Chosen, Writer, removes
 
-_SHOWN = 5
 PATIENCE_S = 60.0
 
 
@@ -49,13 +41,13 @@ def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool 
         chosen = _chosen(asked, actual)
         _check_complete(chosen, actual, opened)
         if not force:
-            _check_conflicts(chosen, opened)
+            check_conflicts(chosen, opened)
         opened.host.forget()
         writer = Writer(opened)
         writer.sweep()
         if chosen:
             writer.write(chosen)
-            _remember(chosen, opened)
+            remember(chosen, opened)
         (opened.base / JOURNAL_FILE).unlink(missing_ok=True)
         return tuple(change.path for change in chosen.values())
 
@@ -88,12 +80,6 @@ def _explained(layer: FolderLayer) -> Iterator[None]:
         raise SandboxFailed(what + name, "mend that and apply again") from error
 
 
-def _listed(paths: Iterable[str]) -> str:
-    shown = [repr(path) for path in paths]
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return ", ".join(shown[:_SHOWN]) + more
-
-
 def _chosen(asked: list[Change], actual: Chosen) -> Chosen:
     """What of the asked is still to be done, folders first. What the host already has is passed over."""
     refused = [change for change in asked if change.refused]
@@ -103,7 +89,7 @@ def _chosen(asked: list[Change], actual: Chosen) -> Chosen:
         raise UsageError(f"cannot be applied: {refused[0].path!r} is {refused[0].refused}", "leave it out")
     other = [path for path, change in wanted.items() if path in actual and not _same_result(change, actual[path])]
     if other:
-        raise UsageError(f"changed since it was looked at: {_listed(map(spell, other))}", "look at the changes again")
+        raise UsageError(f"changed since it was looked at: {listed(map(spell, other))}", "look at the changes again")
     return {path: change for path, change in actual.items() if path in wanted}
 
 
@@ -122,7 +108,7 @@ def _check_complete(chosen: Chosen, actual: Chosen, opened: OpenLayer) -> None:
             kept = [join(path, name) for name in opened.host.names(path)]
             kept = [below for below in kept if below not in chosen or chosen[below].kind != "deleted"]
             if kept:
-                what = f"{change.path!r} cannot be removed: the host still has {_listed(map(spell, kept))} in it"
+                what = f"{change.path!r} cannot be removed: the host still has {listed(map(spell, kept))} in it"
                 raise UsageError(what, "choose their removal too")
         if change.kind != "deleted":
             _check_parents(path, chosen, actual, opened)
@@ -144,47 +130,3 @@ def _check_parents(path: str, chosen: Chosen, actual: Chosen, opened: OpenLayer)
             raise UsageError(f"{spell(path)!r} cannot be written: the host has no folder {spell(folder)!r} any more",
                              "make it and apply again")  # fmt: skip
         folder = parent(folder)
-
-
-def _check_conflicts(chosen: Chosen, opened: OpenLayer) -> None:
-    manifest = opened.manifest() if opened.is_copy else {}
-    ours = read_seen(opened.base / JOURNAL_FILE).keys()
-    clashing = [
-        path
-        for path in chosen
-        if _clashes(path, chosen[path], manifest, opened) and not (path in ours and opened.host.node(path) is None)
-    ]
-    if clashing:
-        raise UsageError(
-            f"changed on the host since the run began: {_listed(map(spell, clashing))}",
-            "compare them yourself, then apply with --force",
-        )
-
-
-def _clashes(path: str, change: Change, manifest: dict[str, Seen], opened: OpenLayer) -> bool:
-    now = opened.host.node(path)
-    mine = opened.applied.get(path)
-    if mine is not None and mine.is_still(now):
-        return False
-    if opened.is_copy:
-        before = manifest.get(path)
-        if before is None:
-            return now is not None
-        if now is None or now.kind == before.kind == "directory":
-            return now is None and change.kind != "deleted"
-        return not before.is_still(now)
-    if now is None or now.kind == "directory":
-        return False
-    return max(now.stat.st_mtime_ns, now.stat.st_ctime_ns) > opened.record.started_ns
-
-
-def _remember(chosen: Chosen, opened: OpenLayer) -> None:
-    """How the host looks after us, so that our own writing is not taken for somebody's at the next apply."""
-    opened.host.forget()
-    for path in chosen:
-        node = opened.host.node(path)
-        if node is None:
-            opened.applied.pop(path, None)
-        else:
-            opened.applied[path] = Seen.of(path, node)
-    write_seen(opened.base / APPLIED_FILE, opened.applied.values())
