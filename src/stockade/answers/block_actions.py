@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stockade.answers.blocks import Block, cut_in_here_document, here_document, without_prompts
+from stockade.answers.blocks import Block, as_lines, cut_in_here_document, here_document, without_prompts
 from stockade.answers.spelling import make_action, tool_named
 from stockade.answers.tool_specs import described, from_text, notes, sample, spec_named
 from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, ToolCall, WriteFile
@@ -94,11 +94,11 @@ def _arguments(tool: str, block: Block) -> dict[str, Any]:
         case "read_file":
             return _read_arguments(block)
         case "write_file":
-            path, body = _path_and_body(block)
-            return {"path": path, "content": f"{body}\n" if body else ""}
+            path, content = _path_and_content(block)
+            return {"path": path, "content": content}
         case "edit_file":
-            path, body = _path_and_body(block)
-            return {"path": path} | _replacement(body)
+            path, content = _path_and_content(block)
+            return {"path": path} | _replacement(content.removesuffix("\n"))
         case "ask_user":
             return {"question": _joined(block)}
         case "sub_task":
@@ -107,13 +107,13 @@ def _arguments(tool: str, block: Block) -> dict[str, Any]:
             return {"answer": _joined(block)}
 
 
-def _path_and_body(block: Block) -> tuple[str, str]:
+def _path_and_content(block: Block) -> tuple[str, str]:
     if block.info:
-        return _bare(block.info), block.body
-    path, _, body = block.body.partition("\n")
+        return _bare(block.info), block.content
+    path, _, content = block.content.partition("\n")
     if not path.strip():
         raise UnreadableAnswer(f"{block.language}: the path is missing: write it behind ```{block.language}")
-    return _bare(path), body
+    return _bare(path), content
 
 
 def _bare(path: str) -> str:
@@ -125,8 +125,8 @@ def _bare(path: str) -> str:
 
 
 def _read_arguments(block: Block) -> dict[str, Any]:
-    path, body = _path_and_body(block)
-    span = _RANGE.match(body.strip())
+    path, content = _path_and_content(block)
+    span = _RANGE.match(content.strip())
     return {"path": path, "start": int(span[1][:9]), "end": int(span[2][:9])} if span else {"path": path}
 
 
@@ -140,26 +140,26 @@ def _replacement(body: str) -> dict[str, str]:
 
 
 def block_of(action: Action) -> tuple[str, str, str] | None:
-    """Language, words behind it and body; None for what has no such form."""
+    """Language, words behind it and content, which is whole lines; None for what has no such form."""
     match action:
         case Shell(timeout_s=None, command=command):
-            return "bash", "", command
+            return "bash", "", as_lines(command)
         case ReadFile(path=path, start=None, end=None):
             return "read_file", path, ""
         case ReadFile(path=path, start=int(start), end=int(end)):
-            return "read_file", path, f"{start}-{end}"
+            return "read_file", path, f"{start}-{end}\n"
         case WriteFile(path=path, content=content) if not content or content.endswith("\n"):
-            return "write_file", path, content.removesuffix("\n")
+            return "write_file", path, content
         case EditFile(path=path, old=old, new=new):
             lines = [_OLD, old, _MIDDLE, *([new] if new else []), _NEW]
-            return "edit_file", path, "\n".join(lines)
+            return "edit_file", path, as_lines("\n".join(lines))
         case AskUser(question=question):
-            return "ask_user", "", question
+            return "ask_user", "", as_lines(question)
         case SubTask(task=task, max_turns=None):
-            return "sub_task", "", task
+            return "sub_task", "", as_lines(task)
         case Finish(answer=answer):
-            return "finish", "", answer
+            return "finish", "", as_lines(answer)
         case ToolCall(name=name, arguments=arguments):
-            return name, "", json.dumps(arguments, ensure_ascii=False)
+            return name, "", as_lines(json.dumps(arguments, ensure_ascii=False))
         case _:
             return None

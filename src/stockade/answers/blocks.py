@@ -1,6 +1,7 @@
 """Fenced blocks, read as CommonMark does: a fence ends at the next bare one that is at least as long.
 
-A block has a language, words behind it and a body, which is exact. A text with fences in it needs a longer fence
+A block has a language, words behind it and lines, which are exact: none at all is the empty text, an empty one a line
+break. A text with fences in it needs a longer fence
 around it; one where that was forgotten is refused, not guessed at.
 """
 
@@ -21,16 +22,21 @@ _MOST_INDENTED = 3
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`start` is where it begins in the text; `complete` is False when the text ends in its middle. `torn`: a fence in
-    it could as well begin another block.
+    """`content` is its lines, each with its end; `start` is where it begins in the text; `complete` is False when the
+    text ends in its middle. `torn`: a fence in it could as well begin another block.
     """
 
     language: str
     info: str
-    body: str
+    content: str
     start: int
     complete: bool = True
     torn: bool = False
+
+    @property
+    def body(self) -> str:
+        """The content without the end of its last line."""
+        return self.content.removesuffix("\n")
 
 
 def find_blocks(text: str, most: int = 32) -> list[Block]:
@@ -44,7 +50,7 @@ def find_blocks(text: str, most: int = 32) -> list[Block]:
     while number < len(lines) and len(blocks) < most:
         start = offsets[number]
         if single := _ONE_LINE.match(lines[number]):
-            blocks.append(Block(single[2].lower(), "", single[3], start))
+            blocks.append(Block(single[2].lower(), "", f"{single[3]}\n", start))
             number += 1
             continue
         if not (opened := _FENCE.match(lines[number]) or _OPENING.match(lines[number])):
@@ -58,7 +64,8 @@ def find_blocks(text: str, most: int = 32) -> list[Block]:
             body.pop()  # The text ends in a line break.
         if not complete and body and (last := body[-1].rstrip()).endswith("```"):
             body[-1], complete = last.rstrip("`"), True
-        blocks.append(Block(language.lower(), info.strip(), "\n".join(body), start, complete, torn))
+        content = "".join(f"{line}\n" for line in body)
+        blocks.append(Block(language.lower(), info.strip(), content, start, complete, torn))
         number = end + 1
     return blocks
 
@@ -104,11 +111,16 @@ def cut_in_here_document(command: str) -> bool:
     return False
 
 
-def fenced(language: str, info: str, body: str) -> str:
-    """A block that reads back as it was: its fence is longer than any in the body."""
-    ticks = "`" * max(3, 1 + max(map(len, re.findall(r"`{3,}", body)), default=0))
+def fenced(language: str, info: str, content: str) -> str:
+    """A block that reads back as it was: its fence is longer than any in the content, which is whole lines."""
+    ticks = "`" * max(3, 1 + max(map(len, re.findall(r"`{3,}", content)), default=0))
     opening = f"{ticks}{language} {info}".rstrip()
-    return f"{opening}\n{body}\n{ticks}" if body else f"{opening}\n{ticks}"
+    return f"{opening}\n{content}{ticks}"
+
+
+def as_lines(text: str) -> str:
+    """The content of a block whose body is `text`."""
+    return f"{text}\n" if text else ""
 
 
 def without_prompts(command: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stockade.answers.block_actions import SHELLS, action_of, block_of
-from stockade.answers.blocks import Block, here_document
+from stockade.answers.blocks import Block, as_lines, here_document
 from stockade.answers.calls import as_json, native_answer, salvaged
 from stockade.answers.lenient import whole
 from stockade.answers.sections import Section, find_sections, section
@@ -51,7 +51,7 @@ _NAMES = {
 _USAGE = {
     "shell": "### shell\nCOMMANDS",
     "read_file": "### read_file PATH",
-    "write_file": "### write_file PATH\nTHE WHOLE FILE",
+    "write_file": "### write_file PATH\n```\nTHE WHOLE FILE\n```",
     "edit_file": "### edit_file PATH\n<<<<<<< OLD\nTEXT THAT STANDS ONCE\n=======\nNEW TEXT\n>>>>>>> NEW",
     "ask_user": "### ask_user\nQUESTION",
     "sub_task": "### sub_task\nTASK",
@@ -128,14 +128,14 @@ def libraries(text: str) -> list[str]:
 def _program(found: Sequence[Section], tools: Sequence[Offered]) -> tuple[Step, ...]:
     commands = next((part for part in found if part.name == "code" and part.language in SHELLS), None)
     if commands is not None:
-        return (Step(action=action_of(Block("shell", "", commands.body, commands.start), tools)),)
+        return (Step(action=action_of(Block("shell", "", commands.content, commands.start), tools)),)
     texts: dict[str, str] = {}
     for part in found:
         if part.name == "example" and not _is_program(part):
             continue  # "python hello.py" in a shell's fence is no line of the program, nor is a sentence.
         if part.name == "code" and part.language not in _PYTHON:
             raise UnreadableAnswer(f"### Code holds {part.language[:20]}, no Python: write a file by ### write_file")
-        texts.setdefault(part.name, part.body if part.fenced else part.body.strip("\n"))
+        texts.setdefault(part.name, part.body)
     code = texts.get("code", "")
     if not code.strip():
         raise UnreadableAnswer("### Code is missing or empty: write the program under it")
@@ -169,8 +169,7 @@ def _single(part: Section, tools: Sequence[Offered]) -> Action:
         if (found := salvaged(part.body, tools)) is None:
             raise UnreadableAnswer("### Action holds no JSON object with a tool")
         return found[1]
-    body = part.body if part.fenced else part.body.strip("\n")
-    return action_of(Block(part.name, part.info, body, part.start, torn=part.torn), tools)
+    return action_of(Block(part.name, part.info, part.content, part.start, torn=part.torn), tools)
 
 
 def _written(action: Action) -> str:
@@ -184,7 +183,7 @@ def _written(action: Action) -> str:
                 return text
         except UnreadableAnswer:
             pass  # Only JSON can say it.
-    return section("Action", "", as_json(action))
+    return section("Action", "", as_lines(as_json(action)))
 
 
 def _written_program(steps: Sequence[Step]) -> str | None:
@@ -197,11 +196,11 @@ def _written_program(steps: Sequence[Step]) -> str | None:
                 return None
             code, boundary, example = content.removesuffix("\n").rpartition(_BOUNDARY)
             parts = [
-                section("Requirements", "", "\n".join(shlex.split(required)) or "none", plain=True),
-                section("Code", "", code if boundary else example, language="python"),
+                section("Requirements", "", as_lines("\n".join(shlex.split(required)) or "none"), plain=True),
+                section("Code", "", as_lines(code if boundary else example), language="python"),
             ]
             if boundary:
-                parts.append(section("Example", "", example, language="python"))
+                parts.append(section("Example", "", as_lines(example), language="python"))
             return "\n".join(parts)
         case _:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stockade.answers.block_actions import LONGER, TEXTS, action_of, block_of, is_action, usage_of
-from stockade.answers.blocks import Block, fenced, find_blocks, is_output, languages
+from stockade.answers.blocks import Block, as_lines, fenced, find_blocks, is_output, languages
 from stockade.answers.calls import as_json, native_answer, salvaged
 from stockade.answers.lenient import whole
 from stockade.answers.spelling import further, short_thought
@@ -95,4 +95,4 @@ def spelled(action: Action) -> str:
                 return text
         except UnreadableAnswer:
             pass  # An empty command, half a here-document: only JSON can say it.
-    return fenced("json", "", as_json(action))
+    return fenced("json", "", as_lines(as_json(action)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.answers.blocks import fenced as fenced_block
+from stockade.answers.blocks import as_lines, fenced
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]*(?:\*\*)?[ \t]*([A-Za-z_]+)((?:[ \t].*)?)$")
 _LABEL = re.compile(r"^[ \t]*(?:\*\*)?([A-Z][A-Za-z_]+)(?:\*\*:|:\*\*|:)[ \t]*$")
@@ -17,16 +17,22 @@ _FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`fenced`: its body stood in a fence and is exact; `info` are the words behind the heading, `language` that
-    of its first fence. `torn`: there are several fences, or one as long as its own stands in it."""
+    """`content` is its lines, each with its end: exact in a fence, and without empty ones at the edges outside. `info`
+    are the words behind the heading, `language` that of its first fence. `torn`: there are several fences, or one as
+    long as its own stands in it.
+    """
 
     name: str
     info: str
-    body: str
+    content: str
     start: int
-    fenced: bool = False
     language: str = ""
     torn: bool = False
+
+    @property
+    def body(self) -> str:
+        """The content without the end of its last line."""
+        return self.content.removesuffix("\n")
 
 
 def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[Section]:
@@ -51,10 +57,11 @@ def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[S
     return sections
 
 
-def section(name: str, info: str, body: str, language: str = "", *, plain: bool = False) -> str:
-    """A section with its body in a fence, or as it is when `plain`."""
+def section(name: str, info: str, content: str, language: str = "", *, plain: bool = False) -> str:
+    """A section with its content, which is whole lines, in a fence, or as it is when `plain`."""
     heading = f"### {name} {info}".rstrip()
-    return f"{heading}\n{body}" if plain else f"{heading}\n{fenced_block(language, '', body)}"
+    body = content.removesuffix("\n") if plain else fenced(language, "", content)
+    return f"{heading}\n{body}"
 
 
 def _head(line: str, names: Mapping[str, str]) -> tuple[str, str] | None:
@@ -106,12 +113,15 @@ def _body(lines: list[str], *, first: bool) -> dict[str, Any]:
             ticks = len(fence[1])
             fences.append(number)
     if not fences:
-        return {"body": "\n".join(lines)}
+        return {"content": as_lines("\n".join(lines).strip("\n"))}
     if len(fences) % 2:
         fences.append(len(lines))
     fences = fences[:2] if first else fences
-    parts = ["\n".join(lines[begin + 1 : end]) for begin, end in zip(fences[::2], fences[1::2], strict=True)]
+    parts = [
+        "".join(f"{line}\n" for line in lines[begin + 1 : end])
+        for begin, end in zip(fences[::2], fences[1::2], strict=True)
+    ]
     opening = _FENCE.match(lines[fences[0]])
     language = opening[2].lower() if opening else ""
-    whole = parts[0] if len(parts) == 1 else "\n\n".join(part for part in parts if part.strip())
-    return {"body": whole, "fenced": True, "language": language, "torn": torn or len(parts) > 1}
+    whole = parts[0] if len(parts) == 1 else "\n".join(part for part in parts if part.strip())
+    return {"content": whole, "language": language, "torn": torn or len(parts) > 1}

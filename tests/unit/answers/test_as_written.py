@@ -75,6 +75,8 @@ def in_a_fence(action: Action) -> str:
     match action:
         case Shell(command=text):
             opening, body = "bash", text
+        case WriteFile(content=""):
+            return "I do it.\n\n```write_file a b.txt\n```\n"
         case WriteFile(content=text) if text.endswith("\n"):
             opening, body = "write_file a b.txt", text.removesuffix("\n")
         case EditFile(old=old, new=new) if new:
@@ -125,6 +127,7 @@ def check(name: str, action: Action, answer: ModelAnswer) -> None:
 @given(text=TEXTS)
 @example(text="\\")
 @example(text="```\n</think>\n")
+@example(text="\n")
 def test_any_text_arrives_as_it_was_written_or_is_refused(name: str, text: str) -> None:
     for action in actions(text):
         if name in WRITTEN:

@@ -42,6 +42,13 @@ async def listing(session: AgentSession) -> str:
     return (await session.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).stdout.decode()
 
 
+async def there(session: AgentSession, words: str) -> None:
+    """A program is started before it has begun: what it starts is there in its time."""
+    with anyio.fail_after(20):
+        while words not in await listing(session):
+            await anyio.lowlevel.checkpoint()
+
+
 async def gone(session: AgentSession, words: str) -> None:
     """Its group was killed together; each process of it takes its time to be gone."""
     with anyio.fail_after(20):
@@ -101,7 +108,8 @@ async def test_a_time_out_of_a_command_leaves_it_alone() -> None:
 async def test_one_that_does_not_end_is_killed_with_its_group() -> None:
     async with shell() as session:
         async with program(session, ["sh", "-c", "trap '' TERM HUP PIPE; sleep 765 & while :; do sleep 766; done"]):
-            assert "sleep 76" in await listing(session)
+            await there(session, "sleep 765")
+            await there(session, "sleep 766")
         await gone(session, "sleep 76")
 
 
