@@ -17,7 +17,7 @@ _FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`content` is its lines, each with its end: exact in a fence, and without empty ones at the edges outside. `info`
+    """`content` is its lines, each with its end: exact when `fenced`, else without empty ones at the edges. `info`
     are the words behind the heading, `language` that of its first fence. `torn`: there are several fences, or one as
     long as its own stands in it.
     """
@@ -26,6 +26,7 @@ class Section:
     info: str
     content: str
     start: int
+    fenced: bool = False
     language: str = ""
     torn: bool = False
 
@@ -124,4 +125,4 @@ def _body(lines: list[str], *, first: bool) -> dict[str, Any]:
     opening = _FENCE.match(lines[fences[0]])
     language = opening[2].lower() if opening else ""
     whole = parts[0] if len(parts) == 1 else "\n".join(part for part in parts if part.strip())
-    return {"content": whole, "language": language, "torn": torn or len(parts) > 1}
+    return {"content": whole, "fenced": True, "language": language, "torn": torn or len(parts) > 1}
