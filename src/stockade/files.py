@@ -1,6 +1,7 @@
 """Files from outside the process, opened and read so that none of them can hold it up, fill it up or break it."""
 
 import errno
+import fcntl
 import os
 import re
 import stat
@@ -30,6 +31,15 @@ def open_regular(path: Path) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def try_lock(descriptor: int) -> bool:
+    """Whether this open file is now ours alone; False while another holds its lock, which ends with its last opener."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:

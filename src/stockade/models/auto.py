@@ -19,12 +19,12 @@ from stockade.models.catalogue import CATALOGUE, DEFAULT
 from stockade.models.gguf import read_gguf
 from stockade.models.listing import ModelEntry, list_models
 from stockade.models.memory import available_bytes, fits, short_of, window_for
+from stockade.models.model_cache import is_verified, models_folder
 from stockade.models.names import AUTO, ModelName
 from stockade.models.net import bearer
 from stockade.models.progress import readable
 from stockade.models.servers import address_of
 from stockade.models.settings import ModelSettings
-from stockade.models.shelf import is_verified, models_folder
 
 PROBE_TIMEOUT_S = 0.25
 _MAX_LIST_BYTES = 1 << 20

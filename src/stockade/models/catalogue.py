@@ -1,11 +1,17 @@
 """The embedded models as data. The hash is what is trusted; a source is only where the bytes come from."""
 
+import re
+from pathlib import Path
+
 from stockade.core.data import Data
+from stockade.core.errors import UsageError
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,200}")
 
 
 class CatalogueModel(Data):
     """One GGUF file. `sources` in the order they are tried; `window` is the most the model was trained for.
-    `parameters` as its makers count them, None for a file that we know nothing of.
+    `parameters` as its makers count them, None for a file that we know nothing of. `sha256` is "" where any will do.
 
     Source forms: `hf:OWNER/REPO/FILE`, `https://...`, `file:/path`, and
     `pypi:NAME==VERSION?member=GLOB[&parts=N&piece=BYTES]`, where `{n}` in NAME counts from 1 to N.
@@ -15,12 +21,23 @@ class CatalogueModel(Data):
     file: str
     size_bytes: int
     sha256: str
-    licence: str
-    window: int
-    quantisation: str
-    about: str
+    licence: str = ""
+    window: int = 0
+    quantisation: str = ""
+    about: str = ""
     sources: tuple[str, ...]
     parameters: int | None = None
+
+    @classmethod
+    def stranger(cls, *path: str, size_bytes: int, sha256: str, source: str, licence: str = "") -> "CatalogueModel":
+        """One that is not of the catalogue. UsageError where a name of `path`, which others chose, is no plain one."""
+        for name in path:
+            if not _NAME.fullmatch(name):
+                raise UsageError(f"'{name}' is not usable as a file name")
+        file = "/".join(path)
+        return cls(
+            name=Path(file).stem, file=file, size_bytes=size_bytes, sha256=sha256, licence=licence, sources=(source,)
+        )
 
 
 class Recommended(Data):

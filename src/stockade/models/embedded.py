@@ -10,11 +10,11 @@ from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.llama_cpp import EmbeddedServer
+from stockade.models.model_cache import remember_loaded, was_loaded
 from stockade.models.openai_http import HttpTimes, OpenAIModel
 from stockade.models.payload import Dialect
 from stockade.models.progress import OnProgress, silent
 from stockade.models.settings import ModelSettings
-from stockade.models.shelf import remember_loaded, was_loaded
 
 MAX_TRIES = 3
 _DEATH_PATIENCE_S = 1.0

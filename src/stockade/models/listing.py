@@ -7,8 +7,8 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import is_small
 from stockade.models.catalogue import CATALOGUE, CatalogueModel
 from stockade.models.gguf import GgufInfo, read_gguf
+from stockade.models.model_cache import is_verified, known_sha256, models_folder, origin
 from stockade.models.names import parse_name
-from stockade.models.shelf import is_verified, known_sha256, models_folder, origin
 
 OUR_TABLE = "our table of models"
 

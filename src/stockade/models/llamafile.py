@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stockade.core.errors import ModelUnavailable
 from stockade.files import open_regular
-from stockade.models.shelf import check_space
+from stockade.models.model_cache import check_space
 
 _BLOCK = 1 << 22
 

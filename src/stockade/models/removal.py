@@ -1,15 +1,15 @@
 """`stockade model rm`: a file out of the model folder, with all that is known of it."""
 
-import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from stockade.core.errors import UsageError
+from stockade.files import try_lock
 from stockade.models.catalogue import CATALOGUE
 from stockade.models.listing import catalogued
+from stockade.models.model_cache import forget, models_folder
 from stockade.models.names import parse_name
-from stockade.models.shelf import forget, models_folder
 from stockade.models.warm import running, stop_all_idle
 
 
@@ -28,10 +28,8 @@ def remove(spec: str, folder: Path | None = None) -> Path:
     lock = path.with_name(f".{path.name}.lock")
     if lock.exists():
         with lock.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(f"{path} is being fetched by another process", "end that first") from None
+            if not try_lock(file.fileno()):
+                raise UsageError(f"{path} is being fetched by another process", "end that first")
             _forget(path, part, lock)
     else:
         _forget(path, part)

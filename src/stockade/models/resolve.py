@@ -13,12 +13,12 @@ from stockade.core.errors import UsageError
 from stockade.core.ports import Model
 from stockade.models.auto import ModelChoice, choose_model
 from stockade.models.listing import OUR_TABLE, catalogued
+from stockade.models.model_cache import is_verified, models_folder
 from stockade.models.names import AUTO, ModelName, parse_name
 from stockade.models.prices import FREE, price_of
 from stockade.models.progress import OnProgress, silent
 from stockade.models.servers import Address, address_of
 from stockade.models.settings import ModelSettings
-from stockade.models.shelf import is_verified, models_folder
 
 __all__ = ["ModelChoice", "ModelSettings", "choose_model", "open_model"]
 

@@ -1,6 +1,5 @@
 """The folder where running servers are found: a socket for each, for its owner alone."""
 
-import fcntl
 import os
 import socket
 import stat
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stockade.core.errors import ModelUnavailable
+from stockade.files import try_lock
 from stockade.models.keeper import LOCK
 
 _MAX_FOLDER_BYTES = 84
@@ -57,21 +57,13 @@ def locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         end = time.monotonic() + _LOCK_PATIENCE_S
-        while not _try(descriptor):
+        while not try_lock(descriptor):
             if time.monotonic() > end:
                 raise ModelUnavailable(f"another process holds {folder / LOCK} and does not let go", "end it")
             time.sleep(_LOCK_POLL_S)
         yield
     finally:
         os.close(descriptor)
-
-
-def _try(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def sockets(folder: Path) -> list[Path]:

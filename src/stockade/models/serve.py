@@ -13,10 +13,10 @@ from stockade.core.errors import UsageError
 from stockade.models.fetch import fetch
 from stockade.models.listing import catalogued
 from stockade.models.llama_cpp import EmbeddedServer
+from stockade.models.model_cache import is_verified, remember_loaded, was_loaded
 from stockade.models.names import parse_name
 from stockade.models.progress import OnProgress, silent
 from stockade.models.settings import ModelSettings
-from stockade.models.shelf import is_verified, remember_loaded, was_loaded
 from stockade.models.warm import running, stop_all_idle
 
 

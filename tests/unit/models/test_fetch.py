@@ -7,12 +7,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models import fetch as fetch_module
 from stockade.models.catalogue import CATALOGUE, CatalogueModel
 from stockade.models.fetch import fetch, open_source
-from stockade.models.shelf import (
+from stockade.models.model_cache import (
     check_space,
     is_verified,
     models_folder,
@@ -128,6 +129,42 @@ async def test_a_wrong_hash_is_deleted(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match=r"is not tiny: sha256 .* it was deleted"):
         await fetch(model_of(f"file:{tmp_path}/copy"), folder=tmp_path / "models")
     assert left_in(tmp_path / "models") == set()
+
+
+async def test_wrong_bytes_of_one_source_do_not_hide_the_next(tmp_path: Path) -> None:
+    heard = Heard()
+    (tmp_path / "wrong").write_bytes(b"x" * len(DATA))
+    (tmp_path / "copy").write_bytes(DATA)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "tiny.gguf.part").write_bytes(b"y" * len(DATA))
+    model = model_of(f"file:{tmp_path}/wrong", f"file:{tmp_path}/copy")
+    path = await fetch(model, heard, tmp_path / "models")
+    assert path.read_bytes() == DATA
+    assert left_in(tmp_path / "models") == {"tiny.gguf"}
+    for wrong in (b"x", b"y"):
+        digest = hashlib.sha256(wrong * len(DATA)).hexdigest()
+        assert f"is not tiny: sha256 {digest}, expected {model.sha256}; it was deleted; trying the next" in heard.texts
+
+
+async def test_a_server_that_always_ends_too_early(tmp_path: Path) -> None:
+    """Without a length nothing is wrong with such an answer, and it is the same one each time."""
+    asked = 0
+
+    async def serve(stream: SocketStream) -> None:
+        nonlocal asked
+        asked += 1
+        async with stream:
+            await stream.receive()
+            await stream.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + DATA[:1000])
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/x"
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, serve)
+            with anyio.fail_after(30), pytest.raises(ModelUnavailable, match="ends before the 1024000 bytes"):
+                await fetch(model_of(url), folder=tmp_path)
+            group.cancel_scope.cancel()
+    assert asked == 4
 
 
 async def test_verified_once_and_again_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stockade.core.errors import ModelUnavailable
 from stockade.models.gguf import GgufInfo, parse_size_label, read_gguf
 from stockade.models.llamafile import is_llamafile
-from stockade.models.shelf import sha256_of
+from stockade.models.model_cache import sha256_of
 
 
 def text(value: str) -> bytes:

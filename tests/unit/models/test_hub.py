@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models import hub_library
+from stockade.models import hub as hub_module
 from stockade.models.fetch import fetch
+from stockade.models.model_cache import known_sha256, origin
 from stockade.models.pull import pull
-from stockade.models.shelf import known_sha256, origin
 from stockade.models.tls import tls_context
 from tests.support.site import certificates
 
@@ -71,20 +71,20 @@ async def test_no_token_over_plain_http_or_when_it_is_not_wanted(monkeypatch: py
         ("http://127.0.0.1:1", "hf_secret"),
     ):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        assert hub_library.token_to_send() == wanted
+        assert hub_module.token_to_send() == wanted
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
-    assert hub_library.token_to_send() is None
+    assert hub_module.token_to_send() is None
 
 
 async def test_tokens_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").mkdir()
-    assert hub_library.token_to_send() is None
+    assert hub_module.token_to_send() is None
     monkeypatch.setenv("HF_TOKEN", "hf_\x1b[1m")
     with pytest.raises(UsageError, match="characters that no token has"):
-        hub_library.token_to_send()
+        hub_module.token_to_send()
     monkeypatch.setenv("HF_OIDC_RESOURCE", "me")
     with pytest.raises(ModelUnavailable, match=r"the hub gives no token: .*HF_OIDC"):
-        hub_library.token_to_send()
+        hub_module.token_to_send()
 
 
 async def test_a_redirect_to_another_host_does_not_get_the_token(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,18 +131,18 @@ async def test_a_gated_file_of_a_repository_that_is_listed(models: Path, monkeyp
 
 
 async def test_a_hub_that_hangs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_library, "SILENCE_S", 0.2)
+    monkeypatch.setattr(hub_module, "SILENCE_S", 0.2)
     async with Hub(monkeypatch, {}, silent=True) as hub:
         with anyio.fail_after(10):
             with pytest.raises(ModelUnavailable, match=r"127.0.0.1 was not reached: .*timed out"):
                 await pull("hf:me/Tiny-GGUF", folder=models)
-            monkeypatch.setattr(hub_library, "SILENCE_S", 5.0)
-            monkeypatch.setattr(hub_library, "ANSWER_S", 0.2)
+            monkeypatch.setattr(hub_module, "SILENCE_S", 5.0)
+            monkeypatch.setattr(hub_module, "ANSWER_S", 0.2)
             with pytest.raises(ModelUnavailable, match=r"127.0.0.1 did not answer in 0 s"):
                 await pull("hf:me/Tiny-GGUF", folder=models)
         begun = time.monotonic()
         with anyio.move_on_after(0.2):
-            monkeypatch.setattr(hub_library, "ANSWER_S", 60.0)
+            monkeypatch.setattr(hub_module, "ANSWER_S", 60.0)
             await pull("hf:me/Tiny-GGUF", folder=models)
         assert time.monotonic() - begun < 4
         assert len(hub.heads) == 3
@@ -156,7 +156,7 @@ async def test_a_large_listing(models: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_listing_without_end(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_library, "MAX_LISTING_BYTES", 100_000)
+    monkeypatch.setattr(hub_module, "MAX_LISTING_BYTES", 100_000)
     async with Hub(monkeypatch, listed(*map(str, range(5000)))):
         with pytest.raises(ModelUnavailable, match=r"127.0.0.1 answers with more than 100000 bytes"):
             await pull("hf:me/Tiny-GGUF", folder=models)

@@ -8,8 +8,8 @@ import pytest
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.hub import HubName
 from stockade.models.listing import list_models
+from stockade.models.model_cache import known_sha256, origin
 from stockade.models.pull import pull
-from stockade.models.shelf import known_sha256, origin
 
 from .fake_hub import FakeHub
 from .test_gguf import gguf

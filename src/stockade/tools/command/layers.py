@@ -4,7 +4,6 @@ A layer's name is a hash of all that decides what is in it. It is made beside it
 whole; who wants the same one meanwhile waits. How a layer is made and mounted is the maker's business.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from stockade.core.data import Data
 from stockade.core.errors import CommandFailed, SandboxFailed
 from stockade.core.events import NetworkRequested
 from stockade.core.ports import ExecResult, Sandbox
+from stockade.files import try_lock
 from stockade.tools.command.definition import CommandTool
 from stockade.tools.command.inside import host_files, last_lines, ran, write_file
 
@@ -113,7 +113,7 @@ class Layers:
         """One that makes this layer at a time. The lock ends with the process that holds it."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / f".{key}.lock").open("w") as lock:
-            while not _try_lock(lock.fileno()):
+            while not try_lock(lock.fileno()):
                 self._say(f"waiting for another run that installs {tool.name}")
                 await anyio.sleep(_LOOK_S)
             yield
@@ -152,7 +152,7 @@ class Layers:
                 left.append((done.parent, self.folder / f".{done.parent.name}.lock"))
         for path, held in left:
             with held.open("w") as lock:
-                if _try_lock(lock.fileno()):
+                if try_lock(lock.fileno()):
                     self.maker.remove(path)
 
     async def _install(self, tool: CommandTool, below: Sequence[str], building: Path, run_dir: Path) -> None:
@@ -196,14 +196,6 @@ def _failed(
     if refused:
         hint = "the network refused: " + "; ".join(dict.fromkeys(refused.values())) + "; name it in the tool's hosts"
     return CommandFailed(f"{what} {tool.name} failed: `{command}` {how}", said, hint)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _measured(place: Path) -> tuple[int, int]:
