@@ -21,6 +21,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="everyone once a round (default: %(default)s)")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="the other agents too")
     parser.add_argument("--only", metavar="WORD", help="beside the floor, only those whose name holds WORD")
+    parser.add_argument("--base", type=Path, metavar="CHECKOUT", help="beside the floor, this version and another")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     return parser.parse_args(arguments)
 
@@ -66,8 +67,12 @@ def main() -> None:
     figures: dict[str, Any] = {"machine": machine()}
     turns = sorted({int(number) for number in chosen.turns.split(",")})
     field = everyone(with_peers=chosen.peers, only=chosen.only)
+    if chosen.base:
+        field = [contenders.FLOOR, *contenders.pair(chosen.base)]
     results = rounds_of(field, turns, chosen.rounds)
     rows = [row(one.name, results[one.name], results[field[0].name]) for one in field]
+    if chosen.base:
+        print(f"{table.beside([results[one.name] for one in field[1:]])}\n")
     starts = start.measure()
     print(f"{table.overhead(rows)}\n\n{start.drawn(starts)}")
     figures |= {"rounds": chosen.rounds, "rows": [asdict(one) for one in rows]}

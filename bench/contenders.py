@@ -19,3 +19,12 @@ RUN = Contender(
     {},
 )  # fmt: skip
 OURS = (FLOOR, STDLIB, LOOP, RUN)
+
+
+def pair(base: Path) -> tuple[Contender, Contender]:
+    """`stockade run` of this checkout and of `base`, another one: the same interpreter and libraries."""
+
+    def of(root: Path, name: str) -> Contender:
+        return Contender(name, [PYTHON, "-m", "stockade", *RUN.argv[1:]], {"PYTHONPATH": str(root / "src")})
+
+    return of(ROOT, "stockade run, here"), of(base.resolve(), f"stockade run, {base.name}")

@@ -1,8 +1,10 @@
 """A table drawn in plain text."""
 
+import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 
-from bench.figures import Row
+from bench.figures import Rounds, Row, slope_ms
 
 
 def draw(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -36,3 +38,18 @@ def overhead(rows: Sequence[Row]) -> str:
         for row in rows
     ]  # fmt: skip
     return f"{draw(cpu_head, cpu)}\n\n{draw(rest_head, rest)}"
+
+
+def beside(both: Sequence[Rounds]) -> str:
+    """Ours over another version's: the CPU of the client, and the least of it, which other work disturbed least."""
+    sizes = sorted(both[0][0])
+    lines = []
+    for few, many in pairwise(sizes):
+        here, base = ([slope_ms(one[few], one[many]) for one in rounds] for rounds in both)
+        ratios = [a / b for a, b in zip(here, base, strict=True)]
+        found = (statistics.median(here), statistics.median(base))
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        lines.append(
+            [f"a turn, {few} to {many}", *(f"{ms:.2f}" for ms in found), f"{statistics.median(ratios):.2f}", spread]
+        )
+    return draw(["CPU ms", "here", "base", "ratio", "of the rounds"], lines)

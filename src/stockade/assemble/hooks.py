@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 
+from stockade.bots.model_profiles import profile_of
 from stockade.bots.shell import INTRO
 from stockade.core.actions import Step
 from stockade.core.errors import HookFailed, UsageError
@@ -44,7 +45,7 @@ def hooks_of(
         repeats = started.options.get("loop_repeats", DEFAULT_REPEATS)
         hooks = [UnreadableAnswers(), BudgetLimits(), LoopDetection(repeats), Check(), PlainWords()]
         small = started.options.get("small_models")
-        if small or (small is None and info.small) or SmallModels.name in wanted:
+        if small or (small is None and SmallModels.name in profile_of(info).hooks) or SmallModels.name in wanted:
             hooks.append(SmallModels())
     for number, one in enumerate(wanted):
         again = isinstance(one, str) and one in wanted[:number]

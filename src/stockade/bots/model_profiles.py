@@ -19,7 +19,7 @@ FILE_ACTIONS = (*_READS, *_WRITES)
 
 class ModelProfile(Data):
     """A row of the table. Times in seconds, 0 is no limit; `attended_s` is that of a run on a terminal. `good_for` is
-    told a user who did not choose the model.
+    told a user who did not choose the model. `hooks` are on for it, where nobody says otherwise.
     """
 
     name: str
@@ -28,6 +28,7 @@ class ModelProfile(Data):
     timeout_s: float
     attended_s: float
     good_for: str = ""
+    hooks: tuple[str, ...] = ()
 
     def budget(self, *, attended: bool) -> Budget:
         return Budget(max_turns=self.max_turns, timeout_s=self.attended_s if attended else self.timeout_s)
@@ -42,6 +43,7 @@ SMALL = ModelProfile(
     name="small", file_actions=(), max_turns=20, timeout_s=600.0, attended_s=600.0,
     good_for="A model of this size does small tasks in a shell, offline and private; look at what it did."
     " It is not for repairing programs or for many steps",
+    hooks=("small_models",),
 )  # fmt: skip
 FULL = ModelProfile(name="full", file_actions=FILE_ACTIONS, max_turns=100, timeout_s=3600.0, attended_s=0.0)
 

@@ -9,6 +9,7 @@ Hooks are asked in the order of the run (`RunStarted.hooks`). Messages and words
 that refuses, sends back, accepts or ends decides.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
@@ -25,6 +26,7 @@ from stockade.core.ports import Clock, ExecResult, Reviewer, Sandbox
 from stockade.loop.kept import Checkpoints
 from stockade.loop.record import Record
 from stockade.loop.state import HookAct, RunState
+from stockade.loop.steps import Blocked, Stepwise, alarm
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -146,7 +148,7 @@ class Hook:
     """Base of all hooks: each method may be left out. `name` goes on record.
 
     A method that raises, takes longer than `timeout_s` (seconds, None for no limit) or returns something else than is
-    said here ends the run as a configuration error that names the hook.
+    said here ends the run as a configuration error that names the hook. One that blocks is noticed in the main thread.
     """
 
     name: str = "hook"
@@ -180,26 +182,27 @@ class Hooks:
     ctx: HookContext
     hooks: Sequence[Hook]
     _ctxs: dict[int, HookContext] = field(default_factory=dict)
+    _watching: dict[str, tuple[Hook, ...]] = field(default_factory=dict)
 
     async def before_turn(self, turn: int) -> EndRun | None:
         """What is said goes on record for `turn`. An end where a hook wants one."""
-        for hook in self.hooks:
+        for hook in self._who("before_turn"):
             said = await _guarded(hook, (AddMessage, EndRun), hook.before_turn, self._of(hook))
             if isinstance(said, EndRun):
                 return said
-            if isinstance(said, AddMessage):
+            if isinstance(said, AddMessage) and said.text:
                 await self._inject(hook, turn, said.text, said.rule)
         return None
 
     async def before_action(self, action: Action) -> tuple[Refused | None, EndRun | HookFailed | None]:
         """The first refusal, as an observation; and what ends the run once that is on record."""
-        for hook in self.hooks:
+        for hook in self._who("before_action"):
             try:
                 said = await _guarded(hook, (Refuse, EndRun), hook.before_action, self._of(hook), action)
             except HookFailed as broken:
-                return Refused(reason="not done: a hook is broken, and the run ends", by=hook.name), broken
+                return Refused(reason="a hook is broken, and the run ends", by=hook.name), broken
             if isinstance(said, EndRun):
-                return Refused(reason="not done: the run ends here", by=hook.name), said
+                return Refused(reason="the run ends here", by=hook.name), said
             if isinstance(said, Refuse):
                 return Refused(reason=said.reason, by=said.by or hook.name, rule=said.rule), None
         return None, None
@@ -209,7 +212,7 @@ class Hooks:
     ) -> tuple[tuple[HookWords, ...], HookFailed | None]:
         """The words of all hooks; and the first that is broken, for what was done has to go on record before."""
         words: list[HookWords] = []
-        for hook in self.hooks:
+        for hook in self._who("after_action"):
             try:
                 said = await _guarded(hook, (AddWords,), hook.after_action, self._of(hook), step, observation)
             except HookFailed as broken:
@@ -220,7 +223,7 @@ class Hooks:
 
     async def before_finish(self, finish: Finish, *, spoken: bool) -> EndRun | None:
         """How the run ends; None when the bot has to go on, and has been told why."""
-        for hook in self.hooks:
+        for hook in self._who("before_finish"):
             kinds = (Accept, SendBack, EndRun)
             said = await _guarded(hook, kinds, hook.before_finish, self._of(hook, spoken), finish)
             if isinstance(said, EndRun):
@@ -237,10 +240,13 @@ class Hooks:
 
     def sampling(self, sampling: Sampling) -> Sampling:
         """`sampling` as the hooks want it next."""
-        for hook in self.hooks:
+        for hook in self._who("sampling"):
             try:
-                chosen = hook.sampling(self._of(hook), sampling)
-            except Exception as error:
+                with alarm(hook.timeout_s):
+                    chosen = hook.sampling(self._of(hook), sampling)
+            except Blocked as error:
+                raise _blocks(hook) from error
+            except (Exception, SystemExit) as error:
                 raise _broken(hook, f"it raised {type(error).__name__}: {error}") from error
             if not isinstance(chosen, Sampling):
                 raise _broken(hook, f"it chose {type(chosen).__name__} where a Sampling is wanted")
@@ -250,6 +256,14 @@ class Hooks:
     async def _inject(self, hook: Hook, turn: int, text: str, rule: str) -> None:
         now = self.ctx.clock.now()
         await self.ctx.add(MessageInjected(at=now, turn=turn, source=hook.name, text=text, rule=rule))
+
+    def _who(self, moment: str) -> tuple[Hook, ...]:
+        """The hooks that have a method of their own for it."""
+        if moment not in self._watching:
+            base = getattr(Hook, moment)
+            own = [hook for hook in self.hooks if getattr(getattr(hook, moment), "__func__", None) is not base]
+            self._watching[moment] = tuple(own)
+        return self._watching[moment]
 
     def _of(self, hook: Hook, spoken: bool = False) -> HookContext:
         """The context under the hook's name, made once."""
@@ -265,11 +279,17 @@ async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..
     said: Any = None
     try:
         with anyio.move_on_after(hook.timeout_s) as limit:
-            said = await method(*args)
+            said = await Stepwise(method(*args), hook.timeout_s)
     except (HookFailed, SandboxFailed, StoreFailed):
         raise
-    except Exception as error:
+    except anyio.get_cancelled_exc_class() as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise  # The run is cancelled, not something of the hook's own.
+        raise _broken(hook, "it was cancelled from within") from error
+    except (Exception, SystemExit) as error:
         raise _broken(hook, f"it raised {type(error).__name__}: {error}") from error
+    except Blocked as error:
+        raise _blocks(hook) from error
     if limit.cancelled_caught:
         raise _broken(hook, f"it did not answer within {hook.timeout_s:g} s")
     if said is None:
@@ -288,6 +308,10 @@ async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..
 def _is_text(value: object) -> bool:
     """Whether it can go on record: a lone surrogate cannot."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _blocks(hook: Hook) -> HookFailed:
+    return _broken(hook, f"it blocked for {hook.timeout_s:g} s without awaiting anything")
 
 
 def _broken(hook: Hook, what: str) -> HookFailed:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import anyio
 import pytest
 
 from stockade.core.actions import Action, CommandOutput, Finish, Observation, Refused, Step
-from stockade.core.events import ActionFinished, ActionStarted, HookRan, MessageInjected
+from stockade.core.events import ActionFinished, ActionStarted, HookRan, MessageInjected, RunFinished
 from stockade.core.messages import Sampling
 from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
 from stockade.plugins.command_hooks import CommandHook, Moment
@@ -154,6 +155,24 @@ async def hangs(*_: object) -> Any:
     await anyio.sleep_forever()
 
 
+async def exits(*_: object) -> Any:
+    sys.exit(3)
+
+
+async def cancels_itself(*_: object) -> Any:
+    raise anyio.get_cancelled_exc_class()
+
+
+async def blocks(*_: object) -> Any:
+    time.sleep(3600)  # noqa: ASYNC251 - that is what is wrong with it
+
+
+async def spins(*_: object) -> Any:
+    await anyio.sleep(0.001)
+    while True:
+        pass
+
+
 def is_no_coroutine(*_: object) -> Any:
     return AddMessage("x")
 
@@ -165,10 +184,50 @@ def says(answer: object) -> Callable[..., Awaitable[Any]]:
     return method
 
 
+def sampling_that(act: Callable[[], object]) -> Hook:
+    class Mine(Hook):
+        name, timeout_s = "mine", 0.05
+
+        def sampling(self, ctx: HookContext, sampling: Sampling) -> Sampling:
+            act()
+            return sampling
+
+    return Mine()
+
+
+@pytest.mark.parametrize(
+    ("act", "why"), [(sys.exit, "it raised SystemExit"), (lambda: time.sleep(3600), "it blocked for 0.05 s")]
+)
+async def test_a_broken_choice_of_sampling_too(act: Callable[[], object], why: str) -> None:
+    finished = await bench(LIST, DONE, hooks=(sampling_that(act),)).run()
+    assert (finished.status, finished.reason) == ("failed", "hook")
+    assert f"the hook 'mine' is broken: {why}" in finished.detail
+
+
+async def test_a_message_without_words_is_none() -> None:
+    run = bench(LIST, DONE, hooks=(Watch("mine", [], before_turn=AddMessage("")),))
+    assert (await run.run()).status == "done"
+    assert [event for event in run.shown if isinstance(event, MessageInjected)] == []
+
+
+async def test_a_run_that_is_cancelled_while_a_hook_waits_is_no_broken_hook() -> None:
+    run = bench(LIST, DONE, hooks=(waiting := Watch("mine", []),))
+    waiting.timeout_s = None
+    setattr(waiting, "before_action", hangs)  # noqa: B010 - as a method of another class
+    with anyio.move_on_after(0.2):
+        await run.run()
+    ended = [event for event in run.shown if isinstance(event, RunFinished)]
+    assert [(event.status, event.reason) for event in ended] == [("stopped", "user")]
+
+
 BROKEN = [
     (raises, "it raised ValueError: oh"),
     (times_out, "it raised TimeoutError: mine"),
     (hangs, "it did not answer within 0.05 s"),
+    (exits, "it raised SystemExit: 3"),
+    (cancels_itself, "it was cancelled from within"),
+    (blocks, "it blocked for 0.05 s"),
+    (spins, "it blocked for 0.05 s"),
     (is_no_coroutine, "it raised TypeError"),
     (lambda: None, "it raised TypeError"),
     (says("words"), "it answered str; wanted is one of"),
