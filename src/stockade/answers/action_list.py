@@ -137,8 +137,9 @@ def _action(item: dict[str, Any], tools: Sequence[Offered]) -> Action:
     given = {"file" if key in ("path", "filename") else key: value for key, value in item.items() if value is not None}
     if given.keys() & {"tool", "name", "action", "function"}:
         return action_in(item, tools)
-    if given.keys() <= {"command", "comment"} and given.get("command") == "" and "shell" in tools:
-        return Shell(command="")
+    command = given.get("command")
+    if given.keys() <= {"command", "comment"} and isinstance(command, str) and not command.strip() and "shell" in tools:
+        return Shell(command=command)
     fitting = [tool for tool, keys in _FORMS.items() if given.keys() >= set(keys)]
     if not fitting:
         raise UnreadableAnswer('it has neither "command" nor "file": ' + ", ".join(names(tools)) + " are possible")

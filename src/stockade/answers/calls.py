@@ -1,10 +1,11 @@
 """Calls in every shape models are known to give them: native, in `<tool_call>`, in a fence, or as bare JSON."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from stockade.answers.lenient import HALF, SURROGATES, first_value, objects
+from stockade.answers.lenient import HALF, SURROGATES, first_value, objects, only_object
 from stockade.answers.spelling import make_action, short_thought, tool_named
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Action, Answer, Finish, InvalidCall, Step
@@ -13,9 +14,9 @@ from stockade.core.messages import ModelAnswer
 from stockade.core.tools import Offered
 
 EARLY_FINISH = "this finish was not done: look at what came of the actions before it first, then finish by itself"
-_REPEATED = "this was done once: the very same call stands before it in the answer"
 _THOUGHTS = ("thought", "thoughts")
 _MARK = "<tool_call>"
+_NAMED = re.compile(r'"(?:name|tool|function|action)"\s*:\s*"([^"\n]{1,64})"')
 
 
 def tool_and_arguments(found: dict[str, Any]) -> tuple[object, dict[str, Any]]:
@@ -37,7 +38,7 @@ def _arguments(inner: dict[str, Any], naming: str) -> dict[str, Any]:
     beside = {key: value for key, value in inner.items() if key not in (naming, *_THOUGHTS)}
     arguments = inner.get("arguments", inner.get("parameters", beside))
     if isinstance(arguments, str):
-        arguments = first_value(arguments, "{") if arguments.strip() else {}
+        arguments = only_object(arguments) if arguments.strip() else {}
     if not isinstance(arguments, dict):
         raise UnreadableAnswer("the arguments of the action are not an object")
     return arguments
@@ -51,8 +52,8 @@ def action_in(found: dict[str, Any], tools: Sequence[Offered]) -> Action:
 def native_steps(answer: ModelAnswer, tools: Sequence[Offered]) -> tuple[Step, ...]:
     """A step for every real tool call; one that cannot be done is answered with its problem, beside those that can.
 
-    UnreadableAnswer where none can. The very same call twice is done once: their results could not be told apart. A
-    `finish` behind other calls is not done: the model has not seen yet what came of them.
+    UnreadableAnswer where none can. A `finish` behind other calls is not done: the model has not seen yet what came of
+    them.
     """
     read = [_call(call, tools) for call in answer.tool_calls]
     steps: list[Step] = []
@@ -60,9 +61,10 @@ def native_steps(answer: ModelAnswer, tools: Sequence[Offered]) -> tuple[Step, .
         written = answer.tool_calls[number - 1].get("function")
         if isinstance(action, Finish) and steps:
             problem = EARLY_FINISH
-        elif action is not None and any(step.action == action for step in steps):
-            problem = _REPEATED
-        steps.append(Step(action=action if action is not None and not problem else invalid(written, problem, number)))
+        if action is None or problem:
+            steps.append(Step(action=invalid(written, problem, number)))
+        else:
+            steps.append(Step(action=action, again=sum(step.action == action for step in steps)))
     return done_or_refused(steps)
 
 
@@ -119,6 +121,9 @@ def salvaged(text: str, tools: Sequence[Offered]) -> tuple[str, Action] | None:
             problem = problem or (error if alone else None)
             continue
         return _before(text).strip() or _thought(found), action
+    if problem is None and alone and any(_offered(name, tools) for name in _NAMED.findall(text)):
+        first_value(text, "{")
+        raise UnreadableAnswer("the call cannot be read: write its arguments as JSON")
     if problem is not None:
         raise problem
     return None

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.answers.calls import action_in, native_answer
-from stockade.answers.lenient import cut_off, first_value, spoken
+from stockade.answers.lenient import closed_object, cut_off, first_value, spoken
 from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Answer, Finish, Step
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.messages import REPEATS, Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
 
 MAX_THOUGHT_CHARS = 240
-MAX_CUT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +66,21 @@ class JsonAnswers:
 
 
 def _cut_off(answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-    """Of an answer without an end only the end of the task counts: half a command or half a file is none, half a
-    sentence for the person is one. Small models end in a sentence that they say again and again.
+    """Of an answer that was cut only the end of the task counts, as it was said: in an object that was closed before,
+    or in words that are said over and over, as small models end. Half a command, file or report is none.
     """
-    action = None
-    for closed in (answer.content, f'{answer.content}"'):
+    text, action = spoken(answer.content), None
+    found = [closed_object(text)]
+    if answer.finish_reason == REPEATS:
+        for closed in (text, f'{text}"'):
+            with contextlib.suppress(UnreadableAnswer):
+                found.append(first_value(closed, "{"))
+    for one in found:
         with contextlib.suppress(UnreadableAnswer):
-            action = action or action_in(first_value(spoken(closed), "{"), tools)
+            action = action or (action_in(one, tools) if isinstance(one, dict) else None)
     if not isinstance(action, Finish):
         raise cut_off(answer)
-    short = action.answer if len(action.answer) <= MAX_CUT_CHARS else f"{action.answer[:MAX_CUT_CHARS]} ..."
-    return Answer(steps=(Step(action=action.model_copy(update={"answer": short})),))
+    return Answer(steps=(Step(action=action),))
 
 
 def schema(tools: Sequence[Offered]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from stockade.core.thinking import spoken_part
 MAX_ANSWER_CHARS = 4_000_000
 MAX_DEPTH = 64
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_TWO_READINGS = frozenset("bfnrt")
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _SPACE = " \t\r\n"
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -51,14 +52,34 @@ def first_value(text: str, opening: str = "{[") -> Any:
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise UnreadableAnswer(f"the answer is too long ({len(text)} characters)")
+    return _first(text, opening)[0]
+
+
+def only_object(text: str) -> Any:
+    """`first_value` of a text that may hold one object only: a second one would be dropped without a word."""
+    value, end = _first(text, "{")
+    if "{" in text[end:]:
+        raise UnreadableAnswer("one object stands behind another: a call has one object of arguments")
+    return value
+
+
+def closed_object(text: str) -> Any:
+    """The first object of `text` where it is JSON without any help; None elsewhere."""
+    found = _strict(text, max(0, text.find("{")))
+    return found[0] if found is not None else None
+
+
+def _first(text: str, opening: str) -> tuple[Any, int]:
+    """The value, and where it ends."""
     starts = [index for index in (text.find(mark) for mark in opening) if index >= 0]
     if not starts:
         raise UnreadableAnswer("the answer holds no JSON object")
     position = min(starts)
-    if (value := _strict(text, position)) is not None:
-        return value
+    if (found := _strict(text, position)) is not None:
+        return found
+    reader = _Reader(text, position)
     try:
-        return _Reader(text, position).value(0)
+        return reader.value(0), reader.at
     except (ValueError, IndexError) as error:
         raise UnreadableAnswer(f"the JSON of the answer cannot be read: {str(error)[:160]}") from None
 
@@ -104,13 +125,13 @@ def objects(text: str, most: int = 32) -> Iterator[dict[str, Any]]:
             yield found
 
 
-def _strict(text: str, position: int) -> Any:
+def _strict(text: str, position: int) -> tuple[Any, int] | None:
     """What the C reader of Python makes of it, many times faster; None where the lenient one has to look.
 
     Half a surrogate pair is refused: no file could hold it.
     """
     try:
-        value, _ = _DECODER.raw_decode(text, position)
+        value, end = _DECODER.raw_decode(text, position)
     except (ValueError, RecursionError):
         return None
     # Few brackets cannot be deep.
@@ -118,12 +139,21 @@ def _strict(text: str, position: int) -> Any:
         return None
     if "\\u" in text and SURROGATES.search(json.dumps(value, ensure_ascii=False)):
         raise UnreadableAnswer(HALF)
-    return value
+    return value, end
 
 
 def _is_shallow(value: Any, levels: int) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels >= 0 and all(_is_shallow(item, levels - 1) for item in inner)
+
+
+def _one_reading(escapes: set[str]) -> None:
+    """A backslash that JSON does not know stands for itself. UnreadableAnswer beside one that may do so too: who writes
+    `\\d` does not mean a backspace by `\\b`.
+    """
+    strange = sorted(escapes - _ESCAPES.keys() - {"u"})
+    if strange and escapes & _TWO_READINGS:
+        raise UnreadableAnswer(f"\\{strange[0]} is no escape of JSON: write \\\\ for each backslash")
 
 
 class _Reader:
@@ -199,12 +229,15 @@ class _Reader:
         quote = self.text[self.at]
         self.at += 1
         parts: list[str] = []
+        escapes: set[str] = set()
         while self.at < len(self.text):
             char = self.text[self.at]
             if char == quote:
                 self.at += 1
+                _one_reading(escapes)
                 return "".join(parts)
             if char == "\\" and self.at + 1 < len(self.text):
+                escapes.add(self.text[self.at + 1])
                 parts.append(self._escape())
             else:
                 parts.append(char)

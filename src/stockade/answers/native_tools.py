@@ -53,7 +53,7 @@ class NativeAnswers:
         if (found := salvaged(text, tools)) is None:
             if answer.cut or "finish" not in tools:
                 raise UnreadableAnswer("the answer calls no tool: call one of " + ", ".join(names(tools)))
-            return Answer(spoken=True, steps=(Step(action=Finish(answer=text.strip())),))
+            return Answer(spoken=True, steps=(Step(action=Finish(answer=text.strip("\n"))),))
         before, action = found
         return Answer(thought=short_thought(before), steps=(Step(action=action),))
 

@@ -20,7 +20,7 @@ from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered, ToolSpec
 
-_USE = re.compile(r"^[ \t]*(?:[-*>] +)?[`*]*USE_TOOL[`*]*[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE | re.IGNORECASE)
+_USE = re.compile(r"^[ \t]*(?:[-*>] +)?[*]*(`*)[*]*USE_TOOL([`*]*)[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE | re.IGNORECASE)
 _NAME = re.compile(r"[\"'`*]*([\w.-]+)[\"'`*]*[ \t]*(?:,|$|(?=\n)|(?=[ \t(]))[ \t]*\(?", re.MULTILINE)
 _PARAMETER = re.compile(r"[\s,]*[\"']?([A-Za-z_]\w*)[\"']?[ \t]*[=:][ \t]*")
 _TORN = re.compile(r"[^\s,.)`*]|[^\n]*?(?:[\"|<>&;$]|(?<!\w)'|'(?!\w))")
@@ -62,11 +62,12 @@ class UseToolAnswers:
         line = _USE.search(text)
         if line is None:
             raise UnreadableAnswer('the answer holds no line such as USE_TOOL: shell, command="ls"')
-        name = _NAME.match(text, line.start(1))
+        name = _NAME.match(text, line.start(3))
         if name is None:
             raise UnreadableAnswer("USE_TOOL: names no tool: write one of " + ", ".join(names(tools)))
         tool = tool_named(name[1], tools)
-        action = make_action(tool, _values(text, name.end(), tool, tools), tools)
+        around = "" if "`" in line[2] else line[1]
+        action = make_action(tool, _values(text, name.end(), tool, tools, around), tools)
         return Answer(thought=short_thought(text[: line.start()]), steps=(Step(action=action),))
 
     def write(self, answer: Answer) -> Message:
@@ -105,8 +106,11 @@ def _written(value: object) -> str:
     return f'"{value}"'
 
 
-def _values(text: str, at: int, tool: str, tools: Sequence[Offered]) -> dict[str, Any]:
-    """The parameters from `at` on. UnreadableAnswer for a quote without end and for words that are no parameter."""
+def _values(text: str, at: int, tool: str, tools: Sequence[Offered], around: str) -> dict[str, Any]:
+    """The parameters from `at` on. UnreadableAnswer for a quote without end and for words that are no parameter.
+
+    `around`: the back-ticks before the line, which end it too.
+    """
     values: dict[str, Any] = {}
     known = parameter_names(tool, tools)
     while (found := _PARAMETER.match(text, at)) and ("\n" not in text[at : found.start(1)] or values):
@@ -123,7 +127,7 @@ def _values(text: str, at: int, tool: str, tools: Sequence[Offered]) -> dict[str
             if not _PARAMETER.match(text, at) and _TORN.match(text, at):
                 raise UnreadableAnswer(f'the value of {name} goes on behind its last quote: inside quotes write \\"')
         else:
-            value, at = _unquoted(text, start, known)
+            value, at = _unquoted(text, start, known, around)
             values[name] = int(value) if value.isascii() and value.isdigit() and name in ("start", "end") else value
     return values
 
@@ -144,10 +148,10 @@ def _quoted(text: str, start: int, name: str) -> tuple[str, int]:
     raise UnreadableAnswer(f"the value of {name} has no closing quote")
 
 
-def _unquoted(text: str, start: int, known: Sequence[str]) -> tuple[str, int]:
+def _unquoted(text: str, start: int, known: Sequence[str], around: str) -> tuple[str, int]:
     end = text.find("\n", start)
     end = len(text) if end < 0 else end
     following = re.compile(rf",[ \t]*(?:{'|'.join(map(re.escape, known))})[ \t]*=")
     if found := following.search(text, start, end):
         end = found.start()
-    return text[start:end].strip().rstrip("`").rstrip(), end
+    return text[start:end].strip().removesuffix(around).rstrip(), end

@@ -99,10 +99,13 @@ BUILT_IN_TOOLS = ("shell", "read_file", "write_file", "edit_file", "tool_call", 
 
 
 class Step(Data):
-    """One action of an answer, with the bot's comment on it."""
+    """One action of an answer, with the bot's comment on it. `again`: how often the very same call stands before it in
+    a native answer, which tells their results apart.
+    """
 
     action: Action
     comment: str | None = None
+    again: int = 0
 
 
 class Thoughts(Data):

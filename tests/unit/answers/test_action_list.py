@@ -35,6 +35,7 @@ def read(content: str) -> Answer:
         ('[{"answer": "done"}]', [Finish(answer="done")]),
         ('[{"tool": "shell", "command": "ls"}]', [Shell(command="ls")]),
         ('[{"command": ""}]', [Shell(command="")]),
+        ('[{"command": "  "}, {"command": "ls"}]', [Shell(command="  "), Shell(command="ls")]),
         ('[{"command": "finish"}]', [Shell(command="finish")]),
         (json.dumps([{"command": f"echo {n}"} for n in range(40)]), [Shell(command=f"echo {n}") for n in range(40)]),
         ('[{"command": "ls"}, {"command": "ls"}]', [Shell(command="ls"), Shell(command="ls")]),

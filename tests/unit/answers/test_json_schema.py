@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stockade.answers.json_schema import MAX_CUT_CHARS, JsonAnswers, schema
+from stockade.answers.json_schema import JsonAnswers, schema
 from stockade.core.actions import Action, Answer, EditFile, Finish, ReadFile, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer, ModelRequest
@@ -99,13 +99,22 @@ def test_the_schema_is_small_and_names_the_tools_given() -> None:
     assert PROTOCOL.constrain(ModelRequest(messages=()), TOOLS).schema_ == schema(TOOLS)
 
 
-def test_an_end_that_goes_on_and_on_is_an_end() -> None:
+def test_an_end_that_goes_on_and_on_is_an_end_as_it_was_said() -> None:
+    """On 3a7bdc0 its first 200 characters, and of a report that was cut too."""
     again = "The task is done. " * 200
-    answer = read('{"thought": "x", "action": {"tool": "finish", "answer": "' + again, finish_reason="length")
-    action = answer.steps[0].action
-    assert isinstance(action, Finish)
-    assert action.answer.startswith("The task is done. ")
-    assert len(action.answer) <= MAX_CUT_CHARS + 4
+    answer = read('{"thought": "x", "action": {"tool": "finish", "answer": "' + again, finish_reason="repeats")
+    assert answer.steps[0].action == Finish(answer=again)
+
+
+def test_half_a_report_is_no_end_and_a_whole_one_is() -> None:
+    report = '{"action": {"tool": "finish", "answer": "' + "Line by line: nothing like the one before. " * 20
+    with pytest.raises(UnreadableAnswer, match="cut off"):
+        read(report, finish_reason="length")
+    with pytest.raises(UnreadableAnswer, match="cut off"):
+        read(f'{report}"', finish_reason="length")
+    whole = read(f'{report}"}}}}\n\n\n', finish_reason="length").steps[0].action
+    assert isinstance(whole, Finish)
+    assert len(whole.answer) > 800
 
 
 @pytest.mark.parametrize(

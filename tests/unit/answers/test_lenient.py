@@ -57,11 +57,19 @@ def test_reads(text: str, value: Any) -> None:
         "{" * 100_000,
         '{"a": nonsense}',
         '{"a": "\\u12"}',
+        '{"a": "grep \\d \\bword"}',
+        '{"a": "a.txt\\ndata\\data.csv"}',
     ],
 )
 def test_unreadable_is_an_error(text: str) -> None:
     with pytest.raises(UnreadableAnswer):
         first_value(text)
+
+
+def test_who_writes_a_backslash_as_itself_is_asked_what_the_others_mean() -> None:
+    """On 3a7bdc0 a backspace was searched for."""
+    with pytest.raises(UnreadableAnswer, match=r"\\d is no escape of JSON"):
+        first_value('{"a": "grep \\d \\bword"}')
 
 
 def test_a_huge_answer_is_refused() -> None:

@@ -54,10 +54,34 @@ def test_calls_written_as_text_are_done_and_become_real_ones(content: str, actio
 
 
 @pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('```json\n{"name": "shell", "arguments": {"command": "echo "a" b"}}\n```', "cannot be read"),
+        ('{"name": "write_file", "arguments": {"path": "a", "content": str(5)}}', "cannot be read"),
+        ('<tool_call>{"name": "shell", "arguments": {"command": "grep \\d \\bx"}}', "no escape of JSON"),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_no_last_word(content: str, why: str) -> None:
+    """On 3a7bdc0 the run was done, with the call as its answer."""
+    with pytest.raises(UnreadableAnswer, match=why):
+        read(content)
+
+
+def test_of_two_objects_of_arguments_none_is_dropped() -> None:
+    with pytest.raises(UnreadableAnswer, match="one object stands behind another"):
+        read("", call("shell", '{"command": "ls"}{"command": "pwd"}'))
+    assert read("", call("shell", '{"command": "ls"}}')).steps == (Step(action=Shell(command="ls")),)
+
+
+def test_plain_words_keep_their_indentation() -> None:
+    assert read("\n\n    x = 1\n    y = 2  \n").steps == (Step(action=Finish(answer="    x = 1\n    y = 2  ")),)
+
+
+@pytest.mark.parametrize(
     ("calls", "actions"),
     [
         ([shell("ls"), shell("pwd")], [Shell(command="ls"), Shell(command="pwd")]),
-        ([shell("ls"), shell("ls")], [Shell(command="ls"), "the very same call"]),
+        ([shell("ls"), shell("ls")], [Shell(command="ls"), Shell(command="ls")]),
         ([shell("ls"), FINISH], [Shell(command="ls"), "look at what came of the actions before it first"]),
         ([FINISH], [Finish(answer="x")]),
         ([shell("ls"), call("nonsense", "{}"), shell("pwd")], [Shell(command="ls"), "no tool", Shell(command="pwd")]),
