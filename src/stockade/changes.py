@@ -19,8 +19,6 @@ from stockade.core.events import (
 )
 from stockade.core.ports import Reviewer
 
-WITHOUT_LAYER = "go on without it: stockade runs resume --from-scratch; or close the run: stockade runs discard"
-
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -104,7 +102,11 @@ def check_kept(found: RunFacts) -> None:
     """LayerLost when what the run wrote, and nobody decided on, is not on this machine any more."""
     if found.wrote and (lost := [layer for layer in found.layers if layer.is_lost]):
         what = f"what the run wrote to {lost[0].host} is gone: there is no {lost[0].layer} on this machine"
-        raise LayerLost(what, WITHOUT_LAYER)
+        run = found.started.run_id if found.started else "RUN"
+        raise LayerLost(
+            what,
+            f"go on without it: stockade runs resume {run} --from-scratch; or close it: stockade runs discard {run}",
+        )
 
 
 def pending(reviewer: Reviewer, layers: Iterable[FolderLayer]) -> list[Pending]:

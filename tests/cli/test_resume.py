@@ -62,8 +62,11 @@ def test_a_run_whose_layer_is_gone_goes_on_only_when_told_so(stage: Stage) -> No
         ended = stage.call("runs", *command)
         assert ended.status == 2
         assert f"what the run wrote to {stage.demo} is gone" in ended.err
-        assert "--from-scratch" in ended.err
+        assert f"stockade runs resume {layer.parent.name} --from-scratch" in ended.err
     assert f"what the run wrote to {stage.demo} is gone" in stage.call("runs", "show").out.replace("\n", " ")
+    assert f"left out: what the run wrote to {stage.demo} is gone" in stage.call("runs", "export").out
+    replayed = stage.call("runs", "replay", "--speed", "0")
+    assert f"the changes are not shown: what the run wrote to {stage.demo} is gone" in replayed.err
     ended = stage.call("runs", "resume", "last", "and more", "--from-scratch", "--apply")
     assert ended.status == 0, ended.err
     assert f"what it wrote to {stage.demo} before is gone" in ended.err
@@ -113,7 +116,7 @@ def test_rewind_is_another_run_with_the_files_of_that_turn(stage: Stage) -> None
     assert stage.call("runs", "discard", first).status == 0
     gone_by_now = stage.call("runs", "rewind", first, "--to", "1")
     assert gone_by_now.status == 2
-    assert "not kept any more" in gone_by_now.err
+    assert "not on this machine any more" in gone_by_now.err
     assert stage.left_behind() == []
 
 

@@ -1,12 +1,14 @@
 """What a run came to, for whoever started it from Python."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import anyio
 
 from stockade import assemble, changes
 from stockade.alive import tidy
+from stockade.changes import Pending
 from stockade.core.actions import Action, Observation
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
@@ -22,7 +24,10 @@ from stockade.core.events import (
     RunFinished,
 )
 from stockade.core.messages import Usage
+from stockade.core.ports import Reviewer, RunStore
 from stockade.core.secrets import EXACT, Redactor
+
+T = TypeVar("T")
 
 
 class Exchange(Data):
@@ -55,15 +60,18 @@ class RunResult:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What differs from the host's folders now; empty once applied or thrown away. Blocks."""
-        work = changes.pending(assemble.reviewer(), self.layers)
+        """What differs from the host's folders now; empty once applied or thrown away. Blocks.
+
+        LayerLost when what it wrote is not on this machine any more and nobody decided on it; so do `diff` and `apply`.
+        """
+        work = self._pending(assemble.reviewer())
         return tuple(change for one in work for change in one.changes)
 
     @property
     def diff(self) -> str:
         """The changes as a unified diff, to be read: what is hidden is masked in it, unchanged in the files."""
         reviewer = assemble.reviewer()
-        work = changes.pending(reviewer, self.layers)
+        work = self._pending(reviewer)
         diffs = (reviewer.unified_diff(one.layer, change) for one in work for change in one.changes)
         return "".join(map(self.redactor.text, diffs))
 
@@ -75,7 +83,7 @@ class RunResult:
         """
         done, reviewer = changes.Applied(), assemble.reviewer()
         try:
-            work = changes.pending(reviewer, self.layers)
+            work = self._pending(reviewer)
             changes.apply(reviewer, work, done, flagged=flagged, force=force, record=self._record)
         finally:
             tidy(self.run_id)
@@ -87,15 +95,23 @@ class RunResult:
         changes.discard(assemble.reviewer(), self.layers)
         tidy(self.run_id)
 
+    def _pending(self, reviewer: Reviewer) -> list[Pending]:
+        if any(layer.is_lost for layer in self.layers):
+            changes.check_kept(changes.facts(self._on_record(lambda store: store.events(self.run_id))))
+        return changes.pending(reviewer, self.layers)
+
     def _record(self, event: RunEvent) -> None:
-        async def append() -> None:
+        self._on_record(lambda store: store.append(self.run_id, [event]))
+
+    def _on_record(self, what: Callable[[RunStore], Awaitable[T]]) -> T:
+        async def work() -> T:
             store = assemble.open_store(self.store)
             try:
-                await store.append(self.run_id, [event])
+                return await what(store)
             finally:
                 await store.close()
 
-        anyio.run(append)
+        return anyio.run(work)
 
 
 def result_of(run_id: str, events: Iterable[RunEvent], store: str | None, redactor: Redactor = EXACT) -> RunResult:

@@ -254,8 +254,8 @@ def _branch_layers(parent: RunStarted, events: Sequence[RunEvent], run_id: str) 
     ]
     if lost:
         raise UsageError(
-            f"what the bot had written to {lost[0]} by then is not kept any more: it was applied or thrown away",
-            "start a new run",
+            f"what the bot had written to {lost[0]} by then is not on this machine any more",
+            "it was applied, thrown away or removed: start a new run",
         )
     if not old:
         return ()

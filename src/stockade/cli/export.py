@@ -67,12 +67,12 @@ def _lines(events: Sequence[RunEvent], form: str, view: View) -> Iterable[str]:
 
 
 def _diff(events: Sequence[RunEvent], view: View) -> str | None:
-    """Without secrets, or why it is left out. None when no layer is left that could be compared."""
-    reviewer, layers = assemble.reviewer(), review.facts(events).layers
-    pending = review.pending(reviewer, layers)
-    if not pending:
-        return None
+    """Without secrets, or why it is left out. None when nothing is left that could be compared."""
+    reviewer, found = assemble.reviewer(), review.facts(events)
     try:
+        review.check_kept(found)
+        if not (pending := review.pending(reviewer, found.layers)):
+            return None
         view.check_files()
     except UsageError as error:
         return f"left out: {error.message}"

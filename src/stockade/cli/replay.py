@@ -65,13 +65,13 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
                 print(safe_text(event.answer), flush=True)
     finally:
         renderer.close()
-    if work := review.pending(assemble.reviewer(), review.facts(events).layers):
-        try:
+    try:
+        review.check_kept(found := review.facts(events))
+        if work := review.pending(assemble.reviewer(), found.layers):
             view.check_files()
-        except UsageError as error:
-            say(f"the changes are not shown: {error.message}", error.hint)
-        else:
             review.draw(console, assemble.reviewer(), work)
+    except UsageError as error:
+        say(f"the changes are not shown: {error.message}", error.hint)
     return 0
 
 

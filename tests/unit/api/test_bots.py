@@ -1,6 +1,7 @@
 """The Python API on the real sandbox, with a scripted model."""
 
 import json
+import shutil
 from pathlib import Path
 
 import anyio
@@ -10,7 +11,7 @@ import stockade
 from stockade import BossBot, Bot, BrowsingBot, Folder, LogAnalysisBot, ReadingBot, Sandbox, StockadeError, WritingBot
 from stockade.api.bots import log_task
 from stockade.assemble import open_store
-from stockade.core.errors import UsageError
+from stockade.core.errors import LayerLost, UsageError
 from stockade.core.events import ActionFinished, RunFinished, RunStarted
 from stockade.testing import say
 
@@ -69,6 +70,16 @@ def test_discarded_work_is_gone(folder: Path, tmp_path: Path) -> None:
     assert result.diff == ""
     assert sorted(path.name for path in folder.iterdir()) == ["data.csv"]
     assert list((tmp_path / "state" / "stockade" / "runs").iterdir()) == []
+
+
+def test_work_that_is_lost_is_no_empty_work(folder: Path, tmp_path: Path) -> None:
+    result = WritingBot(model=script(tmp_path, COUNT, DONE, DONE), folder=Folder(folder)).run("count the lines")
+    shutil.rmtree(str(result.layers[0].layer))
+    for look in (lambda: result.changes, lambda: result.diff, result.apply):
+        with pytest.raises(LayerLost, match=f"what the run wrote to {folder} is gone"):
+            look()
+    result.discard()
+    assert result.changes == ()
 
 
 def test_a_reading_bot_cannot_write_whatever_it_is_told(folder: Path, tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ class Comparison:
             return b""
 
 
-_NOT_WHOLE = "bring it back from its snapshots: stockade runs resume; or throw it away: stockade runs discard"
+_NOT_WHOLE = "bring it back from its snapshots: stockade runs resume RUN; or throw it away: stockade runs discard RUN"
 
 
 def check_whole(layer: FolderLayer, written: Tree) -> None:

@@ -102,7 +102,9 @@ class OpenLayer:
         return read_seen(self.base / MANIFEST_FILE)
 
 
-GONE = "if it was not discarded, go on without it: stockade runs resume --from-scratch; or: stockade runs discard"
+GONE = (
+    "if it was not discarded, go on without it: stockade runs resume RUN --from-scratch; or: stockade runs discard RUN"
+)
 
 
 def read_record(layer: FolderLayer) -> tuple[Path, LayerRecord]:
@@ -121,7 +123,7 @@ def read_record(layer: FolderLayer) -> tuple[Path, LayerRecord]:
     return base, record
 
 
-_MOVED = "if it was moved, move it back; what the run wrote can be thrown away without it: stockade runs discard"
+_MOVED = "if it was moved, move it back; what the run wrote can be thrown away without it: stockade runs discard RUN"
 
 
 @contextmanager
