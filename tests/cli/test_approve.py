@@ -99,6 +99,28 @@ def test_what_is_always_allowed_holds_for_that_bot_in_that_folder(tmp_path: Path
     assert "May the bot" in at_terminal(tmp_path, more, [(ASKING, "n")])
 
 
+def test_what_is_allowed_in_a_sandbox_is_not_allowed_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOCKADE_ALLOW_ROOT_UNCONFINED", "1")
+    argv = [*script(tmp_path, say("shell", command="rm a.txt"), DONE), "--approve", "ask"]
+    (tmp_path / "work" / "a.txt").touch()
+    assert "May the bot" in at_terminal(tmp_path, argv, [(ASKING, "a")])
+    assert "Nobody is there" not in unattended(tmp_path, argv).stderr
+    assert "Nobody is there" in unattended(tmp_path, [*argv, "--sandbox", "unconfined"]).stderr
+
+
+def test_what_holds_a_secret_is_not_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGIN", "brown horse 4711")
+    commands = ("echo 'brown horse 4711' > f", "echo 'brown'' horse 4711'", "echo hello")
+    answers = [say("shell", command=command) for command in commands for _ in range(2)]
+    argv = [*script(tmp_path, *answers, DONE), "--approve", "ask", "--redact", "LOGIN"]
+    seen = at_terminal(tmp_path, argv, [(ASKING, "a")] * 3)
+    assert seen.count("May the bot do this?") == 3
+    listed = unattended(tmp_path, [sys.executable, "-m", "stockade", "approvals", "list", "--json"]).stdout
+    assert [json.loads(line)["text"] for line in listed.splitlines()] == ["echo hello"]
+
+
 def in_no_folder(argv: list[str]) -> list[str]:
     place = argv.index("--folder")
     return argv[:place] + argv[place + 2 :]

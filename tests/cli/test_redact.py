@@ -249,6 +249,24 @@ def test_a_long_line_is_masked_before_it_is_cut(stage: Stage, monkeypatch: pytes
     assert "brown" not in ended.err
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [("--folder", ("--redact", "LOGIN")), ("--max-turns", ("--env", f"OTHER={VALUE}", "--redact", "OTHER")),
+     ("-o", ("--redact", "LOGIN")), ("--folder", ())],
+)  # fmt: skip
+def test_what_goes_wrong_before_a_run_is_said_without_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, wrong: str, named: tuple[str, ...]
+) -> None:
+    """Also by a flag that stands before the one that names the value; without one the configuration names it."""
+    monkeypatch.setenv("LOGIN", VALUE)
+    if not named:
+        monkeypatch.setenv("STOCKADE_REDACT", "LOGIN")
+    ended = stage.call("run", "x", wrong, VALUE, *named, "--model", stage.script(DONE))
+    assert ended.status == 2
+    assert "[redacted: " in ended.err
+    assert_hidden(ended.out, ended.err)
+
+
 def test_the_sandbox_alone_hides_what_is_named_and_nothing_else(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGIN", VALUE)
     token = "ghp_" + "aB3" * 12

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,8 @@ MAX_TEXT = 100_000
 class Approval(Data):
     """One part that one bot may do in one place. `at`: when the user said so, in UNIX seconds.
 
-    `place`: the run's folders in their order, each as PATH:MODE, the path without links; empty for none.
+    `place`: the run's folders in their order, each as PATH:MODE, the path without links; empty for none. Before them
+    the other machine, or `unconfined`, where one is named.
     """
 
     place: tuple[str, ...]
@@ -112,10 +113,19 @@ class ApprovalFile:
 
 
 class Remembered:
-    """What is allowed in one run by one `bot` in one `place`. `file` None: nothing is kept for always."""
+    """What is allowed in one run by one `bot` in one `place`. `file` None: nothing is kept for always.
 
-    def __init__(self, file: ApprovalFile | None = None, place: Sequence[str] = (), bot: str = "") -> None:
-        self._file, self._place, self._bot = file, tuple(place), bot
+    `secrets` names those in a text: what holds one is allowed for the run only, and not written down.
+    """
+
+    def __init__(
+        self,
+        file: ApprovalFile | None = None,
+        place: Sequence[str] = (),
+        bot: str = "",
+        secrets: Callable[[str], Sequence[str]] = lambda _: (),
+    ) -> None:
+        self._file, self._place, self._bot, self._secrets = file, tuple(place), bot, secrets
         kept = file.read() if file is not None else Read()
         self.problems = kept.problems
         here = (one for one in kept.approvals if (one.place, one.bot) == (self._place, bot))
@@ -135,7 +145,7 @@ class Remembered:
             made = [
                 Approval(place=self._place, bot=self._bot, words=words, text=text, writes=writes, at=at)
                 for words, text, writes in new
-                if len(text) <= MAX_TEXT
+                if len(text) <= MAX_TEXT and not any(map(self._secrets, filter(None, (text, *words, *writes))))
             ]
             if made:
                 self._file.add(made)

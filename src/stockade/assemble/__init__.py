@@ -337,7 +337,7 @@ def make_parts(
     from stockade.sandboxes.keeping import LayerKeeper
 
     pause = Pause()
-    approver = make_approver(started, pause)
+    approver = make_approver(started, pause, redactor)
     person = Person(pause)
     place = Place(sandbox, started.policy, started.bot, state_dir(), asker=person, search=started.options.get("search"))
     parts = Parts(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from stockade.approval.authorise import Authoriser
 from stockade.core.events import RunStarted
 from stockade.core.ports import Approver
+from stockade.core.secrets import Redactor
 from stockade.loop.pause import Pause
 from stockade.options import REMOTE
 from stockade.places import state_dir
@@ -21,8 +22,11 @@ def approval_file() -> "ApprovalFile":
     return ApprovalFile(state_dir() / "approvals.jsonl")
 
 
-def make_approver(started: RunStarted, pause: Pause) -> Approver | None:
-    """`ask`: every action but the end is asked about. `rules`: what the careful rules do not allow by themselves."""
+def make_approver(started: RunStarted, pause: Pause, redactor: Redactor) -> Approver | None:
+    """`ask`: every action but the end is asked about. `rules`: what the careful rules do not allow by themselves.
+
+    What holds a secret that `redactor` knows is not written down.
+    """
     rules: Approver | None = None
     if started.approve != "never":
         from stockade.approval.approver import RulesApprover
@@ -30,18 +34,18 @@ def make_approver(started: RunStarted, pause: Pause) -> Approver | None:
         from stockade.approval.rules import RuleSet, rule_set
 
         chosen = rule_set("careful") if started.approve == "rules" else RuleSet()
-        remembered = Remembered(approval_file(), place_of(started), started.bot)
+        remembered = Remembered(approval_file(), place_of(started), started.bot, redactor.names)
         rules = RulesApprover(chosen, None, remembered, pause.away)
     return Authoriser(pause, rules) if started.authorised else rules
 
 
 def place_of(started: RunStarted) -> tuple[str, ...]:
-    """What an approval holds for: the real paths of the run's folders with their modes, and the other machine."""
+    """What an approval holds for: the real paths of the run's folders with their modes, behind the other machine, or
+    the word that nothing is sealed.
+    """
     far = started.sandbox.startswith(REMOTE.rstrip("="))
-    return tuple(
-        f"{started.sandbox} {rule.host}:{rule.mode}" if far else f"{os.path.realpath(rule.host)}:{rule.mode}"
-        for rule in started.policy.folders
-    )
+    folders = (f"{rule.host if far else os.path.realpath(rule.host)}:{rule.mode}" for rule in started.policy.folders)
+    return (*((started.sandbox,) if far or started.sandbox == "unconfined" else ()), *folders)
 
 
 def approval_notes(started: RunStarted) -> tuple[str, ...]:

@@ -22,13 +22,13 @@ from stockade.assemble.coder import (
     parse_address,
     prepare,
 )
+from stockade.cli import flags
 from stockade.cli.failures import say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.run import carry_out
 from stockade.cli.task import read_task
 from stockade.core.errors import UsageError
 from stockade.files import read_regular
-from stockade.settings import load
 
 OWN = ("tests", "example", "candidates", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
        "at_once")  # fmt: skip
@@ -45,7 +45,7 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
     if task is None:
         raise UsageError("there is no task", "stockade code TASK, or - for standard input")
     words = read_task(task)
-    settings = load({**rest, "task": words})
+    settings = flags.load({**rest, "task": words})
     wanted = make_wanted(words, own)
     wanted.job()  # what is wrong with the checks is said before anything starts
     store = assemble.open_store(settings.options.store)
@@ -60,7 +60,7 @@ def serve(own: Mapping[str, Any], rest: Mapping[str, Any]) -> int:
     alone = sorted({"tests", "example", "output"} & own.keys() | {"folder", "apply", "discard"} & rest.keys())
     if alone:
         raise UsageError(f"--{alone[0]} is for one task", "the service takes tasks, tests and examples over HTTP")
-    settings = load({**rest, "task": ""})
+    settings = flags.load({**rest, "task": ""})
     options, front = settings.options, settings.front
     host, port = parse_address(own["serve"])
     plan, seconds = make_plan(own), _seconds(own)

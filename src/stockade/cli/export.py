@@ -18,7 +18,6 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, to_json
 from stockade.core.secrets import View
 from stockade.exports.atif import trajectory
-from stockade.settings import load
 
 FORMATS = ("atif", "jsonl", "markdown", "asciicast")
 
@@ -32,7 +31,7 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     """Write RUN in another form: markdown (a report with the diff), atif (one JSON document, ATIF v1.7),
     jsonl (its events), asciicast (version 2, for asciinema play).
     """
-    settings = load(flags.given(values))
+    settings = flags.load(flags.given(values))
     store = assemble.read_store(settings.options.store)
     try:
         events = anyio.run(store.events, anyio.run(store.find, run))

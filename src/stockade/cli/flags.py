@@ -1,17 +1,31 @@
 """The flags that commands share. Their names are those of the TOML keys; what was not given is None."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stockade.cli.model_flags import LOADING_MORE, SAMPLING
+from stockade.cli.safe import hide_named
+
+if TYPE_CHECKING:
+    from stockade.settings import Settings
 
 Command = Callable[..., Any]
 
 
 def _flag(*names: str, **how: Any) -> Callable[[Command], Command]:
     return click.option(*names, default=None, **how)
+
+
+def _redacted(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    hide_named(names)
+    return names
+
+
+def _given(_: click.Context, __: click.Parameter, variables: tuple[str, ...]) -> tuple[str, ...]:
+    hide_named(given=variables)
+    return variables
 
 
 LOADING = (
@@ -65,6 +79,8 @@ REDACT = (
         "--redact",
         multiple=True,
         metavar="NAME",
+        is_eager=True,
+        callback=_redacted,
         help="A variable whose value is hidden on every way out, beside those that look secret.",
     ),
 )
@@ -95,7 +111,14 @@ SANDBOX = (
     _flag("--memory", metavar="SIZE", help="Memory of the sandbox, as 512M or 2G."),
     _flag("--processes", type=int, metavar="N", help="Processes in the sandbox."),
     _flag("--disk", metavar="SIZE", help="Bytes that may be written."),
-    _flag("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the sandbox; no other is passed on."),
+    _flag(
+        "--env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        is_eager=True,
+        callback=_given,
+        help="A variable for the sandbox; no other is passed on.",
+    ),
     *REDACT,
 )
 CHANGES = (
@@ -131,3 +154,12 @@ def offered(*groups: tuple[Callable[[Command], Command], ...]) -> Callable[[Comm
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those that were given on the command line."""
     return {key: value for key, value in values.items() if value is not None and value != ()}
+
+
+def load(values: Mapping[str, Any]) -> "Settings":
+    """The settings of this call, from what was given. What they name is hidden from here on."""
+    from stockade.settings import load as settings
+
+    found = settings(values)
+    hide_named(found.options.redact, found.options.env)
+    return found

@@ -11,13 +11,12 @@ import anyio
 
 from stockade import assemble
 from stockade.assemble import shell as assemble_shell
-from stockade.cli import workspace
+from stockade.cli import flags, workspace
 from stockade.cli.asciicast import Recorder
 from stockade.cli.failures import say
 from stockade.cli.run import carry_out
 from stockade.core.errors import UsageError
 from stockade.options import REMOTE
-from stockade.settings import load
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
 WORKSPACE = "workspace"
@@ -27,7 +26,7 @@ _YES = ("1", "true", "yes")
 def live(where: str | None, goal: str | None, given: Mapping[str, Any], *, show_intro: bool, cast: Path | None) -> int:
     """A new run in the workspace, until it is stopped; the exit status."""
     folder = _folder(where)
-    settings = load({**given, "task": _goal(goal), "bot": "shell"})
+    settings = flags.load({**given, "task": _goal(goal), "bot": "shell"})
     folders = (f"{folder}:rw", *settings.options.folder)
     settings = settings.model_copy(update={"options": settings.options.model_copy(update={"folder": folders})})
     shows = show_intro or os.environ.get("LLAMA_SHOW_INTRO", "").lower() in _YES

@@ -15,7 +15,6 @@ from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import hide
 from stockade.core.errors import UsageError
-from stockade.settings import load
 
 TOKEN = "STOCKADE_MCP_TOKEN"
 
@@ -44,7 +43,7 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
     from stockade.mcp_server.stdio import serve_stdio
 
     place = None if http is None else _loopback(http)
-    settings = load({**flags.given(values), "mcp": ("none",)})
+    settings = flags.load({**flags.given(values), "mcp": ("none",)})
     service = Service(settings.options, Roots.of(settings.options.folder))
     for line in service.redactor.warnings:
         say(line)

@@ -56,9 +56,8 @@ def command(task: str | None, **values: Any) -> int:
     """
     from stockade import assemble
     from stockade.cli.console import can_ask
-    from stockade.settings import load
 
-    settings = load(flags.given(values))
+    settings = flags.load(flags.given(values))
     asks = not (settings.front.json_lines or settings.front.quiet) and can_ask(no_input=settings.front.no_input)
     _check(values, asks=asks)
     task = _task(task, asks=asks)

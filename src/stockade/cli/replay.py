@@ -21,7 +21,6 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.secrets import restore_secrets
 from stockade.options import Options
-from stockade.settings import load
 
 if TYPE_CHECKING:
     from stockade.loop.verify import Compared
@@ -43,7 +42,7 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
     With --verify its actions are done again on the folder as it is now, in a sandbox whose writing is thrown away, and
     compared with the record. Status 0 when all is the same, 1 when something differs.
     """
-    settings = load(flags.given(values))
+    settings = flags.load(flags.given(values))
     if speed < 0:
         raise UsageError("--speed is below 0", "1 is as it went, 10 ten times as fast, 0 at once")
     store = assemble.read_store(settings.options.store)

@@ -13,7 +13,7 @@ from stockade.cli.failures import say
 from stockade.cli.task import read_task
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
-from stockade.settings import Settings, load
+from stockade.settings import Settings
 
 RULES = ("hooks", "loop_repeats", "small_models")
 AGAIN = (
@@ -87,7 +87,7 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
 
 def _opened(given: dict[str, Any]) -> tuple[Settings, RunStore]:
     """`given` has what `-o` says too, as far as it is a rule of the run; UsageError for what it keeps."""
-    settings = load(given)
+    settings = flags.load(given)
     for pair in given.pop("option", ()):
         key = pair.partition("=")[0].strip().replace("-", "_")
         if key not in RULES:

@@ -10,7 +10,7 @@ import anyio
 
 from stockade import assemble
 from stockade.alive import held, tidy
-from stockade.cli import review
+from stockade.cli import flags, review
 from stockade.cli.asciicast import Recorder
 from stockade.cli.asking import Terminal
 from stockade.cli.authorising import Person
@@ -30,14 +30,14 @@ from stockade.cli.tracing import traced
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
 from stockade.core.ports import RunStore
 from stockade.loop.state import fold
-from stockade.settings import Front, Settings, load
+from stockade.settings import Front, Settings
 
 TICK_S = 0.1
 
 
 def begin(task: str, given: Mapping[str, Any]) -> int:
     """A new run of what was typed; the exit status."""
-    settings = load({**given, "task": read_task(task)})
+    settings = flags.load({**given, "task": read_task(task)})
     store = assemble.open_store(settings.options.store)
     attended = not _silent(settings.front) and can_ask(no_input=settings.front.no_input)
     try:

@@ -27,7 +27,7 @@ from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, to_json
 from stockade.core.ports import Reviewer, RunStore
 from stockade.core.secrets import EXACT
-from stockade.settings import Settings, load
+from stockade.settings import Settings
 
 _TASK_SHOWN = 60
 _COLUMNS = (
@@ -49,7 +49,7 @@ def command() -> None:
 
 def _on_record(values: dict[str, Any], work: Callable[[RunStore, Settings], int]) -> int:
     """Open the record, do `work`, close it."""
-    settings = load(flags.given(values))
+    settings = flags.load(flags.given(values))
     store = assemble.read_store(settings.options.store)
     try:
         return work(store, settings)

@@ -6,7 +6,8 @@ Python spelling instead (`\\x1b`, `\\u202e`), so that it can be seen and does no
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ def _spelled(found: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class _Screen:
-    """What this process shows goes through `redactor`."""
+    """What this process shows goes through `redactor`; until a run says what it hides, by what is known so far."""
 
     redactor: "Redactor | None" = None
+    given: dict[str, str] = field(default_factory=dict)
+    named: list[str] = field(default_factory=list)
 
 
 _SCREEN = _Screen()
@@ -48,13 +51,24 @@ def hide(redactor: "Redactor") -> None:
 
 
 def screen() -> "Redactor":
-    """What is shown goes through this; at first it knows what is secret in this environment."""
+    """What is shown goes through this; at first it knows what is secret in this environment, and what was named."""
     if _SCREEN.redactor is None:
-        from stockade.core.secret_formats import secret_variables
+        from stockade.core.secret_formats import is_long, secret_variables
         from stockade.core.secrets import Redactor
 
-        _SCREEN.redactor = Redactor(secret_variables(os.environ))
+        variables = {**os.environ, **_SCREEN.given}
+        named = {variables[name]: name for name in _SCREEN.named if is_long(variables.get(name, ""))}
+        _SCREEN.redactor = Redactor({**secret_variables(variables), **named})
     return _SCREEN.redactor
+
+
+def hide_named(names: Iterable[str] = (), given: Iterable[str] = ()) -> None:
+    """The values of these variables too, some of which were `given` as NAME=VALUE: what goes wrong before there is a
+    run is shown without them.
+    """
+    _SCREEN.named += names
+    _SCREEN.given |= {name: value for name, found, value in (text.partition("=") for text in given) if found}
+    _SCREEN.redactor = None
 
 
 def without_secrets(text: str) -> str:

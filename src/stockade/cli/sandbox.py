@@ -29,7 +29,6 @@ from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFail
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, Sandbox
 from stockade.core.secrets import Redactor, named_redactor
-from stockade.settings import load
 
 SANDBOX_FAILED = 125
 MAX_EXEC_OUTPUT = 64 << 20
@@ -74,7 +73,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
 
     Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
     """
-    options = load(flags.given(values)).options
+    options = flags.load(flags.given(values)).options
     redactor, limit = sandbox_redactor(options), options.command_timeout if timeout is None else timeout
     stdin = piped_input(MAX_STDIN)
     if len(stdin) > MAX_STDIN:
@@ -112,7 +111,7 @@ def shell(**values: Any) -> int:
     in:  {"command": "cd src; ls", "timeout": 10}
     out: {"exit_code": 0, "stdout": "...", "stderr": "", "cwd": "/workspace/src", ...}
     """
-    options = load(flags.given(values)).options
+    options = flags.load(flags.given(values)).options
     if sys.stdin is None:
         raise UsageError("standard input is closed", "pipe the commands in, one JSON object a line")
 

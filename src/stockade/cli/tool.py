@@ -27,7 +27,6 @@ from stockade.cli.sandbox import in_sandbox, sandbox_redactor
 from stockade.cli.tool_arguments import parsed
 from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox
-from stockade.settings import load
 
 _POLICY = click.option(
     "--policy",
@@ -48,7 +47,7 @@ def command() -> None:
 @flags.offered(flags.JSON)
 def list_tools(folders: tuple[Path, ...], **values: Any) -> int:
     """Names that --tool and --no-tool take, and the components in each FOLDER (by default in this one)."""
-    front = load(flags.given(values)).front
+    front = flags.load(flags.given(values)).front
     for row in known_tools(folders or (Path(),)):
         if front.json_lines:
             print(json.dumps({"name": row[0], "kind": row[1], "about": row[2]}))
@@ -63,7 +62,7 @@ def list_tools(folders: tuple[Path, ...], **values: Any) -> int:
 @flags.offered(flags.JSON)
 def inspect(file: Path, policy: Path | None, **values: Any) -> int:
     """What a component exports as tools, what it asks for, what it is granted, and what of it cannot be a tool."""
-    front = load(flags.given(values)).front
+    front = flags.load(flags.given(values)).front
     component = _opened(file, policy)
     if front.json_lines:
         print(json.dumps(tool_text.as_json(component)))
@@ -82,7 +81,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
 
     What it writes to an overlay folder is thrown away. Exit status 1 when the tool fails.
     """
-    settings = load(flags.given(values))
+    settings = flags.load(flags.given(values))
     component = _opened(file, policy)
     tool, words = _function(component, rest)
     arguments = parsed(tool.spec, words, f"stockade tool run {file}")
