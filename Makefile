@@ -37,7 +37,7 @@ test-all: EXAMPLES = default
 test-all: test test-slow  ## what CI runs
 
 test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, runs, applies, power), models, what is built from packages
-	STOCKADE_KILLS=100 STOCKADE_RESUME_KILLS=300 STOCKADE_POWER_CUTS=40 $(BIN)/python -m pytest tests/faults
+	STOCKADE_KILLS=100 STOCKADE_RESUME_KILLS=300 STOCKADE_AIMED_KILLS=10 STOCKADE_POWER_CUTS=40 $(BIN)/python -m pytest tests/faults
 	$(MAKE) test-model test-wasm test-mcp
 
 check: $(VENV)/.dev  ## lint and types only

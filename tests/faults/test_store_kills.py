@@ -203,6 +203,40 @@ async def test_a_kill_between_a_large_file_and_its_event_leaves_a_record_that_ca
     assert any(large_outputs(tmp_path / f"{steps}.db").rglob("*"))
 
 
+BEAT = """
+import os, signal, sys, anyio
+from pathlib import Path
+from stockade.store.sqlite import SQLiteStore
+from stockade.testing.conformance.store import first, some
+
+left = int(sys.argv[2])
+
+def hook(event, arguments):
+    global left
+    if event == "stockade.step" and arguments[0] == "lease.beat":
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    async with SQLiteStore(Path(sys.argv[1]), beat_s=0.01) as store, store.driving("r"):
+        await store.append("r", [first("r"), *some(1)])
+        sys.addaudithook(hook)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("time", range(10))
+async def test_a_lease_whose_heartbeat_was_cut_is_taken_over(tmp_path: Path, time: int) -> None:
+    path = tmp_path / "runs.db"
+    with anyio.fail_after(120):
+        done = await anyio.run_process([sys.executable, "-c", BEAT, str(path), str(time)], check=False)
+    assert done.returncode == -9, done.stderr.decode()
+    await check(str(path), {"r": 4}, f"heartbeat {time}")
+
+
 STEP = """
 import os, signal, sys, anyio
 from pathlib import Path

@@ -5,6 +5,7 @@ Everything about one append is one transaction: that nobody else drives the run,
 
 import contextlib
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -104,7 +105,9 @@ class SQLRecord:
         job.first = following
         aside = [large for row in job.rows for large in row.put_aside]
         if aside:
+            sys.audit("stockade.step", "record.large")
             self._db.save(aside)
+        sys.audit("stockade.step", "record.append")
         self._db.execute_many(
             "INSERT INTO events (run_id, seq, at, type, body, crc, large) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
@@ -112,6 +115,7 @@ class SQLRecord:
                 for seq, row in enumerate(job.rows, following)
             ],
         )
+        sys.audit("stockade.step", "record.index")
         for event in job.events:
             self._index(job.run_id, event)
 
@@ -204,6 +208,7 @@ class SQLRecord:
             self._db.execute("UPDATE leases SET fence=fence+1, holder=NULL WHERE run_id=?", (run_id,))
 
     def _take(self, run_id: str, holder: str) -> int:
+        sys.audit("stockade.step", "lease.take")
         found = self._lease(run_id, self._db.locking)
         if found is not None and (driver := _living(found[1], found[2])) is not None:
             raise _taken(run_id, driver)
@@ -220,6 +225,7 @@ class SQLRecord:
         return fence
 
     def _let_go(self, run_id: str, fence: int) -> None:
+        sys.audit("stockade.step", "lease.release")
         self._db.execute("UPDATE leases SET holder=NULL WHERE run_id=? AND fence=?", (run_id, fence))
 
     def _beat(self) -> None:

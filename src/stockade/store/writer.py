@@ -1,10 +1,12 @@
 """One thread that owns the connection. What waits for it is written together: many appends, at most one sync to disk.
 
 A hop to this thread and back costs half of one to anyio's worker threads, and nobody ever waits for a lock.
+What it is about to do is an audit event, `stockade.step`, with a name.
 """
 
 import contextlib
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -96,6 +98,7 @@ class Writer:
                 self._heartbeat()
             if last:
                 break
+        sys.audit("stockade.step", "record.close")
         self._db.close()
 
     def _waiting(self) -> tuple[list[_Job], bool]:
@@ -134,13 +137,17 @@ class Writer:
                 job.error = bug
 
     def _transaction(self, jobs: list[_Job]) -> None:
-        self._db.begin(durable=any(job.durable for job in jobs))
+        durable = any(job.durable for job in jobs)
+        sys.audit("stockade.step", "record.begin")
+        self._db.begin(durable=durable)
         for job in jobs:
             try:
                 job.result = job.work()
             except StockadeError as error:
                 job.error = error
+        sys.audit("stockade.step", "record.sync" if durable else "record.commit")
         self._db.commit()
+        sys.audit("stockade.step", "record.acknowledge")
 
     def _one(self, job: _Job) -> None:
         try:
@@ -160,6 +167,7 @@ class Writer:
         try:
             self._db.begin(durable=False)
             self._beat()
+            sys.audit("stockade.step", "lease.beat")
             self._db.commit()
         except self._db.errors as error:
             self._db.rollback()

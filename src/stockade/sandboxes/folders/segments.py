@@ -9,6 +9,7 @@ with it.
 import errno
 import hashlib
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -110,10 +111,13 @@ class SegmentWriter:
         out.write(text.encode())
         out.write(b"%016d" % len(text.encode()))
         out.flush()
+        sys.audit("stockade.step", "snapshot.sync")
         os.fsync(out.fileno())
         out.close()
+        sys.audit("stockade.step", "snapshot.rename")
         self._part.replace(self._path)
         sync_folder(self._path.parent)
+        sys.audit("stockade.step", "snapshot.taken")
         return _name(self._number, text.encode())
 
     def abandon(self) -> None:
