@@ -5,6 +5,7 @@
     |   |-- CommandFailed         a command that they gave, with what it said
     |   |-- FolderMoved           the folder of a run is not where it was
     |   |-- LayerLost             what a run wrote is gone, or not whole
+    |   |-- ChangedOnHost         somebody changed what a bot changed too            exit status 1
     |   `-- HookFailed            a hook of the run is broken
     |-- PolicyNotEnforceable    this machine cannot hold the policy                exit status 4
     |-- SandboxFailed           the sandbox or this machine broke                  exit status 4
@@ -57,6 +58,12 @@ class FolderMoved(UsageError):
 
 class LayerLost(UsageError):
     """What a run wrote is not there any more, or not all of it: nothing can be said of its changes."""
+
+
+class ChangedOnHost(UsageError):
+    """A file has other content on the host than a run met, and than the run made of it. Nothing was written."""
+
+    exit_status = 1
 
 
 class HookFailed(UsageError):

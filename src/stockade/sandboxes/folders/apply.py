@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.sandboxes.folders.changes import Comparison, check_whole, compare_all
-from stockade.sandboxes.folders.conflicts import check_conflicts, listed, remember
+from stockade.sandboxes.folders.conflicts import check_conflicts, listed
 from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
 from stockade.sandboxes.folders.record import JOURNAL_FILE, OpenLayer, open_layer
 from stockade.sandboxes.folders.writing import Chosen, Writer, removes
@@ -41,13 +41,14 @@ def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool 
         chosen = _chosen(asked, actual)
         _check_complete(chosen, actual, opened)
         if not force:
-            check_conflicts(chosen, opened)
+            check_conflicts(chosen, opened, comparison.base)
         opened.host.forget()
         writer = Writer(opened)
         writer.sweep()
         if chosen:
             writer.write(chosen)
-            remember(chosen, opened)
+            if len(chosen) < len(actual):
+                comparison.base.remember(opened.written, chosen)
         (opened.base / JOURNAL_FILE).unlink(missing_ok=True)
         return tuple(change.path for change in chosen.values())
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from stockade.core.changes import Change, ChangeKind, FolderLayer
 from stockade.core.errors import LayerLost, SandboxFailed
 from stockade.core.secrets import MARK
+from stockade.sandboxes.folders.base import Base, base_of
 from stockade.sandboxes.folders.diff import TEXT_BYTES, count_lines, is_binary
 from stockade.sandboxes.folders.flags import flag, refusal
 from stockade.sandboxes.folders.hostile import MAX_DEPTH, Node, Tree, join, same_data, spell
 from stockade.sandboxes.folders.record import OpenLayer, Seen, open_layer
-from stockade.sandboxes.folders.snapshots import scan
+from stockade.sandboxes.folders.snapshots import Found, scan
 
 COMPARE_BYTES = 1 << 30
 COUNT_BYTES = 64 << 20
@@ -149,10 +150,14 @@ def _is_untouched(before: Seen, node: Node) -> bool:
 
 @dataclass
 class Comparison:
-    """Host and layer side by side."""
+    """Host and layer side by side, and what the host had before."""
 
     opened: OpenLayer
+    base: Base = field(init=False)
     _budget: int = field(default=COUNT_BYTES)
+
+    def __post_init__(self) -> None:
+        self.base = base_of(self.opened)
 
     def touched(self) -> Touched:
         opened = self.opened
@@ -164,7 +169,7 @@ class Comparison:
         """The difference between the host as it is now and what the bot left, or None."""
         before = self.opened.host.node(path)
         kind = self._kind(path, before, after)
-        if kind is None:
+        if kind is None or self._is_of_the_host(path, before, after):
             return None
         shown = after or before
         if shown is None:
@@ -185,6 +190,13 @@ class Comparison:
             target=spell(shown.target) if shown.target is not None else None, binary=binary, added_lines=added,
             removed_lines=removed, refused=refused, flagged=flagged,
         )  # fmt: skip
+
+    def _is_of_the_host(self, path: str, before: Node | None, after: Node | None) -> bool:
+        """Whether only the host has changed: what the bot left is what it began with."""
+        was = self.base.get(path)
+        if was is None or (after is not None and after.trouble) or was.is_same(self.opened.host, path, before):
+            return False
+        return was.is_same(self.opened.written, path, after)
 
     def _kind(self, path: str, before: Node | None, after: Node | None) -> ChangeKind | None:
         if after is None:
@@ -248,9 +260,12 @@ def check_whole(layer: FolderLayer, written: Tree) -> None:
         raise LayerLost(f"the layer of {layer.host} is not whole: {what} ({layer.layer})", _NOT_WHOLE)
 
 
-def seal_of(written: Tree) -> str:
-    """Number of entries and the hash of what each is: path, kind, mode, size, and when it was written."""
-    found, digest = scan(written), hashlib.sha256()
+def seal_of(written: Tree, found: Found | None = None) -> str:
+    """Number of entries and the hash of what each is: path, kind, mode, size, and when it was written.
+
+    `found`: what a scan of it has just given.
+    """
+    found, digest = found or scan(written), hashlib.sha256()
     for path in sorted(found):
         node = found[path]
         times = 0 if stat.S_ISDIR(node.st_mode) else node.st_mtime_ns

@@ -1,59 +1,41 @@
-"""Whether somebody changed on the host what a bot changed too."""
+"""Whether the host's content differs from the base, and from what the bot made of it."""
 
 from collections.abc import Iterable
 
 from stockade.core.changes import Change
-from stockade.core.errors import UsageError
+from stockade.core.errors import ChangedOnHost
+from stockade.sandboxes.folders.base import Base
 from stockade.sandboxes.folders.hostile import spell
-from stockade.sandboxes.folders.record import APPLIED_FILE, JOURNAL_FILE, OpenLayer, Seen, read_seen, write_seen
+from stockade.sandboxes.folders.record import JOURNAL_FILE, OpenLayer, read_seen
 from stockade.sandboxes.folders.writing import Chosen
 
 _SHOWN = 5
 
 
-def check_conflicts(chosen: Chosen, opened: OpenLayer) -> None:
-    """UsageError, naming them, when chosen paths changed on the host since the run began."""
-    manifest = opened.manifest() if opened.is_copy else {}
-    ours = read_seen(opened.base / JOURNAL_FILE).keys()
-    clashing = [
-        path
-        for path in chosen
-        if _clashes(path, chosen[path], manifest, opened) and not (path in ours and opened.host.node(path) is None)
-    ]
+def check_conflicts(chosen: Chosen, opened: OpenLayer, base: Base) -> None:
+    """ChangedOnHost, naming them, when chosen paths have other content on the host than the run met."""
+    ours = read_seen(opened.base / JOURNAL_FILE)  # removed by an apply that was cut off before it put the new one there
+    clashing = [one for one in conflicting(chosen, opened, base) if one not in ours or opened.host.node(one)]
     if clashing:
-        raise UsageError(
+        raise ChangedOnHost(
             f"changed on the host since the run began: {listed(map(spell, clashing))}",
             "compare them yourself, then apply with --force",
         )
 
 
-def _clashes(path: str, change: Change, manifest: dict[str, Seen], opened: OpenLayer) -> bool:
+def conflicting(chosen: Chosen, opened: OpenLayer, base: Base) -> list[str]:
+    """The paths of chosen changes, each of which differs from the host, where the host is not what it was."""
+    return [path for path, change in chosen.items() if not _is_as_it_was(path, change, opened, base)]
+
+
+def _is_as_it_was(path: str, change: Change, opened: OpenLayer, base: Base) -> bool:
     now = opened.host.node(path)
-    mine = opened.applied.get(path)
-    if mine is not None and mine.is_still(now):
-        return False
-    if opened.is_copy:
-        before = manifest.get(path)
-        if before is None:
-            return now is not None
-        if now is None or now.kind == before.kind == "directory":
-            return now is None and change.kind != "deleted"
-        return not before.is_still(now)
-    if now is None or now.kind == "directory":
-        return False
-    return max(now.stat.st_mtime_ns, now.stat.st_ctime_ns) > opened.record.started_ns
-
-
-def remember(chosen: Chosen, opened: OpenLayer) -> None:
-    """How the host looks after us, so that our own writing is not taken for somebody's at the next apply."""
-    opened.host.forget()
-    for path in chosen:
-        node = opened.host.node(path)
-        if node is None:
-            opened.applied.pop(path, None)
-        else:
-            opened.applied[path] = Seen.of(path, node)
-    write_seen(opened.base / APPLIED_FILE, opened.applied.values())
+    entry = base.of(path, opened.host, opened.written)
+    if now is not None and now.kind == change.entry == "directory":
+        was_one = entry.state == "known" and entry.kind == "directory"
+        if entry.state == "absent" or (was_one and change.kind != "mode"):
+            return True  # both made the folder; or its mode does not matter
+    return entry.is_same(opened.host, path, now)
 
 
 def listed(paths: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stockade.core.errors import UsageError
+from stockade.sandboxes.folders.base_parts import digest_of
 from stockade.sandboxes.folders.hostile import MAX_DEPTH, Node, Tree, copy_data, join, spell
 from stockade.sandboxes.folders.record import Seen
 
@@ -18,7 +19,7 @@ OnProgress = Callable[[int, int], None]
 _RESERVE = 16 << 20
 """Bytes that a copy must leave free."""
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass
@@ -87,6 +88,7 @@ class Copier:
     def run(self, found: Survey) -> list[Seen]:
         """The manifest: each entry as it was on the host, and how to know its copy again."""
         copied: dict[str, Node] = {}
+        self._hashes: dict[str, str] = {}
         self._total = found.disk_bytes
         with Tree(self._target) as to:
             for path, node in found.nodes.items():
@@ -121,6 +123,8 @@ class Copier:
             return None
 
     def _file(self, at: int, name: str, path: str) -> Node:
+        """Hashed while its pages are at hand: later the bot has written to the copy, and who works on the host to the
+        original, whose inode and ctime would call a `git checkout` and back a change."""
         with self._source.file(path) as source:
             before, copied = os.fstat(source), 0
 
@@ -132,6 +136,7 @@ class Copier:
             out = os.open(name, _NEW, 0o600, dir_fd=at)
             try:
                 copy_data(source, out, tick)
+                self._hashes[path] = digest_of(out, tick)
                 if self._owner is not None:
                     os.fchown(out, self._owner, self._owner)
                 os.fchmod(out, stat.S_IMODE(before.st_mode) & 0o1777)
@@ -157,5 +162,6 @@ class Copier:
         copy = to.node(path)
         if copy is None:
             raise UsageError(f"the copy of {path!r} vanished while it was made", "run again")
-        update = {"copy_inode": copy.stat.st_ino, "copy_ctime_ns": copy.stat.st_ctime_ns}
+        update = {"copy_inode": copy.stat.st_ino, "copy_ctime_ns": copy.stat.st_ctime_ns,
+                  "sha256": self._hashes.get(path, "")}  # fmt: skip
         return Seen.of(path, node).model_copy(update=update)

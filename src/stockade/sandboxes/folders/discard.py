@@ -14,7 +14,6 @@ from pathlib import Path
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
 from stockade.sandboxes.folders.record import (
-    APPLIED_FILE,
     JOURNAL_FILE,
     LAYER_FILE,
     MANIFEST_FILE,
@@ -23,7 +22,7 @@ from stockade.sandboxes.folders.record import (
 from stockade.sandboxes.folders.segments import sync_folder
 
 TOMBSTONE = ".removed-"
-_PARTS = {"upper", "work", "copy", "kept", MANIFEST_FILE, APPLIED_FILE, JOURNAL_FILE}
+_PARTS = {"upper", "work", "copy", "kept", "base", MANIFEST_FILE, JOURNAL_FILE}
 
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 """FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h."""

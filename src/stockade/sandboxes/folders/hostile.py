@@ -5,9 +5,12 @@ bound. Paths in here are relative, `/`-separated, and hold undecodable bytes as 
 translate them to and from the form that is recorded.
 """
 
+import ctypes
 import errno
+import functools
 import os
 import stat
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ _DIRECTORY = _READ | os.O_DIRECTORY
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _ESCAPE = 0xF700
 _LOOK = 0o500
+_AT_SYMLINK_NOFOLLOW, _STATX_BTIME = 0x100, 0x800
 
 
 def spell(path: str) -> str:
@@ -189,6 +193,10 @@ class Tree:
         finally:
             os.close(fd)
 
+    def birth_ns(self, path: str) -> int:
+        """When the entry was made, by its file system's clock; 0 where that is not known."""
+        return birth_ns(self.folder(parent(path)), path.rpartition("/")[2])
+
     def read(self, path: str, limit: int) -> bytes:
         """At most `limit` bytes of a regular file."""
         with self.file(path) as fd:
@@ -227,6 +235,21 @@ class Tree:
             os.close(held.fd)
 
 
+@functools.cache
+def _statx() -> Callable[..., int] | None:
+    return getattr(ctypes.CDLL(None), "statx", None)
+
+
+def birth_ns(at: int, name: str) -> int:
+    """statx(2), which Python has from 3.15 on; 0 where the C library or the file system has no such time."""
+    found = ctypes.create_string_buffer(256)
+    statx = _statx()
+    if statx is None or statx(at, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, found) != 0:
+        return 0
+    mask, seconds, nanoseconds = struct.unpack_from("=I76xqI", found)
+    return int(seconds) * 1_000_000_000 + int(nanoseconds) if mask & _STATX_BTIME else 0
+
+
 def read_up_to(fd: int, limit: int) -> bytes:
     pieces, left = [], limit
     while left > 0 and (piece := os.read(fd, min(left, CHUNK))):
@@ -261,7 +284,7 @@ def copy_data(source: int, to: int, tick: Callable[[int], None] | None = None) -
     for start, end in extents(source):
         at = start
         while at < end:
-            done = _copy_piece(source, to, at, end - at)
+            done = copy_piece(source, to, at, end - at)
             if done == 0:
                 break
             at += done
@@ -269,16 +292,17 @@ def copy_data(source: int, to: int, tick: Callable[[int], None] | None = None) -
                 tick(done)
 
 
-def _copy_piece(source: int, to: int, at: int, count: int) -> int:
+def copy_piece(source: int, to: int, at: int, count: int, shift: int = 0) -> int:
+    """Some of the `count` bytes at `at`, to `shift` bytes further on; how many."""
     try:
-        return os.copy_file_range(source, to, min(count, 64 * CHUNK), at, at)
+        return os.copy_file_range(source, to, min(count, 64 * CHUNK), at, at + shift)
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EPERM):
             raise
     piece = os.pread(source, min(count, CHUNK), at)
     written = 0
     while written < len(piece):
-        written += os.pwrite(to, piece[written:], at + written)
+        written += os.pwrite(to, piece[written:], at + shift + written)
     return written
 
 

@@ -4,7 +4,7 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,7 +16,6 @@ from stockade.sandboxes.folders.hostile import Node, Tree, spell, unspell
 
 LAYER_FILE = "layer.json"
 MANIFEST_FILE = "manifest"
-APPLIED_FILE = "applied"
 JOURNAL_FILE = "applying"
 """Names what an apply began to put in place; it is there only while that goes on, or after it was cut off."""
 
@@ -33,7 +32,8 @@ class LayerRecord(Data):
 
 
 class Seen(Data):
-    """How an entry of the host looked. `copy_inode` and `copy_ctime_ns` are those of its copy, right after copying."""
+    """How an entry of the host looked. `copy_inode` and `copy_ctime_ns` are those of its copy, right after copying;
+    `sha256` is base.digest_of its file."""
 
     path: str
     kind: EntryKind
@@ -43,18 +43,13 @@ class Seen(Data):
     target: str | None = None
     copy_inode: int = 0
     copy_ctime_ns: int = 0
+    sha256: str = ""
 
     @classmethod
     def of(cls, path: str, node: Node) -> "Seen":
         when = 0 if node.kind == "directory" else node.stat.st_mtime_ns
         target = None if node.target is None else spell(node.target)
         return cls(path=spell(path), kind=node.kind, size=node.size, mtime_ns=when, mode=node.mode, target=target)
-
-    def is_still(self, node: Node | None) -> bool:
-        """Whether the host's entry looks as it did."""
-        if node is None:
-            return False
-        return Seen.of(unspell(self.path), node) == self.model_copy(update={"copy_inode": 0, "copy_ctime_ns": 0})
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -92,7 +87,6 @@ class OpenLayer:
     host: Tree
     written: Tree
     mounts: frozenset[str]
-    applied: dict[str, Seen] = field(default_factory=dict)
 
     @property
     def is_copy(self) -> bool:
@@ -127,6 +121,21 @@ _MOVED = "if it was moved, move it back; what the run wrote can be thrown away w
 
 
 @contextmanager
+def open_host(layer: FolderLayer, record: LayerRecord | None = None) -> Iterator[Tree]:
+    """The host folder of a layer. FolderMoved when it is gone or another one."""
+    record = record or read_record(layer)[1]
+    with ExitStack() as stack:
+        try:
+            host = stack.enter_context(Tree(Path(layer.host)))
+        except OSError as error:
+            raise FolderMoved(f"cannot open the folder {layer.host}: {error.strerror}", _MOVED) from error
+        now = os.fstat(host.root_fd)
+        if (now.st_dev, now.st_ino) != (record.device, record.inode):
+            raise FolderMoved(f"{layer.host} is another folder than the one the run began with", _MOVED)
+        yield host
+
+
+@contextmanager
 def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLayer]:
     """The layer, locked against being applied by two at a time, and its host folder. UsageError when either is gone."""
     base, record = read_record(layer)
@@ -137,19 +146,12 @@ def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLay
             fcntl.flock(lock, (fcntl.LOCK_EX if writing else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(f"the layer of {layer.host} is being applied", "wait until that is done") from error
-        try:
-            host = stack.enter_context(Tree(Path(layer.host)))
-        except OSError as error:
-            raise FolderMoved(f"cannot open the folder {layer.host}: {error.strerror}", _MOVED) from error
-        now = os.fstat(host.root_fd)
-        if (now.st_dev, now.st_ino) != (record.device, record.inode):
-            raise FolderMoved(f"{layer.host} is another folder than the one the run began with", _MOVED)
+        host = stack.enter_context(open_host(layer, record))
         try:
             written = stack.enter_context(Tree(layer.written or base))
         except FileNotFoundError as error:
             raise LayerLost(f"the layer of {layer.host} is not whole: {error.filename} is gone", GONE) from error
-        applied = read_seen(base / APPLIED_FILE)
-        yield OpenLayer(layer, base, record, host, written, mounts_below(Path(layer.host)), applied)
+        yield OpenLayer(layer, base, record, host, written, mounts_below(Path(layer.host)))
 
 
 def mounts_below(folder: Path) -> frozenset[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
+from stockade.sandboxes.folders.base_parts import Original, forget_after, share
 from stockade.sandboxes.folders.discard import remove_entry
 from stockade.sandboxes.folders.hostile import CHUNK, copy_data, parent, spell, unspell
 from stockade.sandboxes.folders.record import (
@@ -55,6 +56,9 @@ def restore(layer: FolderLayer, name: str | None, source: Path | None = None) ->
             _Restorer(opened, folder, wanted).run()
             if source is None:
                 remove_after(folder, name)
+                forget_after(opened.base, number_of(name))
+            else:
+                share(source, opened.base, number_of(name), as_part="0")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise SandboxFailed("the disk is full: the folder cannot be brought back", "free some space") from error
@@ -64,8 +68,8 @@ def restore(layer: FolderLayer, name: str | None, source: Path | None = None) ->
 def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
     """Give a new layer of the same folder the snapshots of another up to `name`, and its beginning.
 
-    Segments are never written to again, so the two share them on disk. The beginning is what conflicts with the host
-    are told by when changes are applied.
+    Segments are never written to again, so the two share them on disk; so do they the base up to there. The beginning
+    is what conflicts with the host are told by where there is no base.
     """
     base, other = Path(str(layer.layer)), Path(str(source.layer))
     try:
@@ -73,6 +77,7 @@ def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
         for number in range(1, number_of(name) + 1):
             os.link(other / KEPT / f"{number}", base / KEPT / f"{number}")
         sync_folder(base / KEPT)
+        share(other, base, number_of(name))
         _, record = read_record(source)
         _, own = read_record(layer)
         if layer.strategy == "overlay":
@@ -142,7 +147,7 @@ class _Restorer:
         for path, seen in self._originals.items():
             if path in self._wanted or (path in have and is_original(seen, have[path])):
                 continue
-            if not seen.is_still(self._host.node(path)):
+            if not Original.copied(seen).is_same(self._host, path, self._host.node(path)):
                 raise UsageError(
                     f"{spell(path)!r} was changed in the folder since the run began, so it cannot be brought back",
                     "apply or discard the run's changes, and run again",

@@ -5,11 +5,14 @@ from collections.abc import Iterable
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.sandboxes.folders.apply import apply_changes
+from stockade.sandboxes.folders.base import base_of
+from stockade.sandboxes.folders.base_parts import number_after
 from stockade.sandboxes.folders.changes import find_changes, reading, seal_of
 from stockade.sandboxes.folders.diff import TEXT_BYTES, Side, is_binary, mode_change, name, render
 from stockade.sandboxes.folders.discard import discard_layer
 from stockade.sandboxes.folders.hostile import Node, Tree, is_safe, unspell
 from stockade.sandboxes.folders.record import OpenLayer, open_layer, read_record
+from stockade.sandboxes.folders.snapshots import scan, shown_by_copy
 
 
 class Review:
@@ -20,11 +23,16 @@ class Review:
         return find_changes(layer)
 
     def seal(self, layer: FolderLayer) -> str | None:
-        """What it holds now, to be known again by."""
+        """What it holds now, to be known again by. What the host had there is noted, as far as it was not before."""
         if layer.strategy == "direct":
             return None
         with reading(layer), open_layer(layer) as opened:
-            return seal_of(opened.written)
+            found, base = scan(opened.written), base_of(opened)
+            shown = [path for path in found if base.is_new(path)]
+            if opened.is_copy:
+                shown = shown_by_copy(found, opened.manifest())
+            base.capture(number_after(opened.base), opened.host, opened.written, shown)
+            return seal_of(opened.written, found)
 
     def unified_diff(self, layer: FolderLayer, change: Change) -> str:
         """What `git apply` reads. Bytes that are not UTF-8 are surrogates; terminal escapes are still in it.

@@ -185,7 +185,7 @@ def copy_out(folder: Path, entry: Kept, to: int) -> None:
                     if not data:
                         break
                     digest.update(data)
-                    _write_at(to, data, offset)
+                    write_at(to, data, offset)
                     at, offset, count = at + len(data), offset + len(data), count - len(data)
             os.ftruncate(to, entry.size)
             if digest.hexdigest() == entry.sha256:
@@ -244,7 +244,7 @@ def _read_delta(name: str) -> tuple[Delta, bytes]:
         os.close(source)
 
 
-def _write_at(fd: int, data: bytes, offset: int) -> None:
+def write_at(fd: int, data: bytes, offset: int) -> None:
     while data:
         done = os.pwrite(fd, data, offset)
         if not done:

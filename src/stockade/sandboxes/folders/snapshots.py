@@ -8,12 +8,14 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxFailed
+from stockade.core.errors import FolderMoved, SandboxFailed
+from stockade.sandboxes.folders.base import GRAIN_NS, Base
 from stockade.sandboxes.folders.hostile import MAX_DEPTH, Tree, join, parent, spell, unspell
-from stockade.sandboxes.folders.record import MANIFEST_FILE, Seen, read_seen
+from stockade.sandboxes.folders.record import MANIFEST_FILE, Seen, open_host, read_record, read_seen
 from stockade.sandboxes.folders.segments import (
     KEPT,
     Blob,
@@ -27,7 +29,6 @@ from stockade.sandboxes.folders.segments import (
 )
 
 _REPLACED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO}
-GRAIN_NS = 50_000_000
 ORIGIN = "overlay.origin"
 MARKS = ("trusted.overlay.", "user.")
 _Look = tuple[int, int, int, int, int]
@@ -88,6 +89,16 @@ def marks_of(fd: int) -> dict[str, str]:
     return {name: os.getxattr(fd, name).hex() for name in names if name.startswith(MARKS) and not name.endswith(ORIGIN)}
 
 
+def shown_by_copy(found: Found, originals: Mapping[str, Seen]) -> list[str]:
+    """The paths of a copy that are not as they were copied, what is gone from it too."""
+    new = [path for path, now in found.items() if path and not _is_as_copied(originals.get(path), now)]
+    return sorted([*new, *(originals.keys() - found.keys())], key=lambda path: path.split("/"))
+
+
+def _is_as_copied(before: Seen | None, now: os.stat_result) -> bool:
+    return before is not None and is_original(before, now)
+
+
 def is_original(before: Seen, now: os.stat_result) -> bool:
     """Whether an entry of a copy is still the one that was copied."""
     if stat.S_ISDIR(now.st_mode):
@@ -111,6 +122,8 @@ class Snapshots:
             if entry.kind == "file"
         }
         self._originals = read_seen(self._root.parent / MANIFEST_FILE) if layer.strategy == "copy" else {}
+        copied = self._originals if layer.strategy == "copy" else None
+        self._layer, self._base = layer, Base(self._root.parent, copied, read_record(layer)[1].started_ns)
         self._is_copy = layer.strategy == "copy"
         self._looked: dict[str, _Look | None] = {}
         self._sizes = {number: (self._folder / f"{number}").stat().st_size for number in range(1, number_of(name) + 1)}
@@ -122,11 +135,15 @@ class Snapshots:
 
     def unchanged(self) -> bool:
         """Whether nothing was written since the last look. False when that cannot be told."""
+        begun = time.time_ns()
         try:
             with Tree(self._root) as tree:
-                return {path: _look(seen) for path, seen in scan(tree).items()} == self._looked
+                if {path: _look(seen) for path, seen in scan(tree).items()} != self._looked:
+                    return False
         except OSError:
             return False  # `take` meets it again and says what it is
+        self._base.looked(begun)
+        return True
 
     def take(self) -> str | None:
         """The name of what is there now, durable. SandboxFailed when there is no room or it cannot be read."""
@@ -147,13 +164,14 @@ class Snapshots:
         if not self._looked:  # the first look: what the last snapshot has and nobody saw since is gone too
             gone = [path for path in map(unspell, self._entries) if path not in found]
         if changed or gone:
-            self._write(tree, found, changed, gone)
+            self._write(tree, found, changed, gone, begun)
+        self._base.looked(begun)
         self._looked = {
             path: look if found[path].st_ctime_ns < begun - GRAIN_NS else None for path, look in looks.items()
         }
         return self.name
 
-    def _write(self, tree: Tree, found: Found, changed: list[str], gone: list[str]) -> None:
+    def _write(self, tree: Tree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
         number = number_of(self.name) + 1
         if number == 1 and not self._folder.exists():
             if set(found) == {""} and not gone and not self._is_copy and not self._entries:
@@ -165,6 +183,7 @@ class Snapshots:
             if not new and not dropped:
                 writer.abandon()
                 return
+            self._note(tree, number, new, dropped, begun)
             name = writer.commit(tuple(new), tuple(dropped))
         except BaseException:
             writer.abandon()
@@ -181,6 +200,15 @@ class Snapshots:
                 if entry.segment == number:
                     self._sizes[number] = self._sizes.get(number, 0) + entry.length
         self._trim()
+
+    def _note(self, tree: Tree, number: int, new: list[Kept], dropped: list[str], begun: int) -> None:
+        """What the host had there. A folder that was moved away meanwhile is named when its changes are looked at."""
+        try:
+            with open_host(self._layer) as host:
+                shown, gone = [unspell(entry.path) for entry in new], list(map(unspell, dropped))
+                self._base.capture(number, host, tree, shown, gone, begun)
+        except FolderMoved:
+            return
 
     def _make_folder(self) -> None:
         """The way to the first segment must be on disk too."""

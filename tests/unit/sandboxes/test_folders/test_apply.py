@@ -124,10 +124,10 @@ def test_a_host_that_changed_is_a_conflict(bench: Bench) -> None:
 
 def test_what_we_applied_ourselves_is_no_conflict(bench: Bench) -> None:
     bench.write("a", "1")
-    bench.bash("echo 2 > a; echo 2 > b")
-    bench.apply()
+    bench.bash("echo 2 > a; echo 2 > b; echo left > c")
+    bench.apply("a", "b")
     bench.bash("echo 3 > a; echo 3 > b")
-    assert bench.apply() == ("a", "b")
+    assert bench.apply() == ("a", "b", "c")
 
 
 def test_a_new_host_file_keeps_its_folder(bench: Bench) -> None:
