@@ -211,7 +211,7 @@ def test_refused_changes_are_named_with_status_1(desk: Desk) -> None:
 def test_a_conflict_needs_force(desk: Desk) -> None:
     (desk.host / "count.txt").write_text("mine\n")
     status, _, err = desk.runs("apply")
-    assert status == 2
+    assert status == 1
     assert "count.txt" in err
     assert "force" in err
     assert desk.runs("apply", "--force")[0] == 0
