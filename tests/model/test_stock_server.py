@@ -24,12 +24,11 @@ from stockade.models.capabilities import tried
 from stockade.models.catalogue import CATALOGUE
 from stockade.models.embedded import EmbeddedModel
 from stockade.models.fetch import fetch
-from stockade.models.http import Client
+from stockade.models.http import Client, HttpError
 from stockade.models.openai_http import OpenAIModel
 from stockade.models.orders import free_port
 from stockade.models.payload import Dialect
 from stockade.models.settings import ModelSettings
-from stockade.models.streams import HttpError
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given, question
 
 pytestmark = pytest.mark.model

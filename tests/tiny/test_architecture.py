@@ -60,7 +60,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "mcp_types": {"tools", "mcp_server"},
     "starlette": {"mcp_server", "server"},
     "uvicorn": {"mcp_server", "server"},
-    "h11": {"models", "coder"},
+    "h11": {"coder"},
     "wasmtime": {"tools"},
     "httpx2": {"models", "tools"},
     "jsonschema": {"answers"},

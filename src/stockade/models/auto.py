@@ -127,8 +127,7 @@ def _answers(entry: ModelEntry) -> bool:
 
 async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
     """The name of a model on a local server, all asked side by side, and where it runs."""
-    from stockade.models.http import Client
-    from stockade.models.streams import HttpError
+    from stockade.models.http import Client, HttpError
 
     found: dict[str, tuple[str, str]] = {}
 

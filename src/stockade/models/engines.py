@@ -19,13 +19,12 @@ from pydantic import Field
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.gguf import GgufInfo
-from stockade.models.http import Client
+from stockade.models.http import Client, HttpError
 from stockade.models.memory import short_of
 from stockade.models.net import bearer
 from stockade.models.orders import Load, binary_build, embedded_build, order_for, usable_cores
 from stockade.models.progress import OnProgress
 from stockade.models.settings import ModelSettings
-from stockade.models.streams import HttpError
 from stockade.models.warm import take
 
 OFF = "off"

@@ -1,70 +1,116 @@
-"""HTTP/1.1 to one server, as far as asking a model needs it: a question in one piece, an answer as it comes.
+"""HTTP to one model server: a question in one piece, an answer as it comes. Only this file knows that httpx2 does it.
 
-A general client spends more on each question than all else that a turn of ours does (docs/benchmarks.md). h11 reads and
-checks the protocol. Redirects are answers like any other: a key is sent to nobody but who was named.
+Its transport and not its client, so that nothing happens by itself: redirects are answers like any other (a key is sent
+to nobody but who was named), and no cookie is kept.
 """
 
-import zlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import base64
+import functools
+import os
+import socket
+import ssl
+import urllib.request
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Self
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import anyio
-import h11
+import httpx2
 
+from stockade.core.errors import ModelUnavailable
 from stockade.models.net import is_loopback
-from stockade.models.streams import Lost, NotReached, Proxy, Stream, ascii_host, basic, connect, proxy_of
-from stockade.models.tls import tls_context
 
-_IN_TARGET = "!$%&'()*+,/:;=?@[]~"
-_MAX_HEAD_BYTES = 1 << 18
+__all__ = ["Client", "HttpError", "Lost", "NotReached", "Response", "TooLong", "tls_context"]
+
 KEEP_S = 4.0
 """How long a connection is kept for the next question: uvicorn and node close theirs after five seconds of silence, and
 what lies between may forget one without a word to either end."""
+MAX_EVENT_BYTES = 16 * 1024**2
+
+
+class HttpError(Exception):
+    """A question could not be put, or its answer was not told to its end. The words are for a person."""
+
+
+class NotReached(HttpError):
+    """There is no connection to the server."""
+
+
+class Lost(HttpError):
+    """There was one, and it broke, or what came over it was no HTTP."""
+
+
+class TooLong(HttpError):
+    """The server sent what is too large to be held."""
+
+
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """The one of a process, as building it takes 20 ms. ModelUnavailable when the certificates cannot be read."""
+    try:
+        return httpx2.create_ssl_context()
+    except OSError as error:
+        raise ModelUnavailable(
+            f"the certificates of this machine cannot be read: {error.strerror}", "check SSL_CERT_FILE"
+        ) from error
 
 
 class Response:
-    """`headers` by their names in lower case; of several of one name the last."""
+    """`headers` are found in any case."""
 
-    def __init__(self, head: h11.Response, http: h11.Connection, stream: Stream) -> None:
-        self.status = head.status_code
-        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        packed = self.headers.get("content-encoding", "").lower() in ("gzip", "x-gzip", "deflate")
-        self._unpack = zlib.decompressobj(47) if packed else None
-        self._http, self._stream = http, stream
-
-    async def read(self) -> bytes:
-        """The next piece as it came; none at the end. Lost when it breaks off."""
-        while True:
-            event = await _event(self._http, self._stream)
-            if isinstance(event, h11.Data):
-                if data := self._plain(bytes(event.data)):
-                    return data
-            elif isinstance(event, h11.EndOfMessage):
-                return b""
-            else:
-                raise Lost("it was closed amid an answer")
+    def __init__(self, answer: httpx2.Response) -> None:
+        self.status = answer.status_code
+        self.headers: Mapping[str, str] = answer.headers
+        self._answer = answer
 
     async def whole(self, limit: int) -> bytes:
-        """The rest, or its first `limit` bytes and a little."""
+        """All of it, or its first `limit` bytes and a little. Lost when it breaks off."""
         body = bytearray()
-        while len(body) <= limit and (piece := await self.read()):
-            body += piece
+        with _lost():
+            async with aclosing(self._answer.aiter_bytes()) as pieces:
+                async for piece in pieces:
+                    body += piece
+                    if len(body) > limit:
+                        break
         return bytes(body)
 
-    def _plain(self, data: bytes) -> bytes:
-        try:
-            return self._unpack.decompress(data) if self._unpack else data
-        except zlib.error as error:
-            raise Lost(f"it cannot be unpacked: {error}") from None
+    async def events(self, after_piece: Callable[[], None]) -> AsyncGenerator[str]:
+        """The data of each server-sent event that has some; a missing last blank line still gives the event.
+
+        `after_piece` is called when all events of what arrived at once were taken. Lost, or TooLong above
+        MAX_EVENT_BYTES.
+        """
+        answer = self._answer
+        assert isinstance(answer.stream, httpx2.AsyncByteStream)
+        answer.headers["content-type"] = "text/event-stream"  # where the server leaves it out
+        answer.encoding = "utf-8-sig"  # with or without a byte order mark
+        answer.stream = _Watched(answer.stream, after_piece)
+        with _lost():
+            async for event in httpx2.EventSource(answer, MAX_EVENT_BYTES):
+                if event.data:
+                    yield event.data
+
+
+class _Watched(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, after_piece: Callable[[], None]) -> None:
+        self._stream, self._after_piece = stream, after_piece
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            yield piece
+            self._after_piece()
+        yield b"\n\n"
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class Client:
     """`url` names the server, with `http` or `https`; the paths asked for are whole addresses on it.
 
     NotReached after `connect_s` seconds without a connection, Lost after `answer_s` without the beginning of an answer.
-    Entering reads the certificates and the proxies of the environment.
+    Entering reads the certificates and the proxies of the environment. A name and password in `url` are the key.
     """
 
     def __init__(
@@ -76,135 +122,101 @@ class Client:
         answer_s: float = 60.0,
         keep_s: float = KEEP_S,
     ) -> None:
-        self._url = urlsplit(url)
-        self._near = is_loopback(url)
-        self._connect_s, self._answer_s, self._keep_s = connect_s, answer_s, keep_s
-        self._sent = dict(headers)
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._proxy: Proxy | None = None
-        self._idle: list[_Connection] = []
+        self._url, self._connect_s, self._answer_s, self._keep_s = url, connect_s, answer_s, keep_s
+        sent = {"Accept-Encoding": "identity", **headers}
+        if user := (parts := urlsplit(url)).username:
+            pair = f"{unquote(user)}:{unquote(parts.password or '')}"
+            sent["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        self._headers = [(name.encode(), value.encode("latin-1", errors="replace")) for name, value in sent.items()]
 
     async def __aenter__(self) -> Self:
-        secure = self._url.scheme == "https"
-        self._context = tls_context() if secure else None
-        self._proxy = None if self._near else proxy_of(self._url)
-        forwarded = self._proxy is not None and not secure
-        self._headers = _headers(self._url, self._sent, self._proxy if forwarded else None)
-        try:
-            h11.Request(method="GET", target="/", headers=self._headers)
-        except h11.LocalProtocolError:
-            # Its own words hold the key.
-            raise NotReached("a key or header holds what cannot be sent") from None
-        self._prefix = f"http://{host_of(self._url)}" if forwarded else ""
+        secure = self._url.startswith("https:")
+        self._proxy = None if is_loopback(self._url) else proxy_of(self._url)
+        self._transport = httpx2.AsyncHTTPTransport(
+            verify=tls_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=False,
+            limits=httpx2.Limits(keepalive_expiry=self._keep_s),
+            proxy=self._proxy,
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):
-            while self._idle:
-                await self._idle.pop().stream.aclose()
+            await self._transport.aclose()
 
     @asynccontextmanager
     async def asked(self, method: str, url: str, body: bytes | None = None) -> AsyncIterator[Response]:
         """The answer to one question, inside. A connection whose answer was not read to its end is closed after it."""
-        connection = await self._connection()
+        timeout = {"timeout": {"connect": self._connect_s}}
         try:
-            try:
-                with anyio.fail_after(self._answer_s):
-                    response = await connection.ask(method, self._prefix + target_of(url), self._headers, body)
-            except TimeoutError:
-                raise Lost(f"nothing was said for {self._answer_s:g} s") from None
-            yield response
-        finally:
-            if connection.can_go_on():
-                connection.idle_since = anyio.current_time()
-                self._idle.append(connection)
-            else:
-                with anyio.CancelScope(shield=True):
-                    await connection.stream.aclose()
-
-    async def _connection(self) -> "_Connection":
-        while self._idle:
-            connection = self._idle.pop()
-            if anyio.current_time() - connection.idle_since < self._keep_s and not connection.stream.is_stale():
-                return connection
-            await connection.stream.aclose()
-        try:
-            with anyio.fail_after(self._connect_s):
-                return _Connection(await connect(self._url, self._context, self._proxy, near=self._near))
+            request = httpx2.Request(method, url, headers=self._headers, content=body, extensions=timeout)
+            with anyio.fail_after(self._answer_s):
+                answer = await self._transport.handle_async_request(request)
         except TimeoutError:
-            raise NotReached(f"no connection within {self._connect_s:g} s") from None
-
-
-class _Connection:
-    """One question after another over one stream."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.idle_since = 0.0
-        self._whole = True
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
-
-    async def ask(self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes | None) -> Response:
-        http = self._http
-        if http.our_state is h11.DONE:
-            http.start_next_cycle()
-        length = [(b"content-length", b"%d" % len(body))] if body is not None else []
-        # Head and body in one piece: one call into the kernel, and often one packet.
-        question = http.send(h11.Request(method=method, target=target, headers=headers + length)) or b""
-        question += (http.send(h11.Data(data=body)) or b"") if body else b""
-        question += http.send(h11.EndOfMessage()) or b""
-        unsent: Lost | None = None
+            raise Lost(f"nothing was said for {self._answer_s:g} s") from None
+        except httpx2.LocalProtocolError:
+            # Its own words hold the key.
+            raise NotReached("a key or header holds what cannot be sent") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
+            raise self._failed(error) from error
+        answer.request = request
         try:
-            await self.stream.send(question)
-        except Lost as error:
-            unsent = error  # a server may say that this is too much before it has heard all of it, and close
-            self._whole = False
-        try:
-            return Response(await self._head(), http, self.stream)
-        except Lost as error:
-            raise unsent or error from error
+            yield Response(answer)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await answer.aclose()
 
-    async def _head(self) -> h11.Response:
-        while not isinstance(head := await _event(self._http, self.stream), h11.Response):
-            if not isinstance(head, h11.InformationalResponse):
-                raise Lost("it was closed without an answer")
-        return head
+    def _failed(self, error: Exception) -> HttpError:
+        proxy = f"the proxy {self._proxy.url.netloc.decode()}" if self._proxy else ""
+        if isinstance(error, httpx2.ProxyError):
+            return NotReached(f"{proxy} answered {error}")
+        if isinstance(error, httpx2.ConnectTimeout):
+            return NotReached(f"no connection within {self._connect_s:g} s")
+        if isinstance(error, httpx2.ConnectError):
+            through = proxy and not isinstance(_cause(error), ssl.SSLError)
+            return NotReached(f"{proxy}: {_words(error)}" if through else _words(error))
+        if isinstance(error, httpx2.InvalidURL | UnicodeError):
+            return NotReached(f"{urlsplit(self._url).hostname!r} cannot be asked: {error}")
+        return Lost(_words(error))
 
-    def can_go_on(self) -> bool:
-        return self._whole and self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+def proxy_of(url: str) -> httpx2.Proxy | None:
+    """What the environment says of this address: http_proxy, https_proxy, all_proxy and no_proxy, in either case.
+
+    NotReached for one of a kind that we do not speak.
+    """
+    parts, said = urlsplit(url), urllib.request.getproxies()
+    text = said.get(parts.scheme) or said.get("all")
+    if not text or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    proxy = urlsplit(text if "://" in text else f"http://{text}")
+    if proxy.scheme != "http" or not proxy.hostname:
+        raise NotReached(f"the proxy {proxy.scheme}://{proxy.netloc.rpartition('@')[2]} is none of HTTP")
+    return httpx2.Proxy(proxy.geturl())
 
 
-async def _event(http: h11.Connection, stream: Stream) -> object:
+@contextmanager
+def _lost() -> Iterator[None]:
     try:
-        while (event := http.next_event()) is h11.NEED_DATA:
-            http.receive_data(await stream.receive())
-    except h11.RemoteProtocolError as error:
-        raise Lost(str(error)) from error
-    return event
+        yield
+    except httpx2.SSEError as error:
+        raise TooLong(f"an event of more than {MAX_EVENT_BYTES} bytes") from error
+    except httpx2.HTTPError as error:
+        raise Lost(_words(error)) from error
 
 
-def target_of(url: str) -> str:
-    """Path and query as they go on the wire."""
-    parts = urlsplit(url)
-    text = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
-    return quote(text, safe=_IN_TARGET)
+def _cause(error: BaseException) -> BaseException:
+    """What it began with: the library, and anyio under it, put that behind errors of their own."""
+    if isinstance(error, BaseExceptionGroup):
+        return _cause(error.exceptions[0])
+    inner = error.__cause__ or error.__context__
+    return _cause(inner) if inner else error
 
 
-def host_of(url: SplitResult) -> str:
-    """For the Host header: with a port where it is not the usual one."""
-    host = ascii_host(url)
-    host = f"[{host}]" if ":" in host else host
-    return host if url.port is None else f"{host}:{url.port}"
-
-
-def _headers(url: SplitResult, given: Mapping[str, str], proxy: Proxy | None) -> list[tuple[bytes, bytes]]:
-    """A name and password in the address are the key."""
-    headers = {"Host": host_of(url), "Accept-Encoding": "identity", **given}
-    if url.username:
-        headers["Authorization"] = basic(f"{unquote(url.username)}:{unquote(url.password or '')}")
-    if proxy and proxy.authorization:
-        headers["Proxy-Authorization"] = proxy.authorization
-    return [(name.encode("ascii"), value.encode("latin-1", errors="replace")) for name, value in headers.items()]
-
-
-__all__ = ["Client", "Lost", "NotReached", "Response"]
+def _words(error: BaseException) -> str:
+    cause = _cause(error)
+    if isinstance(cause, socket.gaierror):
+        return cause.strerror or str(cause)
+    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
+        return os.strerror(cause.errno)
+    return str(cause) or "it was closed"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.models.http import HttpError, NotReached, TooLong
 from stockade.models.refusals import NotSupported, Refused
-from stockade.models.streams import HttpError, NotReached
 from stockade.models.values import as_count
 
 _TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded", "request_too_large"}
@@ -93,8 +93,10 @@ def from_stream(error: object, server: str) -> ModelFailed:
 
 
 def from_transport(error: HttpError, server: str, answered_before: bool) -> ModelFailed:
-    """The error for a connection that was not made or was lost. A server that answered before may be restarting."""
+    """The error for a question without a whole answer. A server that answered before may be restarting."""
     cause = _line(str(error)) or type(error).__name__
+    if isinstance(error, TooLong):
+        return ModelUnavailable(f"{server} sent {cause}")
     if isinstance(error, NotReached) and not answered_before:
         return ModelUnavailable(f"no model server at {server}: {cause}", "start it, or choose another --model")
     return ModelOverloaded(f"the connection to {server} was lost: {cause}")

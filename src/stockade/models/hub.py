@@ -26,11 +26,11 @@ from stockade import __version__
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.catalogue import CatalogueModel
+from stockade.models.http import tls_context
 from stockade.models.model_cache import size_of
 from stockade.models.net import bearer, is_loopback
 from stockade.models.progress import OnBytes
 from stockade.models.sources import MAX_LISTING_BYTES, HttpSource, NotReached
-from stockade.models.tls import tls_context
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo

@@ -16,9 +16,9 @@ import httpx2
 
 from stockade.core.errors import ModelUnavailable
 from stockade.files import open_regular
+from stockade.models.http import tls_context
 from stockade.models.model_cache import size_of
 from stockade.models.progress import OnBytes
-from stockade.models.tls import tls_context
 
 REACH_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 60.0

@@ -4,21 +4,20 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 import anyio
 
+from stockade.core.data import Data
 from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer
 from stockade.core.ports import OnText
-from stockade.models.http import Client, Response
+from stockade.models.http import Client, HttpError, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
 from stockade.models.net import checked_url
-from stockade.models.sse import SseParser
-from stockade.models.stalls import HttpTimes, Stall
-from stockade.models.streams import HttpError
 
 __all__ = ["Builder", "HttpTimes", "Transport"]
 
@@ -32,6 +31,45 @@ _HEADERS = {
 _DRAIN_S = 0.5
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_PROBE_BYTES = 4 * 1024**2
+
+
+class HttpTimes(Data):
+    """Seconds. `first_byte_s`, until the first event, is long: a local model reads its whole prompt before it.
+
+    `idle_s` bounds silence after that, and events that bring nothing of an answer; `alive_s` bounds mere signs of life.
+    `patience_s`: a server that wants to be asked again only later than that is not waited for.
+    """
+
+    connect_s: float = 10.0
+    first_byte_s: float = 900.0
+    idle_s: float = 120.0
+    alive_s: float = 1800.0
+    probe_s: float = 5.0
+    retries: int = 4
+    backoff_s: float = 0.5
+    backoff_max_s: float = 30.0
+    patience_s: float = 120.0
+
+
+class Stall:
+    """The deadline of one stream. Times are those of one monotonic clock."""
+
+    def __init__(self, times: HttpTimes, now: float) -> None:
+        self._times, self._begun, self._brought = times, False, now
+        self.patience_s = times.first_byte_s
+        self.deadline = now + self.patience_s
+
+    def heard(self, now: float, *, events: bool, brought: bool) -> float:
+        """The deadline after these bytes. `events`: there were some, pings not counted; else they are comments or a
+        part of an event. `brought`: with text, thinking or a call in them.
+        """
+        if events and not self._begun:
+            self._begun, self.patience_s, brought = True, self._times.idle_s, True
+        if brought:
+            self._brought = now
+        if brought or not events:
+            self.deadline = min(now + self.patience_s, self._brought + max(self._times.alive_s, self.patience_s))
+        return self.deadline
 
 
 class Builder(Protocol):
@@ -167,38 +205,32 @@ class Transport:
 
     async def _stream(self, response: Response, builder: Builder, on_text: OnText | None) -> bool:
         """Takes event by event. Whether the server has said that this was all."""
-        parser, stall = SseParser(), Stall(self._times, anyio.current_time())
-        done = False
+        stall = Stall(self._times, anyio.current_time())
+        done, events, size = False, 0, builder.size
         with anyio.move_on_after(self._times.first_byte_s) as scope:
-            while not done and (chunk := await response.read()):
-                before, events = builder.size, 0
-                for data in self._events(parser, chunk):
+
+            def after_piece() -> None:
+                nonlocal events, size
+                if not done:
+                    now, brought = anyio.current_time(), builder.size != size
+                    scope.deadline = stall.heard(now, events=events > 0, brought=brought)
+                events, size = 0, builder.size
+
+            async with aclosing(response.events(after_piece)) as stream:
+                async for data in stream:
+                    if done:
+                        continue
                     if done := data.strip() == _DONE:
-                        break
+                        # Read to the end, so that the connection serves the next question; a server may not close.
+                        scope.deadline = anyio.current_time() + _DRAIN_S
+                        continue
                     events += self._take(data, builder, on_text)
-                if builder.enough:
-                    return False
-                scope.deadline = stall.heard(anyio.current_time(), events=events > 0, brought=builder.size != before)
-            if done:
-                # Read to the end, so that the connection serves the next question; a server may not close.
-                scope.deadline = anyio.current_time() + _DRAIN_S
-                await response.read()
-                return True
-            for data in self._events(parser, b""):
-                if data.strip() == _DONE:
-                    return True
-                self._take(data, builder, on_text)
-            return False
+                    if builder.enough:
+                        return False
+            return done
         if not done:
             raise ModelOverloaded(f"{self.server} said nothing for {stall.patience_s:g} s")
         return True
-
-    def _events(self, parser: SseParser, chunk: bytes) -> list[str]:
-        """The data of the events that this chunk ends; at the end, without one, of what was not ended."""
-        try:
-            return parser.feed(chunk) if chunk else parser.close()
-        except ValueError as error:
-            raise ModelUnavailable(f"{self.server} sent {error}") from error
 
     async def _whole(self, response: Response, limit: int) -> str:
         try:

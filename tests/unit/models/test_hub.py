@@ -14,9 +14,9 @@ import pytest
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models import hub as hub_module
 from stockade.models.fetch import fetch
+from stockade.models.http import tls_context
 from stockade.models.model_cache import known_sha256, origin
 from stockade.models.pull import pull
-from stockade.models.tls import tls_context
 from tests.support.site import certificates
 
 from .fake_hub import FakeHub

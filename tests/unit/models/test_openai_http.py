@@ -9,9 +9,9 @@ from anyio.abc import SocketAttribute, SocketStream
 from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.collect import AnswerBuilder
+from stockade.models.http import tls_context
 from stockade.models.openai_http import HttpTimes, OpenAIModel, is_loopback
 from stockade.models.payload import Dialect
-from stockade.models.tls import tls_context
 from stockade.models.transport import Transport
 from stockade.testing.conformance.model import Heard, question
 from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says

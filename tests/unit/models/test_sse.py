@@ -1,21 +1,36 @@
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
+import anyio
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.models.sse import SseParser
+from stockade.models.http import MAX_EVENT_BYTES, Response, TooLong
+
+
+class Pieces(httpx2.AsyncByteStream):
+    def __init__(self, pieces: tuple[bytes, ...]) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
 
 
 def read(*chunks: bytes) -> list[str]:
-    parser = SseParser()
-    return [event for chunk in chunks for event in parser.feed(chunk)] + parser.close()
+    async def events() -> list[str]:
+        answer = httpx2.Response(200, stream=Pieces(chunks), request=httpx2.Request("GET", "http://x"))
+        return [data async for data in Response(answer).events(lambda: None)]
+
+    return anyio.run(events)
 
 
 STREAM = (
     b': ping\r\ndata: {"a":\r\ndata:  1}\r\n\r\nevent: x\nid: 3\ndata:two\n\n\n\ndata: \xc3\xa9\r\rdata\n\ndata: [DONE]'
 )
-EVENTS = ['{"a":\n 1}', "two", "é", "", "[DONE]"]
+EVENTS = ['{"a":\n 1}', "two", "é", "[DONE]"]
 
 
 def test_the_whole_grammar() -> None:
@@ -42,10 +57,12 @@ def test_nothing_is_no_event() -> None:
 
 
 def test_an_event_is_bounded() -> None:
-    parser = SseParser(max_event_bytes=100)
-    assert parser.feed(b": " + b"c" * 80 + b"\n" + b"data: x\n\n") == ["x"]
-    with pytest.raises(ValueError, match="more than 100 bytes"):
-        parser.feed(b"data: 123456789\n" * 20)
+    mebi = b"c" * (1 << 20)
+    assert read(*[b": " + mebi + b"\n"] * 20, b"data: x\n\n") == ["x"]
+    with pytest.raises(TooLong, match=f"more than {MAX_EVENT_BYTES} bytes"):
+        read(*[b"data: " + mebi + b"\n"] * 20)
+    with pytest.raises(TooLong, match=f"more than {MAX_EVENT_BYTES} bytes"):
+        read(b"data: ", *[mebi] * 20)
 
 
 @given(st.binary(max_size=300))
