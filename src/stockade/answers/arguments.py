@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
+MAX_SCHEMA_DEPTH = 6
 MAX_GOT_CHARS = 60
 MAX_WRONG = 3
 MAX_MESSAGE_CHARS = 450
 _READ_FROM_TEXT: dict[str, tuple[type, ...]] = {
-    "integer": (int,), "number": (int, float), "boolean": (bool,), "array": (list,), "object": (dict,)
+    "integer": (int,), "number": (int, float), "boolean": (bool,), "array": (list,), "object": (dict,),
+    "null": (type(None),),
 }  # fmt: skip
 _ARTICLES = {
     "string": "a text", "integer": "an integer", "number": "a number", "boolean": "true or false", "array": "a list",
@@ -34,7 +36,8 @@ def validated(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]
     parameter that was not given. A text is never changed.
     """
     properties, required = schema.get("properties"), schema.get("required")
-    known = properties if isinstance(properties, dict) else {}
+    found = properties if isinstance(properties, dict) else {}
+    known = {name: followed(part, schema) for name, part in found.items()}
     needed = required if isinstance(required, list | tuple) else ()
     result = {
         name: _spelled(value, known.get(name))
@@ -45,6 +48,18 @@ def validated(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]
         more = f" (and {len(wrong) - MAX_WRONG} more)" if len(wrong) > MAX_WRONG else ""
         raise refused(f"{tool}: {'; '.join(wrong[:MAX_WRONG])}{more}")
     return result
+
+
+def followed(schema: Any, root: Mapping[str, Any], depth: int = MAX_SCHEMA_DEPTH) -> dict[str, Any]:
+    """A schema, with what it refers to within `root` in it; empty where it is none."""
+    if not isinstance(schema, dict) or depth <= 0:
+        return {}
+    if not isinstance(place := schema.get("$ref"), str) or not place.startswith("#/"):
+        return schema
+    found: Any = root
+    for key in place.removeprefix("#/").split("/"):
+        found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return {**followed(found, root, depth - 1), **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
 def refused(message: str) -> UnreadableAnswer:
@@ -60,8 +75,8 @@ def got(value: Any) -> str:
 
 
 def _spelled(value: Any, schema: Any) -> Any:
-    kind = schema.get("type") if isinstance(schema, dict) else None
-    if not isinstance(value, str) or not isinstance(kind, str) or kind not in _READ_FROM_TEXT:
+    kinds = _kinds(schema)
+    if not isinstance(value, str) or not kinds or not kinds <= _READ_FROM_TEXT.keys():
         return value
     try:
         meant = json.loads(value)
@@ -69,9 +84,21 @@ def _spelled(value: Any, schema: Any) -> Any:
         return value
     if isinstance(meant, float) and not math.isfinite(meant):
         return value
-    return (
-        meant if isinstance(meant, _READ_FROM_TEXT[kind]) and (kind == "boolean") == isinstance(meant, bool) else value
+    fits = (
+        isinstance(meant, _READ_FROM_TEXT[kind]) and (kind == "boolean") == isinstance(meant, bool) for kind in kinds
     )
+    return meant if any(fits) else value
+
+
+def _kinds(schema: Any) -> set[str]:
+    """The types that a value may have, `any` for one that says none."""
+    if not isinstance(schema, dict):
+        return {"any"}
+    for key in ("anyOf", "oneOf"):
+        if isinstance(choices := schema.get(key), list):
+            return set().union(*map(_kinds, choices))
+    kind = schema.get("type", "any")
+    return {str(one) for one in kind} if isinstance(kind, list | tuple) else {str(kind)}
 
 
 def _takes_null(schema: Any) -> bool:

@@ -8,14 +8,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stockade.answers.arguments import validated
+from stockade.answers.arguments import MAX_SCHEMA_DEPTH, followed, validated
 from stockade.answers.lenient import first_value
 from stockade.core.actions import Action, InvalidCall, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.tools import Offered, ToolSpec, name_of
 
-MAX_SCHEMA_DEPTH = 6
 MAX_DESCRIPTION_CHARS = 300
+MAX_KIND_CHARS = 2000
+"""Of one parameter's type in words, with all that is in it."""
 _CONSTRAINING = ("type", "enum", "const")
 _BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 NAMES = {"timeout_s": "timeout"}
@@ -95,9 +96,9 @@ def described(spec: ToolSpec) -> str:
     return _one_line(spec.description)
 
 
-def _one_line(text: str) -> str:
+def _one_line(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
     words = " ".join(text.split())
-    return words if len(words) <= MAX_DESCRIPTION_CHARS else f"{words[:MAX_DESCRIPTION_CHARS]}..."
+    return words if len(words) <= limit else f"{words[:limit]}..."
 
 
 def usage(spec: ToolSpec) -> str:
@@ -115,44 +116,50 @@ def notes(schema: Mapping[str, Any], more: str = "optional") -> str:
     found, wanted = schema.get("properties"), schema.get("required")
     properties = found if isinstance(found, dict) else {}
     required = [name for name in wanted if name in properties] if isinstance(wanted, list | tuple) else []
-    needed = [told for name in required if (told := _parameter(name, properties[name])) != f"{name} (text)"]
-    others = [_parameter(name, part) for name, part in properties.items() if name not in required]
+    needed = [told for name in required if (told := _parameter(name, properties[name], schema)) != f"{name} (text)"]
+    others = [_parameter(name, part, schema) for name, part in properties.items() if name not in required]
     parts = [", ".join(needed), f"{more}: {', '.join(others)}" if others else ""]
     return "".join(f"; {part}" for part in parts if part)
 
 
-def _parameter(name: str, schema: Any) -> str:
-    about = schema.get("description") if isinstance(schema, dict) else None
-    words = f": {_one_line(about)}" if isinstance(about, str) and about.strip() else ""
-    return f"{name} ({_kind(schema)}{words})"
+def _parameter(name: str, schema: Any, root: Mapping[str, Any]) -> str:
+    return f"{name} ({_one_line(_kind(schema, root), MAX_KIND_CHARS)}{_about(schema, root)})"
 
 
-def _kind(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> str:
-    """A type in words, with its bounds: `integer, 1 to 9`."""
-    if not isinstance(schema, dict) or depth <= 0:
+def _about(schema: Any, root: Mapping[str, Any]) -> str:
+    about = followed(schema, root).get("description")
+    return f": {_one_line(about)}" if isinstance(about, str) and about.strip() else ""
+
+
+def _kind(schema: Any, root: Mapping[str, Any], depth: int = MAX_SCHEMA_DEPTH) -> str:
+    """A type in words, with its bounds: `integer, 1 to 9`, and what is in it."""
+    if depth <= 0 or not (schema := followed(schema, root)):
         return "any"
     for key in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(key), list):
-            return " or ".join(dict.fromkeys(_kind(choice, depth - 1) for choice in choices))
+            return " or ".join(dict.fromkeys(_kind(choice, root, depth - 1) for choice in choices))
     if isinstance(choices := schema.get("enum"), list):
-        return _one_line("one of " + ", ".join(json.dumps(choice, ensure_ascii=False) for choice in choices))
+        return "one of " + ", ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
     if "const" in schema:
-        return _one_line(json.dumps(schema["const"], ensure_ascii=False))
+        return json.dumps(schema["const"], ensure_ascii=False)
     kind = schema.get("type", "any")
     kinds = [str(one) for one in kind] if isinstance(kind, list | tuple) else [str(kind)]
     told = " or ".join("text" if one == "string" else one for one in kinds)
     if "items" in schema and "array" in kinds:
-        told = told.replace("array", f"array of {_kind(schema['items'], depth - 1)}")
+        told = told.replace("array", f"array of {_kind(schema['items'], root, depth - 1)}")
     if isinstance(inner := schema.get("properties"), dict) and inner:
         wanted = schema.get("required")
         optional = {name: "" if isinstance(wanted, list | tuple) and name in wanted else "?" for name in inner}
-        listed = ", ".join(f"{name}{optional[name]}: {_kind(part, depth - 1)}" for name, part in inner.items())
+        listed = ", ".join(
+            f"{name}{optional[name]} ({_kind(part, root, depth - 1)}{_about(part, root)})"
+            for name, part in inner.items()
+        )
         told = told.replace("object", f"object {{{listed}}}")
     bounds = [f"{word} {schema[key]}" for key, word in _BOUNDS.items() if isinstance(schema.get(key), int | float)]
     usual = (
         [f"default {json.dumps(schema['default'], ensure_ascii=False)}"] if schema.get("default") is not None else []
     )
-    return _one_line(", ".join([told, *bounds, *usual]))
+    return ", ".join([told, *bounds, *usual])
 
 
 def make_call(spec: ToolSpec, arguments: dict[str, Any]) -> ToolCall:
