@@ -122,6 +122,7 @@ class Renderer:
             case SandboxStarted():
                 self.status.begin("waiting for the model")
             case ModelStarted():
+                self._left_out(event)
                 self.status.begin("thinking")
             case ModelAnswered():
                 self._answered(event)
@@ -138,6 +139,7 @@ class Renderer:
                 self._injected(event)
             case HistoryFolded():
                 self._line("[older results are shown to the model in one line each from here on]", "dim")
+                self._left_out(event)
             case OwnRules():
                 self._own(event)
             case ToolsReady(tools=tools):
@@ -157,6 +159,11 @@ class Renderer:
                 self._line(f"[applied: {some(len(event.paths), 'change')}]", "green")
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
+
+    def _left_out(self, event: ModelStarted | HistoryFolded) -> None:
+        if cut := event.task_left_out:
+            words = f"[the task is longer than fits the model: it is not shown the last {some(cut, 'character')}]"
+            self._line(words, "yellow")
 
     def catch_up(self, history: Iterable[RunEvent]) -> None:
         """Know what was, without showing it: the run goes on from there."""

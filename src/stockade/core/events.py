@@ -129,10 +129,13 @@ class ToolsReady(Event):
 
 
 class ModelStarted(Event):
-    """The model can be asked; what is known of it, its window included."""
+    """The model can be asked; what is known of it, its window included. `task_left_out`: characters of the task that do
+    not fit in that.
+    """
 
     type: Literal["model_started"] = "model_started"
     info: ModelInfo
+    task_left_out: int = 0
 
 
 class ModelAnswered(Event):
@@ -230,13 +233,15 @@ class HookRan(Event):
 class HistoryFolded(Event):
     """Turns before `before_turn` are now shown to the model in short. `window` in tokens, where only now learned.
 
-    `summary` is what a fast model made of them, with what that used; empty where there is none.
+    `summary` is what a fast model made of them, with what that used; empty where there is none. `task_left_out` as of
+    ModelStarted.
     """
 
     type: Literal["history_folded"] = "history_folded"
     turn: int
     before_turn: int
     window: int | None = None
+    task_left_out: int = 0
     summary: str = ""
     usage: Usage = Usage()
 

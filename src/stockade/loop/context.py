@@ -142,6 +142,8 @@ class Context:
             case HistoryFolded():
                 self.window = event.window or self.window
                 self._fold(event.before_turn, event.summary)
+                if event.task_left_out:
+                    self._clip_task()
                 self._folded = (event.turn, event.before_turn)
             case _:
                 pass
@@ -246,13 +248,16 @@ class Context:
         self.entries[0].message = Message(role="system", content=listed)
         self._rewritten()
 
+    def left_out(self, window: int | None) -> int:
+        """Characters of the task beyond a third of the window; none where nobody says how large that is."""
+        return max(0, len(self.entries[1].message.content) - window * CHARS_PER_TOKEN // 3) if window else 0
+
     def _clip_task(self) -> None:
         """A task that would fill the window is cut to a third of it."""
-        limit = 64_000 if self.window is None else self.window * CHARS_PER_TOKEN // 3
-        task = self.entries[1].message.content
-        if len(task) > limit:
-            cut = f"{task[:limit]}\n[the task is longer than fits the model: {len(task) - limit} characters left out]"
-            self.entries[1].message = Message(role="user", content=cut)
+        if cut := self.left_out(self.window):
+            task = self.entries[1].message.content[:-cut]
+            words = f"{task}\n[the task is longer than fits the model: {cut} characters left out]"
+            self.entries[1].message = Message(role="user", content=words)
             self._rewritten()
 
     def before(self, turn: int) -> str:
@@ -308,6 +313,8 @@ class Context:
         while lines and room > len(lines[-1]):
             room -= len(lines[-1]) + 1
             kept.insert(0, _line(lines.pop()))
+        if not (old or kept):
+            return
         gone = {id(entry) for entry in old}
         rest = [entry for entry in self.entries if id(entry) not in gone]
         short = _Entry(Message(role="user", content="\n".join([_EARLIER, *kept])), before_turn - 1)

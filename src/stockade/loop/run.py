@@ -81,7 +81,8 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: 
             SandboxStarted(at=now, backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees)
         )
         async with ready(parts, record) as tools, parts.model as model:
-            await record.add(ModelStarted(at=parts.clock.now(), info=model.info))
+            left_out = record.context.left_out(model.info.context_window)
+            await record.add(ModelStarted(at=parts.clock.now(), info=model.info, task_left_out=left_out))
             if (problem := window.too_small(record.context)) is not None:
                 return Ending("failed", "model", problem)
             account = Account(started.budget, record.state.spent, parts.shared)

@@ -44,7 +44,12 @@ async def _fold(
     text = record.context.before(before)
     short = await model.shorten(text) if isinstance(model, Shortens) and text.strip() else None
     words, usage = (short.content.strip(), short.usage) if short is not None else ("", Usage())
-    await record.add(HistoryFolded(at=now(), turn=turn, before_turn=before, window=window, summary=words, usage=usage))
+    left_out = record.context.left_out(window)
+    await record.add(
+        HistoryFolded(
+            at=now(), turn=turn, before_turn=before, window=window, task_left_out=left_out, summary=words, usage=usage
+        )
+    )
 
 
 async def _counted(model: Model, request: ModelRequest) -> int | None:
@@ -73,6 +78,9 @@ async def ask(
         try:
             return await model.ask(request(), on_text)
         except ContextExceeded as error:
-            if (before := context.foldable_before(turn)) is None:
+            before = context.foldable_before(turn)
+            if before is None and error.window != context.window and context.left_out(error.window):
+                before = turn  # it is the task that is too long
+            if before is None:
                 raise
             await _fold(model, record, turn, before, now, error.window)

@@ -12,7 +12,7 @@ from stockade.answers.native_tools import NativeAnswers
 from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
 from stockade.core.errors import ContextExceeded, ModelUnavailable
-from stockade.core.events import HistoryFolded, ModelAnswered
+from stockade.core.events import HistoryFolded, ModelAnswered, ModelStarted
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import AnswerProtocol, OnText
 from stockade.loop.run import run
@@ -38,6 +38,7 @@ class WindowedModel(ScriptedModel):
         self.info = ModelInfo(name="small", provider="test", context_window=None if silent else WINDOW)
         self._chars = chars
         self.refused = self.counted = 0
+        self.too_long: list[ModelRequest] = []
 
     def tokens(self, messages: tuple[Message, ...]) -> int:
         spelled = (m.content + (json.dumps(m.tool_calls) if m.tool_calls else "") for m in messages)
@@ -47,6 +48,7 @@ class WindowedModel(ScriptedModel):
         prompt = self.tokens(request.messages)
         if prompt >= WINDOW:
             self.refused += 1
+            self.too_long.append(request)
             raise ContextExceeded("too long", prompt, WINDOW)
         before = self.requests[-1].messages if self.requests else ()
         same = 0
@@ -172,9 +174,23 @@ async def test_a_window_too_small_for_the_instructions_is_refused_at_once() -> N
 
 async def test_a_huge_task_is_cut_and_the_run_goes_on() -> None:
     model = WindowedModel([say("shell", command="cat a"), say("finish", answer="x")], 3.0)
-    finished = await bench_of(model, JsonAnswers()).run(started(task=TASK + "x " * 100_000))
+    bench = bench_of(model, JsonAnswers())
+    finished = await bench.run(started(task=TASK + "x " * 100_000))
     assert finished.status == "done"
     assert "characters left out" in model.requests[0].messages[1].content
+    (begun,) = [event for event in bench.shown if isinstance(event, ModelStarted)]
+    assert f"{begun.task_left_out} characters left out" in model.requests[0].messages[1].content
+
+
+async def test_where_nobody_knows_the_window_a_task_is_whole_until_the_server_says() -> None:
+    """On 3a7bdc0 it was cut to 64,000 characters."""
+    task = TASK + "x " * 100_000
+    model = WindowedModel([say("shell", command="cat a"), say("finish", answer="x")], 3.0, silent=True)
+    bench = bench_of(model, JsonAnswers())
+    assert (await bench.run(started(task=task))).status == "done"
+    assert model.too_long[0].messages[1].content == task
+    folded = next(event for event in bench.shown if isinstance(event, HistoryFolded))
+    assert f"{folded.task_left_out} characters left out" in model.requests[-1].messages[1].content
 
 
 async def test_a_server_that_is_gone_while_it_should_count_ends_nothing() -> None:
