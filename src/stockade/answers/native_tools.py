@@ -83,27 +83,27 @@ def call_id(step: Step) -> str:
 def answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """The conversation with a result for every call: servers refuse one without.
 
-    A `finish` that was not accepted, and a call that the run never came to, have none. The messages given are kept as
-    the same objects.
+    A `finish`, and a call that the run never came to, have none. The messages given are kept as the same objects.
     """
     result: list[Message] = []
-    waiting: list[str] = []
+    waiting: dict[str, str] = {}
     for message in messages:
         if message.role != "tool":
-            result.extend(map(_not_done, waiting))
-            waiting = []
-        elif message.tool_call_id in waiting:
-            waiting.remove(message.tool_call_id)
+            result.extend(_without(*call) for call in waiting.items())
+            waiting = {}
+        else:
+            waiting.pop(message.tool_call_id or "", None)
         result.append(message)
         if message.tool_calls:
-            waiting = [str(call.get("id")) for call in message.tool_calls]
-    result.extend(map(_not_done, waiting))
+            waiting = {str(call.get("id")): str(call["function"]["name"]) for call in message.tool_calls}
+    result.extend(_without(*call) for call in waiting.items())
     return tuple(result)
 
 
 @lru_cache(maxsize=256)
-def _not_done(call: str) -> Message:
-    return Message(role="tool", content="This has not been done.", tool_call_id=call)
+def _without(call: str, tool: str) -> Message:
+    words = "Your answer was read." if tool == "finish" else "This has not been done."
+    return Message(role="tool", content=words, tool_call_id=call)
 
 
 def _call(step: Step) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import difflib
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -101,8 +102,11 @@ _ARGUMENT_ALIASES = {
 
 def action_schema(tool: Offered) -> dict[str, Any]:
     """A small JSON schema of one tool's action, `tool` included; small enough for a grammar."""
-    if isinstance(tool, ToolSpec):
-        return call_schema(tool)
+    return call_schema(tool) if isinstance(tool, ToolSpec) else _built_in_schema(tool)
+
+
+@cache
+def _built_in_schema(tool: str) -> dict[str, Any]:
     plain = plain_schema(PARAMETERS[tool])
     plain["properties"] = {"tool": {"const": tool}} | plain["properties"]
     return plain | {"required": ["tool", *plain["required"]]}

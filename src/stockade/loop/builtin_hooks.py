@@ -20,6 +20,7 @@ class UnreadableAnswers(Hook):
     """
 
     name = "unreadable_answers"
+    timeout_s = None
 
     def __init__(self, most: int = MAX_UNREADABLE) -> None:
         self.most = most
@@ -51,6 +52,7 @@ class BudgetLimits(Hook):
     """Ends the run when a bound is reached; the bot is told twice before, unless it has no end of its own (`warns`)."""
 
     name = "budget"
+    timeout_s = None
 
     def __init__(self, *, warns: bool = True) -> None:
         self.warns = warns
@@ -87,6 +89,7 @@ class PlainWords(Hook):
     """
 
     name = "plain_words"
+    timeout_s = None
 
     async def before_finish(self, ctx: HookContext, finish: Finish) -> SendBack | None:
         state = ctx.state

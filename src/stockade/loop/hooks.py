@@ -277,9 +277,13 @@ class Hooks:
 async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..., Awaitable[Any]], *args: Any) -> Any:
     """What the hook said, if it is None or one of `kinds`; else HookFailed. Failures that are not its own pass."""
     said: Any = None
+    limit = None
     try:
-        with anyio.move_on_after(hook.timeout_s) as limit:
-            said = await Stepwise(method(*args), hook.timeout_s)
+        if hook.timeout_s is None:
+            said = await method(*args)
+        else:
+            with anyio.move_on_after(hook.timeout_s) as limit:
+                said = await Stepwise(method(*args), hook.timeout_s)
     except (HookFailed, SandboxFailed, StoreFailed):
         raise
     except anyio.get_cancelled_exc_class() as error:
@@ -290,7 +294,7 @@ async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..
         raise _broken(hook, f"it raised {type(error).__name__}: {error}") from error
     except Blocked as error:
         raise _blocks(hook) from error
-    if limit.cancelled_caught:
+    if limit is not None and limit.cancelled_caught:
         raise _broken(hook, f"it did not answer within {hook.timeout_s:g} s")
     if said is None:
         return None

@@ -24,24 +24,27 @@ def rounds(done: Sequence[CompletedStep]) -> int:
 
     1 when the last action is new, 0 when nothing was done or the bot is waiting.
     """
-    keys: list[str] = []
-    for step in reversed(done):
-        if isinstance(step.step.action, Shell) and _WAITS.search(step.step.action.command):
-            break
-        keys.append(step.key)
-    best = 1 if keys else 0
+    best = 1 if done and not _waits(done[-1]) else 0
     for period in range(1, LONGEST_CYCLE + 1):
         same = 0
-        while same + period < len(keys) and keys[same] == keys[same + period]:
+        while same + period < len(done):
+            now, before = done[-1 - same], done[-1 - same - period]
+            if now.key != before.key or _waits(now) or _waits(before):
+                break
             same += 1
-        best = max(best, 1 + same // period)
+        best = max(best, 1 + same // period if best else 0)
     return best
+
+
+def _waits(step: CompletedStep) -> bool:
+    return isinstance(step.step.action, Shell) and _WAITS.search(step.step.action.command) is not None
 
 
 class LoopDetection(Hook):
     """One sentence to the bot after three equal rounds; the end after `repeats` repetitions (0: never)."""
 
     name = "loop_detection"
+    timeout_s = None
 
     def __init__(self, repeats: int = DEFAULT_REPEATS) -> None:
         self.repeats = repeats

@@ -17,10 +17,10 @@ class Blocked(BaseException):
 class Stepwise:
     """Awaits `work`; Blocked when one step of it, from one point where it waits to the next, takes `seconds`.
 
-    Bounds nothing outside the main thread or with None. An alarm that the program has set waits until then.
+    Bounds nothing outside the main thread. An alarm that the program has set waits until then.
     """
 
-    def __init__(self, work: Awaitable[Any], seconds: float | None) -> None:
+    def __init__(self, work: Awaitable[Any], seconds: float) -> None:
         self._work, self._seconds = work, seconds
 
     def __await__(self) -> Generator[Any, Any, Any]:

@@ -154,7 +154,11 @@ def test_every_call_has_a_result_and_the_others_stay_the_same_objects() -> None:
     )
     sent = PROTOCOL.constrain(ModelRequest(messages=messages), TOOLS).messages
     assert [message.role for message in sent] == ["user", "assistant", "tool", "tool", "assistant", "tool", "user"]
-    assert [m.tool_call_id for m in sent if m.role == "tool"] == [*map(call_id, steps), call_id(finish)]
+    assert [(m.tool_call_id, m.content) for m in sent if m.role == "tool"] == [
+        (call_id(steps[0]), "one"),
+        (call_id(steps[1]), "This has not been done."),
+        (call_id(finish), "Your answer was read."),
+    ]
     assert [message for message in sent if any(message is given for given in messages)] == list(messages)
     assert all(a is b for a, b in zip(sent, answered(messages), strict=True))
     assert answered(sent) == sent
