@@ -5,7 +5,7 @@
 Every figure is a ratio of two things done in turn in one run, so that load meets both alike.
 
 - *through us*: `llama.cpp's own server` is xllamacpp.Server, the same build, in a process of its own with the same
-  threads, slots, speculation and GOMP_SPINCOUNT, asked by a bare socket; *embedded* is EmbeddedModel, keeper and
+  threads, slots, speculation and GOMP_SPINCOUNT, asked by a bare socket; *embedded* is EmbeddedModel, supervisor and
   adapter included. Both get the same greedy question; tokens a second from the question to the last token, as the one
   who asks sees them.
 - *at once*: four users of one embedded server, each with a question of its own, over one user alone. All answers have
@@ -32,7 +32,7 @@ import anyio
 
 from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.models.embedded import EmbeddedModel
-from stockade.models.orders import usable_cores
+from stockade.models.launch_spec import usable_cores
 from stockade.models.settings import ModelSettings
 
 OWN_SERVER = """

@@ -14,13 +14,12 @@ import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models import memory
+from stockade.models import memory, server_lease
 from stockade.models.catalogue import CATALOGUE
 from stockade.models.embedded import EmbeddedModel
 from stockade.models.fetch import fetch
-from stockade.models.runtime import connect, listen, runtime_folder, sockets
+from stockade.models.server_lease import Running, connect, listen, running, runtime_folder, sockets, stop_all_idle
 from stockade.models.settings import ModelSettings
-from stockade.models.warm import Running, running, stop_all_idle
 from stockade.testing.conformance.model import question
 from tests.cli.conftest import Stage, stage, until_event
 
@@ -195,6 +194,37 @@ async def test_two_that_start_at_once_share_one(smollm2: Path) -> None:
             for process in (one, two, three):
                 assert process.stdin is not None
                 process.stdin.close()
+
+
+async def test_who_comes_as_its_last_user_leaves_has_the_next_one(smollm2: Path) -> None:
+    """Both are heard at once: the supervisor is stopped until they have spoken."""
+    settings = KEPT.model_copy(update={"keep_warm_s": 0.0})
+    last, later = open_model(smollm2, settings), open_model(smollm2, settings)
+    await last.__aenter__()
+    supervisor = only().keeper
+    os.kill(supervisor, signal.SIGSTOP)
+    async with anyio.create_task_group() as group:
+        group.start_soon(last.__aexit__, None, None, None)
+        group.start_soon(later.__aenter__)
+        with anyio.fail_after(20):
+            while last.server._lease is not None or later._server is None or later.server._lease is None:
+                await anyio.lowlevel.checkpoint()
+        os.kill(supervisor, signal.SIGCONT)
+    assert (await later.ask(question(max_tokens=4))).finish_reason
+    assert only().pid == later.server.pid
+    await later.__aexit__(None, None, None)
+    assert running() == []
+
+
+async def test_a_supervisor_without_a_first_user_ends() -> None:
+    """Whoever started it was killed before he could say what he wants."""
+    path = runtime_folder() / "a.sock"
+    server_lease._start(path, "m").wait()
+    (server,) = running()
+    assert (server.state, server.users, server.pid) == ("empty", 0, None)
+    async with ending(server.keeper):
+        pass
+    assert sockets(runtime_folder()) == []
 
 
 async def test_kill_9_of_its_last_user(smollm2: Path) -> None:

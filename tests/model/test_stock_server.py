@@ -25,8 +25,8 @@ from stockade.models.catalogue import CATALOGUE
 from stockade.models.embedded import EmbeddedModel
 from stockade.models.fetch import fetch
 from stockade.models.http import Client, HttpError
+from stockade.models.launch_spec import free_port
 from stockade.models.openai_http import OpenAIModel
-from stockade.models.orders import free_port
 from stockade.models.payload import Dialect
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given, question

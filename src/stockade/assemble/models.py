@@ -15,7 +15,7 @@ from stockade.models.llama_cpp import EmbeddedServer
 from stockade.models.pull import pull
 from stockade.models.removal import remove
 from stockade.models.serve import served, until_it_dies
-from stockade.models.warm import Running, running
+from stockade.models.server_lease import Running, running
 from stockade.options import Options
 
 DEFAULT_MODEL = f"embedded/{DEFAULT}"

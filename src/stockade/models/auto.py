@@ -111,7 +111,7 @@ def _hindrance(entry: ModelEntry, wanted: int | None) -> str | None:
 
 def _loaded_now() -> set[str]:
     """Files that servers of ours hold in memory: those fit, whatever is free beside them."""
-    from stockade.models.warm import running
+    from stockade.models.server_lease import running
 
     with suppress(ModelUnavailable):
         return {server.path for server in running()}

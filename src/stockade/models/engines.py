@@ -20,12 +20,12 @@ from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.gguf import GgufInfo
 from stockade.models.http import Client, HttpError
+from stockade.models.launch_spec import Load, binary_build, embedded_build, launch_spec, usable_cores
 from stockade.models.memory import short_of
 from stockade.models.net import bearer
-from stockade.models.orders import Load, binary_build, embedded_build, order_for, usable_cores
 from stockade.models.progress import OnProgress
+from stockade.models.server_lease import take
 from stockade.models.settings import ModelSettings
-from stockade.models.warm import take
 
 OFF = "off"
 _PROMPT_TOKENS, _ANSWER_TOKENS = 150, 60
@@ -123,7 +123,7 @@ async def measured(load: Load, binary: Path | None) -> Speed:
     """The better of two trials on a server of its own. ModelUnavailable when there is none to be had."""
     load = load.model_copy(update={"api_key": secrets.token_urlsafe(24)})
     lease = await anyio.to_thread.run_sync(
-        take, load.alias, f"trial-{secrets.token_hex(4)}", 0.0, lambda _folder: order_for(load, binary)
+        take, load.alias, f"trial-{secrets.token_hex(4)}", 0.0, lambda _folder: launch_spec(load, binary)
     )
     try:
         with anyio.fail_after(_TRIAL_S):

@@ -15,11 +15,11 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models import lora
 from stockade.models.engines import choose_engine
 from stockade.models.gguf import GgufInfo, read_gguf
+from stockade.models.launch_spec import Load, binary_build, embedded_build, launch_spec, usable_cores
 from stockade.models.memory import short_of, slots_for, window_for
-from stockade.models.orders import Load, binary_build, embedded_build, order_for, usable_cores
 from stockade.models.progress import OnProgress, readable, silent
+from stockade.models.server_lease import Lease, stop_idle, take
 from stockade.models.settings import ModelSettings
-from stockade.models.warm import Lease, stop_idle, take
 
 _ATTEMPTS = 5
 
@@ -104,9 +104,9 @@ class EmbeddedServer:
         return self._lease.died() if self._lease else None
 
     async def death_heard(self, patience_s: float) -> None:
-        """Return when the server's end is known; its connections break a moment before its keeper tells."""
+        """Return when the server's end is known; its connections break a moment before its supervisor tells."""
         if self._lease is not None:
-            await self._lease.end_heard(patience_s)
+            await self._lease.wait_died(patience_s)
 
     async def __aenter__(self) -> Self:
         info = await anyio.to_thread.run_sync(_info_of_llamafile if self._is_llamafile() else read_gguf, self._path)
@@ -163,8 +163,8 @@ class EmbeddedServer:
         """Of a server of our own where that was asked for and there is room; else of the one that is shared."""
         short: ModelUnavailable | None = None
         while True:
-            order = partial(self._order, info, binary)
-            lend = partial(take, self._alias, self._key(binary), self._settings.keep_warm_s, order, alone=self._alone)
+            spec = partial(self._spec, info, binary)
+            lend = partial(take, self._alias, self._key(binary), self._settings.keep_warm_s, spec, alone=self._alone)
             try:
                 lease = await anyio.to_thread.run_sync(lend)
             except _NoRoom as error:
@@ -206,7 +206,7 @@ class EmbeddedServer:
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:16]
 
-    def _order(self, info: GgufInfo, binary: Path | None, folder: Path) -> dict[str, Any]:
+    def _spec(self, info: GgufInfo, binary: Path | None, folder: Path) -> dict[str, Any]:
         """What to start. Where memory is short, servers that nobody uses make room first."""
         if short_of(info, self._window, 1) is not None:
             stop_idle(folder)
@@ -223,7 +223,7 @@ class EmbeddedServer:
             log_file=str(settings.log_file.absolute()) if settings.log_file else None, more=settings.more,
             **{**self._address, "api_key": self._address["api_key"] or secrets.token_urlsafe(24)},
         )  # fmt: skip
-        return order_for(load, binary)
+        return launch_spec(load, binary)
 
 
 def _info_of_llamafile(path: Path) -> GgufInfo:

@@ -10,7 +10,7 @@ from stockade.models.catalogue import CATALOGUE
 from stockade.models.listing import catalogued
 from stockade.models.model_cache import forget, models_folder
 from stockade.models.names import parse_name
-from stockade.models.warm import running, stop_all_idle
+from stockade.models.server_lease import running, stop_all_idle
 
 
 def remove(spec: str, folder: Path | None = None) -> Path:

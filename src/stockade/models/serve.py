@@ -16,8 +16,8 @@ from stockade.models.llama_cpp import EmbeddedServer
 from stockade.models.model_cache import is_verified, remember_loaded, was_loaded
 from stockade.models.names import parse_name
 from stockade.models.progress import OnProgress, silent
+from stockade.models.server_lease import running, stop_all_idle
 from stockade.models.settings import ModelSettings
-from stockade.models.warm import running, stop_all_idle
 
 
 async def file_of(spec: str, settings: ModelSettings, on_progress: OnProgress = silent) -> tuple[Path, str]:

@@ -1,8 +1,8 @@
-"""The embedded server process: `python -P -m stockade.models.worker`, a child of its keeper.
+"""The embedded server process: `python -P -m stockade.models.worker`, a child of its supervisor.
 
-Its first line on stdin is the JSON of orders.Load; stdin then is its lifeline: when it closes, the process ends, so
-nothing is left when the keeper is killed. It answers with one JSON line on stdout, `{"port": N}` or `{"error": "..."}`.
-What llama.cpp prints goes to stderr.
+Its first line on stdin is the JSON of launch_spec.Load; stdin then is its lifeline: when it closes, the process ends,
+so nothing is left when the supervisor is killed. It answers with one JSON line on stdout, `{"port": N}` or
+`{"error": "..."}`. What llama.cpp prints goes to stderr.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
-    # The keeper has set GOMP_SPINCOUNT, which libgomp reads once, when this loads it.
+    # The supervisor has set GOMP_SPINCOUNT, which libgomp reads once, when this loads it.
     import xllamacpp  # noqa: PLC0415 - a hundred megabytes, and not before the lifeline is watched
 
     params = xllamacpp.CommonParams()

@@ -15,7 +15,7 @@ from stockade.models.embedded import EmbeddedModel
 from stockade.models.engines import Speed, Verdict, choose_engine, find_binary
 from stockade.models.fetch import fetch
 from stockade.models.gguf import read_gguf
-from stockade.models.runtime import runtime_folder, sockets
+from stockade.models.server_lease import runtime_folder, sockets
 from stockade.models.settings import ModelSettings
 
 pytestmark = pytest.mark.anyio

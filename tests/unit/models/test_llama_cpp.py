@@ -5,7 +5,7 @@ import pytest
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models import memory
 from stockade.models.llama_cpp import EmbeddedServer
-from stockade.models.runtime import runtime_folder
+from stockade.models.server_lease import runtime_folder
 from stockade.models.settings import ModelSettings
 
 from .test_gguf import gguf, key, text

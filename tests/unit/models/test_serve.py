@@ -14,13 +14,12 @@ from stockade.core.errors import UsageError
 from stockade.models.catalogue import CATALOGUE
 from stockade.models.embedded import EmbeddedModel
 from stockade.models.fetch import fetch
+from stockade.models.launch_spec import free_port
 from stockade.models.openai_http import OpenAIModel
-from stockade.models.orders import free_port
 from stockade.models.removal import remove
-from stockade.models.runtime import runtime_folder, sockets
 from stockade.models.serve import served, until_it_dies
+from stockade.models.server_lease import running, runtime_folder, sockets
 from stockade.models.settings import ModelSettings
-from stockade.models.warm import running
 from stockade.testing.conformance.model import question
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.models.orders import Load, binary_build, clean_environment, free_port, order_for, usable_cores
+from stockade.models.launch_spec import Load, binary_build, clean_environment, free_port, launch_spec, usable_cores
 
 LOAD = Load(path="/m.gguf", alias="m", window=1024, slots=2, threads=3, api_key="secret", port=0)
 
@@ -19,7 +19,7 @@ def test_the_server_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_order_shows_the_key_to_the_machine(tmp_path: Path) -> None:
     binary = tmp_path / "llama-server"
     binary.write_text("")
-    for order in (order_for(LOAD), order_for(LOAD, binary)):
+    for order in (launch_spec(LOAD), launch_spec(LOAD, binary)):
         assert not [word for word in order["argv"] if "secret" in word]
         assert "secret" not in str(order["facts"])
 
@@ -27,7 +27,7 @@ def test_no_order_shows_the_key_to_the_machine(tmp_path: Path) -> None:
 def test_a_stock_server_gets_the_same_settings(tmp_path: Path) -> None:
     binary = tmp_path / "llama-server"
     binary.write_text("")
-    order = order_for(LOAD.model_copy(update={"check_tensors": True, "gpu_layers": 7}), binary)
+    order = launch_spec(LOAD.model_copy(update={"check_tensors": True, "gpu_layers": 7}), binary)
     words = " ".join(order["argv"])
     for part in ("--ctx-size 2048", "--parallel 2", "--threads 3", "--check-tensors", "--gpu-layers 7", "127.0.0.1"):
         assert part in words
@@ -38,9 +38,9 @@ def test_a_stock_server_gets_the_same_settings(tmp_path: Path) -> None:
 
 def test_spinning_threads_are_the_users_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    assert order_for(LOAD)["environment"] == {"GOMP_SPINCOUNT": "1000"}
+    assert launch_spec(LOAD)["environment"] == {"GOMP_SPINCOUNT": "1000"}
     monkeypatch.setenv("GOMP_SPINCOUNT", "5")
-    assert order_for(LOAD)["environment"] == {}
+    assert launch_spec(LOAD)["environment"] == {}
 
 
 def test_cores_and_ports() -> None:

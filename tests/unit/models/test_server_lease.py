@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models import runtime, warm
-from stockade.models.runtime import connect, listen, locked, runtime_folder, sockets
-from stockade.models.warm import running
+from stockade.models import server_lease
+from stockade.models.server_lease import connect, listen, locked, running, runtime_folder, sockets
 
 
 def test_a_folder_for_its_owner_alone() -> None:
@@ -23,7 +22,7 @@ def test_without_a_runtime_folder_of_ours(base: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", base)
     if base == "/proc/1/root" and os.geteuid() == 0:
-        monkeypatch.setattr(runtime, "_is_ours", lambda _: False)
+        monkeypatch.setattr(server_lease, "_is_ours", lambda _: False)
     assert runtime_folder() == tmp_path / f"stockade-{os.geteuid()}"
 
 
@@ -52,7 +51,7 @@ def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
             order.append("other")
 
     with locked(folder):
-        monkeypatch.setattr(runtime, "_LOCK_PATIENCE_S", 0.0)
+        monkeypatch.setattr(server_lease, "_LOCK_PATIENCE_S", 0.0)
         with pytest.raises(ModelUnavailable, match="does not let go"), locked(folder):
             pass
         monkeypatch.undo()
@@ -81,7 +80,7 @@ def test_sockets_of_the_living_and_the_dead() -> None:
 
 
 def test_a_keeper_that_hangs_is_named_with_what_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm, "_ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(server_lease, "_ANSWER_TIMEOUT_S", 0.05)
     path = runtime_folder() / "a.sock"
     with listen(path), pytest.raises(ModelUnavailable, match="does not answer: timed out") as caught:
         running()

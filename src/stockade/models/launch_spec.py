@@ -1,4 +1,4 @@
-"""What a keeper is told to start: our worker around llama.cpp, or a stock `llama-server`, with the same settings."""
+"""What a supervisor is told to start: our worker around llama.cpp, or a stock `llama-server`, with equal settings."""
 
 import importlib.metadata
 import os
@@ -59,9 +59,11 @@ def binary_build(binary: Path) -> str:
     return f"{binary} {found.st_size} {found.st_mtime_ns}"
 
 
-def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
-    """The keeper's order: our worker, or `binary`; a llamafile is its own. See keeper.py for its form."""
-    order: dict[str, Any] = {
+def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:
+    """Our worker, or `binary`; a llamafile is its own. For supervisor.py: `argv` and `environment` are the process's,
+    `told` is its first line, `health` the port where one that says nothing is asked; `facts` are for whoever looks.
+    """
+    spec: dict[str, Any] = {
         "api_key": load.api_key,
         "log_file": load.log_file,
         "environment": {name: value for name, value in _SPIN.items() if name not in os.environ},
@@ -73,21 +75,21 @@ def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
     }
     if binary is None:
         # -P: a module in the current folder must not be imported instead of ours.
-        order["argv"] = [sys.executable, "-P", "-m", "stockade.models.worker"]
-        order["told"] = {**load.model_dump(exclude={"log_file"}), "cache_ram_mib": _CACHE_RAM_MIB}
-        return order
+        spec["argv"] = [sys.executable, "-P", "-m", "stockade.models.worker"]
+        spec["told"] = {**load.model_dump(exclude={"log_file"}), "cache_ram_mib": _CACHE_RAM_MIB}
+        return spec
     port = load.port or free_port()
-    order["health"] = port
+    spec["health"] = port
     # The key is not an argument: those are seen by everybody on the machine. What not every build knows is a variable,
     # because an unknown variable is no error.
-    order["environment"] |= {
+    spec["environment"] |= {
         "LLAMA_API_KEY": load.api_key, "LLAMA_ARG_CACHE_RAM": str(_CACHE_RAM_MIB), "LLAMA_ARG_UI": "0",
         "LLAMA_ARG_JINJA": "1", "LLAMA_ARG_ENDPOINT_SLOTS": "1", "LLAMA_ARG_OFFLINE": "1",
         "LLAMA_ARG_SPEC_TYPE": "ngram-simple",
     }  # fmt: skip
     # A llamafile begins as a shell script does, on purpose: `sh` starts it where the kernel does not know its format.
     itself = os.path.realpath(binary) == load.path
-    order["argv"] = [
+    spec["argv"] = [
         *(["/bin/sh", load.path, "--server"] if itself else [str(binary), "--model", load.path, "--alias", load.alias]),
         "--ctx-size", str(load.window * load.slots), "--parallel", str(load.slots),
         "--threads", str(load.threads), "--host", load.host, "--port", str(port), "--no-warmup",
@@ -95,7 +97,7 @@ def order_for(load: Load, binary: Path | None = None) -> dict[str, Any]:
         *(["--check-tensors"] if load.check_tensors else []),
         *as_flags(load.more),
     ]  # fmt: skip
-    return order
+    return spec
 
 
 def free_port() -> int:
