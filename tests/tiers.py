@@ -13,6 +13,7 @@ SLOW = (
     "tests/cli/test_clean.py",
     "tests/cli/test_code.py",
     "tests/cli/test_command_tools.py",
+    "tests/cli/test_conflicts.py",
     "tests/cli/test_mcp_servers.py",
     "tests/cli/test_model.py",
     "tests/cli/test_network.py",

@@ -17,7 +17,7 @@ from stockade.core.events import (
     RunStarted,
     SandboxStarted,
 )
-from stockade.core.ports import Reviewer
+from stockade.core.ports import Differ, Reviewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,17 @@ class Pending:
 
 @dataclass(slots=True)
 class Applied:
-    """What `apply` did. `refused` can never be applied; `flagged` were left for a person to look at."""
+    """What `apply` did. `refused` can never be applied; `flagged` were left for a person to look at; `conflicts` are
+    paths that could not be merged with the host's side, with the reason."""
 
     paths: list[str] = field(default_factory=list)
     refused: list[Change] = field(default_factory=list)
     flagged: list[Change] = field(default_factory=list)
+    conflicts: dict[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        return not self.refused and not self.flagged
+        return not (self.refused or self.flagged or self.conflicts)
 
 
 @dataclass(slots=True)
@@ -109,7 +111,7 @@ def check_kept(found: RunFacts) -> None:
         )
 
 
-def pending(reviewer: Reviewer, layers: Iterable[FolderLayer]) -> list[Pending]:
+def pending(reviewer: Differ, layers: Iterable[FolderLayer]) -> list[Pending]:
     """The folders that differ from the host's."""
     found = [Pending(layer, reviewer.changes(layer)) for layer in kept_layers(layers)]
     return [one for one in found if one.changes]
@@ -122,13 +124,14 @@ def apply(
     *,
     flagged: bool,
     force: bool = False,
+    merge: bool = False,
     record: Callable[[ChangesApplied], None] | None = None,
 ) -> None:
     """Apply what can be applied, noting it in `done` as it goes. A layer with nothing left in it is removed, once
     `record` has put on record what was applied.
 
-    UsageError when a file was changed on the host in the meantime and `force` is False: nothing of that folder is
-    written then.
+    ChangedOnHost when the host has other content than the run met: nothing of that folder is written then. `merge`:
+    what both changed is merged, and what cannot be is left; `force`: the bot's is written over the host's.
     """
     over: list[FolderLayer] = []
     try:
@@ -136,8 +139,12 @@ def apply(
             chosen = [change for change in one.changes if not change.refused and (flagged or not change.flagged)]
             done.refused += [change for change in one.changes if change.refused]
             done.flagged += [change for change in one.changes if change.flagged and not (flagged or change.refused)]
+            if merge and not force:
+                left = reviewer.conflicts(one.layer, chosen, merge=True)
+                chosen = [change for change in chosen if change.path not in left]
+                done.conflicts |= {shown_path(one.layer, path): reason for path, reason in left.items()}
             if chosen:
-                paths = reviewer.apply(one.layer, chosen, force=force)
+                paths = reviewer.apply(one.layer, chosen, force=force, merge=merge)
                 done.paths += [shown_path(one.layer, path) for path in paths]
             if len(chosen) == len(one.changes):
                 over.append(one.layer)

@@ -75,16 +75,17 @@ class RunResult:
         diffs = (reviewer.unified_diff(one.layer, change) for one in work for change in one.changes)
         return "".join(map(self.redactor.text, diffs))
 
-    def apply(self, *, flagged: bool = False, force: bool = False) -> tuple[str, ...]:
+    def apply(self, *, flagged: bool = False, force: bool = False, merge: bool = False) -> tuple[str, ...]:
         """Write the changes to the host's folders; the paths that were written.
 
-        What would run on the host later (hooks, shell start-up files) is left out unless `flagged`. UsageError, and
-        nothing of that folder written, when a file has changed there meanwhile, unless `force`.
+        What would run on the host later (hooks, shell start-up files) is left out unless `flagged`. ChangedOnHost, and
+        nothing of that folder written, when a file has other content there than the run met: unless `force` writes over
+        it, or `merge` merges both sides; what it cannot merge stays among `changes`.
         """
         done, reviewer = changes.Applied(), assemble.reviewer()
         try:
             work = self._pending(reviewer)
-            changes.apply(reviewer, work, done, flagged=flagged, force=force, record=self._record)
+            changes.apply(reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self._record)
         finally:
             tidy(self.run_id)
         return tuple(done.paths)

@@ -21,7 +21,7 @@ from stockade.assemble.approvals import approval_notes, make_approver
 from stockade.assemble.hooks import hooks_of, intro_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, recover_store, sweep
-from stockade.assemble.sandboxes import noting_its_holder, open_sandbox, prepare_sandbox, reviewer
+from stockade.assemble.sandboxes import host_side, noting_its_holder, open_sandbox, prepare_sandbox, reviewer
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
@@ -385,5 +385,5 @@ def model_info(name: str) -> "ModelEntry":
 Decision = Literal["apply", "discard", "keep"]
 
 __all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
-           "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "read_store", "recover_store",
-           "reviewer", "run_dir", "state_dir", "sweep"]  # fmt: skip
+           "host_side", "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "read_store",
+           "recover_store", "reviewer", "run_dir", "state_dir", "sweep"]  # fmt: skip

@@ -8,7 +8,7 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, SandboxStarted
 from stockade.core.policy import Policy
-from stockade.core.ports import OnEvent, Reviewer, Sandbox
+from stockade.core.ports import Differ, OnEvent, Reviewer, Sandbox
 from stockade.options import REMOTE
 from stockade.places import run_dir
 
@@ -63,6 +63,13 @@ def reviewer() -> Reviewer:
     from stockade.sandboxes.folders import Review
 
     return Review()
+
+
+def host_side() -> Differ:
+    """How the host's files differ from what they were when a bot first changed them."""
+    from stockade.sandboxes.folders import HostSide
+
+    return HostSide()
 
 
 def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:

@@ -36,15 +36,23 @@ class Decider:
     record: Callable[[RunEvent], None]
     ask: Ask | None = None
 
-    def apply(self, work: list[review.Pending], *, flagged: bool = False, force: bool = False) -> review.Applied:
+    def apply(
+        self, work: list[review.Pending], *, flagged: bool = False, force: bool = False, merge: bool = False
+    ) -> review.Applied:
         """Apply, record, name what was left out. UsageError on conflicts, after recording what was applied before."""
         done = review.Applied()
         try:
-            review.apply(self.reviewer, work, done, flagged=flagged, force=force, record=self.record)
+            review.apply(self.reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self.record)
         except UsageError:
             self.keep()
             raise
         review.name_left_out(self.console, done)
+        if done.conflicts:
+            self._say(
+                f"your side of it: stockade runs diff --host {self.run_id}; the bot's over yours: "
+                f"stockade runs apply --force {self.run_id}",
+                "yellow",
+            )
         if done.flagged:
             self._say(f"look at them, then: stockade runs apply {self.run_id} --flagged", "yellow")
         return done

@@ -27,7 +27,7 @@ from stockade.cli.safe import hide, one_line, safe_text, screen, some
 from stockade.core.changes import Change, FolderLayer, what_changed
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunStarted
-from stockade.core.ports import Reviewer
+from stockade.core.ports import Differ
 from stockade.core.secrets import View, view_of
 
 MAX_DIFF_LINES = 120
@@ -37,7 +37,7 @@ _IN_MEMORY = 8 << 20
 _MARKS = {"added": "A", "modified": "M", "deleted": "D", "mode": "m", "type": "T"}
 
 
-def draw(console: Console, reviewer: Reviewer, work: Sequence[Pending]) -> None:
+def draw(console: Console, reviewer: Differ, work: Sequence[Pending]) -> None:
     """The diffs in colour, clipped, and a line for each file and for all. Of very many files the first are drawn, and
     every one that should be looked at first.
     """
@@ -108,6 +108,8 @@ def name_left_out(console: Console, done: Applied) -> None:
     """The changes that were not applied, each with its reason."""
     for change in done.refused:
         _print(console, Text(f"not applied: {one_line(change.path)}: {one_line(change.refused or '')}", "red"))
+    for path, reason in done.conflicts.items():
+        _print(console, Text(f"not applied: {one_line(path)}: {reason}", "red"))
     for change in done.flagged:
         _print(console, Text(f"not applied yet: {one_line(change.path)}: {one_line(change.flagged or '')}", "yellow"))
 

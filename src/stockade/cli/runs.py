@@ -25,7 +25,7 @@ from stockade.cli.resume import resume, rewind
 from stockade.cli.safe import hide, one_line, safe_text, screen, some
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, to_json
-from stockade.core.ports import Reviewer, RunStore
+from stockade.core.ports import Differ, RunStore
 from stockade.core.secrets import EXACT
 from stockade.settings import Settings
 
@@ -128,9 +128,10 @@ def show(run: str, full: bool, **values: Any) -> int:
 
 @command.command("diff")
 @click.argument("run", default="last")
+@click.option("--host", is_flag=True, help="What changed here since, of the files that the run changed.")
 @click.option("--show-secrets", is_flag=True, help="As it is, with what is hidden otherwise.")
 @flags.offered(flags.JSON, flags.STORE)
-def diff(run: str, show_secrets: bool, **values: Any) -> int:
+def diff(run: str, host: bool, show_secrets: bool, **values: Any) -> int:
     """What a run changed and nobody decided on yet; to a pipe as a patch for `git apply`.
 
     What is to be hidden is masked on a terminal; a patch that holds it is refused without --show-secrets.
@@ -147,7 +148,14 @@ def diff(run: str, show_secrets: bool, **values: Any) -> int:
             hide(EXACT)
         else:
             review.view(events, settings.options.redact).check_files()
-        reviewer, terminal = assemble.reviewer(), sys.stdout.isatty()
+        reviewer: Differ = assemble.reviewer()
+        if host:
+            reviewer = assemble.host_side()
+            pending = review.pending(reviewer, [one.layer for one in pending])
+            if not pending:
+                say(f"nothing of what run {run_id} changed has changed here since")
+                return 0
+        terminal = sys.stdout.isatty()
         if settings.front.json_lines:
             lines = _json_lines(reviewer, pending)
             if terminal:
@@ -163,14 +171,14 @@ def diff(run: str, show_secrets: bool, **values: Any) -> int:
     return _on_record(values, work)
 
 
-def _json_lines(reviewer: Reviewer, pending: list[review.Pending]) -> Iterator[str]:
+def _json_lines(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
     for one in pending:
         for change in one.changes:
             patch = reviewer.unified_diff(one.layer, change)
             yield json.dumps({**change.model_dump(), "folder": one.layer.host, "diff": patch})
 
 
-def _patches(reviewer: Reviewer, pending: list[review.Pending]) -> Iterator[str]:
+def _patches(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
     """Those that git can apply; what it needs to know beside them is said."""
     for one in pending:
         if (place := review.place_in_git(one.layer)) is not None:
@@ -187,20 +195,21 @@ def _patches(reviewer: Reviewer, pending: list[review.Pending]) -> Iterator[str]
 @click.argument("run", default="last")
 @click.option("--flagged", is_flag=True, help="Also what could run on this machine later.")
 @click.option("--force", is_flag=True, help="Also over files that changed here since the run began.")
+@click.option("--merge", is_flag=True, help="Merge files that both changed; what cannot be is left as it is here.")
 @flags.offered(flags.STORE)
-def apply(run: str, flagged: bool, force: bool, **values: Any) -> int:
-    """Write a run's changes to the folder. Status 1 when something was left out."""
+def apply(run: str, flagged: bool, force: bool, merge: bool, **values: Any) -> int:
+    """Write a run's changes to the folder. Status 1 when something was left out, or changed here too."""
 
     def work(store: RunStore, settings: Settings) -> int:
         run_id, events = _read(store, run)
         pending = _pending(run_id, events)
         decider = _decider(run_id, store)
-        done = decider.apply(pending, flagged=flagged, force=force)
+        done = decider.apply(pending, flagged=flagged, force=force, merge=merge)
         if done.flagged and can_ask(no_input=settings.front.no_input):
             left = review.pending(decider.reviewer, review.facts(events).layers)
             answer = ask_person("Apply those too, although they could run on this machine later? [y]es / [N]o: ")
             if answer in ("y", "yes"):
-                more = decider.apply(left, flagged=True, force=force)
+                more = decider.apply(left, flagged=True, force=force, merge=merge)
                 done.paths, done.flagged = done.paths + more.paths, []
         say(f"applied {some(len(done.paths), 'change')}" if done.paths else "nothing was applied")
         tidy(run_id)

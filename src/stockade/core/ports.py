@@ -282,10 +282,16 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
 
-class Reviewer(Protocol):
-    """Diff, apply and discard of a folder's layer."""
+class Differ(Protocol):
+    """How one side of a folder differs from another, by path."""
 
     def changes(self, layer: FolderLayer) -> tuple[Change, ...]: ...
+
+    def unified_diff(self, layer: FolderLayer, change: Change) -> str: ...
+
+
+class Reviewer(Differ, Protocol):
+    """Diff, apply and discard of a folder's layer."""
 
     def seal(self, layer: FolderLayer) -> str | None:
         """How many entries the layer holds, and their hash; None where there is no layer.
@@ -294,10 +300,15 @@ class Reviewer(Protocol):
         """
         ...
 
-    def unified_diff(self, layer: FolderLayer, change: Change) -> str: ...
+    def conflicts(self, layer: FolderLayer, changes: Iterable[Change], *, merge: bool = False) -> dict[str, str]:
+        """By path, why a change conflicts with the host's side, and cannot be merged with it where `merge` is asked."""
+        ...
 
-    def apply(self, layer: FolderLayer, changes: Iterable[Change], *, force: bool = False) -> tuple[str, ...]:
-        """UsageError, and nothing written, when the host's files changed meanwhile, unless `force`."""
+    def apply(
+        self, layer: FolderLayer, changes: Iterable[Change], *, force: bool = False, merge: bool = False
+    ) -> tuple[str, ...]:
+        """ChangedOnHost, and nothing written, when the host's files changed meanwhile: unless `force`, or where `merge`
+        can put both together."""
         ...
 
     def discard(self, layer: FolderLayer) -> None: ...

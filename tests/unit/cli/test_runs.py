@@ -27,6 +27,7 @@ from stockade.core.events import (
 from stockade.core.messages import ModelAnswer
 from stockade.core.policy import FolderRule, Policy
 from stockade.sandboxes.folders import prepare_layer
+from stockade.sandboxes.folders.snapshots import Snapshots
 
 
 def recorded(run_id: str, layer: FolderLayer | None, *, finished: bool = True, at: float = 1e9) -> list[RunEvent]:
@@ -216,6 +217,27 @@ def test_a_conflict_needs_force(desk: Desk) -> None:
     assert "force" in err
     assert desk.runs("apply", "--force")[0] == 0
     assert (desk.host / "count.txt").read_text() == "1\n"
+
+
+def test_what_both_changed_is_shown_and_merged(desk: Desk) -> None:
+    (desk.written / "data.csv").write_text("a\nbot\n")
+    Snapshots(desk.layer).take()
+    (desk.host / "data.csv").write_text("mine\na\n")
+    (desk.host / "count.txt").write_text("mine\n")
+    assert desk.runs("diff", "--host")[1].count("\n+mine\n") == 2
+    status, _, err = desk.runs("apply", "--merge")
+    assert status == 1
+    assert "not applied: count.txt: both made it, with other content\n" in err
+    assert "runs diff --host r1" in err
+    assert (desk.host / "data.csv").read_text() == "mine\na\nbot\n"
+    (desk.host / "count.txt").unlink()
+    assert desk.runs("apply", "--merge")[0] == 0
+    assert (desk.host / "count.txt").read_text() == "1\n"
+
+
+def test_no_side_of_the_host_s_is_said(desk: Desk) -> None:
+    said = "stockade: nothing of what run r1 changed has changed here since\n"
+    assert desk.runs("diff", "--host") == (0, "", said)
 
 
 def test_a_run_that_was_killed_can_still_be_applied(desk: Desk) -> None:

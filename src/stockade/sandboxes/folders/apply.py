@@ -17,18 +17,22 @@ from stockade.core.errors import SandboxFailed, UsageError
 from stockade.sandboxes.folders.changes import Comparison, check_whole, compare_all
 from stockade.sandboxes.folders.conflicts import check_conflicts, listed
 from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
+from stockade.sandboxes.folders.merging import resolved
 from stockade.sandboxes.folders.record import JOURNAL_FILE, OpenLayer, open_layer
 from stockade.sandboxes.folders.writing import Chosen, Writer, removes
 
 PATIENCE_S = 60.0
 
 
-def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool = False) -> tuple[str, ...]:
+def apply_changes(
+    layer: FolderLayer, changes: Iterable[Change], *, force: bool = False, merge: bool = False
+) -> tuple[str, ...]:
     """Make the host folder as the bot left it, for the given changes only. Returns the paths that were written.
 
     Raises UsageError, with nothing written, when a change is refused, is not what the layer holds now, needs another
-    one that was not chosen, or when the host changed since the run began (`force` overrides that last one only);
-    SandboxFailed when the disk is full or broken.
+    one that was not chosen; ChangedOnHost when the host has other content than the run met (`force`: the bot's is
+    written over it; `merge`: both are merged, and only what cannot be is a conflict); SandboxFailed when the
+    disk is full or broken.
     """
     asked = list(changes)
     if layer.strategy == "direct" or not asked:
@@ -40,15 +44,16 @@ def apply_changes(layer: FolderLayer, changes: Iterable[Change], *, force: bool 
         actual = compare_all(comparison)
         chosen = _chosen(asked, actual)
         _check_complete(chosen, actual, opened)
-        if not force:
+        if not (force or merge):
             check_conflicts(chosen, opened, comparison.base)
-        opened.host.forget()
-        writer = Writer(opened)
-        writer.sweep()
-        if chosen:
-            writer.write(chosen)
-            if len(chosen) < len(actual):
-                comparison.base.remember(opened.written, chosen)
+        with resolved(chosen, opened, comparison.base, force=force, merge=merge) as (result, source):
+            opened.host.forget()
+            writer = Writer(source)
+            writer.sweep()
+            if result:
+                writer.write(result)
+        if chosen and (merge or len(chosen) < len(actual)):
+            comparison.base.remember(opened.written, chosen)
         (opened.base / JOURNAL_FILE).unlink(missing_ok=True)
         return tuple(change.path for change in chosen.values())
 

@@ -123,6 +123,14 @@ class Base:
         finally:
             part.close()
 
+    def forget(self, paths: Iterable[str]) -> None:
+        """What was applied of these was taken back: their base is what it was before."""
+        gone = [path for path in paths if self._applied.pop(path, None)]
+        if gone:
+            part = Part(self._folder, APPLIED)
+            part.commit(self._applied.values(), anew=True)
+            part.close()
+
     def _new(self, path: str, host: Tree, written: Tree, part: "Part") -> Iterator[Original]:
         """What is not on record of a path, and of what it hides of the host."""
         waiting = [(path, False)]

@@ -1,6 +1,7 @@
 """Whether the host's content differs from the base, and from what the bot made of it."""
 
 from collections.abc import Iterable
+from typing import NoReturn
 
 from stockade.core.changes import Change
 from stockade.core.errors import ChangedOnHost
@@ -9,6 +10,7 @@ from stockade.sandboxes.folders.hostile import spell
 from stockade.sandboxes.folders.record import JOURNAL_FILE, OpenLayer, read_seen
 from stockade.sandboxes.folders.writing import Chosen
 
+CHANGED = "changed on the host since the run began"
 _SHOWN = 5
 
 
@@ -17,10 +19,15 @@ def check_conflicts(chosen: Chosen, opened: OpenLayer, base: Base) -> None:
     ours = read_seen(opened.base / JOURNAL_FILE)  # removed by an apply that was cut off before it put the new one there
     clashing = [one for one in conflicting(chosen, opened, base) if one not in ours or opened.host.node(one)]
     if clashing:
-        raise ChangedOnHost(
-            f"changed on the host since the run began: {listed(map(spell, clashing))}",
-            "compare them yourself, then apply with --force",
-        )
+        refuse(clashing)
+
+
+def refuse(clashing: Iterable[str]) -> NoReturn:
+    """Raise ChangedOnHost for paths."""
+    raise ChangedOnHost(
+        f"{CHANGED}: {listed(map(spell, clashing))}",
+        "see your side: stockade runs diff --host; then apply with --merge, or with --force to have the bot's",
+    )
 
 
 def conflicting(chosen: Chosen, opened: OpenLayer, base: Base) -> list[str]:

@@ -8,9 +8,11 @@ from stockade.sandboxes.folders.apply import apply_changes
 from stockade.sandboxes.folders.base import base_of
 from stockade.sandboxes.folders.base_parts import number_after
 from stockade.sandboxes.folders.changes import find_changes, reading, seal_of
-from stockade.sandboxes.folders.diff import TEXT_BYTES, Side, is_binary, mode_change, name, render
+from stockade.sandboxes.folders.diff import mode_change, render
 from stockade.sandboxes.folders.discard import discard_layer
-from stockade.sandboxes.folders.hostile import Node, Tree, is_safe, unspell
+from stockade.sandboxes.folders.host_side import side_of
+from stockade.sandboxes.folders.hostile import is_safe, unspell
+from stockade.sandboxes.folders.merging import find_conflicts
 from stockade.sandboxes.folders.record import OpenLayer, open_layer, read_record
 from stockade.sandboxes.folders.snapshots import scan, shown_by_copy
 
@@ -49,11 +51,18 @@ class Review:
                 return _mode_only(opened, path)
             before = opened.host.node(path) if change.kind != "added" else None
             after = opened.written.node(path) if change.kind != "deleted" else None
-            return render(change, _side(opened.host, path, before), _side(opened.written, path, after))
+            return render(change, side_of(opened.host, path, before), side_of(opened.written, path, after))
 
-    def apply(self, layer: FolderLayer, changes: Iterable[Change], *, force: bool = False) -> tuple[str, ...]:
-        """Write these changes to the host folder. `force`: also over what changed there since the run began."""
-        return apply_changes(layer, changes, force=force)
+    def conflicts(self, layer: FolderLayer, changes: Iterable[Change], *, merge: bool = False) -> dict[str, str]:
+        """Those that the host changed too, by path with the reason; `merge`: only those that cannot be merged."""
+        return find_conflicts(layer, changes, merge=merge)
+
+    def apply(
+        self, layer: FolderLayer, changes: Iterable[Change], *, force: bool = False, merge: bool = False
+    ) -> tuple[str, ...]:
+        """Write these changes to the host folder. `force`: also over what changed there since the run began; `merge`:
+        merged with it."""
+        return apply_changes(layer, changes, force=force, merge=merge)
 
     def discard(self, layer: FolderLayer) -> None:
         """Remove the layer. The host folder is not touched."""
@@ -69,19 +78,3 @@ def _mode_only(opened: OpenLayer, path: str) -> str:
     if before is None or after is None:
         return ""
     return mode_change(path, before.mode, after.mode)
-
-
-def _side(tree: Tree, path: str, node: Node | None) -> Side | None:
-    if node is None:
-        return None
-    if node.kind == "symlink":
-        return Side(node.kind, content=(node.target or "").encode("utf-8", "surrogateescape"))
-    if node.kind != "file":
-        return Side(node.kind, node.mode)
-    shown = name("", path).replace("/", "", 1)
-    if node.size > TEXT_BYTES:
-        return Side(node.kind, node.mode, None, f"File {shown} is too large to be shown ({node.size} bytes)")
-    data = tree.read(path, TEXT_BYTES)
-    if is_binary(data):
-        return Side(node.kind, node.mode, None, f"Binary file {shown} ({node.size} bytes)")
-    return Side(node.kind, node.mode, data)
