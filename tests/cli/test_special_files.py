@@ -34,7 +34,6 @@ def special(request: pytest.FixtureRequest, stage: Stage) -> Path:
         ("trust", "{special}"),
         ("tool", "inspect", "{special}"),
         ("runs", "list", "--store", "{special}"),
-        ("runs", "recover", "--store", "{special}"),
         ("runs", "show", "--store", "{special}"),
     ],
 )

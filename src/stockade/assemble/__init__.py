@@ -20,7 +20,7 @@ from stockade.approval.authorise import Authoriser
 from stockade.assemble.approvals import approval_notes, make_approver
 from stockade.assemble.hooks import hooks_of, intro_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
-from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, recover_store, sweep
+from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, sweep
 from stockade.assemble.sandboxes import host_side, noting_its_holder, open_sandbox, prepare_sandbox, reviewer
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.bots.built_in import BUILT_IN
@@ -386,4 +386,4 @@ Decision = Literal["apply", "discard", "keep"]
 
 __all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
            "host_side", "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "read_store",
-           "recover_store", "reviewer", "run_dir", "state_dir", "sweep"]  # fmt: skip
+           "reviewer", "run_dir", "state_dir", "sweep"]  # fmt: skip

@@ -5,14 +5,11 @@ import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
 from stockade.places import run_dir, state_dir
-
-if TYPE_CHECKING:
-    from stockade.store.recover import Recovered
 
 
 class SystemClock:
@@ -70,16 +67,6 @@ def _path(where: str | None) -> Path:
 
 def _is_address(where: str | None) -> TypeGuard[str]:
     return where is not None and where.startswith(("postgresql:", "postgres:"))
-
-
-async def recover_store(damaged: str | None, new: str | None) -> "Recovered":
-    """What is readable of a SQLite record, into a new one beside it. Errors are those of store.recover."""
-    from stockade.store.recover import recover
-
-    if _is_address(damaged):
-        raise UsageError("only a record in a file can be recovered", "PostgreSQL has pg_dump and its backups")
-    path = _path(damaged)
-    return await recover(path, _in_a_folder(Path(new)) if new else path.with_name(f"{path.name}.recovered"))
 
 
 def sweep(run_id: str = "*") -> None:

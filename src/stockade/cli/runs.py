@@ -18,7 +18,6 @@ from stockade.cli.console import can_ask, progress, results
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.export import export
 from stockade.cli.failures import say
-from stockade.cli.recover import recover
 from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
@@ -290,5 +289,5 @@ def _decider(run_id: str, store: RunStore) -> Decider:
     return Decider(run_id, progress(), assemble.reviewer(), record)
 
 
-for more in (resume, rewind, replay, export, recover):
+for more in (resume, rewind, replay, export):
     command.add_command(more)

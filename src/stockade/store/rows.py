@@ -74,7 +74,7 @@ def decode(run_id: str, rows: Sequence[tuple[Any, ...]], load: Load, place: str)
     return events
 
 
-_RECOVER = "stockade runs recover saves what is readable"
+_RECOVER = "how to read what comes before it: docs/store.md, Damage"
 
 
 def _event(body: object, crc: object, large: object, load: Load, name: str) -> RunEvent:
@@ -103,20 +103,6 @@ def _whole(body: str, large: str, load: Load, name: str) -> str:
             raise StoreFailed(f"{name}: its large output {sha256[:12]}… was changed or damaged", _RECOVER)
         _put(value, place, base64.b64encode(data).decode() if form == "base64" else data.decode())
     return json.dumps(value)
-
-
-def with_large(body: str, large: str, load: Load) -> tuple[str, int]:
-    """The JSON with what can be had of its large outputs, a word about it in place of the others; how many those are.
-
-    ValueError, LookupError or TypeError when that makes no sense.
-    """
-    value, lost = json.loads(body), 0
-    for place, sha256, size, form in json.loads(large):
-        data = load(sha256)
-        if data is None or hashlib.sha256(data).hexdigest() != sha256:
-            data, lost = f"[this output of {size} bytes was lost: sha256 {sha256}]".encode(), lost + 1
-        _put(value, place, base64.b64encode(data).decode() if form == "base64" else data.decode())
-    return json.dumps(value), lost
 
 
 def _long_strings(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
@@ -148,4 +134,4 @@ def _put(value: Any, place: Place, text: str) -> None:
     value[place[-1]] = text
 
 
-__all__ = ["Large", "Load", "Row", "decode", "encode", "with_large"]
+__all__ = ["Large", "Load", "Row", "decode", "encode"]

@@ -134,7 +134,7 @@ class SQLiteDatabase:
         if "malformed" in text or "not a database" in text:
             return StoreFailed(
                 f"the record {self.place} is damaged: {text}",
-                "stockade runs recover saves what is readable; or choose another with --store",
+                f"sqlite3 {self.place} .recover saves what is readable (docs/store.md); or choose another with --store",
             )
         if "readonly" in text:
             return StoreFailed(f"the record {self.place} cannot be written: {text}", "choose another with --store")
