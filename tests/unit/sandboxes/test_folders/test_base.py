@@ -2,13 +2,15 @@
 
 import os
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from stockade.core.errors import ChangedOnHost, UsageError
 from stockade.core.policy import FolderRule
-from stockade.sandboxes.folders.base import DELETED_BYTES, Base, base_of
+from stockade.sandboxes.folders.base import DELETED_BYTES, GRAIN_NS, Base, base_of
 from stockade.sandboxes.folders.base_parts import BASE, KEPT_BYTES, digest_of
 from stockade.sandboxes.folders.prepare import prepare_layer
 from stockade.sandboxes.folders.record import open_layer
@@ -336,6 +338,31 @@ def test_another_layer_of_the_folder_has_it_too(bench: Bench, shared: bool) -> N
     assert kept_of(found, "a") == b"old\n"
     with pytest.raises(ChangedOnHost, match="'a'"):
         other.apply()
+
+
+def test_a_look_costs_by_what_is_new_in_the_layer(make_bench: MakeBench) -> None:
+    def opened(files: int) -> str:
+        bench = make_bench("root")
+        for number in range(files):
+            bench.write(f"d{number % 7}/{number}", "old\n")
+        snapshots = looked(bench, "echo bot > d0/0; rm d1/1")
+        time.sleep(3 * GRAIN_NS / 1e9)
+        snapshots.take()
+        bench.bash("echo bot > d2/2")
+        time.sleep(3 * GRAIN_NS / 1e9)  # what is younger is looked at twice
+        counts = [0, 0]
+
+        def count() -> object:
+            asked = {"open", "os.listdir", "os.scandir", "os.listxattr", "os.getxattr"}
+            sys.addaudithook(lambda event, _: counts.__setitem__(0, counts[0] + (event in asked)))
+            snapshots.take()
+            counts[1] = counts[0]
+            snapshots.take()
+            return counts[1], counts[0] - counts[1]
+
+        return in_child(count)
+
+    assert opened(14) == opened(1400)
 
 
 def test_a_folder_that_moved_is_named_at_the_end(bench: Bench) -> None:
