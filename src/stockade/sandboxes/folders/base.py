@@ -146,6 +146,8 @@ class Base:
             if path not in self._entries:
                 entry = self._look(path, host, written)
                 entry = self._with_data(entry, path, host, part, wanted=not _is_gone(written.node(path)))
+                if self._copied is None and _written(node) != _written(host.node(path)):
+                    entry = Original(path=entry.path, state="unknown")  # while it was read
                 if entry.ctime_ns > time.time_ns() - GRAIN_NS:
                     entry = entry.model_copy(update={"ctime_ns": 0})
                 self._take_in([entry])
@@ -180,7 +182,7 @@ class Base:
         try:
             with tree.file(path) as fd:
                 before = os.fstat(fd)
-                head = os.pread(fd, CHUNK + 1, 0)
+                head = os.pread(fd, min(before.st_size, CHUNK + 1), 0)
                 sha256 = digest_of(fd) if len(head) > CHUNK else hashlib.sha256(head).hexdigest()
                 changed = _differ(before, os.fstat(fd)) or entry.inode not in (0, before.st_ino)
                 if changed or entry.sha256 not in ("", sha256):  # a copy's original is known, but not its bytes
@@ -251,6 +253,11 @@ def _are_equal(path: str, node: Node, ours: Node, host: Tree, written: Tree) -> 
     if node.kind == "file" and node.size == ours.size:
         one = one.model_copy(update={"sha256": digest_at(host, path) or ""})
     return one.is_same(written, path, ours)
+
+
+def _written(node: Node | None) -> tuple[int, int, int] | None:
+    """What changes when a file is written to or replaced, and not when only its mode does."""
+    return (node.stat.st_ino, node.stat.st_size, node.stat.st_mtime_ns) if node and node.kind == "file" else None
 
 
 def _differ(before: os.stat_result, after: os.stat_result) -> bool:

@@ -87,7 +87,7 @@ def digest_of(fd: int, tick: Callable[[int], None] | None = None) -> str:
     size, digest = os.fstat(fd).st_size, hashlib.sha256()
     numbers: Iterable[int] = range(-(-size // CHUNK)) if size <= KEPT_BYTES else _chunks(fd)
     for number in numbers:
-        data = os.pread(fd, CHUNK, number * CHUNK)
+        data = os.pread(fd, min(CHUNK, size - number * CHUNK), number * CHUNK)
         if size > KEPT_BYTES:
             if data == bytes(len(data)):
                 continue
