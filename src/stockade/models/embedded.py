@@ -10,7 +10,6 @@ from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.llama_cpp import EmbeddedServer
-from stockade.models.model_cache import remember_loaded, was_loaded
 from stockade.models.openai_http import HttpTimes, OpenAIModel
 from stockade.models.payload import Dialect
 from stockade.models.progress import OnProgress, silent
@@ -75,15 +74,11 @@ class EmbeddedModel:
         return self._server
 
     async def __aenter__(self) -> Self:
-        # Damaged weights load and talk nonsense: they are read through once, unless the file's hash was compared.
-        check = not self._trusted and not was_loaded(self._path)
         self._server = EmbeddedServer(
-            self._path, self._name, self._settings, check_tensors=check, on_progress=self._on_progress,
+            self._path, self._name, self._settings, trusted=self._trusted, on_progress=self._on_progress,
             program=self._program,
         )  # fmt: skip
         await self._server.__aenter__()
-        if check:
-            remember_loaded(self._path)
         try:
             self._model = await self._connect()
         except BaseException:

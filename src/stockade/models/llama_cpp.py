@@ -17,6 +17,7 @@ from stockade.models.engines import choose_engine
 from stockade.models.gguf import GgufInfo, read_gguf
 from stockade.models.launch_spec import Load, binary_build, embedded_build, launch_spec, usable_cores
 from stockade.models.memory import short_of, slots_for, window_for
+from stockade.models.model_cache import remember_loaded, was_loaded
 from stockade.models.progress import OnProgress, readable, silent
 from stockade.models.server_lease import Lease, stop_idle, take
 from stockade.models.settings import ModelSettings
@@ -35,10 +36,11 @@ class EmbeddedServer:
     """`async with EmbeddedServer(path, "name", settings) as server`: ready on entering, let go of on leaving.
 
     A server of the same file and settings is shared with other processes of this user, unless `settings.alone`. After
-    its last user it is kept for `settings.keep_warm_s`. `check_tensors` reads every weight once: for a file whose hash
-    was never compared. `host`, `port`, `api_key` are for a server that this entering starts. `program` is the stock
-    server that it has to be, or a llamafile, which is both program and model. Raises ModelUnavailable in one line when
-    the file, the memory or the start is at fault. Not for concurrent `restart`.
+    its last user it is kept for `settings.keep_warm_s`. `trusted`: the file's hash was compared; of others every weight
+    is read through once, for damaged ones load and talk nonsense. `host`, `port`, `api_key` are for a server that this
+    entering starts. `program` is the stock server that it has to be, or a llamafile, which is both program and model.
+    Raises ModelUnavailable in one line when the file, the memory or the start is at fault. Not for concurrent
+    `restart`.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class EmbeddedServer:
         alias: str,
         settings: ModelSettings | None = None,
         *,
-        check_tensors: bool = False,
+        trusted: bool = False,
         on_progress: OnProgress = silent,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -56,7 +58,7 @@ class EmbeddedServer:
     ) -> None:
         self._path, self._alias, self._program = path, alias, program
         self._settings = settings or ModelSettings()
-        self._check_tensors = check_tensors
+        self._trusted = trusted
         self._on_progress = on_progress
         self._address: dict[str, Any] = {"host": host, "port": port, "api_key": api_key or ""}
         self._lease: Lease | None = None
@@ -124,6 +126,8 @@ class EmbeddedServer:
         except BaseException:
             await self._leave()
             raise
+        if not self._trusted:
+            remember_loaded(self._path)
         return self
 
     async def __aexit__(
@@ -219,7 +223,8 @@ class EmbeddedServer:
         load = Load(
             path=os.path.realpath(self._path), alias=self._alias, window=self._window, slots=slots,
             threads=settings.threads or usable_cores(),
-            gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers, check_tensors=self._check_tensors,
+            gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers,
+            check_tensors=not self._trusted and not was_loaded(self._path),
             log_file=str(settings.log_file.absolute()) if settings.log_file else None, more=settings.more,
             **{**self._address, "api_key": self._address["api_key"] or secrets.token_urlsafe(24)},
         )  # fmt: skip

@@ -13,7 +13,7 @@ from stockade.core.errors import UsageError
 from stockade.models.fetch import fetch
 from stockade.models.listing import catalogued
 from stockade.models.llama_cpp import EmbeddedServer
-from stockade.models.model_cache import is_verified, remember_loaded, was_loaded
+from stockade.models.model_cache import is_verified
 from stockade.models.names import parse_name
 from stockade.models.progress import OnProgress, silent
 from stockade.models.server_lease import running, stop_all_idle
@@ -49,16 +49,14 @@ async def served(
     if api_key is not None and (not api_key.isascii() or not api_key.isprintable() or " " in api_key or not api_key):
         raise UsageError("--api-key: a key is printable, without spaces")
     wanted = api_key or secrets.token_urlsafe(24)
-    trusted = is_verified(path, "") or was_loaded(path)
     await anyio.to_thread.run_sync(_make_room, path, host, port)
     server = EmbeddedServer(
-        path, label, settings, check_tensors=not trusted, on_progress=on_progress, host=host, port=port, api_key=wanted
-    )
+        path, label, settings, trusted=is_verified(path, ""), on_progress=on_progress, host=host, port=port,
+        api_key=wanted,
+    )  # fmt: skip
     async with server:
         if server.api_key != wanted:  # started meanwhile by another
             raise UsageError(f"{label} is being served at {server.base_url} already", "use that, or end its users")
-        if not trusted:
-            remember_loaded(path)
         yield server
 
 

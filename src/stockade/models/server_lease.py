@@ -117,11 +117,7 @@ class Lease:
         with anyio.CancelScope(shield=True), self._socket:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
-            with anyio.move_on_after(STOP_PATIENCE_S):
-                while self._end is None:
-                    self._messages()
-                    if self._end is None:
-                        await anyio.wait_readable(self._socket)
+            await self.wait_died(STOP_PATIENCE_S)
 
 
 def take(name: str, key: str, keep_s: float, spec: Callable[[Path], dict[str, Any]], *, alone: bool = False) -> Lease:

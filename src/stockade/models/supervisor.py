@@ -93,7 +93,7 @@ class ServerSupervisor:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, which stays open until the end where that has come."""
-        with suppress(ValueError, KeyError, TypeError, OSError):  # who talks nonsense is left
+        with suppress(ValueError, KeyError, TypeError, RecursionError, OSError):  # who talks nonsense is left
             request = json.loads(await reader.readline()) if is_own_peer(writer.get_extra_info("socket")) else {}
             if request["want"] != "lease":
                 if request["want"] == "stop" and not self._leases:
