@@ -88,7 +88,8 @@ async def _obtain(path: Path, model: CatalogueModel, on_progress: OnProgress) ->
             if not cached and not isinstance(error, NotReached):
                 raise
             reasons.append(error.message)
-            on_progress(f"{error.message}; trying the next source", 0, 0)
+            if source != model.sources[-1]:
+                on_progress(f"{error.message}; trying the next source", 0, 0)
         else:
             await anyio.to_thread.run_sync(_move, link if cached else part, path)
             remember_verified(path, digest)

@@ -26,7 +26,7 @@ from stockade.files import try_lock
 from stockade.models.launch_spec import clean_environment
 from stockade.models.supervisor import MAX_LINE_BYTES, is_own_peer
 
-STOP_PATIENCE_S = 10.0
+_STOP_PATIENCE_S = 10.0
 _LOCK = "lock"
 _ANSWER_TIMEOUT_S = 10.0
 _CONNECT_TIMEOUT_S = 5.0
@@ -117,7 +117,7 @@ class Lease:
         with anyio.CancelScope(shield=True), self._socket:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
-            await self.wait_died(STOP_PATIENCE_S)
+            await self.wait_died(_STOP_PATIENCE_S)
 
 
 def take(name: str, key: str, keep_s: float, spec: Callable[[Path], dict[str, Any]], *, alone: bool = False) -> Lease:

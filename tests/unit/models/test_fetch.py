@@ -125,10 +125,12 @@ async def test_another_size_is_refused_before_it_is_taken(tmp_path: Path, data: 
 
 
 async def test_a_wrong_hash_is_deleted(tmp_path: Path) -> None:
+    heard = Heard()
     (tmp_path / "copy").write_bytes(b"x" * len(DATA))
     with pytest.raises(ModelUnavailable, match=r"is not tiny: sha256 .* it was deleted"):
-        await fetch(model_of(f"file:{tmp_path}/copy"), folder=tmp_path / "models")
+        await fetch(model_of(f"file:{tmp_path}/copy"), heard, tmp_path / "models")
     assert left_in(tmp_path / "models") == set()
+    assert "next source" not in heard.texts
 
 
 async def test_wrong_bytes_of_one_source_do_not_hide_the_next(tmp_path: Path) -> None:
