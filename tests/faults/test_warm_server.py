@@ -216,6 +216,26 @@ async def test_who_comes_as_its_last_user_leaves_has_the_next_one(smollm2: Path)
     assert running() == []
 
 
+async def test_one_that_is_ending_is_not_running(smollm2: Path) -> None:
+    model = open_model(smollm2, KEPT.model_copy(update={"keep_warm_s": 0.0}))
+    await model.__aenter__()
+    (path,) = sockets(runtime_folder())
+    supervisor = only().keeper
+    os.kill(supervisor, signal.SIGSTOP)
+    async with anyio.create_task_group() as group:
+        group.start_soon(model.__aexit__, None, None, None)
+        while model.server._lease is not None:
+            await anyio.lowlevel.checkpoint()
+        connection = connect(path)
+        assert connection is not None
+        connection.sendall(b'{"want": "status"}\n')
+        os.kill(supervisor, signal.SIGCONT)
+        with connection:
+            connection.settimeout(20)
+            assert await anyio.to_thread.run_sync(connection.recv, 1) == b""
+    assert sockets(runtime_folder()) == []
+
+
 async def test_a_supervisor_without_a_first_user_ends() -> None:
     """Whoever started it was killed before he could say what he wants."""
     path = runtime_folder() / "a.sock"

@@ -207,9 +207,13 @@ def _asked(path: Path, want: str) -> Running | None:
         return None
     with connection:
         connection.settimeout(_ANSWER_TIMEOUT_S)
+        answer = b""
         try:
             connection.sendall(json.dumps({"want": want}).encode() + b"\n")
-            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+            while piece := connection.recv(1 << 16):
+                answer += piece
+        except ConnectionError:
+            pass  # it has ended, before it had read this
         except OSError as error:
             raise _silent(path, error) from None
     if not answer:

@@ -8,8 +8,9 @@ address and the key of the server travel over these connections only, never thro
 A user's first line is `{"want": "lease", "keep_s": S, "spec": {...}}`; the first user's spec says what to start
 (models/launch_spec.py). Answers are JSON lines: `status` (state `loading`), `ready`, `failed`, `died`, and `gone` where
 another server should be asked for. Others ask for `status` and are answered once; `stop` ends a server that nobody
-uses. The end is final: first the server, then the socket's name, while it still listens, then the connections. So who
-finds no name, or the end of his connection, knows that nothing is left, and starts another server (server_lease.py).
+uses; one that is ending says nothing to them. The end is final: first the server, then the socket's name, while it
+still listens, then the connections. So who finds no name, or the end of his connection, knows that nothing is left,
+and starts another server (server_lease.py).
 """
 
 import asyncio
@@ -95,14 +96,14 @@ class ServerSupervisor:
         """One connection, which stays open until the end where that has come."""
         with suppress(ValueError, KeyError, TypeError, RecursionError, OSError):  # who talks nonsense is left
             request = json.loads(await reader.readline()) if is_own_peer(writer.get_extra_info("socket")) else {}
-            if request["want"] != "lease":
+            if request["want"] == "lease" and self._state in _ENDS:
+                _say(writer, {"type": "gone"})
+            elif request["want"] == "lease":
+                await self._lend(request, reader, writer)
+            elif self._seconds_left() != 0.0:
                 if request["want"] == "stop" and not self._leases:
                     self._state = "stopped"
                 _say(writer, self._status())
-            elif self._state in _ENDS:
-                _say(writer, {"type": "gone"})
-            else:
-                await self._lend(request, reader, writer)
         if self._seconds_left() == 0.0:
             self._state = self._state if self._state in _ENDS else "stopped"
         else:

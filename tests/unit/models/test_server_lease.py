@@ -1,4 +1,5 @@
 import os
+import socket
 import tempfile
 import threading
 from pathlib import Path
@@ -85,3 +86,18 @@ def test_a_keeper_that_hangs_is_named_with_what_ends_it(monkeypatch: pytest.Monk
     with listen(path), pytest.raises(ModelUnavailable, match="does not answer: timed out") as caught:
         running()
     assert caught.value.hint == f"end it: pkill -KILL -f {path}"
+
+
+def test_one_that_ends_before_it_has_read_a_question_is_not_running() -> None:
+    path = runtime_folder() / "a.sock"
+
+    def end() -> None:
+        connection, _ = listener.accept()
+        connection.recv(1, socket.MSG_PEEK)
+        connection.close()
+
+    with listen(path) as listener:
+        thread = threading.Thread(target=end)
+        thread.start()
+        assert running() == []
+        thread.join()
