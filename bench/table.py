@@ -46,10 +46,8 @@ def beside(both: Sequence[Rounds]) -> str:
     lines = []
     for few, many in pairwise(sizes):
         here, base = ([slope_ms(one[few], one[many]) for one in rounds] for rounds in both)
-        ratios = [a / b for a, b in zip(here, base, strict=True)]
-        found = (statistics.median(here), statistics.median(base))
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        lines.append(
-            [f"a turn, {few} to {many}", *(f"{ms:.2f}" for ms in found), f"{statistics.median(ratios):.2f}", spread]
-        )
-    return draw(["CPU ms", "here", "base", "ratio", "of the rounds"], lines)
+        cells = [f"{find(ms):.2f}" for find in (statistics.median, min) for ms in (here, base)]
+        ratios = statistics.median(a / b for a, b in zip(here, base, strict=True)), min(here) / min(base)
+        lines.append([f"a turn, {few} to {many}", *cells, *(f"{ratio:.2f}" for ratio in ratios)])
+    head = ["CPU ms", "here, median", "base", "here, least", "base", "ratio: median of the rounds", "of the least"]
+    return draw(head, lines)

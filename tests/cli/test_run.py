@@ -165,6 +165,24 @@ def test_what_a_command_prints_cannot_command_the_terminal(stage: Stage) -> None
     assert "\\x1b[2Jgone\\x0dfake" in ended.err
 
 
+def test_any_text_arrives_byte_for_byte(stage: Stage) -> None:
+    """About a megabyte as file, in a command and as the answer, through the real sandbox."""
+    text = "| a |\r\n\t\"q' `\\ é😀\u2028 {} ```\n  <think>" * 20_000
+    answer = f"{text}\b\0\x1b[2J"
+    ended = stage.run(
+        say("write_file", path="a.txt", content=answer),
+        say("shell", command=f"cat > b.txt <<'THE_END'\n{text}\nTHE_END"),
+        say("edit_file", path="a.txt", old="\b\0", new="\r\0\b"),
+        say("finish", answer=answer),
+        flags=("--json", "--apply"),
+    )
+    assert ended.status == 0, ended.err[-2000:]
+    assert ended.result["answer"] == answer
+    stage.call("runs", "apply")
+    assert (stage.demo / "a.txt").read_bytes() == f"{text}\r\0\b\x1b[2J".encode()
+    assert (stage.demo / "b.txt").read_bytes() == f"{text}\n".encode()
+
+
 def test_the_answer_of_the_model_runs_out(stage: Stage) -> None:
     ended = stage.run(COUNT)
     assert ended.status == 5
