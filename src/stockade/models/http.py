@@ -149,7 +149,7 @@ class Client:
         """The answer to one question, inside. A connection whose answer was not read to its end is closed after it."""
         timeout = {"timeout": {"connect": self._connect_s}}
         try:
-            request = httpx2.Request(method, url, headers=self._headers, content=body, extensions=timeout)
+            request = httpx2.Request(method, _address(url), headers=self._headers, content=body, extensions=timeout)
             with anyio.fail_after(self._answer_s):
                 answer = await self._transport.handle_async_request(request)
         except TimeoutError:
@@ -178,6 +178,12 @@ class Client:
         if isinstance(error, httpx2.InvalidURL | UnicodeError):
             return NotReached(f"{urlsplit(self._url).hostname!r} cannot be asked: {error}")
         return Lost(_words(error))
+
+
+@functools.lru_cache(maxsize=16)
+def _address(url: str) -> httpx2.URL:
+    """Read once: a run asks one address in every turn."""
+    return httpx2.URL(url)
 
 
 def proxy_of(url: str) -> httpx2.Proxy | None:
