@@ -17,7 +17,7 @@ LOADING = set(LoadOptions.model_fields)
 """Options of a model that a run goes on with."""
 RECORDED = {*LOADING, "search", "loop_repeats", "small_models"}
 """Options that are on record as they were given."""
-RENAMED = {"secret": "redact"}
+RENAMED = {"secret": "redact", "advice": "small_models"}
 """Settings of version 1 and what they are called now."""
 
 

@@ -129,6 +129,14 @@ def test_two_of_one_name_are_refused(stage: Stage) -> None:
     assert (ended.status, "the name 'budget'" in ended.err) == (2, True), ended.err
 
 
+@pytest.mark.parametrize(
+    ("flag", "now"), [("--no-advice", "-o small-models=false"), ("--advice", "-o small-models=true")]
+)
+def test_the_flag_of_version_1_names_what_is_there_now(stage: Stage, flag: str, now: str) -> None:
+    ended = stage.run(DONE, flags=(flag,))
+    assert (ended.status, f"it is {now} now" in ended.err) == (2, True), ended.err
+
+
 SAME = shell("cat data.csv")
 
 

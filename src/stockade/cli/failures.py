@@ -127,7 +127,10 @@ def renamed(error: click.NoSuchOption) -> str | None:
     """What a flag of version 1 is called now."""
     from stockade.options import RENAMED
 
-    new = RENAMED.get(error.option_name.removeprefix("--").replace("-", "_"))
+    old = error.option_name.removeprefix("--").replace("-", "_")
+    if old.removeprefix("no_") == "advice":
+        return f"-o small-models={'false' if old.startswith('no_') else 'true'}"
+    new = RENAMED.get(old)
     return f"--{new.replace('_', '-')}" if new else None
 
 
