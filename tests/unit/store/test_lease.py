@@ -154,8 +154,8 @@ def test_a_process_id_that_was_given_again_is_another_process() -> None:
         assert me.is_alive(1e9)
         assert not me.model_copy(update={"began": me.began - 1}).is_alive(0)
         assert not me.model_copy(update={"pid": 2**22 + 1}).is_alive(0)
-        parent = me.model_copy(update={"pid": os.getppid()})
-        assert not parent.is_alive(0)
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as later:  # than this one, by more than a clock tick
+            assert not me.model_copy(update={"pid": later.pid}).is_alive(0)
     assert not me.is_alive(0)
 
 
