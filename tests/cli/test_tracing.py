@@ -23,7 +23,10 @@ sys.meta_path.insert(0, Absent())
 @pytest.mark.parametrize(
     ("variables", "way_out"),
     [
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, "pip install 'stockade[otel]'"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
+            "'opentelemetry-sdk>=1.40'",
+        ),
         ({"OTEL_TRACES_EXPORTER": "jaeger"}, "otlp, console or none"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "use http/protobuf"),
     ],

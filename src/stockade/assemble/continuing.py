@@ -35,7 +35,7 @@ from stockade.assemble.tools import plan_tools
 from stockade.bots.built_in import CODER
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, to_install
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, build_redactor, hidden_names, redact_callbacks, restore_secrets
@@ -300,7 +300,7 @@ def check_tracing() -> bool:
     try:
         from stockade.exports import otel
     except ImportError:
-        raise UsageError("OTEL_* asks for spans, which needs OpenTelemetry", "pip install 'stockade[otel]'") from None
+        raise UsageError("OTEL_* asks for spans, which needs OpenTelemetry", to_install("otel")) from None
     return bool(otel)
 
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from stockade.assemble.tools import Place, Plan, Request
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, to_install
 from stockade.core.policy import FolderRule
 from stockade.core.ports import Toolbox
 from stockade.tools.mcp.config import ServerConfig, read_config
@@ -23,7 +23,7 @@ def mcp_file(request: Request) -> Plan:
     """The plan with the servers of a file in it. Implements assemble.tools.FileTool."""
     path, plan = request.path, request.plan
     if find_spec("mcp") is None:
-        raise UsageError("MCP servers need the package mcp", "pip install 'stockade[mcp]'")
+        raise UsageError("MCP servers need the package mcp", to_install("mcp"))
     of_folder = path.name == FOLDER_FILE
     if of_folder and not is_trusted(path):
         raise UsageError(f"{path} is not trusted as it stands", f"look at it: stockade trust {path}")

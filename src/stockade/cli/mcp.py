@@ -14,7 +14,7 @@ from stockade.cli import flags
 from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import hide
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, to_install
 
 TOKEN = "STOCKADE_MCP_TOKEN"
 
@@ -35,7 +35,7 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
     With --http a client needs the token that is printed, or that of STOCKADE_MCP_TOKEN.
     """
     if find_spec("mcp") is None:
-        raise UsageError("stockade mcp needs the package mcp", "pip install 'stockade[mcp]'")
+        raise UsageError("stockade mcp needs the package mcp", to_install("mcp"))
     from stockade.mcp_server.app import make_server
     from stockade.mcp_server.folders import Roots
     from stockade.mcp_server.http import serve_http

@@ -23,6 +23,21 @@
 Foreign errors are mapped to these at one edge, in the adapter that met them.
 """
 
+import shlex
+
+
+def to_install(extra: str) -> str:
+    """The command that installs what the optional part `extra` needs, for hints.
+
+    It names those packages and not `stockade[...]`: that name is not ours on any index, so a stranger could own it.
+    """
+    from importlib import metadata  # noqa: PLC0415 (13 ms, and only an error needs it)
+
+    wanted = [text.partition(";") for text in metadata.requires("stockade") or ()]
+    names = [name for name, _, when in wanted if when.split() == ["extra", "==", f"'{extra}'"]]
+    assert names, f"there is no extra {extra}"
+    return shlex.join(["pip", "install", *names])
+
 
 class StockadeError(Exception):
     """Base of all. `message` is one line naming the cause; `hint` is the way out."""

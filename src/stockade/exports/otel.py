@@ -1,4 +1,4 @@
-"""Spans of a run to an OpenTelemetry collector. Imports OpenTelemetry: needs `stockade[otel]`.
+"""Spans of a run to an OpenTelemetry collector. Imports OpenTelemetry: needs the extra `[otel]`.
 
 The variables are those of the specification: OTEL_EXPORTER_OTLP_ENDPOINT (or ..._TRACES_ENDPOINT), OTEL_TRACES_EXPORTER
 (`otlp`, `console` or `none`), OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED, and

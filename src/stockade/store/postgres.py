@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from stockade.core.errors import StoreFailed, UsageError
+from stockade.core.errors import StoreFailed, UsageError, to_install
 from stockade.store.database import Values
 from stockade.store.lease import BEAT_S
 from stockade.store.record import SQLRecord
@@ -50,7 +50,7 @@ class PostgresDatabase:
         except ImportError as error:
             raise UsageError(
                 f"a record in PostgreSQL needs the package psycopg: {str(error).splitlines()[0]}",
-                "pip install 'stockade[postgres]'",
+                to_install("postgres"),
             ) from None
         self._psycopg = psycopg
         self.errors = (psycopg.Error,)

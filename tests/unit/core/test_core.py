@@ -1,16 +1,25 @@
 """The data at the bottom: sizes, budgets, events to and from JSON, output that is not text."""
 
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
 from pydantic import ValidationError
 
 from stockade.core import errors
 from stockade.core.actions import Chunk, CommandOutput, Finish, Shell, Step
 from stockade.core.budget import Budget, Spent, exhausted, seconds_left
+from stockade.core.errors import to_install
 from stockade.core.events import ActionStarted, RunFinished, from_json, to_json
 from stockade.core.messages import Usage
 from stockade.core.policy import FolderRule, Policy, parse_size
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -109,3 +118,15 @@ def test_a_line_for_a_terminal_holds_no_control() -> None:
     assert line.isascii()
     assert line.isprintable()
     assert from_json(line) == event
+
+
+def test_hints_name_packages_that_are_there_and_none_that_is_not_ours() -> None:
+    """On any index `stockade` is not our name: what a hint says to install is what pyproject.toml pins."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra in project["optional-dependencies"].keys() - {"dev"}:
+        pip, install, *names = shlex.split(to_install(extra))
+        assert (pip, install) == ("pip", "install")
+        wanted = project["optional-dependencies"][extra]
+        assert set(map(Requirement, names)) == set(map(Requirement, wanted))
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    assert not [path for path in pages if re.search(r"pip install.*\bstockade\b", path.read_text())]

@@ -66,7 +66,7 @@ async def test_without_psycopg_the_way_out_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match="needs the package psycopg") as caught:
         open_store("postgresql://x@y/z")
-    assert caught.value.hint == "pip install 'stockade[postgres]'"
+    assert caught.value.hint == "pip install 'psycopg[binary]>=3.2'"
 
 
 async def test_a_newer_schema_is_refused_politely(postgres: Server) -> None:

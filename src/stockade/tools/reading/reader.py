@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
-from stockade.core.errors import ActionFailed, SandboxDied
+from stockade.core.errors import ActionFailed, SandboxDied, to_install
 from stockade.core.policy import Network
 from stockade.core.ports import OnNetwork, Sandbox
 
@@ -54,7 +54,10 @@ class Document(Data):
 
 
 class _Failed(Data):
+    """`extra`: the optional part of ours that brings what is missing."""
+
     error: str
+    extra: Literal["documents"] | None = None
 
 
 class Wanted(Data):
@@ -98,7 +101,9 @@ class Reader:
         try:
             said = json.loads(done.stdout)
             if "error" in said:
-                raise ActionFailed(one_line(_Failed.model_validate(said).error, 300))
+                failed = _Failed.model_validate(said)
+                way_out = f": {to_install(failed.extra)}" if failed.extra else ""
+                raise ActionFailed(one_line(failed.error, 300) + way_out)
             return Document.model_validate_json(done.stdout)
         except (ValidationError, ValueError, TypeError) as error:
             raise ActionFailed(f"reading it gave nothing that can be used ({type(error).__name__})") from None

@@ -31,6 +31,10 @@ class Unreadable(Exception):
     """Why there is no text in it."""
 
 
+class Missing(Unreadable):
+    """Nothing here reads it. Arguments: the optional part that would, and why."""
+
+
 def decode(data: bytes, declared: str = "") -> str:
     """A byte order mark, then UTF-8 where it fits, then what was declared: servers are wrong about that often."""
     for mark, name in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
@@ -63,7 +67,7 @@ def pdf(data: bytes, options: Options) -> Options:
         import pypdf  # noqa: PLC0415
         from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415
     except ImportError:
-        raise Unreadable("a PDF needs pypdf here: pip install 'stockade[documents]'") from None
+        raise Missing("documents", "a PDF needs pypdf here") from None
     bad = (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, ArithmeticError,
            AssertionError, OSError)  # fmt: skip
     try:
@@ -339,6 +343,8 @@ def main() -> None:
     sys.path.extend(sys.argv[2:])
     try:
         answer = read(sys.stdin.buffer.read(), json.loads(sys.argv[1]))
+    except Missing as error:
+        answer = {"error": error.args[1], "extra": error.args[0]}
     except Unreadable as error:
         answer = {"error": str(error)}
     except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, NotImplementedError) as error:

@@ -17,7 +17,7 @@ from platform import machine
 
 import platformdirs
 
-from stockade.core.errors import SandboxFailed, UsageError
+from stockade.core.errors import SandboxFailed, UsageError, to_install
 from stockade.tools.wasm.policy import Limits
 
 COMPILED, DESCRIBED = "component.cwasm", "description.json"
@@ -36,7 +36,7 @@ def wasmtime_version() -> str:
     try:
         return metadata.version("wasmtime")
     except metadata.PackageNotFoundError:
-        raise UsageError("WebAssembly tools need wasmtime", "pip install 'stockade[wasm]'") from None
+        raise UsageError("WebAssembly tools need wasmtime", to_install("wasm")) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec
 from pathlib import Path, PurePosixPath
 
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, to_install
 from stockade.core.policy import FolderRule, Policy
 
 ROOT = "/opt/stockade"
@@ -57,7 +57,7 @@ def _wasmtime() -> Path:
     """Found, not imported: none of it runs in this process."""
     found = find_spec("wasmtime")
     if found is None or found.origin is None:
-        raise UsageError("WebAssembly tools need wasmtime", "pip install 'stockade[wasm]'")
+        raise UsageError("WebAssembly tools need wasmtime", to_install("wasm"))
     return Path(found.origin).parent
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from stockade.core.errors import ActionFailed, SandboxDied, UsageError
+from stockade.core.errors import ActionFailed, SandboxDied, UsageError, to_install
 from stockade.core.policy import Network
 from stockade.core.ports import OnNetwork
 from stockade.core.search import Found
@@ -46,7 +46,7 @@ class DuckDuckGo:
     def installed(cls, room: Room, on_network: OnNetwork | None = None) -> "DuckDuckGo":
         """UsageError when ddgs, or a place for it, is not there. May block for a moment."""
         if importlib.util.find_spec("ddgs") is None:
-            raise UsageError("--search duckduckgo needs ddgs", "pip install 'stockade[web]'")
+            raise UsageError("--search duckduckgo needs ddgs", to_install("web"))
         room.check()
         return cls(room, on_network)
 

@@ -40,6 +40,14 @@ async def test_pdf(reader: Reader) -> None:
         await reader.read(data, Wanted(first=4))
 
 
+async def test_pdf_without_its_library_names_that(tmp_path: Path) -> None:
+    class Bare(ReadingRoom):
+        _libraries = ()
+
+    with pytest.raises(ActionFailed, match=r"^a PDF needs pypdf here: pip install 'pypdf>=6'$"):
+        await Reader(Bare(tmp_path)).read(pdf(["x"]), NAMES)
+
+
 async def test_pdf_of_pictures_says_so(reader: Reader) -> None:
     assert "OCR is needed" in text(await reader.read(pdf(["", ""]), NAMES))
 
