@@ -219,7 +219,7 @@ def test_a_folder_that_was_moved_has_a_way_out(stage: Stage) -> None:
 def test_a_conflict_names_the_flag_as_it_is_typed(stage: Stage) -> None:
     assert stage.run(COUNT, DONE, DONE).status == 0
     (stage.demo / "count.txt").write_text("mine\n")
-    assert "then apply with --force" in stage.call("runs", "apply").err
+    assert "then apply with --merge, or with --force" in stage.call("runs", "apply").err
     assert stage.call("runs", "apply", "--force").status == 0
     assert (stage.demo / "count.txt").read_text() == "3\n"
 
