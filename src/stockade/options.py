@@ -87,13 +87,15 @@ class Options(SamplingOptions, LoadOptions):
     @field_validator("memory")
     @classmethod
     def _memory(cls, value: str | None) -> str | None:
-        parse_memory(value or "0")
+        if value is not None:
+            parse_memory(value)
         return value
 
     @field_validator("disk")
     @classmethod
     def _disk(cls, value: str | None) -> str | None:
-        parse_size(value or "0")
+        if value is not None:
+            parse_size(value)
         return value
 
     @field_validator("processes")

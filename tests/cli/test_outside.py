@@ -1,5 +1,6 @@
 """What a command stands in and writes to: no room, nobody who reads, a folder that is gone or closed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -127,6 +128,31 @@ def test_a_current_folder_that_may_not_be_read_is_noted(door: Door) -> None:
     done = door.call(door.closed, "run", "x", "--folder", "/nowhere")
     assert done.stderr.startswith(f"stockade: {door.closed}/stockade.toml could not be looked at: Permission denied\n")
     assert "bug" not in done.stderr
+
+
+def test_a_state_folder_that_is_read_only_can_be_listed(door: Door) -> None:
+    """Also with what is only in the log of a record, and one of an older schema: it is a copy that is read."""
+    script = door.home / "script.jsonl"
+    script.write_text(json.dumps({"content": COUNT}) + "\n" + json.dumps({"content": DONE}) + "\n")
+    (door.home / "demo").mkdir()
+    state = door.home / ".local" / "state" / "stockade"
+    if os.geteuid() == 0:
+        os.chown(door.home, UID, UID)
+        os.chown(door.home / "demo", UID, UID)
+    run = ("run", "x", "--folder", str(door.home / "demo"), "--model", f"scripted/{script}", "--discard")
+    made = door.call(door.home, *run)
+    assert made.returncode == 0, made.stderr
+    for path in (*state.rglob("*"), state):
+        path.chmod(path.stat().st_mode & ~0o222)
+    before = {path: path.stat().st_mtime_ns for path in state.rglob("*")}
+    listed = door.call(door.home, "runs", "list")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "done" in listed.stdout
+    assert "3 lines" in door.call(door.home, "runs", "show").stdout
+    refused = door.call(door.home, *run)
+    assert (refused.returncode, "bug" in refused.stderr) == (4, False), refused.stderr
+    assert {path: path.stat().st_mtime_ns for path in state.rglob("*")} == before
+    state.chmod(0o700)
 
 
 def test_a_folder_that_may_not_be_looked_into_has_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from stockade.alive import is_alive
 from stockade.cli import flags
 from stockade.cli.console import results
 from stockade.cli.safe import one_line
+from stockade.core.errors import StoreFailed
 from stockade.settings import load
 
 if TYPE_CHECKING:
@@ -115,11 +116,15 @@ def _why(console: Console, finding: "Finding") -> None:
 
 
 async def _recorded() -> set[str]:
+    """StoreFailed where it cannot be told which runs there are: what belongs to them must not be taken for nobody's."""
     store = assemble.open_store()
     try:
-        return {run.run_id for run in await store.runs()}
+        runs = await store.runs()
     finally:
         await store.close()
+    if damaged := next((run for run in runs if run.problem is not None), None):
+        raise StoreFailed(f"nothing is cleaned: run {damaged.run_id}: {damaged.problem}", "stockade runs recover")
+    return {run.run_id for run in runs}
 
 
 def _clean(*, json_lines: bool) -> int:

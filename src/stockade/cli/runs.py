@@ -75,6 +75,9 @@ def list_runs(**values: Any) -> int:
             return 0
         rows = []
         for summary in summaries:
+            if summary.problem is not None:
+                say(f"run {summary.run_id}: {summary.problem}", "stockade runs recover saves what is readable")
+                continue
             state = _state(summary.run_id, summary.status, summary.driver)
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
             cells = (summary.run_id, when, summary.bot, one_line(summary.model, 60))
@@ -84,9 +87,9 @@ def list_runs(**values: Any) -> int:
                 Text(str(summary.turns)),
                 Text(one_line(summary.task, _TASK_SHOWN)),
             ))  # fmt: skip
-        if summaries:
+        if rows:
             listing.draw(results(), _COLUMNS, rows)
-        else:
+        elif not summaries:
             say("there are no runs yet", "stockade run TASK")
         return 0
 

@@ -229,6 +229,8 @@ class RunSummary(Data):
     turns: int
     driver: str | None = None
     """The living process that drives it, in words."""
+    problem: str | None = None
+    """What is wrong with the row of one whose status is `damaged`; of its other fields only the id says something."""
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable
+from stockade.core.errors import PolicyNotEnforceable, SandboxFailed
 from stockade.core.policy import Policy
 from stockade.sandboxes.facts import fresh_sandbox_uid
 from stockade.sandboxes.folders import prepare_layer
@@ -57,6 +57,12 @@ def make_layers(
 ) -> tuple[FolderLayer, ...]:
     """All of them or, where one cannot be made or `on_progress` raises, none. See prepare_layer."""
     layers: list[FolderLayer] = []
+    if any(rule.mode == "overlay" for rule in policy.folders):
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            hint = "what a bot writes is kept there: set XDG_STATE_HOME to a folder that can be written"
+            raise SandboxFailed(f"the folder {base} cannot be made: {error.strerror}", hint) from None
     try:
         for rule in policy.folders:
             progress = partial(on_progress, f"copying {rule.host}") if on_progress else None

@@ -5,15 +5,18 @@ Everything about one append is one transaction: that nobody else drives the run,
 
 import contextlib
 import json
+import math
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Literal, Self
 
 import anyio
+from pydantic import Field, ValidationError
 
+from stockade.core.data import Data
 from stockade.core.errors import RunTaken, StoreFailed, UsageError
 from stockade.core.events import AnswerUnreadable, ModelAnswered, RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.ports import RunSummary
@@ -24,6 +27,35 @@ from stockade.store.writer import Writer
 
 _TASK_SHOWN = 500
 _LISTED = ("run_id", "started", "task", "bot", "model", "status", "turns")
+_RECOVER = "stockade runs recover saves what is readable"
+_END_OF_TIME = 253402300800.0
+"""The year 10000: no clock says so, and no calendar goes further."""
+
+
+class _Listed(Data):
+    """A row of `runs` as it must be."""
+
+    run_id: str = Field(pattern=r"^\w[\w.-]{0,199}$")
+    started: float = Field(ge=0, lt=_END_OF_TIME, allow_inf_nan=False)
+    task: str
+    bot: str
+    model: str
+    status: Literal["running", "done", "stopped", "failed"]
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """A row of `leases`. `silent_s`: how long ago its holder last gave a sign."""
+
+    fence: int
+    holder: Holder | None
+    silent_s: float
+
+    @property
+    def driver(self) -> str | None:
+        """Who holds it, in words, if they are still there."""
+        return self.holder.words if self.holder is not None and self.holder.is_alive(self.silent_s) else None
 
 
 @dataclass(slots=True)
@@ -151,13 +183,12 @@ class SQLRecord:
     def _find(self, reference: str) -> str:
         if reference == "last":
             rows = self._db.execute(
-                "SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id"
-                " ORDER BY started DESC, run_id DESC LIMIT 1"
+                "SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id ORDER BY number DESC LIMIT 1"
             )
             if not rows:
                 raise UsageError("there are no runs yet", "stockade run TASK")
             return str(rows[0][0])
-        rows = [] if "\0" in reference else self._db.execute(
+        rows = [] if "\0" in reference or not _is_utf8(reference) else self._db.execute(
             "SELECT run_id FROM runs WHERE substr(run_id, 1, ?)=? ORDER BY run_id LIMIT 60", (len(reference), reference)
         )  # fmt: skip
         names = [str(row[0]) for row in rows]
@@ -173,46 +204,69 @@ class SQLRecord:
 
     def _runs(self) -> list[RunSummary]:
         rows = self._db.execute(
-            f"SELECT {', '.join(f'runs.{name}' for name in _LISTED)}, holder, {self._db.now} - seen"
-            " FROM runs LEFT JOIN leases ON leases.run_id = runs.run_id ORDER BY started DESC, runs.run_id DESC"
+            f"SELECT {', '.join(f'runs.{name}' for name in _LISTED)}, {self._lease_columns}"
+            " FROM runs LEFT JOIN leases ON leases.run_id = runs.run_id ORDER BY number DESC"
         )
-        return [
-            RunSummary.model_validate(
-                {**dict(zip(_LISTED, row, strict=False)), "driver": _living(row[-2], row[-1])}  # the last two are ours
-            )
-            for row in rows
-        ]
+        return [self._summary(row[: len(_LISTED)], row[len(_LISTED) :]) for row in rows]
+
+    def _summary(self, row: Sequence[Any], lease: Sequence[Any]) -> RunSummary:
+        """One that is damaged has its status: the others are listed beside it."""
+        run_id = row[0] if isinstance(row[0], str) else repr(row[0])
+        try:
+            found = _Listed.model_validate(dict(zip(_LISTED, row, strict=True)), strict=True)
+            driver = self._lease_of(run_id, lease).driver if lease[0] is not None else None
+            return RunSummary(**found.model_dump(), driver=driver)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            problem = f"its row in {self._db.place} is damaged: {first['loc'][0]}: {first['msg']}"
+        except StoreFailed as error:
+            problem = error.message.removeprefix(f"run {run_id}: ")
+        return RunSummary(
+            run_id=run_id, started=0, task="", bot="", model="", status="damaged", turns=0, problem=problem
+        )
 
     # Leases
 
-    def _lease(self, run_id: str, lock: str = "") -> tuple[int, str | None, float] | None:
-        rows = self._db.execute(
-            f"SELECT fence, holder, {self._db.now} - seen FROM leases WHERE run_id=?{lock}", (run_id,)
-        )
-        return (rows[0][0], rows[0][1], float(rows[0][2])) if rows else None
+    @property
+    def _lease_columns(self) -> str:
+        return f"fence, holder, seen, {self._db.now} - seen"
+
+    def _lease(self, run_id: str, lock: str = "") -> _Lease | None:
+        rows = self._db.execute(f"SELECT {self._lease_columns} FROM leases WHERE run_id=?{lock}", (run_id,))
+        return self._lease_of(run_id, rows[0]) if rows else None
+
+    def _lease_of(self, run_id: str, row: Sequence[Any]) -> _Lease:
+        """StoreFailed when it is damaged: whether somebody drives the run cannot be told then."""
+        fence, holder, seen, silent_s = row
+        try:
+            if isinstance(fence, int) and isinstance(seen, float) and math.isfinite(seen):
+                return _Lease(fence, None if holder is None else Holder.model_validate_json(holder), silent_s)
+        except ValidationError:
+            pass
+        raise StoreFailed(f"run {run_id}: its lease in {self._db.place} is damaged", _RECOVER)
 
     def _driver(self, run_id: str) -> str | None:
         found = self._lease(run_id)
-        return _living(found[1], found[2]) if found else None
+        return found.driver if found else None
 
     def _check_lease(self, run_id: str) -> None:
         """Whoever has no lease may append when nobody drives the run, and shuts out a driver that is gone."""
         mine = self._fences.get(run_id)
         found = self._lease(run_id, self._db.locking)
         if mine is not None:
-            if found is None or found[0] != mine:
-                raise _taken(run_id, _living(found[1], found[2]) if found else None)
-        elif found is not None and found[1] is not None:
-            if (driver := _living(found[1], found[2])) is not None:
-                raise _taken(run_id, driver)
+            if found is None or found.fence != mine:
+                raise _taken(run_id, found.driver if found else None)
+        elif found is not None and found.holder is not None:
+            if found.driver is not None:
+                raise _taken(run_id, found.driver)
             self._db.execute("UPDATE leases SET fence=fence+1, holder=NULL WHERE run_id=?", (run_id,))
 
     def _take(self, run_id: str, holder: str) -> int:
         sys.audit("stockade.step", "lease.take")
         found = self._lease(run_id, self._db.locking)
-        if found is not None and (driver := _living(found[1], found[2])) is not None:
-            raise _taken(run_id, driver)
-        fence = (found[0] if found else 0) + 1
+        if found is not None and found.driver is not None:
+            raise _taken(run_id, found.driver)
+        fence = (found.fence if found else 0) + 1
         if found is None:
             self._db.execute(
                 f"INSERT INTO leases (run_id, fence, holder, seen) VALUES (?, ?, ?, {self._db.now})",
@@ -233,17 +287,13 @@ class SQLRecord:
             self._db.execute(f"UPDATE leases SET seen={self._db.now} WHERE run_id=? AND fence=?", (run_id, fence))
 
 
-def _living(holder: object, silent_s: object) -> str | None:
-    """Who holds a lease, in words, if they are still there."""
-    if holder is None:
-        return None
-    known = Holder.model_validate_json(str(holder))
-    return known.words if known.is_alive(float(str(silent_s))) else None
-
-
 def _taken(run_id: str, driver: str | None) -> RunTaken:
     who = f"is being driven by {driver}" if driver else "was taken over by another process"
     return RunTaken(f"run {run_id} {who}", "wait for its end, or stop it there")
+
+
+def _is_utf8(text: str) -> bool:
+    return text.encode(errors="replace") == text.encode(errors="surrogatepass")
 
 
 def _names(large: object) -> list[str]:

@@ -6,7 +6,10 @@ durable: they are written to the log in order, and synced with the next that is.
 
 import contextlib
 import errno
+import os
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,7 +33,10 @@ def large_outputs(path: Path) -> Path:
 
 
 class SQLiteStore(SQLRecord):
-    """Implements core.ports.RunStore. StoreFailed when the file cannot be opened, is damaged or of a newer version."""
+    """Implements core.ports.RunStore. StoreFailed when the file cannot be opened, is damaged or of a newer version.
+
+    One that this process may not write can be read; what is appended to it is a StoreFailed.
+    """
 
     def __init__(self, path: Path, beat_s: float = BEAT_S) -> None:
         self.path = path
@@ -50,16 +56,20 @@ class SQLiteDatabase:
         self._blobs = BlobFolder(large_outputs(path))
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            self._copy = None if _is_writable(path) else _copied(path)
+            opened = path if self._copy is None else Path(self._copy.name, "record")
+            self._db = sqlite3.connect(opened, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise StoreFailed(f"the record {path} cannot be opened: {error}", "choose another with --store") from None
         try:
             self._prepare()
+            if self._copy is not None:
+                self._db.execute("PRAGMA query_only=ON")
         except self.errors as error:
-            self._db.close()
+            self.close()
             raise self.mapped(error) from None
         except StoreFailed:
-            self._db.close()
+            self.close()
             raise
 
     def _prepare(self) -> None:
@@ -142,3 +152,19 @@ class SQLiteDatabase:
 
     def close(self) -> None:
         self._db.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+
+def _is_writable(path: Path) -> bool:
+    """Whether it can be written, or made. One that cannot is read from a copy."""
+    return not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def _copied(path: Path) -> "tempfile.TemporaryDirectory[str]":
+    """With `record` in it: SQLite writes beside a log that is not all in the file, and we bring old ones up to date."""
+    folder = tempfile.TemporaryDirectory(prefix="stockade-record-")
+    for end in ("-wal", ""):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(f"{path}{end}", f"{folder.name}/record{end}")
+    return folder

@@ -134,6 +134,56 @@ async def test_a_damaged_row_is_named(tmp_path: Path) -> None:
             await store.events("r")
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("UPDATE runs SET started='x'", "started: "),
+        ("UPDATE runs SET started=9e300", "started: "),
+        ("UPDATE runs SET turns='many'", "turns: "),
+        ("UPDATE runs SET status='odd'", "status: "),
+        ("UPDATE runs SET task=x'80ff'", "task: "),
+        ("UPDATE runs SET run_id='../../b'", "run_id: "),
+        ("UPDATE runs SET run_id=x'ff'", "run_id: "),
+        ("UPDATE leases SET holder='{bad'", "its lease"),
+        ("UPDATE leases SET seen='soon'", "its lease"),
+        ("UPDATE leases SET fence='x'", "its lease"),
+    ],
+)
+async def test_one_damaged_row_is_named_and_the_other_runs_are_listed(tmp_path: Path, change: str, why: str) -> None:
+    """On 90cacfa every `runs list` failed."""
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store:
+        for name in ("a", "b", "c"):
+            async with store.driving(name):
+                await store.append(name, [first(name)])
+        with sqlite3.connect(path) as db:
+            db.execute(f"{change} WHERE run_id='b'")
+        db.close()
+        listed = await store.runs()
+        assert [run.status for run in listed] == ["running", "damaged", "running"]
+        assert [run.run_id for run in (listed[0], listed[2])] == ["c", "a"]
+        assert listed[1].problem is not None
+        assert why in listed[1].problem
+        if "leases" in change:
+            with pytest.raises(StoreFailed, match=r"run b: its lease in .* is damaged"):
+                await store.append("b", some(1))
+
+
+async def test_a_record_of_before_keeps_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with sqlite3.connect(path) as db:
+        for statement in [one for numbered in migrations("sqlite")[:2] for one in numbered]:
+            db.execute(statement)
+        rows = [(name, at, "", "", "", "done", 1) for name, at in (("a", 3.0), ("b", 1.0), ("c", 2.0))]
+        db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        db.execute("PRAGMA user_version=2")
+    db.close()
+    async with SQLiteStore(path) as store:
+        assert [run.run_id for run in await store.runs()] == ["a", "c", "b"]
+        await store.append("d", [first("d", 0.5)])
+        assert await store.find("last") == "d"
+
+
 async def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("")

@@ -80,6 +80,19 @@ class StoreConformance:
             with pytest.raises(UsageError):
                 await store.find(wrong)
 
+    async def test_runs_are_in_the_order_they_were_put_on_record(self, store: RunStore) -> None:
+        """Whatever the clock said: one run of the year 2153 is not the last for ever."""
+        await store.append("run-b", [first("run-b", 5789491200.0)])
+        await store.append("run-a", [first("run-a", 1.0)])
+        assert await store.find("last") == "run-a"
+        assert [run.run_id for run in await store.runs()] == ["run-a", "run-b"]
+
+    async def test_what_is_no_text_is_no_run(self, store: RunStore) -> None:
+        await store.append("run-a", [first("run-a")])
+        for wrong in ("\udcff", "run-a\udcff", "\0"):
+            with pytest.raises(UsageError):
+                await store.find(wrong)
+
     async def test_no_such_run(self, store: RunStore) -> None:
         with pytest.raises(UsageError):
             await store.events("nothing")
