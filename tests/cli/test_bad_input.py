@@ -1,11 +1,13 @@
 """What can be typed wrong: one clear line, the right status, nothing left behind, no run on record."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from stockade.testing import say
-from tests.cli.conftest import COUNT, DONE, Stage
+from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage
 
 
 def refused(stage: Stage, *arguments: str, status: int = 2) -> str:
@@ -230,3 +232,31 @@ def test_a_diff_of_nothing_is_no_mistake(stage: Stage) -> None:
     assert (nothing.status, nothing.out) == (0, "")
     assert "changed nothing" in nothing.err
     assert stage.call("runs", "apply").status == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("sandbox", "exec", "--disk", "", "true"), "--disk"),
+        (("sandbox", "exec", "--memory", "", "true"), "--memory"),
+        (("runs", "list", "--store", b"\xff"), "is not UTF-8"),
+    ],
+)
+def test_an_empty_size_and_what_is_no_text_are_usage_errors(
+    stage: Stage, words: tuple[str | bytes, ...], told: str
+) -> None:
+    """On 90cacfa they were bugs in Stockade."""
+    ended = stage.call(*words)
+    assert (ended.status, "bug" in ended.err) == (2, False), ended.err
+    assert told in ended.err
+
+
+def test_a_module_beside_python_m_is_not_run(stage: Stage) -> None:
+    """On 90cacfa a json.py in the current folder was."""
+    (stage.demo / "json.py").write_text("raise SystemExit('mine')")
+    for module in ("stockade", "stockade.cli"):
+        done = subprocess.run(
+            [sys.executable, "-m", module, "runs", "list"], cwd=stage.demo, capture_output=True, text=True, check=False,
+            env=stage.environment(), timeout=PATIENCE_S,
+        )  # fmt: skip
+        assert (done.returncode, "mine" in done.stderr) == (0, False), done.stderr
