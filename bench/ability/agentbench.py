@@ -4,8 +4,10 @@
 
 The data is MIT (THUDM/AgentBench, UK AI Security Institute). Taken are the questions whose folder is made by an
 inline script and whose answer is compared with what the set's own reference command prints. Which ones is decided by a
-machine (`python -m bench.ability.agentbench`): the reference must print the same outside and inside a sandbox, then the
-first by the sha256 of their ids. As in inspect-evals /root and /usr stand for the home folder: here, the folder.
+machine (`python -m bench.ability.agentbench`): the reference must print the same outside and inside a sandbox; the first
+24 by the sha256 of their ids were the set of the first judgement. Of those that it never used, SEED draws the set of the
+next one and questions that may be read while rules are chosen. As in inspect-evals /root and /usr stand for the home
+folder: here, the folder.
 """
 
 import hashlib
@@ -27,9 +29,10 @@ WHEEL = "inspect_evals-0.26.0-py3-none-any.whl"
 DATA = "inspect_evals/agent_bench/data/agent_bench_os_test.json"
 HOME = SANDBOX_HOME
 """Where every arm finds the folder, and its HOME."""
-MANIFEST = Path(__file__).with_name("judging.json")
+MANIFEST, CHOOSING, JUDGING = (Path(__file__).with_name(f"{name}.json") for name in ("judging", "choosing2", "judging2"))
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stockade-dev" / "ability"
-SIZE = 24
+SEED = "2026-11-24"
+SIZES = {JUDGING: 26, CHOOSING: 14}
 _HOMES = re.compile(r"/home/agent|/root|/usr")
 _CHECKS = {"check/integer-match.py": "integer", "check/string-match.py": "string", "check/size-match.py": "string"}
 _HOW_TO_ANSWER = (
@@ -109,9 +112,9 @@ def task(name: str) -> Task:
     )
 
 
-def tasks() -> tuple[Task, ...]:
-    """The frozen ones. ValueError where a record is not the one that was frozen."""
-    frozen = json.loads(MANIFEST.read_text())["tasks"]
+def tasks(manifest: Path = MANIFEST) -> tuple[Task, ...]:
+    """Those frozen in `manifest`. ValueError where a record is not the one that was frozen."""
+    frozen = json.loads(manifest.read_text())["tasks"]
     for name, wanted in frozen.items():
         if digest(records()[name]) != wanted:
             raise ValueError(f"record {name} of {WHEEL} is not the frozen one")
@@ -137,9 +140,11 @@ def _same_in_sandbox(name: str) -> bool:
 
 
 def main() -> None:
-    """Prints which records can run here, in the order of their hash, and writes the first 24 as the manifest."""
+    """Prints which records that no set has yet can run here, in the order drawn, and writes the two manifests."""
+    used = json.loads(MANIFEST.read_text())["tasks"]
+    drawn = sorted(set(suited()) - set(used), key=lambda name: hashlib.sha256(f"{SEED} {name}".encode()).hexdigest())
     good = []
-    for name in sorted(suited(), key=lambda name: hashlib.sha256(name.encode()).hexdigest()):
+    for name in drawn:
         try:
             same = _same_in_sandbox(name)
         except (subprocess.SubprocessError, OSError) as error:
@@ -148,8 +153,10 @@ def main() -> None:
         print(name, same)
         good += [name] if same else []
     wheel = hashlib.sha256((CACHE / WHEEL).read_bytes()).hexdigest()
-    frozen = {"wheel": WHEEL, "sha256": wheel, "tasks": {name: digest(records()[name]) for name in good[:SIZE]}}
-    MANIFEST.write_text(json.dumps(frozen, indent=1) + "\n")
+    for manifest, size in SIZES.items():
+        of, good = good[:size], good[size:]
+        frozen = {"wheel": WHEEL, "sha256": wheel, "tasks": {name: digest(records()[name]) for name in of}}
+        manifest.write_text(json.dumps(frozen, indent=1) + "\n")
 
 
 if __name__ == "__main__":

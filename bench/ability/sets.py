@@ -18,9 +18,10 @@ SETS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
         "questions": questions.TASKS,
     }
 )
-CHOOSING, JUDGING = "choosing", "judging"
-"""The two frozen sets: rules for small models are chosen on the one, and measured once on the other."""
-NAMES = (*SETS, CHOOSING, JUDGING)
+CHOOSING, JUDGING, CHOOSING2, JUDGING2 = "choosing", "judging", "choosing2", "judging2"
+"""Frozen sets, a pair for each judgement: rules for small models are chosen on the one, and measured once on the other.
+"""
+NAMES = (*SETS, CHOOSING, JUDGING, CHOOSING2, JUDGING2)
 
 
 def members(name: str) -> tuple[Task, ...]:
@@ -30,14 +31,18 @@ def members(name: str) -> tuple[Task, ...]:
         return tuple(task for task in fresh3.TASKS if task.name in names)
     if name == JUDGING:
         return (*agentbench.tasks(), *intercode.tasks())
+    if name in (CHOOSING2, JUDGING2):
+        return agentbench.tasks(agentbench.CHOOSING if name == CHOOSING2 else agentbench.JUDGING)
     return SETS[name]
 
 
 def set_of(names: Collection[str]) -> str:
     """The set that all these tasks are of, the default one when there are none. ValueError when there is no such."""
     if any(name.startswith(("agentbench-", "intercode-")) for name in names):
-        return JUDGING
-    for name, known in SETS.items():
-        if {task.name for task in known}.issuperset(names):
+        known = {one: {task.name for task in members(one)} for one in (JUDGING, JUDGING2, CHOOSING2)}
+    else:
+        known = {name: {task.name for task in of} for name, of in SETS.items()}
+    for name, tasks_of in known.items():
+        if tasks_of.issuperset(names):
             return name
     raise ValueError("these tasks are not all of one set: " + ", ".join(sorted(names)))
