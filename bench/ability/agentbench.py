@@ -3,11 +3,11 @@
     pip download --no-deps --only-binary :all: -d $XDG_CACHE_HOME/stockade-dev/ability inspect-evals==0.26.0
 
 The data is MIT (THUDM/AgentBench, UK AI Security Institute). Taken are the questions whose folder is made by an
-inline script and whose answer is compared with what the set's own reference command prints. Which ones is decided by a
-machine (`python -m bench.ability.agentbench`): the reference must print the same outside and inside a sandbox; the first
-24 by the sha256 of their ids were the set of the first judgement. Of those that it never used, SEED draws the set of the
-next one and questions that may be read while rules are chosen. As in inspect-evals /root and /usr stand for the home
-folder: here, the folder.
+inline script and whose answer is compared with what the set's own reference command prints. Which ones is decided by
+a machine (`python -m bench.ability.agentbench`): the reference must print the same outside and inside a sandbox; the
+first 24 by the sha256 of their ids were the set of the first judgement. Of those that it never used, SEED draws the
+set of the next one and questions that may be read while rules are chosen. As in inspect-evals /root and /usr stand
+for the home folder: here, the folder.
 """
 
 import hashlib
@@ -29,7 +29,9 @@ WHEEL = "inspect_evals-0.26.0-py3-none-any.whl"
 DATA = "inspect_evals/agent_bench/data/agent_bench_os_test.json"
 HOME = SANDBOX_HOME
 """Where every arm finds the folder, and its HOME."""
-MANIFEST, CHOOSING, JUDGING = (Path(__file__).with_name(f"{name}.json") for name in ("judging", "choosing2", "judging2"))
+MANIFEST, CHOOSING, JUDGING = (
+    Path(__file__).with_name(f"{name}.json") for name in ("judging", "choosing2", "judging2")
+)
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stockade-dev" / "ability"
 SEED = "2026-11-24"
 SIZES = {JUDGING: 26, CHOOSING: 14}
