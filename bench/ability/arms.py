@@ -20,7 +20,7 @@ from bench.client import ROOT
 from bench.contenders import PYTHON
 from bench.peers import FOLDER, PEERS, Peer, installed
 
-TIMEOUT_S = 1200
+TIMEOUT_S = 3600
 STOCKADE = (PYTHON, "-m", "stockade.cli")
 """Of this checkout, whichever is installed."""
 _PEER_FOLDER = SANDBOX_HOME = "/workspace"

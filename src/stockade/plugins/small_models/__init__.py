@@ -45,4 +45,6 @@ class SmallModels(Hook):
         """A small model copies its last answer again, whatever it was told: drawn warmer it does not."""
         seen = ctx.state.done[-1].observation if ctx.state.done else None
         again = isinstance(seen, Refused) and seen.rule == before.AGAIN
+        said = ctx.state.injected[-1] if ctx.state.injected else None
+        again = again or (said is not None and said.turn == ctx.state.turns and said.rule in finish.WARMER_AFTER)
         return warmer(sampling, WARMER, DRY) if again else sampling

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 from stockade.core.actions import CommandOutput, Shell
 from stockade.core.errors import ActionFailed
 from stockade.loop.hooks import HookContext
+from stockade.plugins.small_models import counts
 from stockade.plugins.small_models.commands import Program, pipelines
 from stockade.plugins.small_models.finish import content
+from stockade.plugins.small_models.task import Task
 
 RUN_THIS = "Run this instead: "
 _FIRST_BYTES = 2000
@@ -21,6 +23,12 @@ _FIELDS = re.compile(r"\$[1-9]")
 _SEPARATED = re.compile(r"\s-F|\bFS\s*=|--field-separator|--csv|\bsplit\(")
 _PRINTS_FIELDS = re.compile(r"\bprint\b[^;}]*\$\d+\s*,\s*\$\d")
 _JOINED = re.compile(r"\bOFS\b|['\"],['\"]|printf")
+_VARIABLE = re.compile(r"\$\{?([A-Z][A-Z_]{2,})\b\}?")
+_LITERAL = re.compile(r"'[^']*'|<<-?\s*'.*", re.DOTALL)
+_OF_BASH = re.compile(
+    r"BASH\w*|COLUMNS|E?UID|FUNCNAME|HIST\w+|HOST\w+|IFS|LINE\w+|MACHTYPE|OLDPWD|OPT\w+|OSTYPE|P?PID|PIPE\w+|PWD|RANDOM"
+    r"|REPLY|SECONDS|SHELL\w*|SHLVL"
+)
 _WAITS = re.compile(r"\b(?:sleep|wait)\b")
 
 Rule = Callable[[HookContext, str, list[list[Program]]], Awaitable[str | None]]
@@ -53,13 +61,37 @@ async def again(ctx: HookContext, command: str, lines: list[list[Program]]) -> s
     if seen.exit_code:
         error = seen.output.decode(errors="replace").strip()[-_ERROR_CHARS:]
         return f"You have run exactly this just now, and it failed: {error}\nWrite another command."
+    task, printed = Task(ctx.started.task), seen.output.decode(errors="replace").strip()
+    if printed and task.asks:
+        return (
+            f"You have run exactly this just now. It printed:\n{printed[-_ERROR_CHARS:]}\nFinish now with the answer."
+        )
     texts = [await content(ctx, path) for line in lines for one in line for path in (*one.writes, *one.appends)]
     shown = "".join(f"\n{text}" for text in texts if text)
     return f"You have run exactly this just now, and it succeeded.{shown}\nDo what is still missing, or finish."
 
 
+async def unset(ctx: HookContext, command: str, lines: list[list[Program]]) -> str | None:
+    """A variable that nobody has set: nothing stands in its place, and most programs then take the current folder."""
+    before = [one.step.action.command for one in ctx.state.done if isinstance(one.step.action, Shell)]
+    said = "\n".join([*before, command])
+    names = [
+        name
+        for name in dict.fromkeys(_VARIABLE.findall(_LITERAL.sub("", command)))
+        if not _OF_BASH.fullmatch(name) and not re.search(rf"(?<!\$)(?<!\$\{{)\b{name}\b", said)
+    ]
+    for name in names:
+        try:
+            found = await ctx.exec(["printenv", name], timeout_s=5)
+        except ActionFailed:
+            return None
+        if found.exit_code:
+            return f"The variable {name} is not set here: there is nothing in its place. Write the path itself."
+    return None
+
+
 AGAIN = "again"
-RULES: tuple[tuple[str, Rule], ...] = ((AGAIN, again), ("separator", separator))
+RULES: tuple[tuple[str, Rule], ...] = ((AGAIN, again), ("separator", separator), ("unset", unset))
 
 
 async def objection(ctx: HookContext, command: str) -> tuple[str, str] | None:
@@ -68,7 +100,8 @@ async def objection(ctx: HookContext, command: str) -> tuple[str, str] | None:
     for name, rule in RULES if all(pipeline[0].words for pipeline in lines) else ():
         if (said := await rule(ctx, command, lines)) is not None:
             return name, said
-    return None
+    found = counts.objection(Task(ctx.started.task), command)
+    return (found[0], f"{found[1]} {RUN_THIS}{found[2]}") if found is not None else None
 
 
 async def _table(ctx: HookContext, path: str) -> list[list[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
-from stockade.core.actions import CommandOutput, Failed, Finish, Refused, Shell, WriteFile
+from stockade.core.actions import CommandOutput, Failed, Finish, Refused, Shell
 from stockade.core.changes import Change
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.loop.hooks import HookContext
@@ -24,11 +24,9 @@ COMPARE = (
 _SHOWN_BYTES = 400
 _TASK_CHARS = 600
 _ERROR_CHARS = 300
+_NUMBERS = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 _LITERAL = ("echo", "printf", "cat", "git", "cp", ":", "true")
 """What these write is what the bot had written or seen."""
-_PROGRAMS = (".py", ".sh", ".pl", ".js", ".rb")
-_RUNS = re.compile(r"\b(?:python3?|pytest|make|bash|sh|node|perl|ruby|npm)\b|(?<![\w.])\./")
-_WRITES = re.compile(r"\bsed\s+-\w*i|(?<![0-9&])>|\btee\b|\bpatch\b|\bperl\s+-\w*i")
 _MISSING = (
     'cd -- "$1" && shift && for f; do [ -e "$f" ] || [ -n "$(find . -name "${f##*/}" | head -n 1)" ] || echo "$f"; done'
 )
@@ -85,14 +83,15 @@ class Work:
 
 
 async def failed(work: Work) -> str | None:
-    """The last thing done ended with an error."""
+    """The last thing done ended with an error, or counted nothing because of one."""
     last = work.ctx.state.done[-1] if work.ctx.state.done else None
     seen = last.observation if last is not None else None
     if isinstance(seen, Failed):
         return f"Your last action failed: {seen.message[:_ERROR_CHARS]}\nDo it in another way."
     if last is None or not isinstance(seen, CommandOutput) or not isinstance(last.step.action, Shell):
         return None
-    if not (seen.timed_out or (seen.exit_code and seen.stderr)):
+    in_vain = seen.exit_code or seen.stream("stdout").strip() == b"0"
+    if not (seen.timed_out or (in_vain and seen.stderr)):
         return None
     why = seen.stderr.decode(errors="replace").strip()[-_ERROR_CHARS:] or "it took too long"
     command = last.step.action.command.strip()[:_ERROR_CHARS]
@@ -114,14 +113,6 @@ async def gone(work: Work) -> str | None:
     deleted = [one.path for one in work.changes or () if one.kind == "deleted" and one.entry == "file"]
     named = [path for path in deleted if path in work.task.files]
     return f"{', '.join(named[:MAX_FILES])} was there before, and is gone." if named and not work.task.removes else None
-
-
-async def untouched(work: Work) -> str | None:
-    """The task wants a change, and nothing has changed."""
-    overlay = [layer for layer in work.ctx.state.layers if layer.mode == "overlay"]
-    if work.changes is None or work.changes or not overlay or work.task.asks or not work.task.changes:
-        return None
-    return "Nothing in the folder has changed so far."
 
 
 async def unseen(work: Work) -> str | None:
@@ -195,26 +186,6 @@ async def syntax(work: Work) -> str | None:
     return f"There is an error in what you wrote:\n{wrong[:_ERROR_CHARS]}{way}" if wrong else None
 
 
-async def unrun(work: Work) -> str | None:
-    """A program that the task names was changed, and none has been run since."""
-    for path in work.written(*_PROGRAMS):
-        name, since = path.rpartition("/")[2], False
-        for entry in work.ctx.state.done:
-            text = entry.step.action.model_dump_json()
-            if isinstance(action := entry.step.action, Shell):
-                writes = (
-                    not action.command.startswith("git ")
-                    and name in text
-                    and _WRITES.search(action.command) is not None
-                )
-                since = not _RUNS.search(action.command) and (since or writes)
-            elif name in text:
-                since = since or isinstance(action, WriteFile) or action.tool == "edit_file"
-        if since and name in work.task.words:
-            return f"You have not run {name} since you changed it: run it, and compare what it prints with the task."
-    return None
-
-
 async def value(work: Work) -> str | None:
     """The task asks for an answer, and this is none; or for the bare answer, and this is more."""
     answer = work.finish.answer
@@ -231,19 +202,50 @@ async def value(work: Work) -> str | None:
     return f"The task wants the bare answer.{shown}Finish with that alone, without any other word."
 
 
+async def unfounded(work: Work) -> str | None:
+    """The answer is a number that no command has printed."""
+    numbers = _NUMBERS.findall(work.finish.answer)
+    printed = [entry.observation.output.decode(errors="replace") for entry in work.ctx.state.done
+               if isinstance(entry.observation, CommandOutput)]  # fmt: skip
+    if not work.task.asks or len(numbers) != 1 or not printed:
+        return None
+    if any(number in _NUMBERS.findall(text) for number in numbers for text in printed):
+        return None
+    return f"No command has printed {numbers[0]}. Find it out with a command, then finish with what that prints."
+
+
+async def zero(work: Work) -> str | None:
+    """The answer is that there is nothing, as the last command found it: most often its pattern is the wrong one."""
+    last = work.ctx.state.done[-1] if work.ctx.state.done else None
+    if not work.task.asks or last is None or not isinstance(last.observation, CommandOutput):
+        return None
+    printed = last.observation.output.decode(errors="replace").strip()
+    if not isinstance(last.step.action, Shell) or printed not in ("", "0"):
+        return None
+    if _NUMBERS.findall(work.finish.answer) != ["0"]:
+        return None
+    command = last.step.action.command.strip()[:_ERROR_CHARS]
+    return (
+        f"Your command has found nothing:\n{command}\nMostly that is the command's fault. Look at what is there,"
+        " then write another command for it; finish with nothing only if that finds nothing either."
+    )
+
+
 Rule = Callable[[Work], Awaitable[str | None]]
 RULES: tuple[tuple[str, str, Rule, str], ...] = (
     ("failed", "failed", failed, ""),
-    ("task", "missing", missing, DO_IT),
-    ("gone", "gone", gone, DO_IT),
-    ("task", "untouched", untouched, DO_IT),
-    ("empty", "empty", empty, DO_IT),
-    ("syntax", "syntax", syntax, DO_IT),
-    ("unrun", "unrun", unrun, ""),
+    ("files", "missing", missing, DO_IT),
+    ("files", "gone", gone, DO_IT),
+    ("files", "empty", empty, DO_IT),
+    ("files", "syntax", syntax, DO_IT),
     ("look", "unseen", unseen, COMPARE),
     ("look", "look", look, COMPARE),
     ("value", "value", value, ""),
+    ("found", "unfounded", unfounded, ""),
+    ("found", "zero", zero, ""),
 )
+WARMER_AFTER = ("unfounded", "zero")
+"""What they say is no use to a model that says the same again."""
 """Family, name, rule, and what its words end with. One rule of a family speaks in a task."""
 
 

@@ -52,12 +52,9 @@ SPEAKS = {
     ),
     "missing": Case("Write the towns to towns.txt", (shell("echo x > town.txt"), DONE), ("missing",)),
     "new-folder": Case("Unpack it into a new folder dump.", (shell("touch dump.tar"), DONE), ("missing",)),
-    "untouched": Case("Sort sales.csv by town and change the file itself", (shell("cat sales.csv"), DONE),
-                      ("untouched",)),
     "empty": Case("Write the towns to towns.txt", (shell("true > towns.txt"), DONE), ("empty",)),
     "syntax-json": Case("Write a.json", (shell("echo '{a: 1}' > a.json"), DONE), ("syntax",)),
     "syntax-csv": Case("Write a.csv", (shell("printf 'a,b\\n1\\n' > a.csv"), DONE), ("syntax",)),
-    "unrun": Case("Write hello.py that says hello", (shell("echo 'print(1)' > hello.py"), DONE), ("unrun",)),
     "unseen": Case("Write the number of rows to rows.txt", (shell("wc -l sales.csv > rows.txt"), DONE), ("unseen",)),
     "hollow": Case("How many rows are in sales.csv?", (shell("wc -l < sales.csv"), HOLLOW), ("value",)),
     "bare": Case(
@@ -65,6 +62,14 @@ SPEAKS = {
         (shell("wc -l < sales.csv"), say("finish", answer="There are 4 rows in it.")), ("value",),
     ),
     "guessed": Case("How many rows are in sales.csv?", (HOLLOW,), ("value",)),
+    "in-vain": Case(
+        "How many are there?", (shell("cat no_such_file | wc -l"), say("finish", answer="There are none.")), ("failed",)
+    ),
+    "unfounded": Case("How many rows?", (shell("cat sales.csv"), say("finish", answer="7")), ("unfounded",)),
+    "zero": Case("How many rows have Oslo?", (shell("grep -c Oslo sales.csv"), say("finish", answer="0")), ("zero",)),
+    "unset": Case("Which files?", (shell("ls $THE_FOLDER"), say("finish", answer="sales.csv")), ("unset",)),
+    "counts": Case("How many files?", (shell("ls -l | wc -l"), say("finish", answer="none")), ("listing",)),
+    "printed-again": Case("Which day?", (shell("date"), shell("date"), say("finish", answer="Monday")), ("again",)),
     "gone": Case("Compress sales.csv", (shell("gzip sales.csv"), DONE), ("gone",)),
     "look": Case("Raise the amounts in sales.csv", (shell("sed -i s/3/4/ sales.csv"), HOLLOW), ("look",)),
     "again": Case("Which day?", (shell("date > x"), shell("date > x"), shell("rm x; date"), DONE), ("again",)),
@@ -75,6 +80,8 @@ SPEAKS = {
     ),
 }  # fmt: skip
 SILENT = {
+    "set": Case("Which files?", (shell("export THE=.; ls $THE"), say("finish", answer="sales.csv"))),
+    "literal-variable": Case("Which?", (shell("awk -F, '{print $THE}' sales.csv"), say("finish", answer="3"))),
     "looked-at": Case(
         "Write the number of rows to rows.txt", (shell("wc -l < sales.csv > rows.txt; cat rows.txt"), DONE)
     ),
@@ -133,7 +140,7 @@ def test_it_proposes_the_whole_command(stage: Stage) -> None:
 def test_it_sends_back_a_bounded_number_of_times(stage: Stage) -> None:
     wrong = shell("echo '{' > a.json; true > b.txt; awk 1 sales.csv > c.txt; echo 'x' > d.py")
     found = events(stage, "Write a.json, b.txt, c.txt, d.py and e.txt", wrong, DONE)
-    assert spoke(found) == ["missing", "empty", "syntax", "unrun"]
+    assert spoke(found) == ["missing", "unseen"]
     assert found[-1]["status"] == "done"
 
 
@@ -186,4 +193,4 @@ def test_the_files_that_a_task_names(task: str, files: list[str]) -> None:
 
 def test_a_long_task_is_read_in_linear_time() -> None:
     task = Task("write " * 100_000 + "a.txt?")
-    assert (task.asks, task.bare, task.changes) == (False, False, True)
+    assert (task.asks, task.bare, task.empties) == (False, False, False)

@@ -1,0 +1,270 @@
+"""Command lines that count something else beside what was meant: names, totals, folders, blocks of a disk.
+
+Each rule is a fact about programs of a shell, whatever the task; where two readings are right, the task's words decide.
+A rule gets the stages of one pipeline and answers with a fact and the stages that do what was meant. What is proposed
+has neither double quotes nor backslashes where that can be: in a JSON answer a small model loses its way at them.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stockade.plugins.small_models.commands import Program, pipelines
+from stockade.plugins.small_models.task import Task
+
+MOST_FACTS = 3
+_CD = re.compile(r"(?:cd\s+[^\s;&|]+\s*(?:&&|;)\s*)?")
+_STAGE = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^|'\"\\])+", re.DOTALL)
+_ESCAPED = re.compile(r"\\[;()+]")
+_SUMS = re.compile(r"\+=\s*\$1\b")
+_PLAIN_SUM = re.compile(r"\s*awk\s+'\s*\{\s*(\w+)\s*\+=\s*\$1;?\s*\}\s*END\s*\{\s*print\s+\1\s*;?\}\s*'\s*")
+_GLOB = re.compile(r"[*?\[{]")
+_KILO = {"k": 1024, "M": 1024**2, "G": 1024**3}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One program of a pipeline and its text."""
+
+    text: str
+    program: Program
+
+    @property
+    def inner(self) -> list[str]:
+        """The words of what is run: behind -exec or xargs, where they are."""
+        words = self.program.words
+        for place, word in enumerate(words):
+            if word in ("-exec", "xargs") and place + 1 < len(words):
+                return [one for one in words[place + 1 :] if not (word == "xargs" and one in ("-0", "-r", "-d", "\\n"))]
+        return words
+
+    @property
+    def letters(self) -> str:
+        """Its short options."""
+        return "".join(word[1:] for word in self.inner[1:] if re.fullmatch(r"-[A-Za-z]+", word))
+
+    @property
+    def name(self) -> str:
+        return self.inner[0] if self.inner else ""
+
+    @property
+    def several(self) -> bool:
+        """Whether it reads more than one file, so that it says of each which it is."""
+        files = [word for word in self.inner[1:] if not word.startswith("-")][1 if self.name == "grep" else 0 :]
+        if "-exec" in self.program.words:
+            return self.inner[-1:] == ["+"]
+        many = "xargs" in self.program.words or len(files) > 1 or any(map(_GLOB.search, files))
+        return many or (self.name == "grep" and bool(set("rR") & set(self.letters)))
+
+
+Found = tuple[str, list[str]]
+Rule = Callable[[Task, Sequence[Stage]], Found | None]
+
+
+def _texts(stages: Sequence[Stage]) -> list[str]:
+    return [one.text for one in stages]
+
+
+def _grep(text: str, add: str = "", drop: str = "") -> str:
+    """`text` with other short options behind its grep."""
+    head, found, rest = text.partition("grep")
+    for letter in drop:
+        rest = re.sub(
+            rf"\s-(\w*?){letter}(\w*)(?=\s)", lambda m: f" -{m[1]}{m[2]}" if m[1] + m[2] else "", rest, count=1
+        )
+    return f"{head}{found}{f' -{add}' if add else ''}{rest}"
+
+
+def ended(task: Task, stages: Sequence[Stage]) -> Found | None:
+    first = stages[0]
+    if first.program.name != "find" or "-exec" not in first.program.words or set("@+") & set(first.program.words):
+        return None
+    text = re.sub(r"[\s\\;]+$", "", first.text)
+    return "-exec has to end with a plus sign.", [f"{text} + ", *_texts(stages[1:])]
+
+
+def names(task: Task, stages: Sequence[Stage]) -> Found | None:
+    for place, (one, after) in enumerate(pairwise(stages)):
+        sums = after.program.name == "awk" and _SUMS.search(after.text) and "-F" not in after.text
+        if one.name == "grep" and one.several and sums and not set("hlL") & set(one.letters):
+            texts = _texts(stages)
+            texts[place] = _grep(one.text, "h")
+            return "With several files grep writes a name before each result, and awk takes that for a number.", texts
+    return None
+
+
+def total(task: Task, stages: Sequence[Stage]) -> Found | None:
+    *before, last = stages
+    if not before or (one := before[-1]).name != "wc" or not one.several or not _PLAIN_SUM.fullmatch(last.text):
+        return None
+    text = re.sub(r"\bwc((?:\s+-\w+)*)", "cat", one.text, count=1)
+    options = re.search(r"\bwc((?:\s+-\w+)*)", one.text)
+    counted = options[1].strip() if options else ""
+    return (
+        "With several files wc writes a line with their total too, and awk adds that to the rest.",
+        [*_texts(before[:-1]), f"{text.rstrip()} ", f" wc {counted}"],
+    )
+
+
+def each(task: Task, stages: Sequence[Stage]) -> Found | None:
+    *before, last = stages
+    if not task.total or not last.several or last.name not in ("wc", "grep"):
+        return None
+    fact = "That prints a number for each file, and the task wants one for all."
+    if last.name == "wc":
+        options = re.search(r"\bwc((?:\s+-\w+)+)", last.text)
+        text = re.sub(r"\bwc((?:\s+-\w+)+)", "cat", last.text, count=1)
+        return (fact, [*_texts(before), f"{text.rstrip()} ", f" wc {options[1].strip()}"]) if options else None
+    if "c" not in last.letters:
+        return None
+    return fact, [*_texts(before), f"{_grep(last.text, 'h', 'c').rstrip()} ", " wc -l"]
+
+
+def listing(task: Task, stages: Sequence[Stage]) -> Found | None:
+    if len(stages) < 2 or stages[0].program.name != "ls" or not set("la") & set(stages[0].letters):
+        return None
+    if stages[1].program.name != "wc" or "l" not in stages[1].letters:
+        return None
+    text = re.sub(r"\s-(\w+)", lambda m: f" -{m[1].replace('l', '1').replace('a', 'A')}", stages[0].text, count=1)
+    what = [*(["a line with the total"] if "l" in stages[0].letters else []),
+            *(["the folder itself and the one above"] if "a" in stages[0].letters else [])]  # fmt: skip
+    return f"ls writes {' and '.join(what)} too, and wc counts that.", [text, *_texts(stages[1:])]
+
+
+def lines(task: Task, stages: Sequence[Stage]) -> Found | None:
+    if not task.occurrences:
+        return None
+    for place, one in enumerate(stages):
+        if one.name != "grep":
+            continue
+        counts, after = "c" in one.letters, stages[place + 1 :]
+        if "o" in one.letters:
+            return None if after else ("Let wc count them.", [*_texts(stages), " wc -l"])
+        if not counts and not (len(after) == 1 and after[0].program.name == "wc" and "l" in after[0].letters):
+            return None
+        text = _grep(one.text, "oh" if one.several and "h" not in one.letters else "o", "c")
+        said = "grep counts lines, and the task wants to know how often: a line may hold it twice."
+        return said, [*_texts(stages[:place]), f"{text.rstrip()} ", " wc -l"]
+    return None
+
+
+def case(task: Task, stages: Sequence[Stage]) -> Found | None:
+    for place, one in enumerate(stages):
+        if task.any_case and one.name == "grep" and "i" not in one.letters and "v" not in one.letters:
+            texts = _texts(stages)
+            texts[place] = _grep(one.text, "i")
+            return "The task wants upper and lower case alike.", texts
+    return None
+
+
+def blocks(task: Task, stages: Sequence[Stage]) -> Found | None:
+    first = stages[0]
+    if first.program.name != "du" or not task.bytes:
+        return None
+    folders = [word for word in first.program.words[1:] if not word.startswith("-")]
+    fact = "du counts the blocks on the disk, and folders too; the size of files is their bytes."
+    return fact, [f"find {' '.join(folders) or '.'} -type f -exec cat {{}} + ", " wc -c"]
+
+
+def kinds(task: Task, stages: Sequence[Stage]) -> Found | None:
+    if len(stages) != 2 or stages[0].program.name != "find" or stages[1].program.name != "wc":
+        return None
+    words = stages[0].program.words
+    if "l" not in stages[1].letters or "-type" in words or "-exec" in words or not task.counts_files:
+        return None
+    place = re.search(r"\s-(?!maxdepth|mindepth)\w", stages[0].text)
+    at = place.start() if place else len(stages[0].text.rstrip())
+    text = f"{stages[0].text[:at]} -type f{stages[0].text[at:]}"
+    return "find finds folders too, and the folder that it begins in.", [text, stages[1].text]
+
+
+def contents(task: Task, stages: Sequence[Stage]) -> Found | None:
+    """Lines of the files are counted, where the files were wanted."""
+    for place, one in enumerate(stages):
+        words = one.program.words
+        if one.name == "wc" and "l" in one.letters and task.counts_files and not task.counts_lines:
+            if "-exec" in words:
+                text = one.text.partition("-exec")[0]
+            elif words[0] == "xargs" and place:
+                text = ""
+            else:
+                return None
+            kept = [*_texts(stages[:place]), *([text] if text else []), " wc -l"]
+            return "That counts the lines in the files, and the task wants the files.", kept
+    return None
+
+
+def alternatives(task: Task, stages: Sequence[Stage]) -> Found | None:
+    first = stages[0]
+    acts = {"-exec", "-print", "-print0", "-printf", "-delete"} & set(first.program.words)
+    if first.program.name != "find" or not ({"-o", "-or"} & set(first.program.words)) or "@" in first.text:
+        return None
+    if re.search(r"\\\(|'\('|\"\(\"", first.text) or not (acts or re.search(r"-type\s+\S+\s+-i?name", first.text)):
+        return None
+    found = re.search(r"(-i?name\s+\S+(?:\s+-o\s+(?:-type\s+\S+\s+)?-i?name\s+\S+)+)", first.text)
+    if found is None:
+        return None
+    inner = re.sub(r"(-o\s+)-type\s+\S+\s+", r"\1", found[1])
+    text = first.text.replace(found[1], f"'(' {inner} ')'", 1)
+    return "Without brackets what stands before and behind -o belongs to one side of it only.", [
+        text,
+        *_texts(stages[1:]),
+    ]
+
+
+def signs(task: Task, stages: Sequence[Stage]) -> Found | None:
+    """`-mtime 7` is exactly seven days, `-size -1M` is nothing at all: sizes are rounded up."""
+    first = stages[0].text
+    if stages[0].program.name != "find":
+        return None
+    days = re.search(r"(-[amc](?:time|min)\s+)(\d+)\b", first)
+    if days and (sign := "-" if task.within else "+" if task.older else ""):
+        return f"{days[0]} is exactly {days[2]}.", [
+            first.replace(days[0], f"{days[1]}{sign}{days[2]}"),
+            *_texts(stages[1:]),
+        ]
+    size = re.search(r"(-size\s+)([-]?)(\d+)([kMG])\b", first)
+    if size is None:
+        return None
+    small = bool(size[2]) or task.smaller
+    if not small and not task.larger:
+        return None
+    number = f"-{int(size[3]) * _KILO[size[4]]}c" if small else f"+{size[3]}{size[4]}"
+    fact = "find rounds sizes up to whole units." if small else f"{size[0]} is exactly that size."
+    return fact, [first.replace(size[0], f"{size[1]}{number}"), *_texts(stages[1:])]
+
+
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("ended", ended), ("lines", lines), ("names", names), ("total", total), ("each", each), ("listing", listing),
+    ("case", case), ("blocks", blocks), ("kinds", kinds), ("contents", contents),
+    ("alternatives", alternatives),
+    ("signs", signs),
+)  # fmt: skip
+
+
+def objection(task: Task, command: str) -> tuple[str, str, str] | None:
+    """The first rule that holds for `command`, the facts of all that do, and the command that does what was meant."""
+    cd = _CD.match(command.strip())
+    head = cd[0] if cd else ""
+    line, rule, facts = command.strip()[len(head) :], "", []
+    for _ in range(MOST_FACTS):
+        stages = split(line)
+        found = next(((name, said) for name, one in RULES if stages and (said := one(task, stages))), None)
+        if found is None:
+            break
+        rule, (fact, texts) = rule or found[0], found[1]
+        facts.append(fact)
+        line = "|".join(texts).strip()
+    return (rule, " ".join(facts), head + line) if facts else None
+
+
+def split(line: str) -> list[Stage]:
+    """The stages of `line`, where that is one pipeline and no more; else none."""
+    found = pipelines(_ESCAPED.sub("@", line))
+    texts = _STAGE.findall(line)
+    if len(found) != 1 or len(found[0]) != len(texts) or "||" in line or "`" in line or "$(" in line:
+        return []
+    if any(one.writes or one.appends or one.reads for one in found[0]):
+        return []
+    return [Stage(text, program) for text, program in zip(texts, found[0], strict=True)]
