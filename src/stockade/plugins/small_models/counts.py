@@ -20,7 +20,6 @@ _ESCAPED = re.compile(r"\\[;()+]")
 _SUMS = re.compile(r"\+=\s*\$1\b")
 _PLAIN_SUM = re.compile(r"\s*awk\s+'\s*\{\s*(\w+)\s*\+=\s*\$1;?\s*\}\s*END\s*\{\s*print\s+\1\s*;?\}\s*'\s*")
 _GLOB = re.compile(r"[*?\[{]")
-_KILO = {"k": 1024, "M": 1024**2, "G": 1024**3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +120,6 @@ def each(task: Task, stages: Sequence[Stage]) -> Found | None:
     return fact, [*_texts(before), f"{_grep(last.text, 'h', 'c').rstrip()} ", " wc -l"]
 
 
-def listing(task: Task, stages: Sequence[Stage]) -> Found | None:
-    if len(stages) < 2 or stages[0].program.name != "ls" or not set("la") & set(stages[0].letters):
-        return None
-    if stages[1].program.name != "wc" or "l" not in stages[1].letters:
-        return None
-    text = re.sub(r"\s-(\w+)", lambda m: f" -{m[1].replace('l', '1').replace('a', 'A')}", stages[0].text, count=1)
-    what = [*(["a line with the total"] if "l" in stages[0].letters else []),
-            *(["the folder itself and the one above"] if "a" in stages[0].letters else [])]  # fmt: skip
-    return f"ls writes {' and '.join(what)} too, and wc counts that.", [text, *_texts(stages[1:])]
-
-
 def lines(task: Task, stages: Sequence[Stage]) -> Found | None:
     if not task.occurrences:
         return None
@@ -147,36 +135,6 @@ def lines(task: Task, stages: Sequence[Stage]) -> Found | None:
         said = "grep counts lines, and the task wants to know how often: a line may hold it twice."
         return said, [*_texts(stages[:place]), f"{text.rstrip()} ", " wc -l"]
     return None
-
-
-def case(task: Task, stages: Sequence[Stage]) -> Found | None:
-    for place, one in enumerate(stages):
-        if task.any_case and one.name == "grep" and "i" not in one.letters and "v" not in one.letters:
-            texts = _texts(stages)
-            texts[place] = _grep(one.text, "i")
-            return "The task wants upper and lower case alike.", texts
-    return None
-
-
-def blocks(task: Task, stages: Sequence[Stage]) -> Found | None:
-    first = stages[0]
-    if first.program.name != "du" or not task.bytes:
-        return None
-    folders = [word for word in first.program.words[1:] if not word.startswith("-")]
-    fact = "du counts the blocks on the disk, and folders too; the size of files is their bytes."
-    return fact, [f"find {' '.join(folders) or '.'} -type f -exec cat {{}} + ", " wc -c"]
-
-
-def kinds(task: Task, stages: Sequence[Stage]) -> Found | None:
-    if len(stages) != 2 or stages[0].program.name != "find" or stages[1].program.name != "wc":
-        return None
-    words = stages[0].program.words
-    if "l" not in stages[1].letters or "-type" in words or "-exec" in words or not task.counts_files:
-        return None
-    place = re.search(r"\s-(?!maxdepth|mindepth)\w", stages[0].text)
-    at = place.start() if place else len(stages[0].text.rstrip())
-    text = f"{stages[0].text[:at]} -type f{stages[0].text[at:]}"
-    return "find finds folders too, and the folder that it begins in.", [text, stages[1].text]
 
 
 def contents(task: Task, stages: Sequence[Stage]) -> Found | None:
@@ -213,33 +171,9 @@ def alternatives(task: Task, stages: Sequence[Stage]) -> Found | None:
     ]
 
 
-def signs(task: Task, stages: Sequence[Stage]) -> Found | None:
-    """`-mtime 7` is exactly seven days, `-size -1M` is nothing at all: sizes are rounded up."""
-    first = stages[0].text
-    if stages[0].program.name != "find":
-        return None
-    days = re.search(r"(-[amc](?:time|min)\s+)(\d+)\b", first)
-    if days and (sign := "-" if task.within else "+" if task.older else ""):
-        return f"{days[0]} is exactly {days[2]}.", [
-            first.replace(days[0], f"{days[1]}{sign}{days[2]}"),
-            *_texts(stages[1:]),
-        ]
-    size = re.search(r"(-size\s+)([-]?)(\d+)([kMG])\b", first)
-    if size is None:
-        return None
-    small = bool(size[2]) or task.smaller
-    if not small and not task.larger:
-        return None
-    number = f"-{int(size[3]) * _KILO[size[4]]}c" if small else f"+{size[3]}{size[4]}"
-    fact = "find rounds sizes up to whole units." if small else f"{size[0]} is exactly that size."
-    return fact, [first.replace(size[0], f"{size[1]}{number}"), *_texts(stages[1:])]
-
-
 RULES: tuple[tuple[str, Rule], ...] = (
-    ("ended", ended), ("lines", lines), ("names", names), ("total", total), ("each", each), ("listing", listing),
-    ("case", case), ("blocks", blocks), ("kinds", kinds), ("contents", contents),
+    ("ended", ended), ("lines", lines), ("names", names), ("total", total), ("each", each), ("contents", contents),
     ("alternatives", alternatives),
-    ("signs", signs),
 )  # fmt: skip
 
 

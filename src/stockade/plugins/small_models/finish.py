@@ -31,25 +31,6 @@ _MISSING = (
     'cd -- "$1" && shift && for f; do [ -e "$f" ] || [ -n "$(find . -name "${f##*/}" | head -n 1)" ] || echo "$f"; done'
 )
 _SHOW = 'cd -- "$1" && grep -Iq . -- "$3" && head -c "$2" -- "$3"'
-_SYNTAX = """
-import ast, csv, json, os, sys
-os.chdir(sys.argv[1])
-for path in sys.argv[2:]:
-    try:
-        text = open(path, encoding="utf-8").read()
-        if path.endswith(".json"):
-            json.loads(text)
-        elif path.endswith(".py"):
-            ast.parse(text, path)
-        elif rows := [row for row in csv.reader(text.splitlines()) if row]:
-            for number, row in enumerate(rows, 1):
-                if len(row) != len(rows[0]):
-                    raise ValueError(f"row {number} has {len(row)} fields, and row 1 has {len(rows[0])}")
-    except (ValueError, SyntaxError, csv.Error) as error:
-        print(f"{path}: {error}")
-    except OSError:
-        pass
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +159,6 @@ async def empty(work: Work) -> str | None:
     return f"{', '.join(names[:MAX_FILES])}: there is nothing in it." if names else None
 
 
-async def syntax(work: Work) -> str | None:
-    """What was written does not parse."""
-    paths = work.written(".json", ".py", ".csv")
-    wrong = await work.exec("python3", "-c", _SYNTAX, work.cwd, *paths) if paths else ""
-    way = "\nLet jq or python3 write JSON: sed and awk know nothing of it." if wrong and ".json: " in wrong else ""
-    return f"There is an error in what you wrote:\n{wrong[:_ERROR_CHARS]}{way}" if wrong else None
-
-
 async def value(work: Work) -> str | None:
     """The task asks for an answer, and this is none; or for the bare answer, and this is more."""
     answer = work.finish.answer
@@ -237,16 +210,15 @@ RULES: tuple[tuple[str, str, Rule, str], ...] = (
     ("files", "missing", missing, DO_IT),
     ("files", "gone", gone, DO_IT),
     ("files", "empty", empty, DO_IT),
-    ("files", "syntax", syntax, DO_IT),
     ("look", "unseen", unseen, COMPARE),
     ("look", "look", look, COMPARE),
     ("value", "value", value, ""),
     ("found", "unfounded", unfounded, ""),
     ("found", "zero", zero, ""),
 )
+"""Family, name, rule, and what its words end with. One rule of a family speaks in a task."""
 WARMER_AFTER = ("unfounded", "zero")
 """What they say is no use to a model that says the same again."""
-"""Family, name, rule, and what its words end with. One rule of a family speaks in a task."""
 
 
 async def objection(ctx: HookContext, finish: Finish) -> tuple[str, str] | None:

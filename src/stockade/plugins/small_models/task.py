@@ -41,23 +41,12 @@ _MOST_WORDS = 40
 _OCCURRENCES = re.compile(r"\boccurrences?\b|\bhow (?:often|many times)\b|\bnumber of times\b", re.IGNORECASE)
 _LINES = re.compile(r"\b(?:lines?|rows?) (?:that|which|with|containing|contain|where)\b", re.IGNORECASE)
 _TOTAL = re.compile(r"\b(?:total|altogether|sum|overall|combined|in all|added together)\b", re.IGNORECASE)
-_ANY_CASE = re.compile(
-    r"\bcase[ -]?insensitiv|\b(?:regardless of|ignor\w+|whatever|irrespective of)(?: the)? (?:letter )?case\b",
-    re.IGNORECASE,
-)
-_BYTES = re.compile(r"\bbytes?\b|\bsizes?\b", re.IGNORECASE)
-_DISK = re.compile(r"\bdisk\b|\bblocks?\b|\bdu\b", re.IGNORECASE)
 _COUNTS_FILES = re.compile(
     r"\b(?:how many|number of|count(?:s|ing)?(?: of)?(?: all)?(?: the)?) (?:\S+ )?files\b", re.IGNORECASE
 )
 _FOLDERS = re.compile(
     r"\bfiles and (?:sub)?-?(?:director|folder)|\b(?:director\w+|folders?) and files\b", re.IGNORECASE
 )
-_SPAN = r"(?:the )?(?:\d+|an?|one|two|three|few|seven|ten)?\s*(?:days?|weeks?|hours?|minutes?|months?|24)\b"
-_WITHIN = re.compile(rf"\b(?:with)?in(?: the)? (?:last|past)\b|\b(?:last|past|less than) {_SPAN}", re.IGNORECASE)
-_OLDER = re.compile(rf"\bolder than\b|\bmore than {_SPAN}|\b{_SPAN} ago\b", re.IGNORECASE)
-_LARGER = re.compile(r"\b(?:larger|greater|bigger|more|over|above|exceed\w*)\b", re.IGNORECASE)
-_SMALLER = re.compile(r"\b(?:smaller|less|under|below|fewer)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -107,15 +96,6 @@ class Task:
         return self.asks and _TOTAL.search(self.words) is not None
 
     @cached_property
-    def any_case(self) -> bool:
-        return _ANY_CASE.search(self.words) is not None
-
-    @cached_property
-    def bytes(self) -> bool:
-        """It wants what files hold, not what a disk has of them."""
-        return _BYTES.search(self.words) is not None and not _DISK.search(self.words)
-
-    @cached_property
     def counts_files(self) -> bool:
         """It wants files counted, and no folders with them."""
         return _COUNTS_FILES.search(self.words) is not None and not _FOLDERS.search(self.words)
@@ -123,22 +103,6 @@ class Task:
     @cached_property
     def counts_lines(self) -> bool:
         return re.search(r"\b(?:lines?|rows?)\b", self.words, re.IGNORECASE) is not None
-
-    @cached_property
-    def within(self) -> bool:
-        return _WITHIN.search(self.words) is not None and not _OLDER.search(self.words)
-
-    @cached_property
-    def older(self) -> bool:
-        return _OLDER.search(self.words) is not None
-
-    @cached_property
-    def larger(self) -> bool:
-        return _LARGER.search(self.words) is not None and not self.smaller
-
-    @cached_property
-    def smaller(self) -> bool:
-        return _SMALLER.search(self.words) is not None
 
     def hollow(self, answer: str) -> bool:
         """Whether an answer says no more than that something is done."""

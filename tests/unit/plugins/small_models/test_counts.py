@@ -36,16 +36,8 @@ WRONG = {
     "lines": ("How often is x there?", "grep -c x a.txt", "2"),
     "lines-piped": ("How many times is x there?", "cat *.txt | grep x | wc -l", "3"),
     "lines-names": ("The number of times x is there", "grep -c x *.txt | awk '{s+=$1} END {print s}'", "3"),
-    "listing": ("How many?", "ls -l | wc -l", "4"),
-    "listing-all": ("How many?", "ls -a | wc -l", "4"),
-    "case": ("How many lines have x, ignoring case?", "grep -rh x . | wc -l", "3"),
-    "blocks": ("What is the size of sub in bytes?", "du -s sub", "6"),
-    "kinds": ("How many files are there?", "find . | wc -l", "5"),
-    "kinds-flat": ("How many files are there?", "find . -maxdepth 1 | wc -l", "3"),
     "contents": ("How many files are there?", "find . -type f -exec wc -l {} \\; | awk '{s+=$1} END {print s}'", "5"),
     "alternatives": ("Lines?", "find . -type f -name '*.c' -o -name '*.h' -exec cat {} + | wc -l", "3"),
-    "signs": ("How many are smaller than 1 kB?", "find . -type f -size -1k | wc -l", "5"),
-    "signs-days": ("Modified within the last 7 days?", "find . -type f -mtime 7 | wc -l", "5"),
 }
 RIGHT = {
     "own-separator": ("How much?", "grep -c x *.txt | awk -F: '{s += $2} END {print s}'"),
@@ -58,7 +50,6 @@ RIGHT = {
     "written": ("How many files are there?", "find . | wc -l > n.txt"),
     "two": ("How many files are there?", "echo a; find . | wc -l"),
     "quoted": ("How many?", "grep -c 'a|b' a.txt"),
-    "disk": ("What is the size of sub on the disk?", "du -s sub"),
 }
 
 

@@ -53,8 +53,6 @@ SPEAKS = {
     "missing": Case("Write the towns to towns.txt", (shell("echo x > town.txt"), DONE), ("missing",)),
     "new-folder": Case("Unpack it into a new folder dump.", (shell("touch dump.tar"), DONE), ("missing",)),
     "empty": Case("Write the towns to towns.txt", (shell("true > towns.txt"), DONE), ("empty",)),
-    "syntax-json": Case("Write a.json", (shell("echo '{a: 1}' > a.json"), DONE), ("syntax",)),
-    "syntax-csv": Case("Write a.csv", (shell("printf 'a,b\\n1\\n' > a.csv"), DONE), ("syntax",)),
     "unseen": Case("Write the number of rows to rows.txt", (shell("wc -l sales.csv > rows.txt"), DONE), ("unseen",)),
     "hollow": Case("How many rows are in sales.csv?", (shell("wc -l < sales.csv"), HOLLOW), ("value",)),
     "bare": Case(
@@ -68,7 +66,9 @@ SPEAKS = {
     "unfounded": Case("How many rows?", (shell("cat sales.csv"), say("finish", answer="7")), ("unfounded",)),
     "zero": Case("How many rows have Oslo?", (shell("grep -c Oslo sales.csv"), say("finish", answer="0")), ("zero",)),
     "unset": Case("Which files?", (shell("ls $THE_FOLDER"), say("finish", answer="sales.csv")), ("unset",)),
-    "counts": Case("How many files?", (shell("ls -l | wc -l"), say("finish", answer="none")), ("listing",)),
+    "counts": Case(
+        "How many?", (shell("wc -l *.csv | awk '{s+=$1} END {print s}'"), say("finish", answer="none")), ("total",)
+    ),
     "printed-again": Case("Which day?", (shell("date"), shell("date"), say("finish", answer="Monday")), ("again",)),
     "gone": Case("Compress sales.csv", (shell("gzip sales.csv"), DONE), ("gone",)),
     "look": Case("Raise the amounts in sales.csv", (shell("sed -i s/3/4/ sales.csv"), HOLLOW), ("look",)),
