@@ -21,6 +21,13 @@ def test_choosing_tasks_are_the_frozen_ones() -> None:
     assert len(frozen) == 24
 
 
+def test_no_question_is_in_two_frozen_sets() -> None:
+    names = ("judging", "judging2", "choosing2")
+    of = [set(json.loads(Path(sets.__file__).with_name(f"{name}.json").read_text())["tasks"]) for name in names]
+    assert [len(one) for one in of] == [24, 26, 14]
+    assert len(set().union(*of)) == 64
+
+
 def test_mcnemar_is_the_exact_two_sided_binomial_test() -> None:
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(0, 6) == 2 / 2**6

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from stockade.core.actions import CommandOutput, Shell
 from stockade.core.errors import ActionFailed
 from stockade.loop.hooks import HookContext
-from stockade.plugins.small_models import counts
 from stockade.plugins.small_models.commands import Program, pipelines
+from stockade.plugins.small_models.counts import objection as miscount
 from stockade.plugins.small_models.finish import content
 from stockade.plugins.small_models.task import Task
 
@@ -100,7 +100,7 @@ async def objection(ctx: HookContext, command: str) -> tuple[str, str] | None:
     for name, rule in RULES if all(pipeline[0].words for pipeline in lines) else ():
         if (said := await rule(ctx, command, lines)) is not None:
             return name, said
-    found = counts.objection(Task(ctx.started.task), command)
+    found = miscount(Task(ctx.started.task), command)
     return (found[0], f"{found[1]} {RUN_THIS}{found[2]}") if found is not None else None
 
 
