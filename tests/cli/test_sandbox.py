@@ -33,6 +33,8 @@ def test_exec_has_only_the_environment_that_was_named(stage: Stage) -> None:
         (("--net", "allow=10.0.0.1", "--", "true"), 2, "10.0.0.1 is an address"),
         (("--folder", "/no/such", "--", "true"), 2, "/no/such"),
         ((), 2, "Missing argument"),
+        (("--disk", "64M", "--", "truncate", "-s", "33M", "/tmp/big"), 153, "the limit of 32 MiB for one file"),
+        (("--", "truncate", "-s", "20G", "/tmp/big"), 153, "the limit of 1024 MiB for one file"),
     ],
 )
 def test_exec_statuses(stage: Stage, arguments: tuple[str, ...], status: int, words: str) -> None:

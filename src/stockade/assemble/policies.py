@@ -69,6 +69,8 @@ def _limits(options: Options) -> Limits:
     given: dict[str, Any] = {"processes": options.processes, "command_timeout_s": options.command_timeout}
     for name, text in (("memory_bytes", options.memory), ("disk_bytes", options.disk)):
         given[name] = None if text is None else parse_size(text)
+    if given["disk_bytes"] is not None:
+        given["file_bytes"] = given["disk_bytes"] // 2
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -110,7 +110,7 @@ SANDBOX = (
     _flag("--command-timeout", type=float, metavar="S", help="Seconds for one command; 0 is unlimited."),
     _flag("--memory", metavar="SIZE", help="Memory of the sandbox, as 512M or 2G."),
     _flag("--processes", type=int, metavar="N", help="Processes in the sandbox."),
-    _flag("--disk", metavar="SIZE", help="Bytes that may be written."),
+    _flag("--disk", metavar="SIZE", help="Bytes that may be written; one file has at most half of them."),
     _flag(
         "--env",
         multiple=True,

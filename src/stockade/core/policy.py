@@ -85,6 +85,7 @@ class Limits(Data):
 
     `memory_bytes` is the total of the sandbox where a cgroup can be made, and the bound of each process always.
     `disk_bytes` bounds /tmp and /dev/shm together, and the written folders together; the latter are watched.
+    `file_bytes` bounds each file, by the kernel; `--disk` sets it to half of `disk_bytes`.
     `output_bytes` is what one command may add to the conversation; the rest is cut from the middle.
     """
 

@@ -4,6 +4,7 @@ Knows nothing of how the sandbox was made. The agent keeps the time; what is her
 """
 
 import math
+import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -35,6 +36,7 @@ SLACK_S = 15.0
 """How long after deadline and grace the agent may stay silent before it counts as dead."""
 _STREAMS: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
 _CANNOT_EXECUTE = 126
+_FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 
 
 class AgentConfig(Data):
@@ -165,6 +167,7 @@ class AgentSession:
             job = self._next_job()
             request = frames.run(job, _milliseconds(limit_s), _milliseconds(self._config.grace_s), text)
             done = await self._perform(job, request, clip, limit_s, f"the command {_short(command)}")
+            clip.add("stderr", self._why_ended(done))
             duration_s = anyio.current_time() - started
         if done.flags & frames.SPAWN_FAILED:
             raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")
@@ -178,6 +181,12 @@ class AgentSession:
             duration_s=duration_s,
             shell_event=_shell_event(done.flags),
         )
+
+    def _why_ended(self, done: frames.Done) -> bytes:
+        """What the kernel does not say of a program that it ended: which limit on a file's size it met."""
+        if done.status != _FILE_TOO_LARGE or not self._config.file_bytes:
+            return b""
+        return f"stockade: ended by the limit of {self._config.file_bytes >> 20} MiB for one file\n".encode()
 
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
@@ -200,6 +209,7 @@ class AgentSession:
             if done.status not in (126, 127):
                 raise SandboxFailed(f"the sandbox cannot start a program: {done.error}")
             kept.add("stderr", f"{done.error}\n".encode())
+        kept.add("stderr", self._why_ended(done))
         return ExecResult(
             exit_code=done.status,
             stdout=bytes(kept.streams["stdout"]),

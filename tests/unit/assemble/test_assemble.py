@@ -39,8 +39,11 @@ def test_a_reading_bot_reads() -> None:
 
 def test_limits_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIVEN", "from here")
-    policy = make_policy(options(memory="512M", processes=9, command_timeout=3, env=("A=1=2", "GIVEN")), "overlay")
+    policy = make_policy(
+        options(memory="512M", disk="64M", processes=9, command_timeout=3, env=("A=1=2", "GIVEN")), "overlay"
+    )
     assert (policy.limits.memory_bytes, policy.limits.processes, policy.limits.command_timeout_s) == (512 << 20, 9, 3)
+    assert (policy.limits.disk_bytes, policy.limits.file_bytes) == (64 << 20, 32 << 20)
     assert policy.environment == {"A": "1=2", "GIVEN": "from here"}
 
 
