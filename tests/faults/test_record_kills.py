@@ -9,7 +9,6 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from tests.support.worlds import (
     Strategy,
     World,
     chosen,
+    give,
     note_kill,
     tree_hash,
     world,
@@ -51,7 +51,10 @@ class Machine:
     def begin(self) -> tuple[str, ...]:
         """A folder as new and a record as new; the command that runs there."""
         self.world.clear(self.world.state)
-        (self.world.clear(self.world.folder) / "data.csv").write_text("a\n")
+        folder = self.world.clear(self.world.folder)
+        (folder / "data.csv").write_text("a\n")
+        give(folder, self.world.uid)
+        give(self.world.seen(self.world.state), self.world.uid)
         ends = [say("finish", answer="done")] * 9
         answers = [*(say("shell", command=command) for command in COMMANDS), *ends]
         script = self.world.base / "script.jsonl"
@@ -67,6 +70,7 @@ class Machine:
             (folder / "data.csv").write_text("a\n")
             for command in key:
                 subprocess.run(["sh", "-c", command], check=True, cwd=folder, umask=0o022, stdout=subprocess.DEVNULL)
+            give(folder, self.world.uid)
             self.trees[key] = tree_hash(folder)
             subprocess.run(["rm", "-r", str(folder)], check=True)
         return self.trees[key]
@@ -127,10 +131,8 @@ def with_results(events: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize("seed", range(max(KILLS, 1)))
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("beneath", BENEATH)
-def test_a_killed_run_is_resumed_to_one_of_two_trees(
-    tmp_path: Path, beneath: Beneath, strategy: Strategy, seed: int
-) -> None:
-    with world(tmp_path / "world", beneath, strategy, seed) as here:
+def test_a_killed_run_is_resumed_to_one_of_two_trees(beneath: Beneath, strategy: Strategy, seed: int) -> None:
+    with world(beneath, strategy, seed) as here:
         machine = Machine(here, {"beneath": beneath, "strategy": strategy, "seed": seed})
         for number, (step, time) in enumerate(chosen(machine.traced(), beneath, seed)):
             machine.killed(step, time, twice=(seed + number) % 2 == 1)

@@ -1,7 +1,8 @@
 """A server of commands in a mount namespace of its own: mounts what it is told, then forks a process a command.
 
-`python -m tests.support.world_server ORDERS` where ORDERS is JSON: a list of argvs that mount. A line of stdin is one
-command (tests/support/worlds.py writes them), a line of stdout its status. The fork saves the half second in which
+`python -m tests.support.world_server UID MOUNTS` where MOUNTS is JSON: a list of argvs. A line of stdin is one command
+of the user UID (tests/support/worlds.py writes them), a line of stdout its status; one that was
+stopped is held until the next line, and killed. The fork saves the half second in which
 Python would load the same modules again. When stdin ends so does the server, and with it and what it started every
 mount.
 
@@ -36,14 +37,14 @@ def _name(event: str, arguments: tuple[Any, ...]) -> str | None:
     return event if event in _CHANGING else None
 
 
-def _kill_at(step: str, left: int) -> None:
+def _stop_at(step: str, left: int, end: signal.Signals) -> None:
     def aim(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal left
         if _name(event, arguments) != step:
             return
         left -= 1
         if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), end)
             while True:  # another thread may be the one that the signal meets first
                 time.sleep(1)
 
@@ -61,18 +62,22 @@ def _trace(path: str) -> None:
     sys.addaudithook(note)
 
 
-def _become(order: dict[str, Any]) -> None:
+def _become(order: dict[str, Any], uid: int) -> None:
     """In the child: the command, from here to its end."""
+    if uid:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(os.open(order["out"], flags, 0o600), 1)
     os.dup2(os.open(order["err"], flags, 0o600), 2)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
     sys.argv = ["stockade", *order["argv"]]
     if order["trace"]:
         _trace(order["trace"])
     if order["step"]:
-        _kill_at(order["step"], order["time"])
+        _stop_at(order["step"], order["time"], signal.SIGSTOP if order["hold"] else signal.SIGKILL)
     status = 1
     try:
         main()
@@ -84,8 +89,8 @@ def _become(order: dict[str, Any]) -> None:
         os._exit(status)  # to take Python apart costs more than the command does
 
 
-def serve(orders: list[list[str]]) -> None:
-    for argv in orders:
+def serve(uid: int, mounts: list[list[str]]) -> None:
+    for argv in mounts:
         subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     for name in _WARM:
         importlib.import_module(name)
@@ -94,10 +99,16 @@ def serve(orders: list[list[str]]) -> None:
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            _become(json.loads(line))
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+            _become(json.loads(line), uid)
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if os.WIFSTOPPED(status):  # held until the next line
+            print(-os.WSTOPSIG(status), flush=True)
+            sys.stdin.readline()
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        else:
+            print(os.waitstatus_to_exitcode(status), flush=True)
 
 
 if __name__ == "__main__":
-    serve(json.loads(sys.argv[1]))
+    serve(int(sys.argv[1]), json.loads(sys.argv[2]))
