@@ -23,12 +23,6 @@ _FIELDS = re.compile(r"\$[1-9]")
 _SEPARATED = re.compile(r"\s-F|\bFS\s*=|--field-separator|--csv|\bsplit\(")
 _PRINTS_FIELDS = re.compile(r"\bprint\b[^;}]*\$\d+\s*,\s*\$\d")
 _JOINED = re.compile(r"\bOFS\b|['\"],['\"]|printf")
-_VARIABLE = re.compile(r"\$\{?([A-Z][A-Z_]{2,})\b\}?")
-_LITERAL = re.compile(r"'[^']*'|<<-?\s*'.*", re.DOTALL)
-_OF_BASH = re.compile(
-    r"BASH\w*|COLUMNS|E?UID|FUNCNAME|HIST\w+|HOST\w+|IFS|LINE\w+|MACHTYPE|OLDPWD|OPT\w+|OSTYPE|P?PID|PIPE\w+|PWD|RANDOM"
-    r"|REPLY|SECONDS|SHELL\w*|SHLVL"
-)
 _WAITS = re.compile(r"\b(?:sleep|wait)\b")
 
 Rule = Callable[[HookContext, str, list[list[Program]]], Awaitable[str | None]]
@@ -71,27 +65,8 @@ async def again(ctx: HookContext, command: str, lines: list[list[Program]]) -> s
     return f"You have run exactly this just now, and it succeeded.{shown}\nDo what is still missing, or finish."
 
 
-async def unset(ctx: HookContext, command: str, lines: list[list[Program]]) -> str | None:
-    """A variable that nobody has set: nothing stands in its place, and most programs then take the current folder."""
-    before = [one.step.action.command for one in ctx.state.done if isinstance(one.step.action, Shell)]
-    said = "\n".join([*before, command])
-    names = [
-        name
-        for name in dict.fromkeys(_VARIABLE.findall(_LITERAL.sub("", command)))
-        if not _OF_BASH.fullmatch(name) and not re.search(rf"(?<!\$)(?<!\$\{{)\b{name}\b", said)
-    ]
-    for name in names:
-        try:
-            found = await ctx.exec(["printenv", name], timeout_s=5)
-        except ActionFailed:
-            return None
-        if found.exit_code:
-            return f"The variable {name} is not set here: there is nothing in its place. Write the path itself."
-    return None
-
-
 AGAIN = "again"
-RULES: tuple[tuple[str, Rule], ...] = ((AGAIN, again), ("separator", separator), ("unset", unset))
+RULES: tuple[tuple[str, Rule], ...] = ((AGAIN, again), ("separator", separator))
 
 
 async def objection(ctx: HookContext, command: str) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from stockade.plugins.small_models.commands import Program, pipelines
+from stockade.plugins.small_models.commands import Program, pipelines, quoted
 from stockade.plugins.small_models.task import Task
 
 MOST_FACTS = 3
@@ -171,6 +171,18 @@ def alternatives(task: Task, stages: Sequence[Stage]) -> Found | None:
     ]
 
 
+def beside(task: Task, command: str) -> Found | None:
+    """wc of one file, into a file: there the number alone is wanted."""
+    one = found[0][0] if len(found := pipelines(command)) == 1 and len(found[0]) == 1 else Program()
+    files = [word for word in one.words[1:] if not re.fullmatch(r"-[clmw]", word)]
+    if one.name != "wc" or not task.number or len(files) != 1 or len(one.words) != 3 or one.reads or not one.writes:
+        return None
+    if _GLOB.search(files[0]) or files[0].startswith("-") or len(one.writes) > 1:
+        return None
+    way = f"wc {one.words[1]} < {quoted(files)} > {quoted(one.writes)}"
+    return "wc writes the name of the file after the number, unless it reads the file by <.", [way]
+
+
 RULES: tuple[tuple[str, Rule], ...] = (
     ("ended", ended), ("lines", lines), ("names", names), ("total", total), ("each", each), ("contents", contents),
     ("alternatives", alternatives),
@@ -185,6 +197,7 @@ def objection(task: Task, command: str) -> tuple[str, str, str] | None:
     for _ in range(MOST_FACTS):
         stages = split(line)
         found = next(((name, said) for name, one in RULES if stages and (said := one(task, stages))), None)
+        found = found or next((("beside", said) for said in (beside(task, line),) if said), None)
         if found is None:
             break
         rule, (fact, texts) = rule or found[0], found[1]

@@ -44,6 +44,7 @@ _TOTAL = re.compile(r"\b(?:total|altogether|sum|overall|combined|in all|added to
 _COUNTS_FILES = re.compile(
     r"\b(?:how many|number of|count(?:s|ing)?(?: of)?(?: all)?(?: the)?) (?:\S+ )?files\b", re.IGNORECASE
 )
+_NUMBER = re.compile(r"\b(?:number of|how many|count of)\b", re.IGNORECASE)
 _FOLDERS = re.compile(
     r"\bfiles and (?:sub)?-?(?:director|folder)|\b(?:director\w+|folders?) and files\b", re.IGNORECASE
 )
@@ -94,6 +95,11 @@ class Task:
     def total(self) -> bool:
         """It wants one number for all, for the user."""
         return self.asks and _TOTAL.search(self.words) is not None
+
+    @cached_property
+    def number(self) -> bool:
+        """It wants a number, and says of what."""
+        return _NUMBER.search(self.words) is not None
 
     @cached_property
     def counts_files(self) -> bool:

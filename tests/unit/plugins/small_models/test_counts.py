@@ -49,6 +49,10 @@ RIGHT = {
     "ended-well": ("Which?", "find . -name '*.c' -exec grep -l x {} +"),
     "written": ("How many files are there?", "find . | wc -l > n.txt"),
     "two": ("How many files are there?", "echo a; find . | wc -l"),
+    "table": ("Write the number of lines of each file into n.txt", "wc -l *.txt > n.txt"),
+    "all-three": ("Write the number of lines and words of a.txt into n.txt", "wc a.txt > n.txt"),
+    "names-wanted": ("Write what wc -l says of a.txt into n.txt", "wc -l a.txt > n.txt"),
+    "read": ("Write the number of lines of a.txt into n.txt", "wc -l < a.txt > n.txt"),
     "quoted": ("How many?", "grep -c 'a|b' a.txt"),
 }
 
@@ -67,3 +71,12 @@ def test_what_is_proposed_prints_what_was_meant(name: str, folder: Path) -> None
 @pytest.mark.parametrize("name", RIGHT)
 def test_it_is_silent_where_a_command_does_what_it_should(name: str) -> None:
     assert objection(Task(RIGHT[name][0]), RIGHT[name][1]) is None
+
+
+def test_a_number_for_a_file_comes_without_the_name(folder: Path) -> None:
+    found = objection(Task("Write the number of lines of a.txt into n.txt"), "cd . && wc -l a.txt > n.txt")
+    assert found is not None
+    rule, _, way = found
+    assert rule == "beside"
+    assert not printed(way, folder)
+    assert (folder / "n.txt").read_text().strip() == "2"

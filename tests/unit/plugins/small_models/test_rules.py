@@ -53,7 +53,7 @@ SPEAKS = {
     "missing": Case("Write the towns to towns.txt", (shell("echo x > town.txt"), DONE), ("missing",)),
     "new-folder": Case("Unpack it into a new folder dump.", (shell("touch dump.tar"), DONE), ("missing",)),
     "empty": Case("Write the towns to towns.txt", (shell("true > towns.txt"), DONE), ("empty",)),
-    "unseen": Case("Write the number of rows to rows.txt", (shell("wc -l sales.csv > rows.txt"), DONE), ("unseen",)),
+    "unseen": Case("Write the number of rows to rows.txt", (shell("wc -l < sales.csv > rows.txt"), DONE), ("unseen",)),
     "hollow": Case("How many rows are in sales.csv?", (shell("wc -l < sales.csv"), HOLLOW), ("value",)),
     "bare": Case(
         "How many rows are in sales.csv? Answer with just the number.",
@@ -65,7 +65,6 @@ SPEAKS = {
     ),
     "unfounded": Case("How many rows?", (shell("cat sales.csv"), say("finish", answer="7")), ("unfounded",)),
     "zero": Case("How many rows have Oslo?", (shell("grep -c Oslo sales.csv"), say("finish", answer="0")), ("zero",)),
-    "unset": Case("Which files?", (shell("ls $THE_FOLDER"), say("finish", answer="sales.csv")), ("unset",)),
     "counts": Case(
         "How many?", (shell("wc -l *.csv | awk '{s+=$1} END {print s}'"), say("finish", answer="none")), ("total",)
     ),
@@ -80,8 +79,6 @@ SPEAKS = {
     ),
 }  # fmt: skip
 SILENT = {
-    "set": Case("Which files?", (shell("export THE=.; ls $THE"), say("finish", answer="sales.csv"))),
-    "literal-variable": Case("Which?", (shell("awk -F, '{print $THE}' sales.csv"), say("finish", answer="3"))),
     "looked-at": Case(
         "Write the number of rows to rows.txt", (shell("wc -l < sales.csv > rows.txt; cat rows.txt"), DONE)
     ),
