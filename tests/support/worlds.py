@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
+from zlib import crc32
 
 from tests.conformance.ordinary_user import UID, closed_parent
 
@@ -243,7 +244,7 @@ def note_kill(note: dict[str, Any]) -> None:
 def chosen(steps: Counter[str], beneath: Beneath, seed: int) -> list[tuple[str, int]]:
     """Each step with which of its times it is killed at: the first for the first seed, the last for the last."""
     found = []
-    for number, (step, count) in enumerate(steps.items()):
-        if KILLS or number % len(BENEATH) == BENEATH.index(beneath):
+    for step, count in steps.items():
+        if KILLS or crc32(step.encode()) % len(BENEATH) == BENEATH.index(beneath):
             found.append((step, (count - 1) * seed // (KILLS - 1) if KILLS > 1 else count // 2))
     return found
