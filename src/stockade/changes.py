@@ -1,15 +1,15 @@
 """What a bot changed and nobody decided on yet: found, applied to the folder, or thrown away."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stockade.core.changes import Change, FolderLayer
+from stockade.core.changes import Change, FolderLayer, Moved, shown_path
 from stockade.core.errors import LayerLost
 from stockade.core.events import (
     ChangesApplied,
     ChangesDiscarded,
+    ChangesUndone,
     Checkpoint,
     RunEvent,
     RunFinished,
@@ -18,6 +18,15 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.ports import Differ, Reviewer
+
+
+Record = Callable[[RunEvent], None]
+Progress = Callable[[str, int, int], None]
+"""Called with what is done, how many entries of it, and of how many."""
+
+
+def quietly(_what: str, _done: int, _total: int) -> None:
+    """A progress that nobody sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ class RunFacts:
     layers: tuple[FolderLayer, ...] = ()
     finished: RunFinished | None = None
     applied: ChangesApplied | None = None
+    undone: ChangesUndone | None = None
     discarded: ChangesDiscarded | None = None
     wrote: bool = False
     """Whether anything is known to have been written to the layers and not decided on since."""
@@ -68,17 +78,20 @@ def facts(events: Sequence[RunEvent]) -> RunFacts:
             case Checkpoint():
                 found.wrote = found.wrote or any(event.files)
             case RunResumed():
-                found.finished = found.applied = found.discarded = None
+                found.finished = found.applied = found.undone = found.discarded = None
                 found.layers = _unsealed(found.layers)
             case RunFinished():
                 found.finished, found.wrote = event, bool(event.changes)
                 found.layers = _sealed(found.layers, event.seals)
                 applied.clear()
             case ChangesApplied():
-                found.applied = event
+                found.applied, found.undone = event, None
                 applied.update(event.paths)
                 changed = found.finished.changes if found.finished else ()
                 found.wrote = any(change.path not in applied for change in changed)
+            case ChangesUndone():
+                applied.difference_update(event.paths)
+                found.undone, found.applied = event, found.applied if applied else None
             case ChangesDiscarded():
                 found.discarded, found.wrote = event, False
             case _:
@@ -125,40 +138,74 @@ def apply(
     flagged: bool,
     force: bool = False,
     merge: bool = False,
-    record: Callable[[ChangesApplied], None] | None = None,
+    record: Record | None = None,
+    progress: Progress = quietly,
 ) -> None:
-    """Apply what can be applied, noting it in `done` as it goes. A layer with nothing left in it is removed, once
-    `record` has put on record what was applied.
+    """Apply what can be applied, noting it in `done` as it goes. A layer with nothing left in it is removed.
 
-    ChangedOnHost when the host has other content than the run met: nothing of that folder is written then. `merge`:
-    what both changed is merged, and what cannot be is left; `force`: the bot's is written over the host's.
+    `record` puts on record what is applied, before it is. ChangedOnHost when the host has other content than the run
+    met: nothing of that folder is written then. `merge`: what both changed is merged, and what cannot be is left;
+    `force`: the bot's is written over the host's.
     """
     over: list[FolderLayer] = []
-    try:
-        for one in work:
-            chosen = [change for change in one.changes if not change.refused and (flagged or not change.flagged)]
-            done.refused += [change for change in one.changes if change.refused]
-            done.flagged += [change for change in one.changes if change.flagged and not (flagged or change.refused)]
-            if merge and not force:
-                left = reviewer.conflicts(one.layer, chosen, merge=True)
-                chosen = [change for change in chosen if change.path not in left]
-                done.conflicts |= {shown_path(one.layer, path): reason for path, reason in left.items()}
-            if chosen:
-                paths = reviewer.apply(one.layer, chosen, force=force, merge=merge)
-                done.paths += [shown_path(one.layer, path) for path in paths]
-            if len(chosen) == len(one.changes):
-                over.append(one.layer)
-    finally:
-        if done.paths and record is not None:
-            record(ChangesApplied(at=time.time(), paths=tuple(done.paths)))
+    for one in work:
+        chosen = [change for change in one.changes if not change.refused and (flagged or not change.flagged)]
+        done.refused += [change for change in one.changes if change.refused]
+        done.flagged += [change for change in one.changes if change.flagged and not (flagged or change.refused)]
+        if merge and not force:
+            left = reviewer.conflicts(one.layer, chosen, merge=True)
+            chosen = [change for change in chosen if change.path not in left]
+            done.conflicts |= {shown_path(one.layer.inside, path): reason for path, reason in left.items()}
+        if chosen:
+            paths = reviewer.apply(one.layer, chosen, force=force, merge=merge, record=record, progress=progress)
+            done.paths += [shown_path(one.layer.inside, path) for path in paths]
+        if len(chosen) == len(one.changes):
+            over.append(one.layer)
     discard(reviewer, over)
+
+
+def undo(
+    reviewer: Reviewer,
+    layers: Iterable[FolderLayer],
+    *,
+    force: bool = False,
+    record: Record | None = None,
+    progress: Progress = quietly,
+) -> Moved:
+    """Take back what was applied, as far as it is still so; `force`: also what was edited since."""
+    found = Moved()
+    for layer in reversed(list(layers)):
+        found.add(reviewer.undo(layer, force=force, record=record, progress=progress))
+    return found
+
+
+def redo(
+    reviewer: Reviewer,
+    layers: Iterable[FolderLayer],
+    *,
+    force: bool = False,
+    record: Record | None = None,
+    progress: Progress = quietly,
+) -> Moved:
+    """Apply again what was taken back, where the layer is gone."""
+    found = Moved()
+    for layer in layers:
+        if layer.is_lost:
+            found.add(reviewer.redo(layer, force=force, record=record, progress=progress))
+    return found
+
+
+def complete(reviewer: Reviewer, events: Sequence[RunEvent], record: Record) -> list[RunEvent]:
+    """Carry out to its end what a kill cut off, and put on record what it kept from there. The events then."""
+    known, missing = {event.at for event in events}, list[RunEvent]()
+    for layer in facts(events).layers:
+        reviewer.recover(layer)
+        missing += [event for event in reviewer.decisions(layer) if event.at not in known]
+    for event in sorted(missing, key=lambda event: event.at):
+        record(event)
+    return [*events, *missing]
 
 
 def discard(reviewer: Reviewer, layers: Iterable[FolderLayer]) -> None:
     for layer in kept_layers(layers):
         reviewer.discard(layer)
-
-
-def shown_path(layer: FolderLayer, path: str) -> str:
-    """Relative for the working folder, with its place in the sandbox for others."""
-    return path if layer.inside == "/workspace" else f"{layer.inside}/{path}"

@@ -213,7 +213,7 @@ def test_a_folder_that_was_moved_has_a_way_out(stage: Stage) -> None:
         assert "hint: if it was moved, move it back" in ended.err
     stage.demo.mkdir()
     assert "another folder than the one the run began with" in stage.call("runs", "resume", "last", "more").err
-    thrown = stage.call("runs", "discard")
+    thrown = stage.call("runs", "discard", "last")
     assert (thrown.status, "threw away the changes of run" in thrown.err) == (0, True)
     assert stage.left_behind() == []
 
@@ -221,17 +221,17 @@ def test_a_folder_that_was_moved_has_a_way_out(stage: Stage) -> None:
 def test_a_conflict_names_the_flag_as_it_is_typed(stage: Stage) -> None:
     assert stage.run(COUNT, DONE, DONE).status == 0
     (stage.demo / "count.txt").write_text("mine\n")
-    assert "then apply with --merge, or with --force" in stage.call("runs", "apply").err
-    assert stage.call("runs", "apply", "--force").status == 0
+    assert "then apply with --merge, or with --force" in stage.call("runs", "apply", "last").err
+    assert stage.call("runs", "apply", "last", "--force").status == 0
     assert (stage.demo / "count.txt").read_text() == "3\n"
 
 
 def test_a_diff_of_nothing_is_no_mistake(stage: Stage) -> None:
     assert stage.run(DONE, DONE, DONE).status == 0
-    nothing = stage.call("runs", "diff")
+    nothing = stage.call("runs", "diff", "last")
     assert (nothing.status, nothing.out) == (0, "")
     assert "changed nothing" in nothing.err
-    assert stage.call("runs", "apply").status == 2
+    assert stage.call("runs", "apply", "last").status == 2
 
 
 @pytest.mark.parametrize(

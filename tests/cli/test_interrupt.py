@@ -79,7 +79,7 @@ def test_kill_9_leaves_no_process_and_an_intact_record(stage: Stage) -> None:
     shown = stage.call("runs", "show")
     assert shown.out.endswith("[interrupted: the record ends here]\n")
     assert "sleep 300" in shown.out
-    discarded = stage.call("runs", "discard")
+    discarded = stage.call("runs", "discard", "last")
     assert discarded.status in (0, 2)
     assert stage.left_behind() == []
     assert stage.tree() == before

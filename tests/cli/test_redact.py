@@ -89,7 +89,7 @@ def test_the_variable_is_not_needed_for_what_is_on_record(ran: Stage, monkeypatc
 
 def test_a_patch_that_would_be_changed_is_refused(ran: Stage) -> None:
     for more in ((), ("--json",)):
-        refused = ran.call("runs", "diff", *more)
+        refused = ran.call("runs", "diff", "last", *more)
         assert (refused.status, refused.out) == (2, "")
         assert "the diff holds what is to be hidden (LOGIN)" in refused.err
         assert "--show-secrets" in refused.err
@@ -97,9 +97,12 @@ def test_a_patch_that_would_be_changed_is_refused(ran: Stage) -> None:
 
 
 def test_with_show_secrets_a_patch_is_exact(ran: Stage) -> None:
-    patch = ran.call("runs", "diff", "--show-secrets")
+    patch = ran.call("runs", "diff", "last", "--show-secrets")
     assert patch.status == 0, patch.err
-    assert json.loads(ran.call("runs", "diff", "--show-secrets", "--json").out.splitlines()[0])["diff"] in patch.out
+    assert (
+        json.loads(ran.call("runs", "diff", "last", "--show-secrets", "--json").out.splitlines()[0])["diff"]
+        in patch.out
+    )
     subprocess.run(["git", "apply", "-"], input=patch.out.encode(), cwd=ran.demo, check=True)
     assert (ran.demo / "made.txt").read_text() == f"key = {VALUE}\n"
     assert (ran.demo / "other.txt").read_text() == f"earlier\n{VALUE}\nafter\n"
@@ -109,25 +112,25 @@ def test_a_patch_without_a_secret_is_written(stage: Stage, monkeypatch: pytest.M
     monkeypatch.setenv("LOGIN", VALUE)
     plain = say("shell", command="echo plain > made.txt")
     assert stage.run(plain, say("finish", answer="ok"), flags=("--redact", "LOGIN", "--no-input")).status == 0
-    assert "+plain\n" in stage.call("runs", "diff").out
+    assert "+plain\n" in stage.call("runs", "diff", "last").out
 
 
 def test_on_a_terminal_a_diff_is_masked_and_that_is_said(ran: Stage) -> None:
-    shown = on_terminal(ran, "runs", "diff")
+    shown = on_terminal(ran, "runs", "diff", "last")
     assert shown.status == 0, shown.err
     assert "+key = [redacted: LOGIN]" in shown.out
     assert "unchanged in the files: LOGIN" in shown.out
-    lines = on_terminal(ran, "runs", "diff", "--json")
+    lines = on_terminal(ran, "runs", "diff", "last", "--json")
     assert "[redacted: LOGIN]" in lines.out
     assert_hidden(shown.out, shown.err, lines.out, lines.err)
-    assert f"+key = {VALUE}" in on_terminal(ran, "runs", "diff", "--show-secrets").out
+    assert f"+key = {VALUE}" in on_terminal(ran, "runs", "diff", "last", "--show-secrets").out
 
 
 def test_where_the_value_is_not_known_any_more_changes_are_not_shown(
     ran: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LOGIN")
-    for refused in (ran.call("runs", "diff"), on_terminal(ran, "runs", "diff")):
+    for refused in (ran.call("runs", "diff", "last"), on_terminal(ran, "runs", "diff", "last")):
         assert (refused.status, refused.out) == (2, "")
         assert "the run hid the value of LOGIN, which is not set here" in refused.err
         assert "set LOGIN as it was" in refused.err
@@ -136,7 +139,7 @@ def test_where_the_value_is_not_known_any_more_changes_are_not_shown(
     assert report.status == 0, report.err
     assert "left out: the run hid the value of LOGIN" in report.out
     assert_hidden(report.out)
-    assert f"+key = {VALUE}" in ran.call("runs", "diff", "--show-secrets").out
+    assert f"+key = {VALUE}" in ran.call("runs", "diff", "last", "--show-secrets").out
 
 
 def test_a_diff_needs_values_of_the_sandbox_too(stage: Stage) -> None:
@@ -144,14 +147,14 @@ def test_a_diff_needs_values_of_the_sandbox_too(stage: Stage) -> None:
     flags = ("--env", f"MY_TOKEN={VALUE}", "--no-input")
     writes = say("shell", command='echo "$MY_TOKEN" > made.txt')
     assert stage.run(writes, say("finish", answer="ok"), flags=flags).status == 0
-    refused = stage.call("runs", "diff")
+    refused = stage.call("runs", "diff", "last")
     assert refused.status == 2
     assert "the run hid the value of MY_TOKEN" in refused.err
     assert_hidden(refused.out, refused.err)
 
 
 def test_files_keep_their_bytes(ran: Stage) -> None:
-    applied = ran.call("runs", "apply")
+    applied = ran.call("runs", "apply", "last")
     assert applied.status == 0, applied.err
     assert_hidden(applied.out, applied.err)
     assert (ran.demo / "made.txt").read_text() == f"key = {VALUE}\n"
@@ -165,8 +168,8 @@ def test_a_bot_that_writes_the_mark_over_a_value_is_not_applied_unseen(stage: St
     writes = say("shell", command=f"printf %s '{mark}' > settings.ini")
     assert stage.run(writes, say("finish", answer="ok"), flags=("--apply",)).status == 0
     assert (stage.demo / "settings.ini").read_text() == f"key = {VALUE}\n"
-    assert "holds [redacted: ...]" in stage.call("runs", "apply").err
-    assert stage.call("runs", "apply", "--flagged").status == 0
+    assert "holds [redacted: ...]" in stage.call("runs", "apply", "last").err
+    assert stage.call("runs", "apply", "last", "--flagged").status == 0
     assert (stage.demo / "settings.ini").read_text() == mark
 
 
@@ -255,7 +258,7 @@ def test_a_short_value_is_not_hidden_and_that_is_said_once(stage: Stage, monkeyp
     ended = stage.run(say("finish", answer="it is 1234567"), flags=("--redact", "PIN"))
     assert (ended.status, ended.out) == (0, "it is 1234567\n")
     assert ended.err.count("--redact PIN: its value has fewer than 8 bytes and is not hidden") == 1
-    assert stage.call("runs", "diff").status == 0
+    assert stage.call("runs", "diff", "last").status == 0
 
 
 def test_a_long_line_is_masked_before_it_is_cut(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,8 @@ def test_a_run_whose_layer_is_gone_can_be_closed(stage: Stage) -> None:
     assert stage.run(say("shell", command="echo one >> log"), DONE, flags=("--no-input",)).status == 0
     (layer,) = stage.state.glob("runs/*/0")
     shutil.rmtree(layer)
-    assert stage.call("runs", "discard").status == 0
-    assert "were thrown away on" in stage.call("runs", "diff").err
+    assert stage.call("runs", "discard", "last").status == 0
+    assert "were thrown away on" in stage.call("runs", "diff", "last").err
     assert stage.left_behind() == []
 
 

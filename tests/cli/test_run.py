@@ -29,8 +29,8 @@ def test_without_a_terminal_changes_are_kept_and_applied_later(stage: Stage) -> 
     assert ended.status == 0
     assert stage.tree() == before
     assert "changes kept: stockade runs diff|apply|discard" in ended.err
-    assert "+3\n" in stage.call("runs", "diff").out
-    assert stage.call("runs", "apply").status == 0
+    assert "+3\n" in stage.call("runs", "diff", "last").out
+    assert stage.call("runs", "apply", "last").status == 0
     assert stage.tree() == before | {"count.txt": b"3\n"}
     assert stage.left_behind() == []
 
@@ -188,7 +188,7 @@ def test_the_answer_of_the_model_runs_out(stage: Stage) -> None:
     assert ended.status == 5
     assert "no answer left" in ended.err
     assert "changes kept" in ended.err
-    assert stage.call("runs", "discard").status == 0
+    assert stage.call("runs", "discard", "last").status == 0
     assert stage.left_behind() == []
 
 
@@ -252,7 +252,7 @@ def test_two_runs_at_once_on_one_folder(stage: Stage) -> None:
 def test_a_conflict_with_a_change_of_the_person_writes_nothing(stage: Stage) -> None:
     assert stage.run(say("shell", command="echo bot >> data.csv"), DONE, DONE).status == 0
     (stage.demo / "data.csv").write_text("mine\n")
-    ended = stage.call("runs", "apply")
+    ended = stage.call("runs", "apply", "last")
     assert ended.status == 1
     assert "data.csv" in ended.err
     assert stage.tree() == {"data.csv": b"mine\n"}

@@ -84,7 +84,7 @@ def test_enter_keeps_for_later(stage: Stage) -> None:
     assert shell.status() == 0
     assert b"changes kept" in shell.seen
     assert not (stage.demo / "count.txt").exists()
-    assert stage.call("runs", "apply").status == 0
+    assert stage.call("runs", "apply", "last").status == 0
 
 
 def test_ctrl_c_at_the_question_keeps_for_later(stage: Stage) -> None:
@@ -95,7 +95,7 @@ def test_ctrl_c_at_the_question_keeps_for_later(stage: Stage) -> None:
     assert b"Traceback" not in shell.seen
     assert b"changes kept" in shell.seen
     assert not (stage.demo / "count.txt").exists()
-    assert stage.call("runs", "apply").status == 0
+    assert stage.call("runs", "apply", "last").status == 0
 
 
 def test_ctrl_c_on_a_terminal_while_the_model_thinks(stage: Stage) -> None:

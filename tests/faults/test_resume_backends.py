@@ -37,7 +37,7 @@ def test_a_killed_run_goes_on(stage: Stage, backend: str, victim: str, monkeypat
     assert not (stage.demo / "log").exists()
     ended = stage.call("runs", "resume", "last", "--json", "--no-input")
     assert ended.status == 0, ended.err
-    applied = stage.call("runs", "apply")
+    applied = stage.call("runs", "apply", "last")
     assert applied.status == 0, applied.err
     log = Path(stage.demo, "log").read_text().splitlines()
     assert log[:3] == ["line-1", "line-2", "line-3"]

@@ -160,8 +160,8 @@ def test_killed_runs_go_on_to_their_end(
 
 
 def _killed_while_applying(stage: Stage, chance: random.Random) -> None:
-    process = stage.start("runs", "apply")
+    process = stage.start("runs", "apply", "last")
     threading.Event().wait(0.2 + chance.random() * 0.6)
     process.kill()
     process.communicate(timeout=PATIENCE_S)
-    stage.call("runs", "apply")
+    stage.call("runs", "apply", "last")

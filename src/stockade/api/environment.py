@@ -173,6 +173,10 @@ class Sandbox:
             self.kill()
         return tuple(done.paths)
 
+    def undo(self, *, force: bool = False) -> tuple[str, ...]:
+        """Takes back what was applied; see RunResult.undo. Blocks."""
+        return tuple(changes.undo(assemble.reviewer(), self._layers, force=force).paths)
+
     async def aend(self) -> None:
         """Ends all that runs in it: nothing writes any more to what is looked at then."""
         self._box = None

@@ -86,9 +86,18 @@ class RunResult:
         try:
             work = self._pending(reviewer)
             changes.apply(reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self._record)
+            again = changes.redo(reviewer, self.layers, force=force, record=self._record)
         finally:
             tidy(self.run_id)
-        return tuple(done.paths)
+        return (*done.paths, *again.paths)
+
+    def undo(self, *, force: bool = False) -> tuple[str, ...]:
+        """Take back what was applied; the paths that are as they were before. `apply` applies it again.
+
+        What was edited since stays, unless `force`. Blocks.
+        """
+        reviewer = assemble.reviewer()
+        return tuple(changes.undo(reviewer, self.layers, force=force, record=self._record).paths)
 
     def discard(self) -> None:
         """Throw the changes away."""

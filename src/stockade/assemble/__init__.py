@@ -23,6 +23,7 @@ from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, sweep
 from stockade.assemble.sandboxes import host_side, noting_its_holder, open_sandbox, prepare_sandbox, reviewer
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
+from stockade.assemble.undecided import newest_applied, newest_undecided
 from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
 from stockade.bots.guidance import guidance_files
@@ -385,5 +386,5 @@ def model_info(name: str) -> "ModelEntry":
 Decision = Literal["apply", "discard", "keep"]
 
 __all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
-           "host_side", "new_run_id", "open_sandbox", "open_store", "prepare", "prepare_sandbox", "read_store",
-           "reviewer", "run_dir", "state_dir", "sweep"]  # fmt: skip
+           "host_side", "new_run_id", "newest_applied", "newest_undecided", "open_sandbox", "open_store", "prepare",
+           "prepare_sandbox", "read_store", "reviewer", "run_dir", "state_dir", "sweep"]  # fmt: skip

@@ -17,6 +17,10 @@ COMMANDS = {
     "shell": ("shell", "The autonomous Shell bot, which lives in a folder."),
     "code": ("code", "Write Python, run it, mend it until its checks pass."),
     "runs": ("runs", "Runs on record: show, go on, go back, export, apply."),
+    "diff": ("changes:diff", "What a run changed and nobody decided on yet."),
+    "apply": ("changes:apply", "Write a run's changes to the folder."),
+    "undo": ("changes:undo", "Take back what was applied."),
+    "discard": ("changes:discard", "Throw a run's changes away."),
     "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
     "tool": ("tool", "Tools: listing, trying and building them."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),
@@ -26,7 +30,10 @@ COMMANDS = {
     "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
     "bots": ("bots", "The bots that exist, with their permissions."),
 }
-"""Name -> (module of this package, what it is for). A test holds the second against the command itself."""
+"""Name -> (module of this package and name in it, by default `command`; what it is for).
+
+A test holds the second against the command itself.
+"""
 
 GC_OBJECTS = 50_000
 """At most so many are kept in vain, some megabytes, until somebody looks for cycles."""
@@ -41,7 +48,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found = importlib.import_module(f"stockade.cli.{COMMANDS[cmd_name][0]}").command
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        found = getattr(importlib.import_module(f"stockade.cli.{module}"), name or "command")
         assert isinstance(found, click.Command)
         return found
 

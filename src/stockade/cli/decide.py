@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from stockade.assemble import SystemClock
+from stockade.changes import Progress, quietly
 from stockade.cli import review
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
@@ -37,12 +39,19 @@ class Decider:
     ask: Ask | None = None
 
     def apply(
-        self, work: list[review.Pending], *, flagged: bool = False, force: bool = False, merge: bool = False
+        self,
+        work: list[review.Pending],
+        *,
+        flagged: bool = False,
+        force: bool = False,
+        merge: bool = False,
+        progress: Progress = quietly,
     ) -> review.Applied:
         """Apply, record, name what was left out. UsageError on conflicts, after recording what was applied before."""
         done = review.Applied()
+        how: dict[str, Any] = {"force": force, "merge": merge, "record": self.record, "progress": progress}
         try:
-            review.apply(self.reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self.record)
+            review.apply(self.reviewer, work, done, flagged=flagged, **how)
         except UsageError:
             self.keep()
             raise
@@ -79,7 +88,8 @@ class Decider:
                 raise
             match typed:
                 case "y" | "yes":
-                    self.apply(work, flagged=flagged and self._agreed(work))
+                    if self.apply(work, flagged=flagged and self._agreed(work)).paths:
+                        self._say("applied; stockade undo takes it back", "green")
                     return
                 case "x":
                     self.discard(work)

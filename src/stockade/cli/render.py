@@ -38,6 +38,7 @@ from stockade.core.events import (
     AnswerUnreadable,
     ChangesApplied,
     ChangesDiscarded,
+    ChangesUndone,
     CheckFinished,
     Checkpoint,
     HistoryFolded,
@@ -157,6 +158,8 @@ class Renderer:
                 self._end(event)
             case ChangesApplied():
                 self._line(f"[applied: {some(len(event.paths), 'change')}]", "green")
+            case ChangesUndone():
+                self._line(f"[undone: {some(len(event.paths), 'change')}]", "yellow")
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
 

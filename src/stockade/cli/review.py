@@ -20,11 +20,10 @@ from stockade.changes import (
     facts,
     kept_layers,
     pending,
-    shown_path,
 )
 from stockade.cli.clipped import MAX_LINE_CHARS
 from stockade.cli.safe import hide, one_line, safe_text, screen, some
-from stockade.core.changes import Change, FolderLayer, what_changed
+from stockade.core.changes import Change, FolderLayer, shown_path, what_changed
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Differ
@@ -117,7 +116,7 @@ def name_left_out(console: Console, done: Applied) -> None:
 def _stat_line(layer: FolderLayer, change: Change) -> Text:
     lines = what_changed(change)
     kind = "" if change.entry == "file" else f" {change.entry}"
-    text = Text(f" {_MARKS[change.kind]} {one_line(shown_path(layer, change.path))}{kind} {lines}")
+    text = Text(f" {_MARKS[change.kind]} {one_line(shown_path(layer.inside, change.path))}{kind} {lines}")
     if change.refused:
         text.append(f"  refused: {one_line(change.refused)}", "bold red")
     elif change.flagged:

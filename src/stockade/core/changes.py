@@ -1,5 +1,6 @@
 """What a bot changed in a folder, as data for review."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -55,8 +56,25 @@ class FolderLayer(Data):
         return self.layer is not None and not Path(self.layer, "layer.json").exists()
 
 
+@dataclass(slots=True)
+class Moved:
+    """What an undo, or an apply after one, did: `paths` that went, `left` those that stayed, each with the reason."""
+
+    paths: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def add(self, more: "Moved") -> None:
+        self.paths += more.paths
+        self.left |= more.left
+
+
 def what_changed(change: Change) -> str:
     """The extent of a change, in a word or two for a list."""
     if change.kind == "mode":
         return f"mode {change.mode:o}"
     return "binary" if change.binary else f"+{change.added_lines} -{change.removed_lines}"
+
+
+def shown_path(inside: str, path: str) -> str:
+    """Relative for the working folder, with its place in the sandbox for others."""
+    return path if inside == "/workspace" else f"{inside}/{path}"

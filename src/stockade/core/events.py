@@ -328,9 +328,16 @@ class RunFinished(Event):
 
 
 class ChangesApplied(Event):
-    """The person kept work: `paths` now stand in the host folder."""
+    """The user kept work: `paths` go to the host folder. On record once it is decided: a kill does not stop it."""
 
     type: Literal["changes_applied"] = "changes_applied"
+    paths: tuple[str, ...]
+
+
+class ChangesUndone(Event):
+    """The user took back what was applied: `paths` are again what they were before. On record once it is decided."""
+
+    type: Literal["changes_undone"] = "changes_undone"
     paths: tuple[str, ...]
 
 
@@ -363,6 +370,7 @@ RunEvent = Annotated[
     | CheckFinished
     | RunFinished
     | ChangesApplied
+    | ChangesUndone
     | ChangesDiscarded,
     Field(discriminator="type"),
 ]

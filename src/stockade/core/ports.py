@@ -10,9 +10,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from stockade.core.actions import Action, Answer, CommandOutput, Observation, Step, SubTask, ToolResult
 from stockade.core.budget import Account
-from stockade.core.changes import Change, FolderLayer
+from stockade.core.changes import Change, FolderLayer, Moved
 from stockade.core.data import Data
-from stockade.core.events import NetworkRequested, RunEvent
+from stockade.core.events import ChangesApplied, ChangesUndone, NetworkRequested, RunEvent
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.tools import Offered, ToolSpec
 
@@ -307,10 +307,51 @@ class Reviewer(Differ, Protocol):
         ...
 
     def apply(
-        self, layer: FolderLayer, changes: Iterable[Change], *, force: bool = False, merge: bool = False
+        self,
+        layer: FolderLayer,
+        changes: Iterable[Change],
+        *,
+        force: bool = False,
+        merge: bool = False,
+        record: Callable[[RunEvent], None] | None = None,
+        progress: Callable[[str, int, int], None] = ...,
     ) -> tuple[str, ...]:
         """ChangedOnHost, and nothing written, when the host's files changed meanwhile: unless `force`, or where `merge`
-        can put both together."""
+        can put both together.
+
+        `record` gets the event when it is decided, before anything is written; `progress` what is done, how many
+        entries of it, and of how many.
+        """
+        ...
+
+    def undo(
+        self,
+        layer: FolderLayer,
+        *,
+        force: bool = False,
+        record: Callable[[RunEvent], None] | None = None,
+        progress: Callable[[str, int, int], None] = ...,
+    ) -> Moved:
+        """All that was applied of a layer is taken back, also when the layer itself is gone."""
+        ...
+
+    def redo(
+        self,
+        layer: FolderLayer,
+        *,
+        force: bool = False,
+        record: Callable[[RunEvent], None] | None = None,
+        progress: Callable[[str, int, int], None] = ...,
+    ) -> Moved:
+        """What was taken back is applied again, where the layer is gone."""
+        ...
+
+    def recover(self, layer: FolderLayer) -> None:
+        """Complete what was decided about the layer's folder and cut off."""
+        ...
+
+    def decisions(self, layer: FolderLayer) -> list[ChangesApplied | ChangesUndone]:
+        """What was last decided of a layer; on record, unless a kill was in between."""
         ...
 
     def discard(self, layer: FolderLayer) -> None: ...

@@ -7,6 +7,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import (
     ChangesApplied,
     ChangesDiscarded,
+    ChangesUndone,
     ModelAnswered,
     ModelStarted,
     RunEvent,
@@ -16,7 +17,7 @@ from stockade.core.events import (
     SandboxStarted,
 )
 
-_BETWEEN = (RunFinished, RunResumed, ChangesApplied, ChangesDiscarded, SandboxStarted, ModelStarted)
+_BETWEEN = (RunFinished, RunResumed, ChangesApplied, ChangesUndone, ChangesDiscarded, SandboxStarted, ModelStarted)
 
 
 def up_to(history: Sequence[RunEvent], turn: int) -> list[RunEvent]:

@@ -15,6 +15,7 @@ from stockade.core.events import (
     AnswerUnderstood,
     ChangesApplied,
     ChangesDiscarded,
+    ChangesUndone,
     CheckFinished,
     Checkpoint,
     MessageInjected,
@@ -96,6 +97,8 @@ def decided(history: Sequence[RunEvent]) -> str | None:
         match event:
             case ChangesApplied():
                 return "Your changes were accepted: they are in the folder now."
+            case ChangesUndone():
+                return "Your changes were taken back: the folder is as it was before them."
             case ChangesDiscarded():
                 return "Your changes were thrown away: the folder is as it was before them."
             case RunFinished() | RunResumed() | RunStarted():

@@ -16,7 +16,7 @@ from stockade.assemble.policies import environment_of, make_policy
 from stockade.assemble.restoring import bring_back
 from stockade.core.changes import what_changed
 from stockade.core.errors import UsageError
-from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, ChangesApplied, RunEvent, RunStarted
+from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, RunEvent, RunStarted
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
@@ -213,12 +213,12 @@ class Service:
         run_id, work = await self._pending(run)
         done = changes.Applied()
 
-        async def append(event: ChangesApplied) -> None:
+        async def append(event: RunEvent) -> None:
             async with self._store() as store:
                 await store.append(run_id, [event])
 
         def carry_out() -> None:
-            def record(event: ChangesApplied) -> None:
+            def record(event: RunEvent) -> None:
                 anyio.from_thread.run(append, event)
 
             changes.apply(assemble.reviewer(), work, done, flagged=flagged, record=record)

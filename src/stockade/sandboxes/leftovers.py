@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 from stockade.sandboxes.folders.discard import remove_tree, sweep_tombstones
+from stockade.sandboxes.folders.journal import SUFFIX, all_journals
 from stockade.sandboxes.limits import start_time, sweep
 
 COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
@@ -55,15 +56,20 @@ def _holds_work(run_dir: Path) -> bool:
     return any(
         not (layer / "upper").is_dir() or any((layer / "upper").iterdir()) or (layer / "kept").is_dir()
         for layer in run_dir.iterdir()
-        if layer.is_dir() and not layer.is_symlink()
+        if layer.is_dir() and not layer.is_symlink() and not layer.name.endswith(SUFFIX)
     )
+
+
+def _holds_undo(run_dir: Path) -> bool:
+    """Whether what was applied could be taken back."""
+    return any(all_journals(journals) for journals in run_dir.glob(f"*{SUFFIX}"))
 
 
 def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
     """Removes what nobody owns any more; one line for each thing removed, or left for a reason.
 
     `runs` holds a folder for each run. One that is not `alive` and holds no work is removed; one that is not on record
-    only when it is older than a day, as it may be about to begin.
+    only when it is older than a day, as it may be about to begin. What undo needs stays while its run is on record.
     """
     lines = [f"removed the control group {folder}" for folder in sweep()]
     gone = _stale(Path(tempfile.gettempdir()).glob(f"{DOCTOR}-*"))
@@ -76,6 +82,6 @@ def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -
         if _holds_work(run_dir):
             if old and not on_record:
                 lines.append(f"left {run_dir}: its run is not on record here, but it holds changes; remove it by hand")
-        elif on_record or old:
+        elif (on_record and not _holds_undo(run_dir)) or (old and not on_record):
             lines.append(f"removed {_removed(run_dir)}: nothing was written in it")
     return lines

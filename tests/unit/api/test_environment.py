@@ -64,7 +64,9 @@ def test_nothing_writes_any_more_to_what_is_applied(tmp_path: Path) -> None:
         with pytest.raises(SandboxDied):
             box.execute("true")
     assert (folder / "a").stat().st_size == size
-    assert list((tmp_path / "state" / "stockade" / "runs").iterdir()) == []
+    assert [entry.name for entry in (tmp_path / "state" / "stockade" / "runs").glob("*/*")] == ["0.journal"]
+    assert box.undo() == ("a",)
+    assert list(folder.iterdir()) == []
 
 
 def test_files_go_in_and_out(tmp_path: Path) -> None:

@@ -36,8 +36,9 @@ def test_a_run_that_goes_on_imports_nothing_of_the_coder() -> None:
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_the_listed_words_are_those_of_the_command(name: str) -> None:
-    module, about = cli.COMMANDS[name]
-    command = importlib.import_module(f"stockade.cli.{module}").command
+    where, about = cli.COMMANDS[name]
+    module, _, attribute = where.partition(":")
+    command = getattr(importlib.import_module(f"stockade.cli.{module}"), attribute or "command")
     assert isinstance(command, click.Command)
     assert (command.name, command.short_help) == (name, about)
 

@@ -136,7 +136,9 @@ def test_diff_to_a_pipe_is_what_git_applies(desk: Desk, tmp_path: Path) -> None:
     os.symlink("/etc/passwd", desk.written / "link")
     (desk.written / "data.csv").write_text("a\n\x1b[2J\n")
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    done = subprocess.run(["stockade", "runs", "diff"], capture_output=True, check=True, env=_on_path(environment))
+    done = subprocess.run(
+        ["stockade", "runs", "diff", "last"], capture_output=True, check=True, env=_on_path(environment)
+    )
     assert b"left out: link: " in done.stderr
     assert b"--directory" not in done.stderr
     copy = tmp_path / "copy"
@@ -151,7 +153,7 @@ def test_diff_to_a_pipe_is_what_git_applies(desk: Desk, tmp_path: Path) -> None:
 def test_a_patch_of_a_folder_inside_a_repository_comes_with_the_words_that_apply_it(desk: Desk, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     environment = _on_path({**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")})
-    done = subprocess.run(["stockade", "runs", "diff"], capture_output=True, check=True, env=environment)
+    done = subprocess.run(["stockade", "runs", "diff", "last"], capture_output=True, check=True, env=environment)
     assert b"hint: git apply --directory=demo" in done.stderr
     for place in (desk.host, tmp_path):
         subprocess.run(["git", "apply", "--directory=demo"], cwd=place, input=done.stdout, check=True)
@@ -165,19 +167,58 @@ def _on_path(environment: dict[str, str]) -> dict[str, str]:
 
 
 def test_diff_as_json_has_each_change_with_its_patch(desk: Desk) -> None:
-    (line,) = desk.runs("diff", "--json")[1].splitlines()
+    (line,) = desk.runs("diff", "last", "--json")[1].splitlines()
     change = json.loads(line)
     assert (change["path"], change["kind"], change["folder"]) == ("count.txt", "added", str(desk.host))
     assert "+1\n" in change["diff"]
 
 
 def test_apply_then_again(desk: Desk) -> None:
-    assert desk.runs("apply")[::2] == (0, "stockade: applied 1 change\n")
+    assert desk.runs("apply", "last")[::2] == (0, "stockade: applied 1 change; stockade undo r1 takes it back\n")
     assert (desk.host / "count.txt").read_text() == "1\n"
-    assert not assemble.run_dir("r1").exists()
-    status, _, err = desk.runs("apply")
+    assert [entry.name for entry in assemble.run_dir("r1").iterdir()] == ["0.journal"]
+    status, _, err = desk.runs("apply", "last")
     assert status == 2
     assert err.startswith("stockade: the changes of run r1 were already applied on ")
+    assert err.endswith("hint: stockade undo r1 takes them back\n")
+
+
+def test_undo_and_apply_again(desk: Desk) -> None:
+    """What is there goes by content, and only what was edited since stays."""
+    assert desk.runs("undo", "r1")[::2] == (0, "stockade: nothing of run r1 was undone\n")
+    assert desk.runs("apply", "r1")[0] == 0
+    assert desk.runs("undo", "r1")[::2] == (0, "stockade: undone 1 change; stockade apply r1 takes it back\n")
+    assert not (desk.host / "count.txt").exists()
+    assert "it was undone on " in desk.runs("undo", "r1")[2]
+    assert "were taken back on " in desk.runs("diff", "r1")[2]
+    assert desk.runs("apply", "r1")[::2] == (0, "stockade: applied 1 change; stockade undo r1 takes it back\n")
+    assert (desk.host / "count.txt").read_text() == "1\n"
+    (desk.host / "count.txt").write_text("mine\n")
+    status, out, err = desk.runs("undo", "r1", "--json")
+    assert (status, "left as it is: count.txt: it was edited since" in err) == (1, True)
+    assert json.loads(out.splitlines()[-1])["left"] == {"count.txt": "it was edited since"}
+    assert desk.runs("undo", "r1", "--force")[0] == 0
+    assert not (desk.host / "count.txt").exists()
+    assert desk.runs("apply", "r1")[0] == 0
+    assert (desk.host / "count.txt").read_text() == "mine\n"
+
+
+NAMED = "stockade: run r1: count \\x1b[2J lines\n"
+
+
+def test_without_a_name_it_is_the_newest_run_of_this_folder(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert desk.runs("diff")[2].startswith("stockade: no run has changes in ")
+    monkeypatch.chdir(desk.host)
+    assert desk.runs("undo")[2].startswith("stockade: nothing was applied to ")
+    assert desk.runs("diff")[2].startswith(NAMED)
+    assert desk.runs("apply")[::2] == (
+        0,
+        NAMED + "stockade: applied 1 change; stockade undo r1 takes it back\n",
+    )
+    (desk.host / "below").mkdir()
+    monkeypatch.chdir(desk.host / "below")
+    assert desk.runs("undo")[2].startswith(NAMED + "stockade: undone 1 change")
+    assert desk.runs("apply")[2].startswith(NAMED + "stockade: applied 1 change")
 
 
 def test_discard_then_apply(desk: Desk) -> None:
@@ -190,32 +231,32 @@ def test_discard_then_apply(desk: Desk) -> None:
 
 def test_flagged_changes_need_the_flag(desk: Desk) -> None:
     (desk.written / ".envrc").write_text("x\n")
-    status, _, err = desk.runs("apply")
+    status, _, err = desk.runs("apply", "last")
     assert status == 1
     assert "not applied yet: .envrc: " in err
     assert (desk.host / "count.txt").exists()
     assert not (desk.host / ".envrc").exists()
-    assert desk.runs("apply", "--flagged")[0] == 0
+    assert desk.runs("apply", "last", "--flagged")[0] == 0
     assert (desk.host / ".envrc").exists()
 
 
 def test_refused_changes_are_named_with_status_1(desk: Desk) -> None:
     os.symlink("/etc/passwd", desk.written / "link")
-    status, _, err = desk.runs("apply")
+    status, _, err = desk.runs("apply", "last")
     assert status == 1
     assert "not applied: link: " in err
-    status, _, err = desk.runs("apply")
+    status, _, err = desk.runs("apply", "last")
     assert (status, err.splitlines()[-1]) == (1, "stockade: nothing was applied")
-    assert desk.runs("discard")[0] == 0
+    assert desk.runs("discard", "last")[0] == 0
 
 
 def test_a_conflict_needs_force(desk: Desk) -> None:
     (desk.host / "count.txt").write_text("mine\n")
-    status, _, err = desk.runs("apply")
+    status, _, err = desk.runs("apply", "last")
     assert status == 1
     assert "count.txt" in err
     assert "force" in err
-    assert desk.runs("apply", "--force")[0] == 0
+    assert desk.runs("apply", "last", "--force")[0] == 0
     assert (desk.host / "count.txt").read_text() == "1\n"
 
 

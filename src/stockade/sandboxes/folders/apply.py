@@ -1,89 +1,137 @@
-"""Writing chosen changes to the host folder.
+"""Writing chosen changes to the host folder, with what undo needs.
 
-First everything is checked, then all new content is written to one staging folder inside the host folder and brought to
-disk, and only then are entries removed and renamed into place. So a full disk changes nothing, and a crash at any point
-leaves each file old or new; applying again completes it.
+First everything is checked, then all new content is staged and all that it replaces is kept, then the decision is made
+durable, and only then are entries removed and renamed into place (writing.py).
 """
 
 import errno
-import fcntl
 import os
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.sandboxes.folders.changes import Comparison, check_whole, compare_all
 from stockade.sandboxes.folders.conflicts import check_conflicts, listed
+from stockade.sandboxes.folders.contents import Contents
 from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
+from stockade.sandboxes.folders.journal import Entry, Look, forget_undone, journals_of, new_journal
 from stockade.sandboxes.folders.merging import resolved
-from stockade.sandboxes.folders.record import JOURNAL_FILE, OpenLayer, open_layer
-from stockade.sandboxes.folders.writing import Chosen, Writer, removes
-
-PATIENCE_S = 60.0
+from stockade.sandboxes.folders.record import OpenLayer, open_layer
+from stockade.sandboxes.folders.writing import (
+    Chosen,
+    Exchange,
+    Progress,
+    Record,
+    alone,
+    counted,
+    quietly,
+    recover,
+    removes,
+)
 
 
 def apply_changes(
-    layer: FolderLayer, changes: Iterable[Change], *, force: bool = False, merge: bool = False
+    layer: FolderLayer,
+    changes: Iterable[Change],
+    *,
+    force: bool = False,
+    merge: bool = False,
+    record: Record | None = None,
+    progress: Progress = quietly,
 ) -> tuple[str, ...]:
     """Make the host folder as the bot left it, for the given changes only. Returns the paths that were written.
 
     Raises UsageError, with nothing written, when a change is refused, is not what the layer holds now, needs another
     one that was not chosen; ChangedOnHost when the host has other content than the run met (`force`: the bot's is
     written over it; `merge`: both are merged, and only what cannot be is a conflict); SandboxFailed when the
-    disk is full or broken.
+    disk is full or broken. Also when it fails in the middle the folder is as it was.
     """
     asked = list(changes)
     if layer.strategy == "direct" or not asked:
         return ()
-    with _explained(layer), open_layer(layer, writing=True) as opened:
-        _wait_alone(layer, opened)
+    with explained(layer.host), open_layer(layer, writing=True) as opened, alone(opened.host):
+        recover(opened.host, opened.base.parent.parent, layer)
         check_whole(layer, opened.written)
-        comparison = Comparison(opened)
+        comparison = Comparison(opened, counting=False)
         actual = compare_all(comparison)
         chosen = _chosen(asked, actual)
         _check_complete(chosen, actual, opened)
         if not (force or merge):
             check_conflicts(chosen, opened, comparison.base)
         with resolved(chosen, opened, comparison.base, force=force, merge=merge) as (result, source):
-            opened.host.forget()
-            writer = Writer(source)
-            writer.sweep()
             if result:
-                writer.write(result)
+                _write(source, result, record, progress)
         if chosen and (merge or len(chosen) < len(actual)):
             comparison.base.remember(opened.written, chosen)
-        (opened.base / JOURNAL_FILE).unlink(missing_ok=True)
         return tuple(change.path for change in chosen.values())
 
 
-def _wait_alone(layer: FolderLayer, opened: OpenLayer) -> None:
-    """Until no other run is being applied to this folder: each would sweep away what the other has staged in it."""
-    patience = time.monotonic() + PATIENCE_S
-    while True:
+def _write(opened: OpenLayer, chosen: Chosen, record: Record | None, progress: Progress) -> None:
+    host, journals = opened.host, journals_of(opened.layer)
+    forget_undone(journals)
+    host.forget()
+    with Exchange(host, new_journal(journals), len(chosen), progress) as exchange:
         try:
-            return fcntl.flock(opened.host.root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > patience:
-                raise UsageError(f"another run is being applied to {layer.host}", "apply again after it") from error
-            time.sleep(0.02)  # two commands of the same person at once; there is nothing else to wake for
+            exchange.loosen(chosen)
+            made = _with_folders(chosen, opened)
+            entries = [
+                _entry(number, path, change, exchange.contents, opened)
+                for number, (path, change) in counted("preparing", made.items(), progress)
+            ]
+            exchange.staged()
+        except BaseException:
+            exchange.abandon()
+            raise
+        try:
+            exchange.carry_out(opened.layer, "after", entries, record)
+        except BaseException:
+            forget_undone(journals)
+            raise
+
+
+def _with_folders(chosen: Chosen, opened: OpenLayer) -> Chosen:
+    """The chosen changes and the folders around them that the host does not have, which are made too."""
+    every = dict(chosen)
+    for path, change in chosen.items():
+        folder = parent(path) if change.kind != "deleted" else ""
+        while folder and folder not in every and opened.host.node(folder) is None:
+            made = opened.written.node(folder)
+            mode = made.mode & 0o1777 if made else 0o755
+            every[folder] = Change(path=spell(folder), kind="added", entry="directory", mode=mode)
+            folder = parent(folder)
+    if len(every) == len(chosen):
+        return every
+    return {path: every[path] for path in sorted(every, key=lambda path: path.split("/"))}
+
+
+def _entry(number: int, path: str, change: Change, contents: Contents, opened: OpenLayer) -> Entry:
+    """What is kept and staged for one change."""
+    before = opened.host.node(path)
+    if change.kind == "mode" and (change.entry == "directory" or (before is not None and before.stat.st_nlink == 1)):
+        old = contents.look(path, before)
+        return Entry(change.path, old, replace(old, mode=change.mode & 0o1777), content=False)
+    old = contents.keep(number, path, before, "before")
+    if change.kind == "deleted":
+        return Entry(change.path, old, Look())
+    if change.entry == "directory":
+        return Entry(change.path, old, Look("directory", change.mode & 0o1777))
+    return Entry(change.path, old, contents.stage(number, path, change, before, opened.written))
 
 
 @contextmanager
-def _explained(layer: FolderLayer) -> Iterator[None]:
+def explained(folder: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"cannot apply to {layer.host}: {error.strerror}"
+        what = f"cannot write to {folder}: {error.strerror}"
         name = f" ({os.fsdecode(error.filename)!r})" if isinstance(error.filename, str | bytes) else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise SandboxFailed(
-                what, "free some space and apply again; each file is still the old or the new one"
-            ) from error
+            raise SandboxFailed(what, "free some space and try again; the folder is as it was") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise UsageError(what + name, "apply as who may write there") from error
-        raise SandboxFailed(what + name, "mend that and apply again") from error
+        raise SandboxFailed(what + name, "mend that and try again") from error
 
 
 def _chosen(asked: list[Change], actual: Chosen) -> Chosen:

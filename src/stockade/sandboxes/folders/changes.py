@@ -150,9 +150,13 @@ def _is_untouched(before: Seen, node: Node) -> bool:
 
 @dataclass
 class Comparison:
-    """Host and layer side by side, and what the host had before."""
+    """Host and layer side by side, and what the host had before.
+
+    `counting`: with numbers of lines, and a look into what is written.
+    """
 
     opened: OpenLayer
+    counting: bool = True
     base: Base = field(init=False)
     _budget: int = field(default=COUNT_BYTES)
 
@@ -227,7 +231,7 @@ class Comparison:
         self, path: str, kind: ChangeKind, before: Node | None, after: Node | None
     ) -> tuple[bool, int, int, bool]:
         """Whether it is binary, lines added and removed, and whether a mark is written that was not there before."""
-        if kind == "mode":
+        if kind == "mode" or not self.counting:
             return False, 0, 0, False
         old, new = self.text(self.opened.host, path, before), self.text(self.opened.written, path, after)
         if is_binary(old) or is_binary(new):

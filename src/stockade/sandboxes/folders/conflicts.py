@@ -7,7 +7,7 @@ from stockade.core.changes import Change
 from stockade.core.errors import ChangedOnHost
 from stockade.sandboxes.folders.base import Base
 from stockade.sandboxes.folders.hostile import spell
-from stockade.sandboxes.folders.record import JOURNAL_FILE, OpenLayer, read_seen
+from stockade.sandboxes.folders.record import OpenLayer
 from stockade.sandboxes.folders.writing import Chosen
 
 CHANGED = "changed on the host since the run began"
@@ -16,9 +16,7 @@ _SHOWN = 5
 
 def check_conflicts(chosen: Chosen, opened: OpenLayer, base: Base) -> None:
     """ChangedOnHost, naming them, when chosen paths have other content on the host than the run met."""
-    ours = read_seen(opened.base / JOURNAL_FILE)  # removed by an apply that was cut off before it put the new one there
-    clashing = [one for one in conflicting(chosen, opened, base) if one not in ours or opened.host.node(one)]
-    if clashing:
+    if clashing := conflicting(chosen, opened, base):
         refuse(clashing)
 
 

@@ -6,28 +6,27 @@ import os
 import secrets
 import stat
 import struct
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
-from stockade.sandboxes.folders.record import (
-    JOURNAL_FILE,
-    LAYER_FILE,
-    MANIFEST_FILE,
-    read_record,
-)
+from stockade.sandboxes.folders.record import LAYER_FILE, MANIFEST_FILE, read_record
 from stockade.sandboxes.folders.segments import sync_folder
 
 TOMBSTONE = ".removed-"
-_PARTS = {"upper", "work", "copy", "kept", "base", MANIFEST_FILE, JOURNAL_FILE}
+_PARTS = {"upper", "work", "copy", "kept", "base", MANIFEST_FILE}
 
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 """FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h."""
 _HELD = 0x10 | 0x20
 """FS_IMMUTABLE_FL and FS_APPEND_FL: the entry cannot be removed or renamed."""
+_AT_ONCE = 32
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -42,9 +41,11 @@ def discard_layer(layer: FolderLayer) -> None:
         return
     base = _place_of(layer)
     try:
+        sys.audit("stockade.step", "discard")
         with suppress(FileNotFoundError):  # somebody else's discard was first
             base.rename(base.with_name(f"{TOMBSTONE}{base.name}-{secrets.token_hex(4)}"))
         sync_folder(base.parent)
+        sys.audit("stockade.step", "discarded")
         sweep_tombstones(base.parent)
     except OSError as error:
         raise SandboxFailed(
@@ -104,28 +105,30 @@ def remove_entry(at: int, name: str) -> None:
 
 
 def _empty(root: int) -> None:
+    """Many at a time: where a file system gives the blocks of a file back at once, each removal waits for the disk."""
     fresh = count()
-    while names := os.listdir(root):
-        for name in names:
-            _remove(root, name, root, fresh)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        while names := os.listdir(root):
+            for name in filter(None, pool.map(partial(_unlink, root, None, fresh), names)):
+                inner = os.open(name, _DIRECTORY, dir_fd=root)
+                try:
+                    for _ in pool.map(partial(_unlink, inner, root, fresh), os.listdir(inner)):
+                        pass
+                finally:
+                    os.close(inner)
+                _insisting(name, root, partial(os.rmdir, name, dir_fd=root))
 
 
-def _remove(at: int, name: str, root: int, fresh: Iterator[int]) -> None:
-    found = os.stat(name, dir_fd=at, follow_symlinks=False)
-    if not stat.S_ISDIR(found.st_mode):
-        _insisting(name, at, lambda: os.unlink(name, dir_fd=at))
-        return
-    _insisting(name, at, lambda: _open_up(name, at))
-    if at != root:
-        _insisting(name, at, lambda: os.rename(name, _unused(root, fresh), src_dir_fd=at, dst_dir_fd=root))
-        return
-    inner = os.open(name, _DIRECTORY, dir_fd=at)
-    try:
-        for below in os.listdir(inner):
-            _remove(inner, below, root, fresh)
-    finally:
-        os.close(inner)
-    _insisting(name, at, lambda: os.rmdir(name, dir_fd=at))
+def _unlink(at: int, up: int | None, fresh: Iterator[int], name: str) -> str:
+    """Remove an entry. A folder is opened up, and moved to `up` where there is one; else its name is returned."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+        _insisting(name, at, partial(os.unlink, name, dir_fd=at))
+        return ""
+    _insisting(name, at, partial(_open_up, name, at))
+    if up is None:
+        return name
+    _insisting(name, at, lambda: os.rename(name, _unused(up, fresh), src_dir_fd=at, dst_dir_fd=up))
+    return ""
 
 
 def _unused(root: int, fresh: Iterator[int]) -> str:

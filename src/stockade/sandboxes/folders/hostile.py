@@ -142,6 +142,18 @@ class Tree:
         """Let go of all folders but the root: they are about to be replaced."""
         self._leave(1)
 
+    def closed_mode(self, path: str) -> int | None:
+        """The mode of a folder of ours that `make_writable` would have to open; PermissionError for one of others."""
+        fd, held = self.folder(path), self._held[-1]
+        if held.restore is not None:
+            return held.restore
+        found = os.fstat(fd)
+        if self._loosen and found.st_uid == os.geteuid() and found.st_mode & 0o300 != 0o300:
+            return stat.S_IMODE(found.st_mode)
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return None
+
     def make_writable(self, path: str) -> int | None:
         """Open a folder of ours to writing, until `set_mode`. The mode it had, or None when nothing was in the way."""
         fd, held = self.folder(path), self._held[-1]

@@ -15,6 +15,7 @@ from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.folders.hostile import Tree, spell
 from stockade.sandboxes.folders.places import checked_folder
 from stockade.sandboxes.folders.record import LAYER_FILE, MANIFEST_FILE, LayerRecord, write_seen
+from stockade.sandboxes.folders.undo import recover_folder
 
 _WALK_ENTRIES = 200_000
 _WALK_S = 2.0
@@ -30,11 +31,14 @@ def prepare_layer(
 ) -> FolderLayer:
     """Check a folder and make its layer below `base`, which is private to us and made when it is missing.
 
+    An apply to the folder that was cut off is completed first.
+
     `sandbox_uid`: who the sandbox runs as when we are root, else None. `can_overlay` says why an overlay over a folder
     cannot be mounted, or None. Raises UsageError (the folder must not, or cannot, be given; a copy would not fit) and
     SandboxFailed (the layer cannot be made).
     """
     folder = checked_folder(rule.host, base)
+    recover_folder(folder, base.parent)
     try:
         str(folder).encode()
     except UnicodeEncodeError as error:

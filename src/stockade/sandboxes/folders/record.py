@@ -16,8 +16,6 @@ from stockade.sandboxes.folders.hostile import Node, Tree, spell, unspell
 
 LAYER_FILE = "layer.json"
 MANIFEST_FILE = "manifest"
-JOURNAL_FILE = "applying"
-"""Names what an apply began to put in place; it is there only while that goes on, or after it was cut off."""
 
 
 class LayerRecord(Data):

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from stockade.core.changes import Change, FolderLayer
+from stockade.core.changes import Change, FolderLayer, Moved
 from stockade.core.errors import UsageError
+from stockade.core.events import ChangesApplied, ChangesUndone
 from stockade.sandboxes.folders.apply import apply_changes
 from stockade.sandboxes.folders.base import base_of
 from stockade.sandboxes.folders.base_parts import number_after
@@ -15,10 +16,12 @@ from stockade.sandboxes.folders.hostile import is_safe, unspell
 from stockade.sandboxes.folders.merging import find_conflicts
 from stockade.sandboxes.folders.record import OpenLayer, open_layer, read_record
 from stockade.sandboxes.folders.snapshots import scan, shown_by_copy
+from stockade.sandboxes.folders.undo import decisions, recover_layer, redo_layer, undo_layer
+from stockade.sandboxes.folders.writing import Progress, Record, quietly
 
 
 class Review:
-    """Diff, apply and discard of what a bot wrote. Every content and name in a layer is taken for hostile."""
+    """Diff, apply, undo and discard of what a bot wrote. Every content and name in a layer is taken for hostile."""
 
     def changes(self, layer: FolderLayer) -> tuple[Change, ...]:
         """By path, a folder before what is in it. Names that are not UTF-8 are spelled as `hostile.spell` says."""
@@ -58,14 +61,45 @@ class Review:
         return find_conflicts(layer, changes, merge=merge)
 
     def apply(
-        self, layer: FolderLayer, changes: Iterable[Change], *, force: bool = False, merge: bool = False
+        self,
+        layer: FolderLayer,
+        changes: Iterable[Change],
+        *,
+        force: bool = False,
+        merge: bool = False,
+        record: Record | None = None,
+        progress: Progress = quietly,
     ) -> tuple[str, ...]:
-        """Write these changes to the host folder. `force`: also over what changed there since the run began; `merge`:
-        merged with it."""
-        return apply_changes(layer, changes, force=force, merge=merge)
+        """Write these changes to the host folder. `force`: also over what changed there since the run began;
+        `merge`: merged with it.
+
+        `record` gets the event once it is decided. What undo needs is kept beside the layer.
+        """
+        return apply_changes(layer, changes, force=force, merge=merge, record=record, progress=progress)
+
+    def undo(
+        self, layer: FolderLayer, *, force: bool = False, record: Record | None = None, progress: Progress = quietly
+    ) -> Moved:
+        """Take back all that was applied of a layer, which may be gone; `force`: also what was edited since."""
+        return undo_layer(layer, force=force, record=record, progress=progress)
+
+    def redo(
+        self, layer: FolderLayer, *, force: bool = False, record: Record | None = None, progress: Progress = quietly
+    ) -> Moved:
+        """Apply again what was taken back of a layer that is gone."""
+        return redo_layer(layer, force=force, record=record, progress=progress)
+
+    def recover(self, layer: FolderLayer) -> None:
+        """Complete what was decided about the folder of a layer and cut off by a kill."""
+        recover_layer(layer)
+
+    def decisions(self, layer: FolderLayer) -> list[ChangesApplied | ChangesUndone]:
+        """What was last decided, oldest first, as it is on record unless a kill was in between."""
+        return decisions(layer)
 
     def discard(self, layer: FolderLayer) -> None:
-        """Remove the layer. The host folder is not touched."""
+        """Remove the layer. The host folder is not touched, except to complete what was cut off."""
+        recover_layer(layer)
         discard_layer(layer)
 
     def skipped(self, layer: FolderLayer) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from stockade.core.changes import Change
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.policy import FolderRule
 from stockade.sandboxes.folders import prepare_layer
-from stockade.sandboxes.folders.writing import STAGING
+from stockade.sandboxes.folders.journal import STAGING
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, in_child, mount_small_disk
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench, times

@@ -1,0 +1,313 @@
+"""`stockade diff`, `apply`, `undo` and `discard`: what becomes of the changes of a run."""
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from stockade import assemble, changes
+from stockade.alive import is_alive, tidy
+from stockade.changes import Progress
+from stockade.cli import flags, review
+from stockade.cli.console import can_ask, moves_cursor, progress, results
+from stockade.cli.decide import Decider, ask_person
+from stockade.cli.failures import say
+from stockade.cli.safe import hide, one_line, safe_text, screen, some
+from stockade.core.changes import Moved
+from stockade.core.errors import FolderMoved, LayerLost, UsageError
+from stockade.core.events import RunEvent, RunStarted
+from stockade.core.ports import Differ, RunStore
+from stockade.core.secrets import EXACT
+from stockade.settings import Settings
+
+_LEFT_SHOWN = 20
+_TASK_SHOWN = 60
+_SOON_S = 1.0
+_RUN = click.argument("run", required=False)
+
+
+@contextmanager
+def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -> Iterator["_Run"]:
+    """The run that is meant; which one is said where it was not named."""
+    settings = flags.load(flags.given(values))
+    store = assemble.read_store(settings.options.store)
+    try:
+        if run is not None:
+            run_id = anyio.run(store.find, run)
+        elif applied:
+            run_id = assemble.newest_applied(Path.cwd())
+        else:
+            run_id = anyio.run(assemble.newest_undecided, store, assemble.reviewer(), Path.cwd())
+        events = anyio.run(store.events, run_id)
+        if run is None:
+            started = events[0]
+            assert isinstance(started, RunStarted)
+            say(f"run {run_id}: {one_line(started.task, _TASK_SHOWN)}")
+        yield _Run(store, settings, run_id, events)
+        tidy(run_id)
+    finally:
+        anyio.run(store.close)
+
+
+class _Run:
+    """A run on record, and the changes of it."""
+
+    def __init__(self, store: RunStore, settings: Settings, run_id: str, events: list[RunEvent]) -> None:
+        self._store, self.settings, self.run_id, self.events = store, settings, run_id, events
+        self.reviewer = assemble.reviewer()
+
+    @property
+    def facts(self) -> review.RunFacts:
+        return review.facts(self.events)
+
+    def record(self, event: RunEvent) -> None:
+        anyio.run(self._store.append, self.run_id, [event])
+        self.events = [*self.events, event]
+        if self.settings.front.json_lines:
+            print(event.line, flush=True)
+
+    def decider(self) -> Decider:
+        return Decider(self.run_id, progress(), self.reviewer, self.record)
+
+    def end(self, **values: Any) -> None:
+        """The last line of --json."""
+        if self.settings.front.json_lines:
+            print(json.dumps(screen().data({"type": "result", "run": self.run_id, **values})))
+
+    def settle(self, *, wanted: bool = True) -> None:
+        """Complete what was cut off, and see that all is there. UsageError while it runs; LayerLost.
+
+        Not `wanted`: it will be thrown away.
+        """
+        if is_alive(self.run_id):
+            raise UsageError(f"run {self.run_id} is still under way", "wait for its end, or stop it")
+        if wanted:
+            from stockade.assemble.restoring import bring_back
+
+            if bring_back(self.events):
+                say("the machine went down with this run: its changes are those of its last turn on record")
+        before = len(self.events)
+        changes.complete(self.reviewer, self.events, self.record)
+        if len(self.events) > before:
+            say("an earlier apply or undo of this run was cut off: it is complete now")
+        found = self.facts
+        review.check_kept(found)
+        if found.discarded is not None:  # cut off before its layers were removed
+            review.discard(self.reviewer, found.layers)
+
+    def pending(self) -> list[review.Pending]:
+        """What can be decided on. NothingLeft when there is nothing, saying why."""
+        found = self.facts
+        if work := review.pending(self.reviewer, found.layers):
+            return work
+        review.discard(self.reviewer, found.layers)
+        assemble.sweep(self.run_id)
+        what = f"the changes of run {self.run_id} were"
+        if found.discarded is not None:
+            raise NothingLeft(f"{what} thrown away on {_when(found.discarded.at)}")
+        if found.undone is not None and any(self.reviewer.decisions(layer) for layer in found.layers):
+            raise Undone(f"{what} taken back on {_when(found.undone.at)}", f"stockade apply {self.run_id}")
+        if found.applied is not None:
+            undo = f"stockade undo {self.run_id} takes them back"
+            raise NothingLeft(f"{what} already applied on {_when(found.applied.at)}", undo)
+        raise NothingLeft(f"run {self.run_id} changed nothing that is still to be decided on")
+
+
+class NothingLeft(UsageError):
+    """There is no change to decide on. An error for whoever wants to decide, none for whoever wants to see."""
+
+
+class Undone(NothingLeft):
+    """They were applied and taken back: they can be applied again."""
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+@contextmanager
+def _shown(*, plain: bool) -> Iterator[Progress]:
+    """A bar on the terminal, for what takes longer than a moment."""
+    console, begun = progress(plain=plain), time.monotonic()
+    if not moves_cursor(console, plain=plain):
+        yield changes.quietly
+        return
+    bar = Bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console, transient=True)
+    task = bar.add_task("", start=False)
+
+    def show(what: str, done: int, total: int) -> None:
+        if time.monotonic() - begun > _SOON_S:
+            bar.start()
+            bar.update(task, description=what, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        bar.stop()
+
+
+@click.command("diff", short_help="What a run changed and nobody decided on yet.")
+@_RUN
+@click.option("--host", is_flag=True, help="What changed here since, of the files that the run changed.")
+@click.option("--show-secrets", is_flag=True, help="As it is, with what is hidden otherwise.")
+@flags.offered(flags.JSON, flags.STORE)
+def diff(run: str | None, host: bool, show_secrets: bool, **values: Any) -> int:
+    """What a run changed and nobody decided on yet; to a pipe as a patch for `git apply`.
+
+    Without RUN the newest run of this folder with such changes. What is to be hidden is masked on a terminal; a patch
+    that holds it is refused without --show-secrets.
+    """
+    with _opened(values, run) as found:
+        try:
+            found.settle()
+            pending = found.pending()
+        except NothingLeft as nothing:
+            say(nothing.message, nothing.hint)
+            return 0
+        if show_secrets:
+            hide(EXACT)
+        else:
+            review.view(found.events, found.settings.options.redact).check_files()
+        reviewer: Differ = found.reviewer
+        if host:
+            reviewer = assemble.host_side()
+            pending = review.pending(reviewer, [one.layer for one in pending])
+            if not pending:
+                say(f"nothing of what run {found.run_id} changed has changed here since")
+                return 0
+        terminal = sys.stdout.isatty()
+        if found.settings.front.json_lines:
+            lines = _json_lines(reviewer, pending)
+            if terminal:
+                print(*map(safe_text, lines), sep="\n")
+            else:
+                review.write_patch(f"{line}\n" for line in lines)
+        elif terminal:
+            review.draw(results(plain=found.settings.front.plain), reviewer, pending)
+        else:
+            review.write_patch(_patches(reviewer, pending))
+        return 0
+
+
+def _json_lines(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
+    for one in pending:
+        for change in one.changes:
+            patch = reviewer.unified_diff(one.layer, change)
+            yield json.dumps({**change.model_dump(), "folder": one.layer.host, "diff": patch})
+
+
+def _patches(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
+    """Those that git can apply; what it needs to know beside them is said."""
+    for one in pending:
+        if (place := review.place_in_git(one.layer)) is not None:
+            command = f"git apply --directory={shlex.quote(place)}"
+            say(f"git takes the paths of this patch from the root of its repository, not from {place}", command)
+        for change in one.changes:
+            if change.refused:
+                say(f"left out: {change.path}: {change.refused}")
+            else:
+                yield reviewer.unified_diff(one.layer, change)
+
+
+@click.command("apply", short_help="Write a run's changes to the folder.")
+@_RUN
+@click.option("--flagged", is_flag=True, help="Also what could run on this machine later.")
+@click.option("--force", is_flag=True, help="Also over files that changed here since the run began.")
+@click.option("--merge", is_flag=True, help="Merge files that both changed; what cannot be is left as it is here.")
+@flags.offered(flags.JSON, flags.STORE)
+def apply(run: str | None, flagged: bool, force: bool, merge: bool, **values: Any) -> int:
+    """Write a run's changes to the folder, or again what was undone. Status 1 when something is left out or conflicts.
+
+    Without RUN the newest run of this folder with changes to decide on. `stockade undo` takes it back.
+    """
+    with _opened(values, run) as found:
+        found.settle()
+        try:
+            pending = found.pending()
+        except Undone:
+            return _move(found, changes.redo, "applied", force=force)
+        decider = found.decider()
+        with _shown(plain=found.settings.front.plain) as shown:
+            done = decider.apply(pending, flagged=flagged, force=force, merge=merge, progress=shown)
+        if done.flagged and can_ask(no_input=found.settings.front.no_input):
+            left = review.pending(found.reviewer, found.facts.layers)
+            answer = ask_person("Apply those too, although they could run on this machine later? [y]es / [N]o: ")
+            if answer in ("y", "yes"):
+                more = decider.apply(left, flagged=True, force=force, merge=merge)
+                done.paths, done.flagged = done.paths + more.paths, []
+        undo = f"; stockade undo {found.run_id} takes it back" if done.paths else ""
+        say(f"applied {some(len(done.paths), 'change')}{undo}" if done.paths else "nothing was applied")
+        refused = {change.path: change.refused for change in done.refused}
+        look_first = {change.path: change.flagged for change in done.flagged}
+        found.end(applied=done.paths, refused=refused, look_first=look_first, conflicts=done.conflicts)
+        return 0 if done.complete else 1
+
+
+@click.command("undo", short_help="Take back what was applied.")
+@_RUN
+@click.option("--force", is_flag=True, help="Also files that were edited since.")
+@flags.offered(flags.JSON, flags.STORE)
+def undo(run: str | None, force: bool, **values: Any) -> int:
+    """Take back what was applied, byte for byte. Status 1 when something stays, because it was edited since.
+
+    Without RUN the run that was applied to this folder last. `stockade apply RUN` applies it again.
+    """
+    with _opened(values, run, applied=True) as found:
+        found.settle()
+        return _move(found, changes.undo, "undone", force=force)
+
+
+def _move(found: _Run, act: Callable[..., Moved], done: str, *, force: bool) -> int:
+    with _shown(plain=found.settings.front.plain) as shown:
+        moved = act(found.reviewer, found.facts.layers, force=force, record=found.record, progress=shown)
+    for path, why in list(moved.left.items())[:_LEFT_SHOWN]:
+        say(f"left as it is: {path}: {why}")
+    if len(moved.left) > _LEFT_SHOWN:
+        say(f"and {len(moved.left) - _LEFT_SHOWN} more are left as they are")
+    back = f"stockade {'apply' if done == 'undone' else 'undo'} {found.run_id} takes it back"
+    if moved.paths:
+        say(
+            f"{done} {some(len(moved.paths), 'change')}; {back}", "--force takes the others too" if moved.left else None
+        )
+    else:
+        say(f"nothing of run {found.run_id} was {done}", "--force" if moved.left else _why_nothing(found, done))
+    found.end(**{done: moved.paths, "left": moved.left})
+    return 1 if moved.left else 0
+
+
+def _why_nothing(found: _Run, done: str) -> str | None:
+    if done == "undone" and found.facts.undone is not None:
+        return f"it was undone on {_when(found.facts.undone.at)}; stockade apply {found.run_id} applies it again"
+    return None
+
+
+@click.command("discard", short_help="Throw a run's changes away.")
+@_RUN
+@flags.offered(flags.JSON, flags.STORE)
+def discard(run: str | None, **values: Any) -> int:
+    """Throw a run's changes away. The folder stays as it is.
+
+    Without RUN the newest run of this folder with changes to decide on.
+    """
+    with _opened(values, run) as found:
+        try:
+            found.settle(wanted=False)
+            pending = found.pending()
+            what = some(sum(len(one.changes) for one in pending), "change")
+        except (FolderMoved, LayerLost):
+            pending = [review.Pending(layer, ()) for layer in review.kept_layers(found.facts.layers)]
+            what = "the changes"
+        found.decider().discard(pending)
+        assemble.sweep(found.run_id)
+        say(f"threw away {what} of run {found.run_id}")
+        found.end()
+        return 0
