@@ -19,7 +19,6 @@ from stockade.core.events import (
 )
 from stockade.core.ports import Differ, Reviewer
 
-
 Record = Callable[[RunEvent], None]
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how many entries of it, and of how many."""

@@ -84,9 +84,11 @@ class Stage:
         return {**os.environ, "HOME": str(self.home)}
 
     def left_behind(self) -> list[str]:
-        """What is in the folder of runs: layers and locks."""
+        """What is in the folder of runs, layers and locks, but for what undo needs of those that were applied."""
         folder = self.state / "runs"
-        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) if folder.exists() else []
+        undo = {path for path in folder.rglob("*") if any(name.endswith(".journal") for name in path.parts)}
+        undo |= {path for path in folder.glob("*") if (held := set(path.glob("*"))) and held <= undo}
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path not in undo)
 
     def tree(self) -> dict[str, bytes]:
         """The host folder, to the byte."""

@@ -207,7 +207,7 @@ def test_the_hint_is_the_way_out(stage: Stage, arguments: tuple[str, ...], messa
 def test_a_folder_that_was_moved_has_a_way_out(stage: Stage) -> None:
     assert stage.run(COUNT, DONE, DONE).status == 0
     stage.demo.rename(stage.tmp_path / "moved")
-    for again in (("diff",), ("apply",), ("resume", "last", "and more")):
+    for again in (("diff", "last"), ("apply", "last"), ("resume", "last", "and more")):
         ended = stage.call("runs", *again)
         assert ended.status == 2
         assert "hint: if it was moved, move it back" in ended.err

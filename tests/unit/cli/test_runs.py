@@ -265,20 +265,20 @@ def test_what_both_changed_is_shown_and_merged(desk: Desk) -> None:
     Snapshots(desk.layer).take()
     (desk.host / "data.csv").write_text("mine\na\n")
     (desk.host / "count.txt").write_text("mine\n")
-    assert desk.runs("diff", "--host")[1].count("\n+mine\n") == 2
-    status, _, err = desk.runs("apply", "--merge")
+    assert desk.runs("diff", "last", "--host")[1].count("\n+mine\n") == 2
+    status, _, err = desk.runs("apply", "last", "--merge")
     assert status == 1
     assert "not applied: count.txt: both made it, with other content\n" in err
     assert "runs diff --host r1" in err
     assert (desk.host / "data.csv").read_text() == "mine\na\nbot\n"
     (desk.host / "count.txt").unlink()
-    assert desk.runs("apply", "--merge")[0] == 0
+    assert desk.runs("apply", "last", "--merge")[0] == 0
     assert (desk.host / "count.txt").read_text() == "1\n"
 
 
 def test_no_side_of_the_host_s_is_said(desk: Desk) -> None:
     said = "stockade: nothing of what run r1 changed has changed here since\n"
-    assert desk.runs("diff", "--host") == (0, "", said)
+    assert desk.runs("diff", "last", "--host") == (0, "", said)
 
 
 def test_a_run_that_was_killed_can_still_be_applied(desk: Desk) -> None:

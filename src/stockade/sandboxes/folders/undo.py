@@ -13,6 +13,7 @@ from stockade.core.changes import FolderLayer, Moved, shown_path
 from stockade.core.errors import FolderMoved
 from stockade.core.events import ChangesApplied, ChangesUndone
 from stockade.sandboxes.folders.apply import explained
+from stockade.sandboxes.folders.base import base_of
 from stockade.sandboxes.folders.hostile import Tree, spell, unspell
 from stockade.sandboxes.folders.journal import (
     STAGING,
@@ -25,6 +26,7 @@ from stockade.sandboxes.folders.journal import (
     journals_of,
     journals_on,
 )
+from stockade.sandboxes.folders.record import open_layer
 from stockade.sandboxes.folders.writing import (
     Exchange,
     Progress,
@@ -87,7 +89,8 @@ def undo_layer(
         found = _all(opened, reversed(opened.journals), "before", force, record, progress)
     if found.paths and not layer.is_lost:  # there it is all that is to be applied again
         with explained(layer.host), open_layer(layer, writing=True) as again:
-            base_of(again).forget(unspell(path) for path in found.own)
+            entries = (entry for journal in opened.journals for entry in journal.entries())
+            base_of(again).forget({unspell(entry.path) for entry in entries if entry.at == "before"})
             forget_undone(journals_of(layer))
     return found
 

@@ -210,7 +210,8 @@ class Exchange:
         if not entry.content:
             if node is None or node.kind != "file":
                 return _CHANGED
-            self._chmod(path, new.mode)
+            if node.mode != new.mode:
+                self._chmod(path, new.mode)
             return ""
         if self.contents.is_still(new, path, node):
             return ""

@@ -1,0 +1,336 @@
+"""What was applied is taken back, byte for byte; and applied again."""
+
+import os
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent
+from stockade.sandboxes.folders.journal import STAGING, all_journals, journals_of
+from stockade.sandboxes.folders.undo import recover_folder
+from tests.unit.sandboxes.test_folders.children import become, cut_off_after, in_child
+from tests.unit.sandboxes.test_folders.conftest import MakeBench
+from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench
+from tests.unit.sandboxes.test_folders.test_apply import OPERATION
+
+RICH = """
+echo a > a; mkdir -p d/e kept gone/deep; echo x > d/x; echo z > d/e/z; echo g > gone/deep/g; ln -s a link; ln a hard
+mkfifo pipe; echo m > mode; chmod 640 mode; setfattr -n user.note -v kept a; setfattr -n user.folder -v f gone
+printf 'n' > "$(printf 'not-\\377-utf8')"; chmod 711 gone; echo sub > sub
+"""
+WORK = """
+echo b > a; rm -r gone; rm link; mkdir link; echo in > link/in; chmod 755 mode; rm -r d; echo file > d
+mkdir new; echo n > new/n; printf '2' > "$(printf 'not-\\377-utf8')"; rm sub; ln -s a sub; chmod 700 kept
+"""
+
+
+def everything(root: Path) -> dict[bytes, object]:
+    """Kind, mode, content, target, owner and attributes of all that is in a folder; which names are one file."""
+    found: dict[bytes, object] = {}
+    names: dict[int, list[bytes]] = {}
+    for folder, folders, files in os.walk(os.fsencode(root)):
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)
+            seen, content, shown = os.lstat(path), b"", os.path.relpath(path, os.fsencode(root))
+            if stat.S_ISREG(seen.st_mode):
+                content = Path(os.fsdecode(path)).read_bytes()
+                names.setdefault(seen.st_ino, []).append(shown)
+            elif stat.S_ISLNK(seen.st_mode):
+                content = os.readlink(path)
+            xattrs = {
+                one: os.getxattr(path, one, follow_symlinks=False) for one in os.listxattr(path, follow_symlinks=False)
+            }
+            found[os.path.relpath(path, os.fsencode(root))] = (seen.st_mode, content, seen.st_uid, seen.st_gid, xattrs)
+    found[b"one file"] = sorted(sorted(same) for same in names.values() if len(same) > 1)
+    return found
+
+
+def done_with(bench: Bench) -> None:
+    """As after a whole apply: the layer is gone, the journal stays."""
+    bench.review.discard(bench.layer)
+
+
+def fill(bench: Bench, script: str = RICH) -> dict[bytes, object]:
+    subprocess.run(["bash", "-c", script], cwd=bench.host, check=True)
+    bench.begin()
+    return everything(bench.host)
+
+
+@pytest.mark.parametrize("discarded", [True, False])
+def test_all_comes_back_and_goes_again(bench: Bench, discarded: bool) -> None:
+    before = fill(bench)
+    bench.bash(WORK)
+    bench.review.seal(bench.layer)  # at its end: what the host had is on record from here
+    events: list[RunEvent] = []
+    seen = bench.changes()
+    bench.review.apply(bench.layer, seen, record=events.append)
+    after = everything(bench.host)
+    assert after != before
+    if discarded:
+        done_with(bench)
+    undone = bench.review.undo(bench.layer, record=events.append)
+    assert (everything(bench.host), undone.left) == (before, {})
+    assert set(undone.paths) == {change.path for change in seen}
+    assert bench.review.undo(bench.layer).paths == []
+    if discarded:
+        assert set(bench.review.redo(bench.layer, record=events.append).paths) == set(undone.paths)
+    else:
+        assert bench.changes() == seen
+        bench.review.apply(bench.layer, seen, record=events.append)
+    assert everything(bench.host) == after
+    assert [event.type for event in events] == ["changes_applied", "changes_undone", "changes_applied"]
+    assert bench.review.undo(bench.layer).left == {}
+    assert everything(bench.host) == before
+    assert [name for name in os.listdir(bench.host) if name.startswith(STAGING)] == []
+
+
+@pytest.mark.parametrize("how", ["root", "copy"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=st.lists(OPERATION, max_size=8), operations=st.lists(OPERATION, min_size=1, max_size=12))
+def test_whatever_was_done_comes_back(make_bench: MakeBench, how: str, first: list[str], operations: list[str]) -> None:
+    bench = make_bench(how)
+    script = "\n".join(["echo a > a; mkdir -p d e/f; echo x > d/x; echo z > e/f/z", *first, "true"])
+    subprocess.run(["bash", "-c", script], cwd=bench.host, capture_output=True, check=False)
+    bench.begin()
+    before = everything(bench.host)
+    bench.bash("\n".join(operations))
+    bench.apply()
+    after = everything(bench.host)
+    done_with(bench)
+    assert bench.review.undo(bench.layer).left == {}
+    assert everything(bench.host) == before
+    assert bench.review.redo(bench.layer).left == {}
+    assert everything(bench.host) == after
+
+
+def test_what_was_edited_since_stays_and_is_named(bench: Bench) -> None:
+    fill(bench, "echo 1 > a; echo 1 > b; echo 1 > gone; mkdir d; echo 1 > m")
+    bench.bash("echo 2 > a; echo 2 > b; rm gone; echo n > d/n; mkdir new; chmod 755 m")
+    bench.apply()
+    done_with(bench)
+    bench.write("a", "mine")
+    bench.write("gone", "mine")
+    bench.write("new/mine", "mine")
+    (bench.host / "d/n").touch()
+    found = bench.review.undo(bench.layer)
+    edited = "it was edited since"
+    assert found.left == {"a": edited, "gone": edited, "new": "it is a folder with something in it now"}
+    assert set(found.paths) == {"b", "d/n", "m"}
+    assert (bench.host / "a").read_text() == (bench.host / "gone").read_text() == "mine"
+    assert (bench.host / "b").read_text() == "1\n"
+    assert bench.review.undo(bench.layer).paths == []
+    assert set(bench.review.undo(bench.layer, force=True).paths) == {"a", "gone"}
+    assert (bench.host / "a").read_text() == (bench.host / "gone").read_text() == "1\n"
+    bench.review.redo(bench.layer)
+    assert (bench.host / "a").read_text() == (bench.host / "gone").read_text() == "mine"
+
+
+def test_an_undo_by_hand_is_no_edit(bench: Bench) -> None:
+    fill(bench, "echo 1 > a; echo 1 > b")
+    bench.bash("echo 2 > a; echo 2 > b")
+    bench.apply()
+    done_with(bench)
+    bench.write("a", "1\n")
+    found = bench.review.undo(bench.layer)
+    assert (found.paths, found.left) == (["b"], {})
+
+
+@pytest.mark.parametrize("how", ["root", "copy"])
+def test_a_file_with_other_names_is_one_with_them_again(make_bench: MakeBench, how: str) -> None:
+    """Unless they were written to: then what it was is what counts."""
+    bench = make_bench(how)
+    before = fill(bench, "echo 1 > a; ln a b; echo 1 > c; ln c e; echo 1 > m; ln m n")
+    bench.bash("rm a; echo 2 > a; rm c; echo 2 > c; chmod 700 m")
+    bench.apply("a", "c", "m")
+    done_with(bench)
+    (bench.host / "e").write_text("in place\n")
+    bench.review.undo(bench.layer)
+    assert (bench.host / "c").read_text() == "1\n"
+    assert (bench.host / "e").read_text() == "in place\n"
+    (bench.host / "e").unlink()
+    os.link(bench.host / "c", bench.host / "e")
+    assert everything(bench.host) == before
+
+
+def test_what_is_kept_and_was_written_to_is_not_passed_off(make_bench: MakeBench) -> None:
+    """A program that has the old file open goes on writing to what is kept of it."""
+    bench = make_bench("copy")
+    fill(bench, "echo 1 > a")
+    bench.bash("echo 2 > a")
+    with (bench.host / "a").open("a") as opened:
+        bench.apply()
+        opened.write("more\n")
+    found = bench.review.undo(bench.layer)
+    assert found.left == {"a": "what was kept of it was written to since, or is gone"}
+    assert (bench.host / "a").read_text() == "2\n"
+
+
+def test_a_part_at_a_time_and_all_of_it_back(bench: Bench) -> None:
+    before = fill(bench, "echo 1 > a; echo 1 > b")
+    bench.bash("echo 2 > a; echo 2 > b; mkdir -p x/y; echo z > x/y/z")
+    bench.apply("a", "x/y/z")
+    bench.apply()
+    assert len(all_journals(journals_of(bench.layer))) == 2
+    assert set(bench.review.undo(bench.layer).paths) == {"a", "b", "x", "x/y", "x/y/z"}
+    assert everything(bench.host) == before
+    assert all_journals(journals_of(bench.layer)) == []
+    assert set(bench.kinds()) == {"a", "b", "x", "x/y", "x/y/z"}
+
+
+@dataclass
+class Runs:
+    """Two runs of one folder, one after the other."""
+
+    first: Bench
+    second: Bench
+    shown: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        return (self.first.host / "a").read_text()
+
+
+@pytest.fixture
+def runs(bench: Bench) -> Runs:
+    bench.write("a", "0\n")
+    bench.begin()
+    bench.bash("echo 1 > a; echo own > b")
+    bench.apply()
+    done_with(bench)
+    other = Bench(bench.top, bench.how)
+    layers, second = bench.top / "layers", bench.top / "second"
+    layers.rename(bench.top / "first")
+    layers.mkdir()
+    other.begin()
+    other.bash("echo 2 > a")
+    other.apply()
+    layers.rename(second)
+    (bench.top / "first").rename(layers)
+    other.begun = other.layer.model_copy(update={"layer": str(second / "0")})
+    return Runs(bench, other)
+
+
+def test_several_runs_are_undone_newest_first(runs: Runs) -> None:
+    runs.second.review.undo(runs.second.layer)
+    assert runs.text() == "1\n"
+    assert runs.first.review.undo(runs.first.layer).left == {}
+    assert runs.text() == "0\n"
+
+
+def test_an_older_run_names_the_newer_one(runs: Runs) -> None:
+    found = runs.first.review.undo(runs.first.layer)
+    assert found.left == {"a": "run second was applied over it: undo that one first"}
+    assert (found.paths, runs.text()) == (["b"], "2\n")
+    runs.second.review.undo(runs.second.layer)
+    assert runs.first.review.undo(runs.first.layer).paths == ["a"]
+    assert runs.text() == "0\n"
+
+
+@pytest.mark.parametrize("what", ["undo", "redo"])
+def test_cut_off_anywhere_and_completed_by_a_new_run(make_bench: MakeBench, what: str) -> None:
+    """Of undo and of apply after it; whoever comes next to the folder knows nothing of the run."""
+    steps, died, trees = 0, True, []
+    while died:
+        bench = make_bench("root")
+        before = fill(bench)
+        bench.bash(WORK)
+        bench.apply()
+        after = everything(bench.host)
+        done_with(bench)
+        act = partial(bench.review.undo, bench.layer)
+        if what == "redo":
+            act()
+            act = partial(bench.review.redo, bench.layer)
+        died = cut_off_after(steps, act)
+        recover_folder(bench.host, bench.top)
+        trees.append(everything(bench.host))
+        assert trees[-1] in (before, after)
+        act()
+        assert everything(bench.host) == (before if what == "undo" else after)
+        assert [name for name in os.listdir(bench.host) if name.startswith(STAGING)] == []
+        shutil.rmtree(bench.top)
+        bench.top.mkdir()
+        steps += 3
+    assert len({str(tree) for tree in trees}) == 2
+
+
+def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(make_bench: MakeBench) -> None:
+    bench = make_bench("copy")
+    before = fill(bench)
+    bench.bash(WORK)
+    events: list[RunEvent] = []
+    subprocess.run(["chattr", "+i", bench.host / "mode"], check=True)
+    try:
+        with pytest.raises(UsageError, match="Operation not permitted"):
+            bench.review.apply(bench.layer, bench.changes(), record=events.append)
+    finally:
+        subprocess.run(["chattr", "-i", bench.host / "mode"], check=True)
+    assert everything(bench.host) == before
+    assert [event.type for event in events] == ["changes_applied", "changes_undone"]
+    assert bench.review.undo(bench.layer).paths == []
+    bench.apply()
+    bench.review.undo(bench.layer)
+    assert everything(bench.host) == before
+
+
+def test_what_cannot_be_recorded_is_not_done(make_bench: MakeBench) -> None:
+    bench = make_bench("copy")
+    before = fill(bench)
+    bench.bash(WORK)
+
+    def refuse(_: RunEvent) -> None:
+        raise UsageError("somebody else drives this run")
+
+    with pytest.raises(UsageError, match="somebody else"):
+        bench.review.apply(bench.layer, bench.changes(), record=refuse)
+    assert everything(bench.host) == before
+    bench.apply()
+    assert everything(bench.host) != before
+
+
+def test_an_ordinary_user_takes_back_what_is_in_closed_folders(make_bench: MakeBench) -> None:
+    bench = make_bench("user")
+    bench.write("locked/f", "1")
+    bench.begin()
+    (bench.host / "locked").chmod(0o555)
+    bench.host.chmod(0o555)
+    before = bench.shown()
+    bench.bash("chmod 755 locked; echo 2 > locked/f; rm -f x; chmod 555 locked; mkdir d; echo x > d/f; chmod 000 d")
+    for path in (bench.place.parent, bench.top):
+        path.chmod(0o777)
+    os.chown(bench.place / "layer.json", ORDINARY, ORDINARY)
+    in_child(bench.apply, lambda: become(ORDINARY))
+    assert bench.shown() != before
+    assert "Moved(paths=['d', 'd/f', 'locked/f'], left={})" in in_child(
+        lambda: bench.review.undo(bench.layer), lambda: become(ORDINARY)
+    )
+    assert bench.shown() == before
+    assert bench.host.stat().st_mode & 0o777 == 0o555
+    bench.host.chmod(0o755)
+
+
+def test_across_file_systems_it_is_copied(make_bench: MakeBench) -> None:
+    """The state on another file system than the folder: nothing can be linked."""
+    bench = make_bench("copy")
+    shutil.rmtree(bench.host)
+    shm = Path("/dev/shm") / f"stockade-{os.getpid()}"
+    shm.mkdir()
+    try:
+        bench.host.symlink_to(shm)
+        before = fill(bench)
+        assert os.stat(shm).st_dev != os.stat(bench.top).st_dev
+        bench.bash(WORK)
+        bench.apply()
+        done_with(bench)
+        assert bench.review.undo(bench.layer).left == {}
+        same = {**before, b"one file": everything(shm)[b"one file"]}
+        assert everything(shm) == same
+    finally:
+        shutil.rmtree(shm)
