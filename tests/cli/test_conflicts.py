@@ -65,8 +65,8 @@ def test_a_checkout_and_back_while_a_bot_runs(stage: Stage, sandbox: str) -> Non
 
     run(stage, sandbox, "sed -i '1s/.*/bot first/' a; rm gone; echo bot > n", there_and_back)
     assert (stage.demo / "a").stat().st_ctime_ns != before
-    assert stage.call("runs", "diff", "--host").err.startswith("stockade: nothing of what run ")
-    applied = stage.call("runs", "apply")
+    assert stage.call("runs", "diff", "last", "--host").err.startswith("stockade: nothing of what run ")
+    applied = stage.call("runs", "apply", "last")
     assert applied.status == 0, applied.err
     assert git(stage, "status", "--porcelain").splitlines() == [" M a", " D gone", "?? n"]
 
@@ -79,23 +79,23 @@ def test_what_both_changed_is_shown_merged_and_named(stage: Stage, sandbox: str)
         lambda: on_host(stage, "sed -i '$s/.*/mine last/' merges; sed -i '1s/.*/mine first/' clashes; rm removed"),
     )  # fmt: skip
     tree = stage.tree()
-    shown = stage.call("runs", "diff", "--host")
+    shown = stage.call("runs", "diff", "last", "--host")
     assert shown.status == 0, shown.err
     assert [line for line in shown.out.splitlines() if line.startswith("diff")] == [
         "diff --git a/clashes b/clashes", "diff --git a/merges b/merges", "diff --git a/removed b/removed"
     ]  # fmt: skip
     assert "+mine last" in shown.out
     assert "bot" not in shown.out
-    listed = [json.loads(line) for line in stage.call("runs", "diff", "--host", "--json").out.splitlines()]
+    listed = [json.loads(line) for line in stage.call("runs", "diff", "last", "--host", "--json").out.splitlines()]
     assert [(one["path"], one["kind"]) for one in listed] == [
         ("clashes", "modified"), ("merges", "modified"), ("removed", "deleted")
     ]  # fmt: skip
-    refused = stage.call("runs", "apply")
+    refused = stage.call("runs", "apply", "last")
     assert refused.status == 1
     assert "changed on the host since the run began: 'clashes', 'merges', 'removed'" in refused.err
     assert "--merge" in refused.err
     assert stage.tree() == tree
-    merged = stage.call("runs", "apply", "--merge")
+    merged = stage.call("runs", "apply", "last", "--merge")
     assert merged.status == 1
     assert "not applied: clashes: both changed the same lines\n" in merged.err
     assert "not applied: removed: you removed it and the bot changed it\n" in merged.err
@@ -103,9 +103,9 @@ def test_what_both_changed_is_shown_merged_and_named(stage: Stage, sandbox: str)
     first, last = LINES.replace("line 1\n", "bot first\n"), LINES.replace("line 1\n", "mine first\n")
     after = {"merges": first.replace("line 8\n", "mine last\n"), "clashes": last, "n": "bot\n"}
     assert stage.tree() == {**tree, **{name: text.encode() for name, text in after.items()}}
-    again = stage.call("runs", "apply", "--merge")
+    again = stage.call("runs", "apply", "last", "--merge")
     assert (again.status, "nothing was applied" in again.err) == (1, True)
-    forced = stage.call("runs", "apply", "--force")
+    forced = stage.call("runs", "apply", "last", "--force")
     assert forced.status == 0, forced.err
     assert stage.tree()["clashes"] == stage.tree()["removed"] == first.encode()
     assert stage.tree()["merges"] == after["merges"].encode()

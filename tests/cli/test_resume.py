@@ -58,7 +58,7 @@ def test_a_run_whose_layer_is_gone_goes_on_only_when_told_so(stage: Stage) -> No
     assert ended.status == 0, ended.err
     (layer,) = stage.state.glob("runs/*/0")
     shutil.rmtree(layer)
-    for command in (("diff",), ("apply",), ("resume", "last", "and more")):
+    for command in (("diff", "last"), ("apply", "last"), ("resume", "last", "and more")):
         ended = stage.call("runs", *command)
         assert ended.status == 2
         assert f"what the run wrote to {stage.demo} is gone" in ended.err

@@ -178,7 +178,7 @@ def test_any_text_arrives_byte_for_byte(stage: Stage) -> None:
     )
     assert ended.status == 0, ended.err[-2000:]
     assert ended.result["answer"] == answer
-    stage.call("runs", "apply")
+    stage.call("runs", "apply", "last")
     assert (stage.demo / "a.txt").read_bytes() == f"{text}\r\0\b\x1b[2J".encode()
     assert (stage.demo / "b.txt").read_bytes() == f"{text}\n".encode()
 
