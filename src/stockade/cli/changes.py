@@ -52,8 +52,10 @@ def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -
             started = events[0]
             assert isinstance(started, RunStarted)
             say(f"run {run_id}: {one_line(started.task, _TASK_SHOWN)}")
-        yield _Run(store, settings, run_id, events)
-        tidy(run_id)
+        try:
+            yield _Run(store, settings, run_id, events)
+        finally:
+            tidy(run_id)
     finally:
         anyio.run(store.close)
 
