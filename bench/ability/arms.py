@@ -167,14 +167,21 @@ def sealed(folder: Path, argv: Sequence[str]) -> list[str]:
     """A command line that runs `argv` in `folder` and can change nothing else."""
     python = Path(os.path.realpath(argv[0])).parents[1]
     kept = [str(FOLDER), str(python), str(ROOT / "bench")]
+    skipped = {Path("/dev"), Path("/proc"), Path(_PEER_FOLDER)}
     return [
-        "bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+        "bwrap", *(word for path in sorted(set(Path("/").iterdir()) - skipped) for word in _readable(path)),
+        "--dev", "/dev", "--proc", "/proc",
         *(word for place in ("/tmp", "/run", "/root", "/mnt") for word in ("--tmpfs", place)),
         *(word for place in kept for word in ("--ro-bind", place, place)),
         "--bind", str(folder), _PEER_FOLDER, "--chdir", _PEER_FOLDER,
         "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL", "--die-with-parent", "--new-session",
         "--", *argv,
     ]  # fmt: skip
+
+
+def _readable(path: Path) -> tuple[str, str, str]:
+    """bwrap's words for an entry of /: bound one by one, for in a read-only / no folder can be made for the task."""
+    return ("--symlink", os.readlink(path), str(path)) if path.is_symlink() else ("--ro-bind", str(path), str(path))
 
 
 def _run(argv: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
