@@ -100,6 +100,14 @@ class _Held:
     restore: int | None
 
 
+def filesystem(fd: int) -> int:
+    """The id of the file system that `fd` is on (statfs, f_fsid); 0 where it has none.
+
+    Of most it comes from their UUID, so that it outlasts a new mount, which may give another st_dev.
+    """
+    return os.fstatvfs(fd).f_fsid
+
+
 class Tree:
     """A folder and what is below it, by paths relative to it.
 
@@ -137,6 +145,12 @@ class Tree:
         for part in parts[same:]:
             self._held.append(self._enter(part, self._held[-1].fd, part))
         return self._held[-1].fd
+
+    def is_folder(self, device: int, inode: int, filesystem_id: int) -> bool:
+        """Whether the root is the folder that was noted by these, also after a new mount."""
+        now = os.fstat(self.root_fd)
+        same = now.st_dev == device or (filesystem_id != 0 and filesystem(self.root_fd) == filesystem_id)
+        return same and now.st_ino == inode
 
     def forget(self) -> None:
         """Let go of all folders but the root: they are about to be replaced."""

@@ -92,14 +92,15 @@ class Entry:
 class Head(Data):
     """What was last decided: `goal` is the side that every entry not left out goes to, `at` when that was (UNIX s).
 
-    `modes`: of folders that are opened to writing meanwhile. `device` and `inode` are the host folder's; `inside` is
-    where it was in the sandbox.
+    `modes`: of folders that are opened to writing meanwhile. `device`, `inode` and `filesystem` (f_fsid) are the host
+    folder's; `inside` is where it was in the sandbox.
     """
 
     version: int = 1
     host: str
     inside: str
     device: int
+    filesystem: int = 0
     inode: int
     goal: Side
     step: Literal["decided", "done"]

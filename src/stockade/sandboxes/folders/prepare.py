@@ -120,7 +120,12 @@ def _write_record(folder: Path, place: Path, skipped: list[str]) -> None:
     with (place / LAYER_FILE).open("xb") as out:
         started = os.fstat(out.fileno()).st_ctime_ns
         record = LayerRecord(
-            host=spell(str(folder)), device=host.st_dev, inode=host.st_ino, started_ns=started, skipped=tuple(skipped)
+            host=spell(str(folder)),
+            device=host.st_dev,
+            inode=host.st_ino,
+            filesystem=os.statvfs(folder).f_fsid,
+            started_ns=started,
+            skipped=tuple(skipped),
         )
         out.write(record.model_dump_json().encode())
         out.flush()

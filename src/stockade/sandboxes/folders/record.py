@@ -19,11 +19,15 @@ MANIFEST_FILE = "manifest"
 
 
 class LayerRecord(Data):
-    """`device` and `inode` name the host folder; `started_ns` is the file system's clock when the layer was made."""
+    """`device`, `inode` and `filesystem` (f_fsid; 0 is none) name the host folder.
+
+    `started_ns` is the file system's clock when the layer was made.
+    """
 
     version: int = 1
     host: str
     device: int
+    filesystem: int = 0
     inode: int
     started_ns: int
     skipped: tuple[str, ...] = ()
@@ -127,8 +131,7 @@ def open_host(layer: FolderLayer, record: LayerRecord | None = None) -> Iterator
             host = stack.enter_context(Tree(Path(layer.host)))
         except OSError as error:
             raise FolderMoved(f"cannot open the folder {layer.host}: {error.strerror}", _MOVED) from error
-        now = os.fstat(host.root_fd)
-        if (now.st_dev, now.st_ino) != (record.device, record.inode):
+        if not host.is_folder(record.device, record.inode, record.filesystem):
             raise FolderMoved(f"{layer.host} is another folder than the one the run began with", _MOVED)
         yield host
 

@@ -63,8 +63,7 @@ def _opened(layer: FolderLayer) -> Iterator[_Opened]:
         try:
             journals = journals_of(layer)
             for head in filter(None, (one.head() for one in all_journals(journals))):
-                now = os.fstat(host.root_fd)
-                if (now.st_dev, now.st_ino) != (head.device, head.inode):
+                if not host.is_folder(head.device, head.inode, head.filesystem):
                     raise FolderMoved(
                         f"{layer.host} is another folder than the one that was written to", "move it back"
                     )

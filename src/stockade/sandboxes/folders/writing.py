@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from stockade.core.changes import Change, FolderLayer, shown_path
-from stockade.core.errors import UsageError
+from stockade.core.errors import FolderMoved, UsageError
 from stockade.core.events import ChangesApplied, ChangesUndone, RunEvent
 from stockade.sandboxes.folders.contents import Contents, set_xattrs
 from stockade.sandboxes.folders.discard import remove_entry, remove_tree
-from stockade.sandboxes.folders.hostile import Node, Tree, parent, spell, unspell
+from stockade.sandboxes.folders.hostile import Node, Tree, filesystem, parent, spell, unspell
 from stockade.sandboxes.folders.journal import (
     STAGING,
     Entry,
@@ -116,8 +116,9 @@ class Exchange:
         """Decide that all entries go to `goal` but those that are `left`, and do it."""
         host = os.fstat(self.host.root_fd)
         head = Head(
-            host=spell(layer.host), inside=layer.inside, device=host.st_dev, inode=host.st_ino, goal=goal,
-            step="decided", at=time.time(), modes={spell(path): mode for path, mode in self.modes.items()},
+            host=spell(layer.host), inside=layer.inside, device=host.st_dev, inode=host.st_ino,
+            filesystem=filesystem(self.host.root_fd), goal=goal, step="decided", at=time.time(),
+            modes={spell(path): mode for path, mode in self.modes.items()},
         )  # fmt: skip
         self.journal.write(head, entries)
         step("decided")
@@ -359,8 +360,12 @@ def _recover_one(host: Tree, journal: Journal, *, is_marked: bool) -> bool:
     head = journal.head()
     if head is not None and head.step == "done" and not is_marked and not (journal.place / _ROOT_MODE).exists():
         return False
-    root = os.fstat(host.root_fd)
-    if head is not None and (head.device, head.inode) != (root.st_dev, root.st_ino):
+    if head is not None and not host.is_folder(head.device, head.inode, head.filesystem):
+        if is_marked and head.step == "decided":
+            raise FolderMoved(
+                f"{host.root} holds what an apply to {head.host} left when it was cut off, and may be half of it",
+                f"if it was moved, move it back; to leave it as it is, remove {staging_of(journal.place.parent)} in it",
+            )
         return False
     with Exchange(host, journal, FSYNC_EACH + 1, quietly) as exchange:
         if head is None:
