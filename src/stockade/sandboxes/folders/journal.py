@@ -29,6 +29,7 @@ steps, each named by an audit event `stockade.step` (sys.audit), where a kill ma
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -214,3 +215,10 @@ def forget_undone(journals: Path) -> None:
         head = journal.head()
         if head and head.step == "done" and all(entry.at == "before" for entry in journal.entries()):
             remove_tree(journal.place)
+    forget_empty(journals)
+
+
+def forget_empty(journals: Path) -> None:
+    """A place for journals that has none goes."""
+    with suppress(OSError):  # it is not empty, or not there
+        journals.rmdir()

@@ -26,6 +26,7 @@ from stockade.sandboxes.folders.journal import (
     Look,
     Side,
     all_journals,
+    forget_empty,
     journals_for,
     journals_of,
     other,
@@ -287,6 +288,7 @@ class Exchange:
         else:
             self.close_root()
             remove_tree(self.journal.place)
+            forget_empty(self.journal.place.parent)
 
     def close_root(self) -> None:
         """The staging folder goes, and with it the sign that something was under way."""
@@ -347,6 +349,8 @@ def recover(host: Tree, runs: Path, own: FolderLayer | None = None) -> bool:
     for name, journals in places.items():
         for journal in all_journals(journals) if journals is not None else ():
             decided |= _recover_one(host, journal, is_marked=name in names)
+        if journals is not None:
+            forget_empty(journals)
         if name in names:
             mode = host.make_writable("")
             remove_entry(host.root_fd, name)
