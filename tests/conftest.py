@@ -30,7 +30,9 @@ PROVIDERS = (
 
 
 # `make test` looks for counterexamples where the code is most often wrong; `make test-all` looks ten times as far.
-hypothesis.settings.register_profile("quick", max_examples=10)
+_CLOCK = (hypothesis.HealthCheck.too_slow,)  # it goes by the clock, as deadlines do, and machines are busy
+hypothesis.settings.register_profile("default", deadline=None, suppress_health_check=_CLOCK)
+hypothesis.settings.register_profile("quick", max_examples=10, deadline=None, suppress_health_check=_CLOCK)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
