@@ -13,20 +13,14 @@ from stockade.core.actions import CommandOutput, Failed, Finish, Refused, Shell
 from stockade.core.changes import Change
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.loop.hooks import HookContext
-from stockade.plugins.small_models.commands import pipelines
 from stockade.plugins.small_models.task import Task
 
 MAX_FILES = 8
 DO_IT = "That is still to be done: do it now, with a command."
-COMPARE = (
-    "Say in thought what the task wants there, exactly. Then correct what is not like that, or finish if all of it is."
-)
 _SHOWN_BYTES = 400
 _TASK_CHARS = 600
 _ERROR_CHARS = 300
 _NUMBERS = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
-_LITERAL = ("echo", "printf", "cat", "git", "cp", ":", "true")
-"""What these write is what the bot had written or seen."""
 _MISSING = (
     'cd -- "$1" && shift && for f; do [ -e "$f" ] || [ -n "$(find . -name "${f##*/}" | head -n 1)" ] || echo "$f"; done'
 )
@@ -53,14 +47,6 @@ class Work:
     @property
     def cwd(self) -> str:
         return self.ctx.state.cwd or "."
-
-    def written(self, *suffixes: str) -> list[str]:
-        """Paths of text files that were added or modified, as the sandbox has them."""
-        folders = [layer.inside for layer in self.ctx.state.layers]
-        base = folders[0] if len(folders) == 1 else ""
-        found = [one for one in self.changes or () if one.kind in ("added", "modified") and one.entry == "file"]
-        kept = [one for one in found if one.path.endswith(suffixes) and not one.binary and "/." not in f"/{one.path}"]
-        return [f"{base}/{one.path}" if base else one.path for one in kept[:MAX_FILES]]
 
 
 async def failed(work: Work) -> str | None:
@@ -96,29 +82,6 @@ async def gone(work: Work) -> str | None:
     return f"{', '.join(named[:MAX_FILES])} was there before, and is gone." if named and not work.task.removes else None
 
 
-async def unseen(work: Work) -> str | None:
-    """A command wrote a file, and no action has named it since."""
-    written: dict[str, None] = {}
-    for entry in work.ctx.state.done:
-        action = entry.step.action
-        if isinstance(entry.observation, Refused):
-            continue
-        if not isinstance(action, Shell):
-            path = getattr(action, "path", "")
-            written.pop(path, None)
-            continue
-        for pipeline in pipelines(action.command):
-            words = [word for one in pipeline for word in (*one.words, *one.reads)]
-            for path in [path for path in written if any(_names(word, path) for word in words)]:
-                written.pop(path)
-            if pipeline[0].name not in _LITERAL or len(pipeline) > 1:
-                written.update(dict.fromkeys(path for one in pipeline for path in (*one.writes, *one.appends)))
-    for path in list(written)[-2:]:
-        if text := await content(work.ctx, path):
-            return f"You have not looked at {path} since you wrote it. {text}"
-    return None
-
-
 async def content(ctx: HookContext, path: str) -> str | None:
     """How a text file begins, in a sentence; None for any other, and for one that holds nothing."""
     argv = ["sh", "-c", _SHOW, "sh", ctx.state.cwd or ".", str(_SHOWN_BYTES), path]
@@ -135,19 +98,6 @@ async def content(ctx: HookContext, path: str) -> str | None:
 
 def _names(word: str, path: str) -> bool:
     return path.rpartition("/")[2] in word or ("*" in word and fnmatch(path, word))
-
-
-async def look(work: Work) -> str | None:
-    """The last action printed nothing, and the answer says no more than that: the bot has not looked at its work."""
-    seen = work.ctx.state.done[-1].observation if work.ctx.state.done else None
-    looked = isinstance(seen, CommandOutput) and seen.output.strip()
-    if looked or not work.changes or work.task.asks or not work.task.hollow(work.finish.answer):
-        return None
-    shown = [f"{one.kind}: {one.path}" + (f" (+{one.added_lines} -{one.removed_lines} lines)" if one.entry == "file"
-             and not one.binary else "") for one in work.changes if not one.path.startswith(".git/")]  # fmt: skip
-    more = [f"and {len(shown) - MAX_FILES} more"] if len(shown) > MAX_FILES else []
-    texts = [await content(work.ctx, path) for path in work.written("")[:1]]
-    return "\n".join(["This has changed:", *shown[:MAX_FILES], *more, *filter(None, texts)]) if shown else None
 
 
 async def empty(work: Work) -> str | None:
@@ -210,8 +160,6 @@ RULES: tuple[tuple[str, str, Rule, str], ...] = (
     ("files", "missing", missing, DO_IT),
     ("files", "gone", gone, DO_IT),
     ("files", "empty", empty, DO_IT),
-    ("look", "unseen", unseen, COMPARE),
-    ("look", "look", look, COMPARE),
     ("value", "value", value, ""),
     ("found", "unfounded", unfounded, ""),
     ("found", "zero", zero, ""),

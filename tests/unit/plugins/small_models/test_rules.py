@@ -53,7 +53,6 @@ SPEAKS = {
     "missing": Case("Write the towns to towns.txt", (shell("echo x > town.txt"), DONE), ("missing",)),
     "new-folder": Case("Unpack it into a new folder dump.", (shell("touch dump.tar"), DONE), ("missing",)),
     "empty": Case("Write the towns to towns.txt", (shell("true > towns.txt"), DONE), ("empty",)),
-    "unseen": Case("Write the number of rows to rows.txt", (shell("wc -l < sales.csv > rows.txt"), DONE), ("unseen",)),
     "hollow": Case("How many rows are in sales.csv?", (shell("wc -l < sales.csv"), HOLLOW), ("value",)),
     "bare": Case(
         "How many rows are in sales.csv? Answer with just the number.",
@@ -70,7 +69,6 @@ SPEAKS = {
     ),
     "printed-again": Case("Which day?", (shell("date"), shell("date"), say("finish", answer="Monday")), ("again",)),
     "gone": Case("Compress sales.csv", (shell("gzip sales.csv"), DONE), ("gone",)),
-    "look": Case("Raise the amounts in sales.csv", (shell("sed -i s/3/4/ sales.csv"), HOLLOW), ("look",)),
     "again": Case("Which day?", (shell("date > x"), shell("date > x"), shell("rm x; date"), DONE), ("again",)),
     "separator": Case("Which towns?", (shell("awk '{print $2}' sales.csv"), say("finish", answer="Rome")),
                       ("separator",)),
@@ -79,9 +77,7 @@ SPEAKS = {
     ),
 }  # fmt: skip
 SILENT = {
-    "looked-at": Case(
-        "Write the number of rows to rows.txt", (shell("wc -l < sales.csv > rows.txt; cat rows.txt"), DONE)
-    ),
+    "written": Case("Write the number of rows to rows.txt", (shell("wc -l < sales.csv > rows.txt"), DONE)),
     "literal": Case("Write hello to hello.txt", (shell("cat > hello.txt <<'EOF'\na > b\nEOF"), DONE)),
     "run": Case(
         "Write hello.py that says hello", (shell("echo 'print(1)' > hello.py"), shell("python3 hello.py"), DONE)
@@ -135,9 +131,9 @@ def test_it_proposes_the_whole_command(stage: Stage) -> None:
 
 
 def test_it_sends_back_a_bounded_number_of_times(stage: Stage) -> None:
-    wrong = shell("echo '{' > a.json; true > b.txt; awk 1 sales.csv > c.txt; echo 'x' > d.py")
-    found = events(stage, "Write a.json, b.txt, c.txt, d.py and e.txt", wrong, DONE)
-    assert spoke(found) == ["missing", "unseen"]
+    wrong = shell("true > b.txt; ls no_such_file")
+    found = events(stage, "Write a.json, b.txt and e.txt", wrong, DONE)
+    assert spoke(found) == ["failed", "missing"]
     assert found[-1]["status"] == "done"
 
 
