@@ -112,7 +112,8 @@ def test_the_tables_of_the_fresh_set_have_its_tasks_alone(tmp_path: Path) -> Non
 
 def test_a_peer_can_write_in_its_folder_alone(tmp_path: Path) -> None:
     words = sealed(tmp_path, ["/usr/bin/python3", "peer.py"])
-    assert words[:4] == ["bwrap", "--ro-bind", "/", "/"]
+    assert words[0] == "bwrap"
+    assert ["--ro-bind", "/usr", "/usr"] in [words[at : at + 3] for at in range(len(words))]
     assert [words[at + 1 : at + 3] for at, word in enumerate(words) if word == "--bind"] == [
         [str(tmp_path), "/workspace"]
     ]
