@@ -52,5 +52,8 @@ SLOW = (
     "tests/unit/tools/test_command/test_layers.py",
     "tests/unit/tools/test_command/test_shipped.py",
     "tests/unit/tools/test_mcp/test_hostile.py",
+    "tests/unit/tools/test_memory/test_jail.py::test_a_killed_run_leaves_whole_files_and_no_lock",
+    "tests/unit/tools/test_memory/test_jail.py::test_no_link_leads_out",
+    "tests/unit/tools/test_memory/test_jail.py::test_two_runs_at_once_lose_nothing",
 )
 """Beginnings of test ids."""

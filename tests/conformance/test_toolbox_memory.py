@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.tools.memory.folder import MemoryFolder
 from stockade.tools.memory.toolbox import MemoryToolbox
 
 
 class TestMemory(ToolboxConformance):
     @pytest.fixture
     def toolbox(self, tmp_path: Path) -> MemoryToolbox:
-        folder = MemoryFolder(tmp_path / "memory")
-        folder.make()
-        folder.write(("notes.md",), "the deploy key is in the safe\n")
-        return MemoryToolbox(folder.root)
+        (tmp_path / "memory").mkdir()
+        (tmp_path / "memory" / "notes.md").write_text("the deploy key is in the safe\n")
+        return MemoryToolbox(tmp_path / "memory", ReadingRoom(tmp_path / "rooms"))
 
     @pytest.fixture
     def good(self) -> Call:

@@ -24,7 +24,7 @@ DUCKDUCKGO = "duckduckgo"
 
 def memory(place: Place) -> Toolbox:
     """One memory a bot, in the state folder."""
-    return MemoryToolbox(place.state / "memory" / memory_name(place.bot))
+    return MemoryToolbox(place.state / "memory" / memory_name(place.bot), _room(place))
 
 
 def memory_name(bot: str) -> str:

@@ -9,6 +9,7 @@ Starting and ending one takes 28 ms (bench/reading.py).
 import site
 import sys
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -72,19 +73,24 @@ class ReadingRoom:
             host_facts()
         except (PolicyNotEnforceable, SandboxFailed) as error:
             raise UsageError(
-                f"documents and pages are read in bubblewrap, which cannot be used here: {error.message}",
+                f"notes, documents and pages are read in bubblewrap, which cannot be used here: {error.message}",
                 error.hint,
             ) from error
         assert self.python
 
-    def open(self, network: Network | None = None, on_network: OnNetwork | None = None) -> Sandbox:
-        """One, not entered yet. Entering raises PolicyNotEnforceable or SandboxFailed."""
+    def open(
+        self,
+        network: Network | None = None,
+        on_network: OnNetwork | None = None,
+        folders: Sequence[FolderLayer] = (),
+    ) -> Sandbox:
+        """One, not entered yet; it also sees `folders`. Entering raises PolicyNotEnforceable or SandboxFailed."""
         mounts = list(zip(self._libraries, self.packages, strict=True))
         if str(self._prefix) not in _SYSTEM:
             mounts.append((self._prefix, f"{_INSIDE}/python"))
         layers = [FolderLayer(host=str(host), inside=inside, mode="ro", strategy="direct") for host, inside in mounts]
         policy = Policy(network=network or Network(), limits=self.limits)
         assert policy.workdir == WORKSPACE
-        sandbox = BubblewrapSandbox(policy, layers, self.base, self.egress)
+        sandbox = BubblewrapSandbox(policy, [*folders, *layers], self.base, self.egress)
         sandbox.on_network = on_network
         return sandbox

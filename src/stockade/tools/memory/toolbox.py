@@ -1,30 +1,35 @@
-"""The memory as tools: notes that last from one run to the next, in a folder of the host that no sandbox sees.
+"""The memory as tools: notes that last from one run to the next, in a folder of the host that no bot's sandbox sees.
 
-Seven tools, not one with a `command`: a grammar can force what each of them needs. With one tool, where all but the
-command is optional, the default model wrote `{"command": "view"}` without a path each of the four times it tried.
+Each call is done by worker.py in a sealed sandbox of its own, where that folder is all there is to write. Seven tools,
+not one with a `command`: a grammar can force what each of them needs. With one tool, where all but the command is
+optional, the default model wrote `{"command": "view"}` without a path each of the four times it tried.
 """
 
-import math
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import anyio
 import anyio.to_thread
 from pydantic import Field
 
 from stockade.core.actions import ToolResult
-from stockade.core.errors import ActionFailed, UsageError
+from stockade.core.changes import FolderLayer
+from stockade.core.data import Data
+from stockade.core.errors import ActionFailed, SandboxDied, UsageError
+from stockade.core.policy import KIB, MIB
 from stockade.core.tools import ToolSpec
-from stockade.tools.arguments import Arguments, read
-from stockade.tools.memory import commands
-from stockade.tools.memory.folder import Bounds, MemoryFolder
-from stockade.tools.memory.paths import ROOT, parse
+from stockade.tools.arguments import Arguments, is_text, read
+from stockade.tools.memory.worker import MAX_DEPTH, ROOT
+from stockade.tools.reading.reader import Room, one_line
 
+MAX_NAME_BYTES = 120
 _PREFIX = "memory_"
+_GRACE_S = 5.0
+"""For a change that has begun when the time is over."""
 _TEXT = {"type": "string"}
 _PATH = {"type": "string", "description": f"{ROOT} or {ROOT}/NAME"}
 _KINDS: dict[str, dict[str, Any]] = {
@@ -34,45 +39,43 @@ _KINDS: dict[str, dict[str, Any]] = {
     "insert_line": {"type": "integer", "description": "0 is the beginning"},
     "view_range": {"type": "array", "items": {"type": "integer"}, "description": "[first, last] line"},
 }
-_NEEDS: dict[str, tuple[str, ...]] = {
-    "view": ("path",),
-    "create": ("path", "file_text"),
-    "str_replace": ("path", "old_str", "new_str"),
-    "insert": ("path", "insert_line", "insert_text"),
-    "delete": ("path",),
-    "rename": ("old_path", "new_path"),
-    "clear": ("path",),
-}
-_MAY_HAVE: dict[str, tuple[str, ...]] = {"view": ("view_range",)}
-_SAYS = {
-    "view": f"Your notes from earlier runs: the list of {ROOT}, or one file. Look here before you begin.",
-    "create": "Save a new note, for later runs.",
-    "str_replace": "Replace text that stands once in a note.",
-    "insert": "Insert lines into a note after a line.",
-    "delete": "Delete a note.",
-    "rename": "Rename a note.",
-    "clear": f"Forget all notes; the path must be {ROOT}.",
-}
+_COMMANDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "view": (f"Your notes from earlier runs: the list of {ROOT}, or one file. Look here before you begin.",
+             ("path",), ("view_range",)),
+    "create": ("Save a new note, for later runs.", ("path", "file_text"), ()),
+    "str_replace": ("Replace text that stands once in a note.", ("path", "old_str", "new_str"), ()),
+    "insert": ("Insert lines into a note after a line.", ("path", "insert_line", "insert_text"), ()),
+    "delete": ("Delete a note.", ("path",), ()),
+    "rename": ("Rename a note.", ("old_path", "new_path"), ()),
+    "clear": (f"Forget all notes; the path must be {ROOT}.", ("path",), ()),
+}  # fmt: skip
+"""What each is for, what it needs, and what it may have besides."""
+_ROOT_CANNOT = {"create": "be created", "delete": "be deleted (use clear to forget everything)", "rename": "be renamed"}
 
 
 def _spec(command: str) -> ToolSpec:
-    needs = _NEEDS[command]
+    about, needs, may_have = _COMMANDS[command]
     return ToolSpec(
         name=_PREFIX + command,
-        description=_SAYS[command],
+        description=about,
         parameters={
             "type": "object",
-            "properties": {name: _KINDS.get(name, _TEXT) for name in (*needs, *_MAY_HAVE.get(command, ()))},
+            "properties": {name: _KINDS.get(name, _TEXT) for name in (*needs, *may_have)},
             "required": list(needs),
             "additionalProperties": False,
         },
     )
 
 
-SPECS = tuple(_spec(command) for command in _NEEDS)
+class Bounds(Data):
+    """Of one memory, in bytes and files (folders count as files)."""
+
+    file_bytes: int = 64 * KIB
+    total_bytes: int = MIB
+    files: int = 200
 
 
-class _Wanted(Arguments):
+class _Requested(Arguments):
     path: str | None = None
     file_text: str | None = None
     old_str: str | None = Field(default=None, min_length=1)
@@ -84,34 +87,17 @@ class _Wanted(Arguments):
     view_range: tuple[int, int] | None = None
 
 
-@dataclass(slots=True)
-class _Turn:
-    """Whoever takes it first decides: the thread that it does its work, the one who waits that it does not."""
-
-    over: threading.Event = field(default_factory=threading.Event)
-    said: str = ""
-    wrong: ActionFailed | OSError | None = None
-    _taken: threading.Lock = field(default_factory=threading.Lock)
-
-    def take(self) -> bool:
-        return self._taken.acquire(blocking=False)
-
-
 class MemoryToolbox:
-    """Implements core.ports.Toolbox on a folder of the host, made when it is not there."""
+    """Implements core.ports.Toolbox on a folder of the host, made when it is not there; its owner's only."""
 
-    specs: tuple[ToolSpec, ...] = SPECS
+    specs: tuple[ToolSpec, ...] = tuple(map(_spec, _COMMANDS))
 
-    def __init__(self, root: Path, bounds: Bounds | None = None) -> None:
-        self._folder = MemoryFolder(root, bounds or Bounds())
+    def __init__(self, root: Path, room: Room, bounds: Bounds | None = None) -> None:
+        self._layer = FolderLayer(host=str(root), inside=ROOT, mode="rw", strategy="direct")
+        self._room, self._bounds = room, bounds or Bounds()
 
     async def __aenter__(self) -> Self:
-        try:
-            await anyio.to_thread.run_sync(self._folder.make)
-        except OSError as error:
-            raise UsageError(
-                f"the memory {self._folder.root} cannot be used: {error.strerror}", "make it a folder of your own"
-            ) from error
+        await anyio.to_thread.run_sync(self._prepare)
         return self
 
     async def __aexit__(
@@ -119,62 +105,84 @@ class MemoryToolbox:
     ) -> None:
         return None
 
+    def _prepare(self) -> None:
+        self._room.check()
+        root = Path(self._layer.host)
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
+        except OSError as error:
+            raise UsageError(
+                f"the memory {root} cannot be used: {error.strerror}", "make it a folder of your own"
+            ) from error
+
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
         command = name.removeprefix(_PREFIX)
         if name != _PREFIX + command:
             raise KeyError(name)
-        needs = _NEEDS[command]
         try:
-            wanted = read(_Wanted, arguments)
-            if missing := [one for one in needs if getattr(wanted, one) is None]:
-                raise ActionFailed(f"{name} needs {' and '.join(missing)}: it takes {', '.join(needs)}")
-            return ToolResult(status="success", text=await self._in_time(command, wanted, timeout_s))
+            asked = {"command": command, "arguments": _checked(command, arguments), "wait_s": timeout_s}
+            status, text = await self._done(asked | {"bounds": self._bounds.model_dump()}, timeout_s)
         except ActionFailed as error:
-            return ToolResult(status="error", text=error.message)
-        except OSError as error:
-            return ToolResult(status="error", text=f"the memory cannot be used: {error.strerror or error}")
+            status, text = "error", error.message
+        return ToolResult(status="success" if status == "success" else "error", text=text)
 
-    async def _in_time(self, command: str, wanted: _Wanted, timeout_s: float | None) -> str:
-        """In a thread, which another run that holds the lock may keep waiting; given up, it changes nothing more."""
-        turn = _Turn()
-
-        def work() -> None:
-            try:
-                turn.said = self._do(command, wanted, turn)
-            except (ActionFailed, OSError) as error:
-                turn.wrong = error
-            finally:
-                turn.over.set()
-
-        given_up = False
+    async def _done(self, asked: dict[str, Any], timeout_s: float | None) -> tuple[str, str]:
+        """In a sandbox that sees the folder, which another run that holds the lock may keep waiting."""
+        argv = [self._room.python, "-I", "-S", "-B", "-c", _worker()]
+        limit_s = None if timeout_s is None else timeout_s + _GRACE_S
         try:
-            with anyio.move_on_after(timeout_s if timeout_s is not None else math.inf):
-                await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        finally:
-            if not turn.over.is_set() and not (given_up := turn.take()):
-                with anyio.CancelScope(shield=True):  # it is being done right now, which takes milliseconds
-                    await anyio.to_thread.run_sync(turn.over.wait)
-        if given_up:
-            raise ActionFailed(f"another run has kept the memory for {timeout_s:g} s: nothing was changed")
-        if turn.wrong is not None:
-            raise turn.wrong
-        return turn.said
+            async with self._room.open(folders=(self._layer,)) as sandbox:
+                done = await sandbox.exec(argv, json.dumps(asked).encode(), limit_s)
+            status, text = json.loads(done.stdout)
+        except (SandboxDied, ValueError, TypeError) as error:
+            raise ActionFailed(f"the memory cannot be used: {one_line(str(error), 200)}") from None
+        return status, text
 
-    def _do(self, command: str, wanted: _Wanted, turn: "_Turn") -> str:
-        path = wanted.path or ""
-        if command == "view":
-            return commands.view(self._folder, parse(path), wanted.view_range)
-        changes: dict[str, Callable[[], str]] = {
-            "create": lambda: commands.create(self._folder, parse(path), wanted.file_text or ""),
-            "str_replace": lambda: commands.str_replace(
-                self._folder, parse(path), wanted.old_str or "", wanted.new_str or ""
-            ),
-            "insert": lambda: commands.insert(
-                self._folder, parse(path), wanted.insert_line or 0, wanted.insert_text or ""
-            ),
-            "delete": lambda: commands.delete(self._folder, parse(path)),
-            "rename": lambda: commands.rename(self._folder, parse(wanted.old_path or ""), parse(wanted.new_path or "")),
-            "clear": lambda: commands.clear(self._folder, parse(path)),
-        }
-        with self._folder.changing():
-            return changes[command]() if turn.take() else ""
+
+@cache
+def _worker() -> str:
+    return Path(__file__).with_name("worker.py").read_text()
+
+
+def _checked(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The command's own arguments, paths in full. ActionFailed for what is missing or wrong in them."""
+    _, needs, may_have = _COMMANDS[command]
+    asked = read(_Requested, arguments).model_dump(exclude_none=True)
+    if missing := [name for name in needs if name not in asked]:
+        raise ActionFailed(f"{_PREFIX}{command} needs {' and '.join(missing)}: it takes {', '.join(needs)}")
+    asked = {name: asked[name] for name in (*needs, *may_have) if name in asked}
+    for name, value in asked.items():
+        if name.endswith("path"):
+            asked[name] = path = full_path(value)
+            if path == ROOT and command in _ROOT_CANNOT:
+                raise ActionFailed(f"{ROOT} itself cannot {_ROOT_CANNOT[command]}; write {ROOT}/NAME")
+            if path != ROOT and command == "clear":
+                raise ActionFailed(f"clear forgets everything: its path is {ROOT}; to forget {path}, delete it")
+        elif isinstance(value, str) and not is_text(value):
+            raise ActionFailed("the text holds a NUL byte or half a surrogate pair, which is no text")
+    return asked
+
+
+def full_path(path: str) -> str:
+    """`/memories/...` of a path as a model writes it. ActionFailed for all that is not plainly inside.
+
+    `notes.md`, `memories/notes.md` and `/memories/notes.md` are the same: small models write all three.
+    """
+    if not is_text(path) or not path.strip() or not path.isprintable():
+        raise ActionFailed(f"the path is empty or has characters that no name has; write {ROOT}/NAME")
+    names = [name for name in path.strip().split("/") if name not in ("", ".")]
+    if names and f"/{names[0]}" == ROOT:
+        names = names[1:]
+    elif path.strip().startswith("/") and names:
+        raise ActionFailed(f"{path.strip()[:200]} is not in the memory: paths begin with {ROOT}/")
+    if ".." in names:
+        raise ActionFailed(f"'..' leads out of the memory: write {ROOT}/NAME")
+    if len(names) > MAX_DEPTH:
+        raise ActionFailed(f"more than {MAX_DEPTH} folders deep")
+    for name in names:
+        if name.startswith("."):
+            raise ActionFailed(f"{name[:80]!r}: names in the memory do not begin with a dot")
+        if len(name.encode()) > MAX_NAME_BYTES:
+            raise ActionFailed(f"a name longer than {MAX_NAME_BYTES} bytes: {name[:40]}...")
+    return "/".join((ROOT, *names))

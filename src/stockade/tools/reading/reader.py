@@ -1,6 +1,7 @@
 """Bytes of a file that nobody trusts to text that can be shown, taken apart in a sealed place (worker.py)."""
 
 import json
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +10,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field, ValidationError
 
+from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, to_install
 from stockade.core.policy import Network
@@ -34,7 +36,10 @@ class Room(Protocol):
         ...
 
     def open(
-        self, network: Network | None = None, on_network: OnNetwork | None = None
+        self,
+        network: Network | None = None,
+        on_network: OnNetwork | None = None,
+        folders: Sequence[FolderLayer] = (),
     ) -> AbstractAsyncContextManager[Sandbox]: ...
 
 

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from stockade.core.actions import ToolResult
-from stockade.tools.memory.folder import Bounds
-from stockade.tools.memory.toolbox import MemoryToolbox
+from stockade.sandboxes.reading import ReadingRoom
+from stockade.tools.memory.toolbox import Bounds, MemoryToolbox
 
 NOTES = "/memories/notes.md"
 
@@ -17,7 +17,7 @@ def do(root: Path, command: str, bounds: Bounds | None = None, **arguments: Any)
     """In a toolbox of its own: each call is another run."""
 
     async def run() -> ToolResult:
-        async with MemoryToolbox(root, bounds) as box:
+        async with MemoryToolbox(root, ReadingRoom(root.parent / "rooms"), bounds) as box:
             return await box.call(f"memory_{command}", arguments, 30)
 
     return anyio.run(run)

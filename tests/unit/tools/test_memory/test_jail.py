@@ -14,32 +14,61 @@ import anyio
 import pytest
 
 from stockade.core.actions import ToolResult
-from stockade.core.errors import ActionFailed, UsageError
-from stockade.tools.memory.folder import MemoryFolder
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import UsageError
+from stockade.core.policy import Limits
+from stockade.sandboxes.reading import READING, ReadingRoom
+from stockade.tools.memory import worker
 from stockade.tools.memory.toolbox import MemoryToolbox
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 SECRET = "the person's own secret"
 
-APPEND = """
-import sys, json
+BOX = """
+import anyio, sys
 from pathlib import Path
-from stockade.tools.memory import commands
-from stockade.tools.memory.folder import MemoryFolder
-folder, who = MemoryFolder(Path(sys.argv[1])), sys.argv[2]
-print("ready", flush=True)
-for number in range(int(sys.argv[3])):
-    with folder.changing():
-        commands.insert(folder, ("notes.md",), 0, f"{who} {number}")
+from stockade.sandboxes.reading import ReadingRoom
+from stockade.tools.memory.toolbox import MemoryToolbox
+root, who = Path(sys.argv[1]), sys.argv[2]
+box = MemoryToolbox(root, ReadingRoom(root.parent / f"rooms-{who}"))
 """
+APPEND = (
+    BOX
+    + """
+async def main():
+    async with box:
+        print("ready", flush=True)
+        for number in range(int(sys.argv[3])):
+            added = {"path": "notes.md", "insert_line": 0, "insert_text": f"{who} {number}"}
+            result = await box.call("memory_insert", added, 60)
+            assert result.status == "success", result.text
+anyio.run(main)
+"""
+)
 HOLD = """
-import sys
-from pathlib import Path
-from stockade.tools.memory.folder import MemoryFolder
-with MemoryFolder(Path(sys.argv[1])).changing():
+import fcntl, sys
+with open(sys.argv[1] + "/.lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
     print("held", flush=True)
     sys.stdin.read()
 """
+LOOK = (
+    Path(worker.__file__).read_text().partition("\nif __name__")[0]
+    + """
+import json, os
+os.umask(0o077)
+memory, seen = Memory(65536, 1 << 20, 200), []
+for _ in range(3000):
+    for look in (lambda: read(f"{ROOT}/f/secret", 100), lambda: memory._write(f"{ROOT}/f/new", "x") or "written",
+                 lambda: str(len(entries(ROOT)))):
+        try:
+            seen.append(look())
+        except (Refused, OSError) as error:
+            seen.append(type(error).__name__)
+print(json.dumps(sorted(set(seen))))
+"""
+)
+"""The worker's own steps, in one sandbox: starting three thousand would leave the race hardly a chance."""
 
 
 @pytest.fixture
@@ -52,14 +81,14 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    MemoryFolder(tmp_path / "memory").make()
+    (tmp_path / "memory").mkdir(mode=0o700)
     (tmp_path / "memory" / "notes.md").write_text("mine\n")
     return tmp_path / "memory"
 
 
-def call(root: Path, timeout_s: float = 30, **arguments: Any) -> ToolResult:
+def call(root: Path, timeout_s: float = 30, limits: Limits = READING, **arguments: Any) -> ToolResult:
     async def run() -> ToolResult:
-        async with MemoryToolbox(root) as box:
+        async with MemoryToolbox(root, ReadingRoom(root.parent / "rooms", limits)) as box:
             return await box.call(f"memory_{arguments.pop('command')}", arguments, timeout_s)
 
     return anyio.run(run)
@@ -78,6 +107,23 @@ def attempts(path: str) -> list[dict[str, Any]]:
     ]
 
 
+def _naive_read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        return type(error).__name__
+
+
+async def _looks(root: Path) -> list[str]:
+    """What LOOK sees in the sandbox of a call."""
+    room = ReadingRoom(root.parent / "rooms")
+    layer = FolderLayer(host=str(root), inside="/memories", mode="rw", strategy="direct")
+    async with room.open(folders=(layer,)) as sandbox:
+        done = await sandbox.exec([room.python, "-I", "-S", "-c", LOOK], timeout_s=60)
+    assert done.exit_code == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
 @pytest.mark.parametrize(
     "path",
     ["../outside/secret", "/memories/../outside/secret", "a/../../outside/secret", "..", "/etc/passwd", "~/../x/..",
@@ -85,6 +131,7 @@ def attempts(path: str) -> list[dict[str, Any]]:
      "x" * 300, "\ud800", "/memoriesx/secret"],
 )  # fmt: skip
 def test_no_path_leads_out(root: Path, outside: Path, path: str) -> None:
+    (root.parent / "rooms").mkdir()
     before = sorted(outside.parent.rglob("*"))
     for arguments in attempts(path):
         if path == "\\..\\outside":  # a plain name on this system
@@ -142,19 +189,14 @@ def test_a_folder_that_turns_into_a_link_between_two_looks(root: Path, outside: 
 
     thread = threading.Thread(target=swap)
     thread.start()
-    folder, seen = MemoryFolder(root), set()
     try:
-        for _ in range(3000):
-            try:
-                seen.add(folder.read(("f", "secret")))
-                folder.write(("f", "new"), "x")
-                folder.entries()
-            except (ActionFailed, OSError) as error:
-                seen.add(type(error).__name__)
+        naive = {_naive_read(root / "f" / "secret") for _ in range(3000)}
+        seen = set(anyio.run(_looks, root))
     finally:
         over.set()
         thread.join()
-    assert seen >= {"inside", "ActionFailed"}
+    assert naive >= {"inside", SECRET}  # outside a sandbox, without care, it gets through
+    assert seen >= {"inside", "written", "Refused"}
     assert SECRET not in seen
     assert [path.name for path in outside.iterdir()] == ["secret"]
     assert (outside / "secret").read_text() == SECRET
@@ -202,9 +244,9 @@ def test_a_killed_run_leaves_whole_files_and_no_lock(root: Path) -> None:
         text = (root / "notes.md").read_text()
         assert text.endswith("mine\n")
         assert all(line == "mine" or line.startswith("k ") for line in text.splitlines())
-    (root / ".part-left").write_text("half")
+    (root / ".part").write_text("half")
     assert (call(root, command="create", path="after", file_text="x")).status == "success"
-    assert not list(root.glob(".part-*"))
+    assert not list(root.glob(".part*"))
 
 
 def test_who_waits_for_the_lock_too_long_changes_nothing(root: Path) -> None:
@@ -220,16 +262,8 @@ def test_who_waits_for_the_lock_too_long_changes_nothing(root: Path) -> None:
 
 def test_a_full_disk_is_a_line_for_the_model(root: Path) -> None:
     """A write beyond RLIMIT_FSIZE fails like one on a full disk."""
-    program = (
-        "import anyio, json, resource, signal, sys\nfrom pathlib import Path\n"
-        "from stockade.tools.memory.toolbox import MemoryToolbox\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (5, 5))\n"
-        "async def main():\n async with MemoryToolbox(Path(sys.argv[1])) as box:\n"
-        "  r = await box.call('memory_create', {'path': 'x', 'file_text': 'y' * 100}, 30)\n"
-        "  print(json.dumps([r.status, r.text]))\nanyio.run(main)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, root], capture_output=True, text=True, check=True)
-    status, text = json.loads(done.stdout)
-    assert status == "error"
-    assert "File too large" in text
+    small = READING.model_copy(update={"file_bytes": 5})
+    result = call(root, limits=small, command="create", path="x", file_text="y" * 100)
+    assert result.status == "error"
+    assert "File too large" in result.text
     assert sorted(path.name for path in root.iterdir()) == [".lock", "notes.md"]
