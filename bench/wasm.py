@@ -36,9 +36,9 @@ from stockade.assemble.tools import Place, Plan, Request
 from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
-from stockade.tools.wasm.component import Component
-from stockade.tools.wasm.toolbox import WasmToolbox
-from stockade.tools.wasm.worker import Reply
+from stockade.plugins.wasm.component import Component
+from stockade.plugins.wasm.toolbox import WasmToolbox
+from stockade.plugins.wasm.worker import Reply
 
 CALLS = 60
 LIMIT_S, RUNAWAYS = 0.5, 5

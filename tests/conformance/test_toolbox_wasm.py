@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stockade.plugins.wasm.toolbox import WasmToolbox
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.tools.wasm.toolbox import WasmToolbox
 from tests.support import wasm
 
 

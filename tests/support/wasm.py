@@ -10,8 +10,8 @@ from stockade.assemble import prepare_sandbox
 from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Network, Policy
 from stockade.core.ports import Sandbox
-from stockade.tools.wasm.component import Component
-from stockade.tools.wasm.toolbox import WasmToolbox
+from stockade.plugins.wasm.component import Component
+from stockade.plugins.wasm.toolbox import WasmToolbox
 
 ECHO = Path(__file__).parents[2] / "examples/wasm/echo-c/echo.wasm"
 _REALLOC = """

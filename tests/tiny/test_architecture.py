@@ -61,7 +61,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "starlette": {"mcp_server", "server"},
     "uvicorn": {"mcp_server", "server"},
     "h11": {"coder"},
-    "wasmtime": {"tools"},
+    "wasmtime": {"plugins"},
     "httpx2": {"models", "tools"},
     "jsonschema": {"answers"},
     "referencing": {"answers"},
@@ -80,7 +80,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "psycopg": {"store"},
     "tree_sitter": {"approval"},
     "tree_sitter_bash": {"approval"},
-    "yaml": {"tools"},
+    "yaml": {"tools", "plugins"},
 }
 
 

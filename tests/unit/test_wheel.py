@@ -11,9 +11,9 @@ NEEDED = (
     "stockade/sandboxes/agent/driver.bash",
     "stockade/sandboxes/launcher/launch-x86_64",
     "stockade/py.typed",
-    "stockade/tools/wasm/wit/llama-cpp-tool/tool.wit",
-    "stockade/tools/wasm/wit/llama-cpp-tool/tool.c",
-    "stockade/tools/wasm/wit/stockade-tool/tool.wit",
+    "stockade/plugins/wasm/wit/llama-cpp-tool/tool.wit",
+    "stockade/plugins/wasm/wit/llama-cpp-tool/tool.c",
+    "stockade/plugins/wasm/wit/stockade-tool/tool.wit",
 )
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Network, Policy
+from stockade.plugins.wasm.build import WIT, build, scaffold
+from stockade.plugins.wasm.toolbox import WasmToolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.tools.wasm.build import WIT, build
-from stockade.tools.wasm.scaffold import scaffold
-from stockade.tools.wasm.toolbox import WasmToolbox
 from tests.support import wasm
 from tests.support.site import site, to_loopback
 from tests.support.toolchains import HOME, toolchains

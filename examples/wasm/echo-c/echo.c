@@ -1,1 +1,1 @@
-../../../src/stockade/tools/wasm/wit/llama-cpp-tool/tool.c
+../../../src/stockade/plugins/wasm/wit/llama-cpp-tool/tool.c

@@ -1,1 +1,1 @@
-../../../src/stockade/tools/wasm/wit/llama-cpp-tool/tool.rs
+../../../src/stockade/plugins/wasm/wit/llama-cpp-tool/tool.rs

@@ -15,16 +15,15 @@ from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox, Toolbox
+from stockade.plugins.wasm.build import build as build_component
+from stockade.plugins.wasm.build import scaffold
+from stockade.plugins.wasm.component import Component, Tool
+from stockade.plugins.wasm.descriptions import key_of
+from stockade.plugins.wasm.policy import beside
+from stockade.plugins.wasm.prepare import prepared
+from stockade.plugins.wasm.toolbox import WasmToolbox, granted
+from stockade.plugins.wasm.worker import Reply, inside_of, lent
 from stockade.sandboxes.folders.discard import remove_tree
-from stockade.tools.wasm import mounts
-from stockade.tools.wasm.build import build as build_component
-from stockade.tools.wasm.component import Component, Tool
-from stockade.tools.wasm.names import key_of
-from stockade.tools.wasm.policy import beside
-from stockade.tools.wasm.prepare import prepared
-from stockade.tools.wasm.scaffold import scaffold
-from stockade.tools.wasm.toolbox import WasmToolbox, granted
-from stockade.tools.wasm.worker import Reply
 
 
 @asynccontextmanager
@@ -48,9 +47,9 @@ def wasm_tool(request: Request) -> Plan:
     """`--tool FILE.wasm`: its functions as tools, held to the policy file beside it. Blocks while it is compiled."""
     component = anyio.run(open_component, request.path, None, request.on_progress)
     folder = Path(component.compiled).parent
-    if request.again and mounts.inside_of(folder) not in {rule.inside for rule in request.plan.policy.lent}:
+    if request.again and inside_of(folder) not in {rule.inside for rule in request.plan.policy.lent}:
         raise UsageError(f"{request.path} is not what it was when the run began", "put the component of then there")
-    policy = mounts.lent(request.plan.policy, (folder,))
+    policy = lent(request.plan.policy, (folder,))
     granted(component, policy)
 
     def make(place: Place) -> Toolbox:
@@ -63,7 +62,7 @@ def with_tool(component: Component) -> Callable[[Policy], Policy]:
     """What a sandbox must see for this component to be called in it. UsageError as for `--tool`."""
 
     def more(policy: Policy) -> Policy:
-        extended = mounts.lent(policy, (Path(component.compiled).parent,))
+        extended = lent(policy, (Path(component.compiled).parent,))
         granted(component, extended)
         return extended
 

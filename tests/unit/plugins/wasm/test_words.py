@@ -6,9 +6,18 @@ from typing import Any
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.tools.wasm.manifest import of_wit, read_manifest
-from stockade.tools.wasm.metadata import description_of, read_metadata, schema_of
-from stockade.tools.wasm.names import cleaned, fit, key_of, name_for, squats
+from stockade.plugins.wasm.descriptions import (
+    cleaned,
+    description_of,
+    fit,
+    key_of,
+    name_for,
+    of_wit,
+    read_manifest,
+    read_metadata,
+    schema_of,
+    squats,
+)
 
 GOOD: dict[str, Any] = {
     "name": "Echo",

@@ -9,10 +9,10 @@ import pytest
 from stockade.assemble.wasm import with_tool
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Network, Policy
+from stockade.plugins.wasm.inside.fetch import Fetch, Refused, allowed
+from stockade.plugins.wasm.policy import Host
+from stockade.plugins.wasm.toolbox import WasmToolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.tools.wasm.inside.fetch import Fetch, Refused, allowed
-from stockade.tools.wasm.policy import Host
-from stockade.tools.wasm.toolbox import WasmToolbox
 from tests.support import wasm
 from tests.support.site import site, to_loopback
 

@@ -7,7 +7,7 @@ import pytest
 
 _HEAD = """
 import os, signal, sys, time
-from stockade.tools.wasm.inside.watch import Watch, end_with
+from stockade.plugins.wasm.inside.main import Watch, end_with
 def late():
     os.write(1, b"late")
     os._exit(3)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.tools.wasm.mounts import with_bytecode
+from stockade.plugins.wasm.worker import with_bytecode
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult
+from stockade.plugins.wasm import worker
+from stockade.plugins.wasm.toolbox import WasmToolbox, granted
+from stockade.plugins.wasm.worker import OneShot, Reply
 from stockade.testing import MemorySandbox
-from stockade.tools.wasm import worker
-from stockade.tools.wasm.toolbox import WasmToolbox, granted
-from stockade.tools.wasm.worker import OneShot, Reply
 from tests.support import wasm
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ async def test_a_process_a_call(tmp_path: Path) -> None:
 
 async def test_a_process_that_was_killed_is_an_error_and_the_next_call_has_a_new_one(tmp_path: Path) -> None:
     component = await wasm.opened(tmp_path, wasm.ECHO.read_bytes(), name="echo")
-    kill = "for p in /proc/[0-9]*; do grep -qs stockade.tools.wasm $p/cmdline && kill -9 ${p#/proc/}; done; true"
+    kill = "for p in /proc/[0-9]*; do grep -qs stockade.plugins.wasm $p/cmdline && kill -9 ${p#/proc/}; done; true"
     async with wasm.sandbox_for(tmp_path, component) as (sandbox, policy):
         async with WasmToolbox((component,), sandbox, policy) as box:
             assert (await box.call("Echo", {"value": "one"})).text == "one"
@@ -62,7 +62,7 @@ async def test_a_call_wakes_no_thread_but_the_one_that_does_it(tmp_path: Path) -
     """Each switch of threads waits for a processor: on a loaded machine that was most of a call."""
     component = await wasm.opened(tmp_path, wasm.ECHO.read_bytes(), name="echo")
     count = (
-        "for p in /proc/[0-9]*; do grep -qs stockade.tools.wasm $p/cmdline && "
+        "for p in /proc/[0-9]*; do grep -qs stockade.plugins.wasm $p/cmdline && "
         "grep -h ^voluntary $p/task/*/status; done; true"
     )
     calls = 30

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stockade.tools.wasm.component import Component
+from stockade.plugins.wasm.component import Component
 from tests.support import wasm
 
 pytestmark = pytest.mark.anyio

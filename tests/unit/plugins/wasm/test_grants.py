@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.policy import FolderRule
-from stockade.tools.wasm.toolbox import WasmToolbox
+from stockade.plugins.wasm.toolbox import WasmToolbox
 from tests.support import wasm
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +85,7 @@ async def test_nothing_stays_from_one_call_to_the_next(tmp_path: Path) -> None:
 
 async def test_the_bots_commands_cannot_look_into_the_process(tmp_path: Path) -> None:
     component = await wasm.opened(tmp_path, STATE)
-    find = "for p in /proc/[0-9]*; do grep -qs stockade.tools.wasm $p/cmdline && cat $p/environ $p/maps; done"
+    find = "for p in /proc/[0-9]*; do grep -qs stockade.plugins.wasm $p/cmdline && cat $p/environ $p/maps; done"
     async with wasm.sandbox_for(tmp_path, component) as (sandbox, policy):
         async with WasmToolbox((component,), sandbox, policy) as box:
             assert (await box.ask("tool_next", {})).text == "1"

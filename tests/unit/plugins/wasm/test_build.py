@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.tools.wasm import build as builds
-from stockade.tools.wasm.build import build
-from stockade.tools.wasm.scaffold import scaffold
+from stockade.plugins.wasm import build as builds
+from stockade.plugins.wasm.build import build, scaffold
 from tests.support import wasm
 
 

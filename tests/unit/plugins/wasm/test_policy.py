@@ -6,7 +6,7 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderRule, Network, Policy
-from stockade.tools.wasm.policy import (
+from stockade.plugins.wasm.policy import (
     beside,
     check_network,
     environment_of,

@@ -11,11 +11,10 @@ from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox
 from stockade.core.tools import ToolSpec
-from stockade.tools.wasm.component import Component, Tool
-from stockade.tools.wasm.mounts import inside_of
-from stockade.tools.wasm.names import squats
-from stockade.tools.wasm.policy import check_network, environment_of, folders_of
-from stockade.tools.wasm.worker import Reply, Worker, check_place, worker_in
+from stockade.plugins.wasm.component import Component, Tool
+from stockade.plugins.wasm.descriptions import squats
+from stockade.plugins.wasm.policy import check_network, environment_of, folders_of
+from stockade.plugins.wasm.worker import Reply, Worker, check_place, inside_of, worker_in
 
 
 class WasmToolbox:

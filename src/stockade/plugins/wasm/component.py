@@ -9,10 +9,20 @@ from pydantic import Field, ValidationError
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.tools import ToolSpec
-from stockade.tools.wasm.manifest import Manifest, read_manifest
-from stockade.tools.wasm.metadata import Metadata, description_of, read_metadata, schema_of
-from stockade.tools.wasm.names import checked, cleaned, key_of, name_for, with_descriptions
-from stockade.tools.wasm.policy import ToolPolicy, beside, read_policy
+from stockade.plugins.wasm.descriptions import (
+    Manifest,
+    Metadata,
+    checked,
+    cleaned,
+    description_of,
+    key_of,
+    name_for,
+    read_manifest,
+    read_metadata,
+    schema_of,
+    with_descriptions,
+)
+from stockade.plugins.wasm.policy import ToolPolicy, beside, read_policy
 
 HTTP_IMPORT = "stockade:tool/http@0.1."
 MAX_SCHEMA_CHARS = 16_000

@@ -7,7 +7,7 @@ import pytest
 
 from stockade.assemble.wasm import open_component
 from stockade.core.errors import UsageError
-from stockade.tools.wasm.toolbox import WasmToolbox
+from stockade.plugins.wasm.toolbox import WasmToolbox
 from tests.support import wasm
 
 pytestmark = pytest.mark.anyio

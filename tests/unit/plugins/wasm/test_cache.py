@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.tools.wasm import cache
-from stockade.tools.wasm.policy import Limits
+from stockade.plugins.wasm import prepare
+from stockade.plugins.wasm.policy import Limits
 
 
-def _put(where: Path, data: str = "x") -> cache.Entry:
-    place = cache.entry(data, Limits(), where)
-    cache.put(place, b"native code", '{"functions": []}')
+def _put(where: Path, data: str = "x") -> prepare.Entry:
+    place = prepare.entry(data, Limits(), where)
+    prepare.put(place, b"native code", '{"functions": []}')
     return place
 
 
 def test_what_was_put_is_found_again_and_private(tmp_path: Path) -> None:
     where = tmp_path / "cache"
-    assert cache.entry("x", Limits(), where).description() is None
+    assert prepare.entry("x", Limits(), where).description() is None
     place = _put(where)
     assert place.description() == '{"functions": []}'
     assert place.compiled.read_bytes() == b"native code"
@@ -29,13 +29,13 @@ def test_what_was_put_is_found_again_and_private(tmp_path: Path) -> None:
 
 def test_the_place_depends_on_all_that_code_depends_on(tmp_path: Path) -> None:
     places = {
-        cache.entry("x", Limits(), tmp_path).folder,
-        cache.entry("y", Limits(), tmp_path).folder,
-        cache.entry("x", Limits(fuel=5), tmp_path).folder,
-        cache.entry("x", Limits(stack_bytes=1 << 17), tmp_path).folder,
+        prepare.entry("x", Limits(), tmp_path).folder,
+        prepare.entry("y", Limits(), tmp_path).folder,
+        prepare.entry("x", Limits(fuel=5), tmp_path).folder,
+        prepare.entry("x", Limits(stack_bytes=1 << 17), tmp_path).folder,
     }
     assert len(places) == 4
-    same = cache.entry("x", Limits(timeout_s=3, memory_bytes=1 << 20), tmp_path).folder
+    same = prepare.entry("x", Limits(timeout_s=3, memory_bytes=1 << 20), tmp_path).folder
     assert same in places
 
 
@@ -70,7 +70,7 @@ def test_the_longest_unused_go_when_there_are_too_many(tmp_path: Path, monkeypat
     first = _put(where, "1")
     second = _put(where, "2")
     os.utime(first.folder, (1, 1))
-    monkeypatch.setattr(cache, "MAX_TOTAL_BYTES", 60)
+    monkeypatch.setattr(prepare, "MAX_TOTAL_BYTES", 60)
     third = _put(where, "3")
     assert first.description() is None
     assert (second.description(), third.description()) != (None, None)
@@ -80,6 +80,6 @@ def test_the_longest_unused_go_when_there_are_too_many(tmp_path: Path, monkeypat
 def test_two_at_once_leave_one_whole_entry(tmp_path: Path) -> None:
     where = tmp_path / "cache"
     place = _put(where)
-    cache.put(place, b"native code", '{"functions": []}')
+    prepare.put(place, b"native code", '{"functions": []}')
     assert place.description() is not None
     assert [path.name for path in where.iterdir()] == [place.folder.name]
