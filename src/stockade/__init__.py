@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from stockade.api.llm import LLM
     from stockade.api.results import Exchange, RunResult
     from stockade.core.errors import StockadeError
+    from stockade.core.policy import Policy
     from stockade.tools.command.definition import ToolDefinition
+    from stockade.tools.function import tool
 
 __version__ = "0.1.0"
 _WHERE = {
@@ -31,8 +33,10 @@ _WHERE = {
     "LLM": "api.llm",
     "Exchange": "api.results",
     "RunResult": "api.results",
+    "Policy": "core.policy",
     "StockadeError": "core.errors",
     "ToolDefinition": "tools.command.definition",
+    "tool": "tools.function",
 }
 __all__ = [
     "LLM",
@@ -44,6 +48,7 @@ __all__ = [
     "Execution",
     "Folder",
     "LogAnalysisBot",
+    "Policy",
     "ReadingBot",
     "RunResult",
     "Sandbox",
@@ -51,6 +56,7 @@ __all__ = [
     "ToolDefinition",
     "WritingBot",
     "__version__",
+    "tool",
 ]  # fmt: skip
 
 

@@ -35,6 +35,8 @@ on_anyio = pytest.mark.anyio
 
 
 class TestOpenAI(ModelConformance):
+    enforces_schema = True
+
     def open_model(self) -> AbstractAsyncContextManager[Model]:
         return self._open([says(ANSWER)] * 8)
 
@@ -48,6 +50,8 @@ class TestOpenAI(ModelConformance):
 
 
 class TestScripted(ModelConformance):
+    enforces_schema = True
+
     @pytest.fixture(autouse=True)
     def _script(self, tmp_path: Path) -> None:
         line = {"content": ANSWER}
@@ -69,6 +73,8 @@ def smollm2() -> Path:
 
 
 class TestEmbedded(WindowConformance):
+    enforces_schema = True
+
     @pytest.fixture(autouse=True)
     def _file(self, smollm2: Path) -> None:
         self._path = smollm2

@@ -14,6 +14,8 @@ ANSWER = json.dumps({"word": "hello", "yes": True})
 
 
 class TestAnthropic(ModelConformance):
+    enforces_schema = True
+
     def open_model(self) -> AbstractAsyncContextManager[Model]:
         return self._open([says(ANSWER)] * 8)
 

@@ -70,6 +70,8 @@ def started(model: Path, program: Path) -> EmbeddedModel:
 class TestStockServer(WindowConformance):
     """The whole suite of the port, on a server that we start and end."""
 
+    enforces_schema = True
+
     @pytest.fixture(autouse=True)
     def _files(self, smollm2: Path, llama_server: Path) -> None:
         self._path, self._program = smollm2, llama_server

@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -18,14 +19,18 @@ from stockade.api.results import RunResult, result_of
 from stockade.bots.spec import BotSpec
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
-from stockade.core.policy import FolderMode
-from stockade.core.ports import OnEvent
+from stockade.core.policy import FolderMode, Policy
+from stockade.core.ports import Model, OnEvent, Toolbox
 from stockade.loop.hooks import Hook
 from stockade.loop.subbot import BorrowedSandbox
 from stockade.options import Options
 from stockade.tools.command.definition import ToolDefinition
+from stockade.tools.function import FunctionTool
 
 BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "CUSTOM"]
+AnyTool = str | Path | ToolDefinition | Toolbox | Callable[..., Any]
+POLICY_OPTIONS = ("folder", "copy", "net", "env", "memory", "processes", "disk", "image", "command_timeout")
+"""Options that a policy is made of."""
 Permission = Literal["READ_ONLY", "READ_WRITE", "ro", "overlay", "rw"]
 PERMISSIONS: dict[str, FolderMode] = {
     "READ_ONLY": "ro",
@@ -42,9 +47,11 @@ class Bot:
     """A bot of a type, or one of your own by `system_prompt`.
 
     `permission` is what it may do to `folder_to_mount` and is held by the sandbox, not by the prompt; READ_WRITE is
-    an overlay whose changes you apply. `environment`: a Sandbox that is running, in which it works. `hooks`: objects of
-    stockade.loop.hooks.Hook, or names. Other options are
-    those of the command line by name: `net`, `memory`, `check`, `approve`, `store`, `temperature`, ...
+    an overlay whose changes you apply. `model`: a name, or any object that is a core.ports.Model. `sandbox` (Microbots:
+    `environment`): a Sandbox that is running, in which it works; a Policy for one of its own; or a backend's name.
+    `tools` (also `additional_tools`): names, files, functions of yours, toolboxes. `hooks`: objects of
+    stockade.loop.hooks.Hook, or names. Other options are those of the command line by name: `net`, `memory`, `check`,
+    `approve`, `store`, `temperature`, ... UsageError for what cannot be together.
     """
 
     kind: ClassVar[BotType] = "CUSTOM"
@@ -54,13 +61,15 @@ class Bot:
         name: str | None = None,
         type: BotType | None = None,
         permission: Permission | None = None,
-        model: str = "auto",
+        model: str | Model = "auto",
         system_prompt: str | None = None,
         environment: Sandbox | None = None,
-        additional_tools: Sequence[ToolDefinition | str | Path] = (),
+        additional_tools: Sequence[AnyTool] = (),
         folder_to_mount: Folder | str | Path | None = None,
         *,
         folder: Folder | str | Path | None = None,
+        sandbox: Sandbox | Policy | str | None = None,
+        tools: Sequence[AnyTool] = (),
         on_event: OnEvent | None = None,
         hooks: Sequence[Hook | str] = (),
         **options: Any,
@@ -79,16 +88,24 @@ class Bot:
         if permission is not None:
             changed["folder_mode"] = PERMISSIONS[permission]
         self.spec: BotSpec = spec.model_copy(update=changed)
-        self.environment = environment
         self._on_event = on_event
-        self._hooks = tuple(one for one in hooks if isinstance(one, Hook))
         mounted = folder if folder is not None else folder_to_mount
+        self.environment, policy = _sandbox(sandbox, environment, {**options, "folder": mounted})
+        wanted = (*additional_tools, *tools)
+        self._objects = assemble.Objects(
+            spec=self.spec,
+            model=None if isinstance(model, str) else model,
+            policy=policy,
+            tools=tuple(box for box in map(_box, wanted) if box is not None),
+            hooks=tuple(one for one in hooks if isinstance(one, Hook)),
+        )
         self._options = options_of(
             {
                 **{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()},
-                "model": model,
+                **({"model": model} if isinstance(model, str) else {}),
+                **({"sandbox": sandbox} if isinstance(sandbox, str) else {}),
                 "folder": () if mounted is None else (_mount(mounted, self.spec.folder_mode, permission),),
-                "tool": tuple(_tool(one) for one in additional_tools),
+                "tool": tuple(_tool(one) for one in wanted if _box(one) is None),
                 "hooks": tuple(one for one in hooks if isinstance(one, str)),
             }
         )
@@ -124,7 +141,7 @@ class Bot:
         box = self.environment
         there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
         try:
-            prepared = await assemble.prepare(given, store, heard, spec=self.spec, there=there, hooks=self._hooks)
+            prepared = await assemble.prepare(given, store, heard, objects=replace(self._objects, sandbox=there))
             with held(prepared.started.run_id):
                 await assemble.start(prepared)
         finally:
@@ -226,7 +243,31 @@ def _mount(folder: Folder | str | Path, mode: FolderMode, permission: Permission
     return str(folder)
 
 
-def _tool(tool: ToolDefinition | str | Path) -> str:
+def _sandbox(
+    sandbox: Sandbox | Policy | str | None, environment: Sandbox | None, options: dict[str, Any]
+) -> tuple[Sandbox | None, Policy | None]:
+    """The sandbox that is running, or the policy of one to be made."""
+    if sandbox is not None and environment is not None:
+        raise UsageError("sandbox and environment are the same", "give one of them")
+    if isinstance(sandbox, Policy):
+        if wrong := [key for key in POLICY_OPTIONS if options.get(key)]:
+            raise UsageError(f"{wrong[0]} is a part of the policy that was given", "say it there")
+        return None, sandbox
+    return (sandbox if isinstance(sandbox, Sandbox) else environment), None
+
+
+def _box(tool: AnyTool) -> Toolbox | None:
+    """A tool that is an object of this process; None for one that a name, a file or a definition says."""
+    if isinstance(tool, str | Path | ToolDefinition):
+        return None
+    if isinstance(tool, Toolbox):
+        return tool
+    if callable(tool):
+        return FunctionTool(tool)
+    raise UsageError(f"{tool!r} is no tool", "a function, a name of `stockade tool list`, a file, a ToolDefinition")
+
+
+def _tool(tool: AnyTool) -> str:
     """The name or file of a tool; one that is defined in Python is written to a file, so that a run can go on."""
     if not isinstance(tool, ToolDefinition):
         return str(tool)

@@ -38,7 +38,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
-from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, RunStore, Sandbox
+from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, RunStore, Sandbox, Toolbox
 from stockade.core.refused import first_refused
 from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
 from stockade.loop.hooks import Hook
@@ -75,6 +75,22 @@ class Prepared:
     """What the last line of --json tells beside the run's end."""
     warnings: tuple[str, ...] = ()
     """Lines that the user gets to see in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What a program passes as objects, where the command line has names.
+
+    `spec`: a bot. `sandbox`: one that stays up, with its policy. `policy`: for a new one, in place of the options'.
+    `model` is taken at its word: nothing is tried with it. `tools` and `hooks` come on top of those of the options.
+    """
+
+    spec: BotSpec | None = None
+    model: Model | None = None
+    sandbox: tuple[Sandbox, Policy] | None = None
+    policy: Policy | None = None
+    tools: tuple[Toolbox, ...] = ()
+    hooks: tuple[Hook, ...] = ()
 
 
 def find_bot(name: str) -> BotSpec:
@@ -198,34 +214,34 @@ async def prepare(
     on_text: OnText | None = None,
     on_progress: OnProgress | None = None,
     *,
-    spec: BotSpec | None = None,
-    there: tuple[Sandbox, Policy] | None = None,
-    hooks: Sequence[Hook] = (),
+    objects: Objects = Objects(),
     attended: bool = False,
 ) -> Prepared:
     """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed.
 
-    `spec`: the bot, if it has no name. `there`: a sandbox that stays up, and its policy. `attended`: on a terminal.
+    `attended`: on a terminal.
     """
-    spec = spec or find_bot(options.bot)
+    spec, there = objects.spec or find_bot(options.bot), objects.sandbox
     options = with_defaults(options, spec)
     task = check_task(options.task)
-    policy = there[1] if there else make_policy(options, spec.folder_mode)
+    policy = there[1] if there else objects.policy or make_policy(options, spec.folder_mode)
     pick_protocol(options.answers)
     run_id = new_run_id()
     await to_thread.run_sync(sweep)
     tools = chosen(spec.all_tools, (*options.tool, *mcp_files(options.mcp)), options.no_tool)
     allowed = partial(plan_tools, allowed_external=options.allow_external, mcp_accept=options.mcp_accept)
     plan = await to_thread.run_sync(partial(allowed, tools, policy, redact=options.redact, on_progress=on_progress))
+    plan = plan.with_objects(objects.tools)
     policy = plan.policy
     redactor = build_redactor(os.environ, policy.environment, options.redact)
     on_event, on_text = redact_callbacks(redactor, on_event, on_text)
     try:
         base = run_dir(run_id)
         sandbox = there[0] if there else await prepare_sandbox(policy, options.sandbox, base, on_progress)
-        model, name, note = await open_model(options, on_progress)
+        model, name, note = await _model_of(options, objects, on_progress)
         check_priced(make_budget(options, Budget()), model.info, name)
-        info = await known_of(model, name, options.answers, on_progress)
+        own = objects.model is not None
+        info = model.info if own else await known_of(model, name, options.answers, on_progress)
         protocol = pick_protocol(options.answers, info)
     except BaseException:
         forget(run_id)
@@ -238,11 +254,20 @@ async def prepare(
     started.options.update(redactor.recorded)
     parts = make_parts(
         started, plan, model=model, info=info, protocol=protocol, sandbox=sandbox, store=store, on_event=on_event,
-        on_text=on_text, redactor=redactor, hooks=(*options.hooks, *hooks),
+        on_text=on_text, redactor=redactor, hooks=(*options.hooks, *objects.hooks),
     )  # fmt: skip
     started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
     warnings = (*approval_notes(started), *redactor.warnings)
     return Prepared(started, parts, _note(started, redactor.names(task), note, profile), warnings=warnings)
+
+
+async def _model_of(
+    options: Options, objects: Objects, on_progress: OnProgress | None
+) -> tuple[Model, str, str | None]:
+    """`open_model`, or the object that was passed, under the name that its info says."""
+    if objects.model is None:
+        return await open_model(options, on_progress)
+    return objects.model, f"{objects.model.info.provider}/{objects.model.info.name}", None
 
 
 def _note(started: RunStarted, hidden: Sequence[str], choice: str | None, profile: ModelProfile) -> str | None:

@@ -8,6 +8,7 @@ A tool is a built-in action (`shell`), one of NAMED (`memory`), or a file: what 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from stockade.bots.model_profiles import FILES
@@ -19,6 +20,8 @@ from stockade.core.ports import Asker, OnNetwork, Sandbox, Toolbox
 OnProgress = Callable[[str, int, int], None]
 """What is being done, and how far it is: (words, done, total); total 0 when unknown."""
 
+IN_PROCESS = "python:"
+"""On record before the name of a tool that is an object of the program that began the run."""
 _NEAR = 0.75
 """How like a tool's name a word must be to be taken for a slip."""
 
@@ -60,6 +63,17 @@ class Plan:
 
     def toolboxes(self, place: Place) -> tuple[Toolbox, ...]:
         return tuple(make(place) for make in self.makers)
+
+    def with_objects(self, boxes: Sequence[Toolbox]) -> "Plan":
+        """With tools that are objects of the program that begins the run."""
+        names = tuple(f"{IN_PROCESS}{getattr(box, '__name__', type(box).__name__)}" for box in boxes)
+        return replace(
+            self, makers=(*self.makers, *(partial(_given, box) for box in boxes)), asked=(*self.asked, *names)
+        )
+
+
+def _given(box: Toolbox, _: Place) -> Toolbox:
+    return box
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +211,9 @@ def plan_tools(
 
 def _file(name: str) -> Path:
     """The tool file of that name. UsageError when there is none, or of a kind that nothing reads."""
+    if name.startswith(IN_PROCESS):
+        what = f"the tool {name.removeprefix(IN_PROCESS)!r} is a part of the Python program that began the run"
+        raise UsageError(what, "a run with it goes on only there")
     path = Path(name).expanduser().absolute()
     readable, ours = files(), shipped()
     if name in ours:

@@ -144,7 +144,8 @@ class Renderer:
             case OwnRules():
                 self._own(event)
             case ToolsReady(tools=tools):
-                self._line(f"[tools: {', '.join(tool.name for tool in tools)}]", "dim")
+                names = (f"{tool.name}{' (a function of this program)' if tool.in_process else ''}" for tool in tools)
+                self._line(f"[tools: {', '.join(names)}]", "dim")
             case SubRunStarted():
                 self._line(f"[a helper begins: stockade runs show {event.run_id}]", "dim")
                 self.status.begin("a helper works")

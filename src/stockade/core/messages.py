@@ -115,7 +115,8 @@ def billions(parameters: int) -> str:
 class ModelInfo(Data):
     """What is known of a model before it is asked. `context_window` in tokens, None when nobody says.
 
-    `native_tools`: a tool call was seen to come back. `priced`: what it costs is known; local ones cost nothing.
+    `native_tools`: a tool call was seen to come back; `enforces_schema`: an answer was seen to keep a JSON schema.
+    `priced`: what it costs is known; local ones cost nothing.
     `parameters` counts all, those of every expert too; None when nobody says. `sources` says, for a field of these,
     who told it.
     """
@@ -123,7 +124,7 @@ class ModelInfo(Data):
     name: str
     provider: str
     context_window: int | None = None
-    enforces_schema: bool = True
+    enforces_schema: bool = False
     native_tools: bool = False
     local: bool = True
     priced: bool = True

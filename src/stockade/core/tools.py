@@ -12,11 +12,15 @@ NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 
 
 class ToolSpec(Data):
-    """A tool's name, what it does in a sentence or two, and the JSON schema of its arguments (an object)."""
+    """A tool's name, what it does in a sentence or two, and the JSON schema of its arguments (an object).
+
+    `in_process`: a function of the program that began the run; it runs there, outside the sandbox.
+    """
 
     name: str = Field(pattern=NAME)
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=lambda: dict(NO_PARAMETERS))
+    in_process: bool = False
 
     @property
     def properties(self) -> dict[str, Any]:

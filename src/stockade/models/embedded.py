@@ -64,6 +64,7 @@ class EmbeddedModel:
         sources = {"context_window": "our server" if window else "", "parameters": source if parameters else ""}
         return ModelInfo(
             name=self._name, provider=self._provider, context_window=window, parameters=parameters,
+            enforces_schema=True,  # llama.cpp makes a grammar of it
             sources={name: told for name, told in sources.items() if told},
         )  # fmt: skip
 

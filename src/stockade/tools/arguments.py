@@ -24,9 +24,14 @@ def read(kind: type[T], arguments: Mapping[str, Any]) -> T:
     try:
         return kind.model_validate({name: value for name, value in arguments.items() if value is not None})
     except ValidationError as error:
-        wrong = [f"{'.'.join(str(word) for word in one['loc'])}: {one['msg']}" for one in error.errors()]
-        more = f" (and {len(wrong) - MAX_WRONG} more)" if len(wrong) > MAX_WRONG else ""
-        raise ActionFailed("; ".join(dict.fromkeys(wrong[:MAX_WRONG])) + more) from None
+        raise ActionFailed(wrong_words(error)) from None
+
+
+def wrong_words(error: ValidationError) -> str:
+    """The first arguments that are missing or wrong, each with what is wrong with it, in a line for the model."""
+    wrong = [f"{'.'.join(str(word) for word in one['loc'])}: {one['msg']}" for one in error.errors()]
+    more = f" (and {len(wrong) - MAX_WRONG} more)" if len(wrong) > MAX_WRONG else ""
+    return "; ".join(dict.fromkeys(wrong[:MAX_WRONG])) + more
 
 
 def is_text(value: str) -> bool:

@@ -1,6 +1,7 @@
 """The Python API on the real sandbox, with a scripted model."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -8,12 +9,28 @@ import anyio
 import pytest
 
 import stockade
-from stockade import BossBot, Bot, BrowsingBot, Folder, LogAnalysisBot, ReadingBot, Sandbox, StockadeError, WritingBot
+from stockade import (
+    BossBot,
+    Bot,
+    BrowsingBot,
+    Folder,
+    LogAnalysisBot,
+    Policy,
+    ReadingBot,
+    Sandbox,
+    StockadeError,
+    WritingBot,
+    tool,
+)
 from stockade.api.bots import log_task
 from stockade.assemble import open_store
+from stockade.assemble.tools import plan_tools
+from stockade.core.actions import Action, CommandOutput, ToolResult
 from stockade.core.errors import LayerLost, UsageError
-from stockade.core.events import ActionFinished, RunFinished, RunStarted
-from stockade.testing import say
+from stockade.core.events import ActionFinished, RunFinished, RunStarted, ToolsReady
+from stockade.core.policy import FolderRule
+from stockade.loop.hooks import Hook, HookContext
+from stockade.testing import ScriptedModel, say
 
 
 @pytest.fixture
@@ -237,12 +254,11 @@ def test_in_an_event_loop_one_awaits(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_public_names() -> None:
-    assert stockade.__all__ == sorted(
-        stockade.__all__, key=lambda name: (not name.isupper(), name.startswith("_"), name)
-    )
+    assert stockade.__all__ == sorted(stockade.__all__, key=lambda name: (not name.isupper(), name))
     assert set(stockade.__all__) == {
         "LLM", "Bot", "BossBot", "BrowsingBot", "Environment", "Exchange", "Execution", "Folder", "LogAnalysisBot",
-        "ReadingBot", "RunResult", "Sandbox", "StockadeError", "ToolDefinition", "WritingBot", "__version__",
+        "Policy", "ReadingBot", "RunResult", "Sandbox", "StockadeError", "ToolDefinition", "WritingBot", "__version__",
+        "tool",
     }  # fmt: skip
     assert all(getattr(stockade, name) is not None for name in stockade.__all__)
     assert stockade.Environment is stockade.Sandbox
@@ -257,3 +273,71 @@ def test_a_browsing_bot_has_the_browser(tmp_path: Path) -> None:
     started = result.events[0]
     assert started.type == "run_started"
     assert "browser" in started.tools
+
+
+class Objects(Hook):
+    """Counts the actions that it sees."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    async def before_action(self, ctx: HookContext, action: Action) -> None:
+        self.seen += 1
+
+
+def test_model_tools_and_hooks_may_be_objects_and_are_on_record_as_such(folder: Path) -> None:
+    here: list[int] = []
+
+    @tool
+    def ticket(number: int) -> str:
+        "The text of a ticket."
+        here.append(os.getpid())
+        return f"ticket {number}: the header is missing"
+
+    def plain(word: str) -> str:
+        return word.upper()
+
+    counting = Objects()
+    model = ScriptedModel([say("ticket", number=7), say("plain", word="x"), COUNT, DONE])
+    model.info = model.info.model_copy(update={"provider": "mine", "enforces_schema": True})
+    bot = WritingBot(folder=folder, model=model, tools=[ticket, plain], hooks=[counting])
+    result = bot.run("mend what ticket 7 says")
+    assert (result.status, result.result) == (True, "3 lines")
+    assert (here, counting.seen) == ([os.getpid()], 3)
+    texts = [one.observation.text for one in result.log if isinstance(one.observation, ToolResult)]
+    assert texts == ["ticket 7: the header is missing", "X"]
+    started = next(event for event in result.events if isinstance(event, RunStarted))
+    assert (started.model, started.answers) == ("mine/script", "json")
+    assert started.tools == ("python:ticket", "python:plain")
+    assert "counting" in started.hooks
+    ready = next(event for event in result.events if isinstance(event, ToolsReady))
+    assert [(one.name, one.in_process) for one in ready.tools] == [("ticket", True), ("plain", True)]
+    with pytest.raises(UsageError, match="'ticket' is a part of the Python program that began the run"):
+        plan_tools(started.tools, started.policy, again=True)
+
+
+def test_a_policy_is_given_in_place_of_options(folder: Path, tmp_path: Path) -> None:
+    policy = Policy(folders=(FolderRule(host=str(folder), mode="ro"),))
+    tries = say("shell", command="touch x && echo written || echo refused")
+    result = WritingBot(model=script(tmp_path, tries, DONE, DONE), sandbox=policy).run("try")
+    outputs = [one.observation.output for one in result.log if isinstance(one.observation, CommandOutput)]
+    assert outputs[0].endswith(b"refused\n")
+    assert next(event for event in result.events if isinstance(event, RunStarted)).policy == policy
+    for more in ({"folder": folder}, {"net": "open"}):
+        with pytest.raises(UsageError, match=f"{next(iter(more))} is a part of the policy that was given"):
+            WritingBot(sandbox=policy, **more)
+
+
+def test_a_sandbox_that_runs_is_given_as_sandbox(folder: Path, tmp_path: Path) -> None:
+    with Sandbox(folder) as box:
+        assert WritingBot(model=script(tmp_path, COUNT, DONE, DONE), sandbox=box).run("count").status
+        assert box.execute("cat count.txt").output == "3\n"
+        with pytest.raises(UsageError, match="sandbox and environment are the same"):
+            WritingBot(sandbox=box, environment=box)
+
+
+def test_what_is_no_tool_is_refused() -> None:
+    with pytest.raises(UsageError, match="7 is no tool"):
+        Bot(tools=[7])  # type: ignore[list-item]

@@ -128,7 +128,7 @@ async def test_a_model_that_thinks_first_is_given_room_for_it(key: str) -> None:
 async def test_one_that_thinks_on_is_not_known_and_nothing_is_kept(key: str) -> None:
     said: list[str] = []
     info, bounds = await judge_thinker(key, 5000, said)
-    assert (info.native_tools, info.enforces_schema, bounds) == (False, True, [64, 1024])
+    assert (info.native_tools, info.enforces_schema, bounds) == (False, False, [64, 1024])
     assert "is not known: the model was still thinking after" in said[-1]
     assert not (user_cache_path("stockade") / "capabilities").exists()
 

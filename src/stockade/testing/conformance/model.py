@@ -51,10 +51,11 @@ class Heard:
 class ModelConformance(ABC):
     """`open_model` gives a model ready to be entered, with answers to at least eight questions of any kind.
 
-    `open_slow` gives one whose answer to `slow_request` takes seconds, for cancelling.
+    `open_slow` gives one whose answer to `slow_request` takes seconds, for cancelling. `enforces_schema`: None is what
+    its info says.
     """
 
-    enforces_schema = True
+    enforces_schema: bool | None = None
 
     @abstractmethod
     def open_model(self) -> AbstractAsyncContextManager[Model]: ...
@@ -116,7 +117,7 @@ class ModelConformance(ABC):
     def test_schema_is_enforced(self) -> None:
         async def check(model: Model) -> None:
             answer = await model.ask(question("Answer in JSON.", schema=SCHEMA))
-            if self.enforces_schema:
+            if model.info.enforces_schema if self.enforces_schema is None else self.enforces_schema:
                 found = json.loads(answer.content)
                 assert found.keys() == {"word", "yes"}
                 assert isinstance(found["yes"], bool)
