@@ -115,7 +115,8 @@ class Machine:
         assert legal, (note, known, self.world.call("runs", "show", "last").out)
         run = events[0]["run_id"]
         left = [name for name in self.world.left_behind() if name.startswith(f"{run}/")]
-        assert [name for name in left if not name.startswith(f"{run}/0.journal")] == [], note  # that is undo's
+        kept = (f"{run}/0.journal", f"{run}/lock")  # for undo; both go with the run
+        assert [name for name in left if not name.startswith(kept)] == [], note
 
 
 def with_results(events: list[dict[str, Any]]) -> list[str]:
