@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from stockade.api.results import Exchange, RunResult
     from stockade.core.errors import StockadeError
     from stockade.core.policy import Policy
-    from stockade.tools.command.definition import ToolDefinition
     from stockade.tools.function import tool
+    from stockade.tools.tool_files import ToolDefinition
 
 __version__ = "0.1.0"
 _WHERE = {
@@ -35,7 +35,7 @@ _WHERE = {
     "RunResult": "api.results",
     "Policy": "core.policy",
     "StockadeError": "core.errors",
-    "ToolDefinition": "tools.command.definition",
+    "ToolDefinition": "tools.tool_files",
     "tool": "tools.function",
 }
 __all__ = [

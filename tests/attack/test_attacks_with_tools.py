@@ -11,8 +11,8 @@ from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.building import BuildSandbox, SystemLayers
-from stockade.tools.command.definition import CommandTool
-from stockade.tools.command.layers import Layers
+from stockade.tools.layers import Layers
+from stockade.tools.tool_files import CommandTool
 from tests.attack.runner import HELD, Backend
 from tests.attack.scene import Scene
 from tests.attack.together import SHARING, attacked_together

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from stockade.tools.command.definition import CommandTool
-from stockade.tools.command.read import read_tool
+from stockade.tools.tool_files import CommandTool, read_tool
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "examples" / "tools"

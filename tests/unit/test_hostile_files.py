@@ -14,8 +14,8 @@ from stockade.files import open_regular, read_regular, read_toml
 from stockade.models.prices import price_of
 from stockade.models.scripted import ScriptedModel
 from stockade.settings import load
-from stockade.tools.command.read import read_tool
 from stockade.tools.mcp.config import read_config
+from stockade.tools.tool_files import read_tool
 
 HOSTILE = {
     "empty": b"",

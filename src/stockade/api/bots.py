@@ -24,8 +24,8 @@ from stockade.core.ports import Model, OnEvent, Toolbox
 from stockade.loop.hooks import Hook
 from stockade.loop.subbot import BorrowedSandbox
 from stockade.options import Options
-from stockade.tools.command.definition import ToolDefinition
 from stockade.tools.function import FunctionTool
+from stockade.tools.tool_files import ToolDefinition
 
 BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "CUSTOM"]
 AnyTool = str | Path | ToolDefinition | Toolbox | Callable[..., Any]

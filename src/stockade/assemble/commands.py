@@ -1,4 +1,4 @@
-"""Tools of files (tools/command): programs that are installed for a run, and programs of the host."""
+"""Tools of files (tools/tool_files.py): programs that are installed for a run, and programs of the host."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
@@ -14,10 +14,8 @@ from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.building import SystemLayers
-from stockade.tools.command.definition import CommandTool
-from stockade.tools.command.layers import Layers
-from stockade.tools.command.prepare import Ready, prepare_again, prepare_external, prepare_tool
-from stockade.tools.command.read import SUFFIXES, read_tool, shipped
+from stockade.tools.layers import Layers, Ready, prepare_again, prepare_external, prepare_tool
+from stockade.tools.tool_files import SUFFIXES, CommandTool, read_tool, shipped
 
 __all__ = ["SUFFIXES", "command_file", "layers", "plan_command", "programs", "shipped"]
 

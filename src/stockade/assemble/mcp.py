@@ -36,8 +36,7 @@ def mcp_file(request: Request) -> Plan:
         policy = policy.model_copy(update={"lent": (*policy.lent, *lent)})
 
     def make(place: Place) -> Toolbox:
-        from stockade.tools.mcp.pins import Pins
-        from stockade.tools.mcp.toolbox import McpToolbox, Rules
+        from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
 
         asker, say = place.asker, request.on_progress
 

@@ -111,7 +111,7 @@ def _browser(place: Place) -> Toolbox:
 
 
 def _python(place: Place) -> Toolbox:
-    from stockade.tools.python import PythonTool
+    from stockade.tools.program import PythonTool
 
     return PythonTool(place.sandbox)
 

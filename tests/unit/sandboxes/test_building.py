@@ -146,8 +146,8 @@ from pathlib import Path
 from stockade.core.policy import Policy
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox
 from stockade.sandboxes.building import SystemLayers
-from stockade.tools.command.definition import CommandTool
-from stockade.tools.command.layers import Layers
+from stockade.tools.tool_files import CommandTool
+from stockade.tools.layers import Layers
 
 HI = "printf '#!/bin/sh\\\\necho hi\\\\n' > /usr/local/bin/hi && chmod +x /usr/local/bin/hi"
 

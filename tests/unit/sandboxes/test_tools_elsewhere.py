@@ -14,8 +14,8 @@ from stockade.sandboxes.container import ContainerSandbox
 from stockade.sandboxes.engines import EngineName
 from stockade.sandboxes.folders.discard import remove_tree
 from stockade.sandboxes.gvisor import GVisorSandbox
-from stockade.tools.command.definition import CommandTool
-from stockade.tools.command.layers import Layers
+from stockade.tools.layers import Layers
+from stockade.tools.tool_files import CommandTool
 from tests.support.engines import engine_environment
 
 _HI = "printf '#!/bin/sh\\necho hi\\n' > /usr/local/bin/hi && chmod +x /usr/local/bin/hi"

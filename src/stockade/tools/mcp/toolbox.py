@@ -1,8 +1,14 @@
-"""The tools of the MCP servers of a run, as one toolbox. Implements core.ports.Toolbox."""
+"""The tools of the MCP servers of a run, as one toolbox, and which of them were accepted, by hash: a server must not
+become another one behind the user's back."""
 
+import fcntl
+import hashlib
+import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,17 +19,103 @@ from stockade.core.actions import ToolResult
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.ports import Programs, Sandbox
 from stockade.core.tools import ToolSpec
+from stockade.files import read_regular
 from stockade.tools.mcp.config import ServerConfig
-from stockade.tools.mcp.pins import Differences, Pins, identity_key
-from stockade.tools.mcp.results import error
+from stockade.tools.mcp.content import clean, error, fingerprint, refusal, spec, tool_names
 from stockade.tools.mcp.server import START_S, McpServer, Unusable
-from stockade.tools.mcp.words import clean, fingerprint, refusal, spec, tool_names
 
+MAX_FILE_BYTES = 8 << 20
+VERSION = 1
 TIMEOUT_S = 60.0
 Confirm = Callable[[str], Awaitable[bool]]
 """Puts a yes-or-no question to the person; False when nobody is there."""
 Note = Callable[[str], None]
 Listed = tuple[McpServer, list[dict[str, Any]]]
+_Listing = list[dict[str, Any]] | Unusable | SandboxFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What a server says now against what was accepted. `known`: something was."""
+
+    known: bool
+    changed: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return bool(self.changed or self.new)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{word}: {', '.join(names)}" for word, names in (("changed", self.changed), ("new", self.new)) if names
+        ]
+        return "; ".join(parts)
+
+
+def identity_key(identity: Mapping[str, Any]) -> str:
+    """The server's name, readable, and a digest of how it is reached."""
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return f"{identity['name']} {digest[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The file `mcp-pins.json` in the state folder. Blocking. UsageError when it cannot be read or written."""
+
+    path: Path
+
+    def compare(self, server: str, tools: Mapping[str, str]) -> Differences:
+        """`tools`: their hashes by name. One that is gone is no difference."""
+        accepted = self._read().get(server)
+        if accepted is None:
+            return Differences(known=False)
+        changed = tuple(name for name, digest in tools.items() if name in accepted and accepted[name] != digest)
+        return Differences(True, changed, tuple(name for name in tools if name not in accepted))
+
+    def accept(self, server: str, tools: Mapping[str, str]) -> None:
+        """From now on these are the ones, beside those that were there."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.with_suffix(".lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                servers = self._read()
+                servers[server] = {**servers.get(server, {}), **tools}
+                self._write(servers)
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        try:
+            data = read_regular(self.path, MAX_FILE_BYTES)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
+        try:
+            found = json.loads(data)
+            servers = found["servers"]
+            if found["version"] == VERSION and _well_formed(servers):
+                return dict(servers)
+        except (ValueError, RecursionError, KeyError, TypeError):
+            pass
+        raise UsageError(f"{self.path} is damaged", "remove it: MCP servers are then accepted as if they were new")
+
+    def _write(self, servers: Mapping[str, Mapping[str, str]]) -> None:
+        text = json.dumps({"version": VERSION, "servers": servers}, indent=1, sort_keys=True)
+        new = self.path.with_suffix(".new")
+        with new.open("w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path)
+
+
+def _well_formed(servers: Any) -> bool:
+    return isinstance(servers, dict) and all(
+        isinstance(tools, dict) and all(isinstance(digest, str) for digest in tools.values())
+        for tools in servers.values()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +130,6 @@ class Rules:
     accepted: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
     start_s: float = START_S
-
-
-_Listing = list[dict[str, Any]] | Unusable | SandboxFailed
 
 
 async def _list(server: McpServer, listed: dict[str, _Listing]) -> None:
@@ -155,6 +244,3 @@ class McpToolbox:
             return error(f"{name}: missing: {', '.join(missing)}")
         limit = self.rules.timeout_s if timeout_s is None else min(timeout_s, self.rules.timeout_s)
         return await server.call(tool, arguments, limit)
-
-
-__all__ = ["Confirm", "McpToolbox", "Rules"]

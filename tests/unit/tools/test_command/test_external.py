@@ -12,9 +12,9 @@ import pytest
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.tools.command.definition import CommandTool, Parameter
-from stockade.tools.command.external import MAX_OUTPUT_BYTES, ExternalTool
-from stockade.tools.command.prepare import prepare_external
+from stockade.tools.layers import prepare_external
+from stockade.tools.program import MAX_OUTPUT_BYTES, ExternalTool
+from stockade.tools.tool_files import CommandTool, Parameter
 
 SHOW = "import json, os, sys; print(json.dumps(sys.argv[1:])); print(sys.stdin.read(), end='')"
 

@@ -14,10 +14,9 @@ from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.building import SystemLayers
 from stockade.sandboxes.layers import copied_layers
-from stockade.tools.command.definition import CommandTool, ToolFile
-from stockade.tools.command.inside import InstalledTools
-from stockade.tools.command.layers import UNUSED_S, Layers, found
-from stockade.tools.command.prepare import Ready, prepare_again, prepare_tool
+from stockade.tools.layers import UNUSED_S, Layers, Ready, found, prepare_again, prepare_tool
+from stockade.tools.program import InstalledTools
+from stockade.tools.tool_files import CommandTool, ToolFile
 
 pytestmark = pytest.mark.anyio
 

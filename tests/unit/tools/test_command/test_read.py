@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.tools.command.definition import CommandTool, ToolDefinition
-from stockade.tools.command.read import MAX_FILE_BYTES, read_tool, shipped
+from stockade.tools.tool_files import MAX_FILE_BYTES, CommandTool, ToolDefinition, read_tool, shipped
 
 FULL = """
 name = "tidy"

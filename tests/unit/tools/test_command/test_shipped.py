@@ -10,9 +10,8 @@ from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.building import SystemLayers
-from stockade.tools.command.layers import Layers
-from stockade.tools.command.prepare import prepare_tool
-from stockade.tools.command.read import read_tool, shipped
+from stockade.tools.layers import Layers, prepare_tool
+from stockade.tools.tool_files import read_tool, shipped
 
 pytestmark = pytest.mark.anyio
 

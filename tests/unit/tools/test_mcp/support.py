@@ -8,8 +8,7 @@ from stockade.assemble import open_sandbox
 from stockade.core.policy import Limits, Policy
 from stockade.core.ports import Sandbox
 from stockade.tools.mcp.config import ServerConfig
-from stockade.tools.mcp.pins import Pins
-from stockade.tools.mcp.toolbox import McpToolbox, Rules
+from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
 
 SERVER = (Path(__file__).parents[3] / "support" / "mcp_server.py").read_text()
 

@@ -7,7 +7,7 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade.tools.mcp.config import ServerConfig
-from stockade.tools.mcp.pins import Differences, Pins
+from stockade.tools.mcp.toolbox import Differences, Pins
 from tests.unit.tools.test_mcp.support import SERVER, rules, toolbox
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.tools import NAME
-from stockade.tools.mcp.words import clean, fingerprint, plain_schema, refusal, spec, tool_names
+from stockade.tools.mcp.content import clean, fingerprint, plain_schema, refusal, spec, tool_names
 
 
 def test_no_two_names_are_the_same() -> None:

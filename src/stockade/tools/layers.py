@@ -1,8 +1,8 @@
-"""Installing: once, in a sandbox of its own, into a layer that later runs find ready.
+"""A tool made ready for a run: what it changes in the policy, and its installation, once, in a sandbox of its own.
 
-A layer's name is a hash of all that decides what is in it. It is made beside its place and moved there when it is
-whole; who wants the same one meanwhile waits. How a layer is made and mounted is the maker's business.
-"""
+Later runs find that as a layer. Its name is a hash of all that decides what is in it. It is made beside its place and
+moved there when it is whole; who wants the same one meanwhile waits. How a layer is made and mounted is the maker's
+business."""
 
 import hashlib
 import json
@@ -19,12 +19,13 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from stockade.core.data import Data
-from stockade.core.errors import CommandFailed, SandboxFailed
+from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
 from stockade.core.events import NetworkRequested
-from stockade.core.ports import ExecResult, Sandbox
+from stockade.core.policy import Network, Policy
+from stockade.core.ports import ExecResult, Sandbox, Toolbox
 from stockade.files import try_lock
-from stockade.tools.command.definition import CommandTool
-from stockade.tools.command.inside import host_files, last_lines, ran, write_file
+from stockade.tools.program import ExternalTool, InstalledTools, host_files, last_lines, ran, write_file
+from stockade.tools.tool_files import CommandTool
 
 INSTALL_S = 1800.0
 UNUSED_S = 30 * 86_400.0
@@ -238,3 +239,68 @@ def found(folder: Path) -> list[tuple[str, Path, int]]:
             done = _Done.model_validate_json((path / _DONE).read_bytes())
             result.append((done.tool, path, done.size))
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """`usage` is a part of the system prompt, empty for a tool that the model has as one."""
+
+    policy: Policy
+    usage: str
+    make: Callable[[Sandbox], Toolbox]
+
+
+async def prepare_tool(
+    tool: CommandTool, policy: Policy, layers: Layers, *, environ: Mapping[str, str] = os.environ
+) -> Ready:
+    """Installs what is not installed. UsageError when the tool cannot be had, naming the command that failed."""
+    environment = _environment(tool, policy, environ)
+    system = policy.system
+    if tool.needs_layer:
+        system = (*system, await layers.layer(tool, system))
+    network = _network(policy.network, tool.runtime_hosts)
+    wider = policy.model_copy(update={"environment": environment, "system": system, "network": network})
+    return prepare_again(tool, wider)
+
+
+def prepare_again(tool: CommandTool, policy: Policy) -> Ready:
+    """For a run on record, whose policy has all that the tool needs. UsageError when its layer is gone."""
+    for layer in policy.system:
+        if not Path(layer).is_dir():
+            raise UsageError(f"a tool of this run is not installed any more: {layer}", "start a new run with --tool")
+    return Ready(policy, usage_text(tool), lambda box: InstalledTools((tool,), box))
+
+
+def prepare_external(tool: CommandTool, policy: Policy, allowed: Sequence[str], *,
+                     environ: Mapping[str, str] = os.environ) -> Ready:  # fmt: skip
+    """UsageError unless the person allowed it by name."""
+    if tool.name not in allowed:
+        raise UsageError(
+            f"the tool {tool.name} runs `{' '.join(tool.command)}` on this machine, outside of the sandbox",
+            f"if that is wanted: --allow-external {tool.name}",
+        )
+    _present(tool, environ)
+    return Ready(policy, "", lambda _box: ExternalTool(tool, environ))
+
+
+def usage_text(tool: CommandTool) -> str:
+    about = f": {tool.description}" if tool.description else ""
+    return f"The program {tool.name} is installed{about}\nUse it from the shell:\n{tool.usage.strip()}".rstrip()
+
+
+def _present(tool: CommandTool, environ: Mapping[str, str]) -> None:
+    missing = [name for name in tool.pass_environment if not environ.get(name)]
+    if missing:
+        raise UsageError(f"the tool {tool.name} needs variables that are not set here: {', '.join(missing)}")
+
+
+def _environment(tool: CommandTool, policy: Policy, environ: Mapping[str, str]) -> dict[str, str]:
+    """What is set already counts: by the person, or by a tool before this one."""
+    _present(tool, environ)
+    return {**tool.environment, **{name: environ[name] for name in tool.pass_environment}, **policy.environment}
+
+
+def _network(network: Network, hosts: Sequence[str]) -> Network:
+    if not hosts or network.mode == "open":
+        return network
+    return Network(mode="allow", hosts=tuple(dict.fromkeys((*network.hosts, *hosts))))

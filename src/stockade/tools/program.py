@@ -1,29 +1,170 @@
-"""Host programs that a bot may be given, one run a call: an argument list, never a shell, made of the tool's words and
-the bot's arguments."""
+"""Programs as tools: one that is installed in the sandbox and called by the shell, Python itself, and one of the host.
 
-import contextlib
+A host program gets an argument list, never a shell, made of the tool's words and the bot's arguments.
+"""
+
 import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 import anyio
 from anyio.abc import Process
 
 from stockade.core.actions import ToolResult
+from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
+from stockade.core.ports import ExecResult, Sandbox
 from stockade.core.tools import ToolSpec
-from stockade.tools.command.definition import PLACEHOLDER, CommandTool, Parameter
+from stockade.files import read_regular
 from stockade.tools.one import OneTool
+from stockade.tools.tool_files import PLACEHOLDER, CommandTool, Parameter, ToolFile
 
+MAX_FILE_BYTES = 64 << 20
+_WRITE = 'mkdir -p -- "$(dirname -- "$1")" && rm -f -- "$1" && cat >"$1" && chmod -- "$2" "$1"'
+_OUTPUT_BYTES = 256 << 10
+NAME = "python"
+MAX_CODE_BYTES = 1_000_000
+MAX_PRINTED_BYTES = 200_000
+TIMEOUT_S = 120.0
+_MISSING = 127
+_RUN = "import sys; exec(compile(sys.stdin.buffer.read(), 'program', 'exec'), {'__name__': '__main__'})"
+"""`python3 -` would do, but for a program that reads its standard input and so the rest of itself."""
+SPEC = ToolSpec(
+    name=NAME,
+    description="Run a Python 3 program in the current folder; print what you want to see.",
+    parameters={
+        "type": "object",
+        "properties": {"code": {"type": "string", "description": "The whole program."}},
+        "required": ["code"],
+        "additionalProperties": False,
+    },
+)
 MAX_ARGUMENT_BYTES = 100_000
 MAX_OUTPUT_BYTES = 64 << 10
 _LAST_WORDS_S = 0.5
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR",
            "DBUS_SESSION_BUS_ADDRESS", "TZ")  # fmt: skip
 """What a program of a person's session needs; keys and tokens are passed only by name."""
+
+
+async def ran(box: Sandbox, command: str, timeout_s: float | None = None) -> ExecResult:
+    """Bash beside the shell, its errors among its output."""
+    argv = ["/bin/bash", "-c", f"exec 2>&1\n{command}"]
+    return await box.exec(argv, b"", timeout_s, _OUTPUT_BYTES)
+
+
+def last_lines(result: ExecResult, lines: int = 15) -> tuple[str, ...]:
+    """The end of a command's output, printable."""
+    text = result.stdout.decode(errors="replace")[-20_000:]
+    kept = [line.rstrip()[:300] for line in text.splitlines() if line.strip()][-lines:]
+    return tuple("".join(char if char.isprintable() else " " for char in line) for line in kept)
+
+
+def host_files(tool: CommandTool, *, installed: bool) -> Iterator[tuple[ToolFile, bytes]]:
+    """The tool's files with what is in them: those of the installation, or those of each run. UsageError."""
+    for file in tool.files:
+        if file.installed != installed:
+            continue
+        path = Path(tool.folder, file.host).expanduser()
+        try:
+            data = read_regular(path, MAX_FILE_BYTES)
+        except OSError as error:
+            raise UsageError(f"the tool {tool.name} needs the file {path}: {error.strerror}") from error
+        if len(data) > MAX_FILE_BYTES:
+            raise UsageError(f"the tool {tool.name} needs {path}, which is larger than {MAX_FILE_BYTES} bytes")
+        yield file, data
+
+
+async def write_file(box: Sandbox, tool: str, file: ToolFile, data: bytes) -> None:
+    """By whoever commands inside run as. UsageError when they may not write there."""
+    result = await box.exec(["/bin/bash", "-c", _WRITE, "bash", file.inside, file.mode], data)
+    if result.exit_code:
+        words = result.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError(f"the tool {tool} cannot have its file {file.inside}: {words[-1] if words else 'no reason'}")
+
+
+class InstalledTools:
+    """The programs of a run, seen by the bot only through its shell: implements core.ports.Toolbox without a tool.
+
+    Entering puts files in place, verifies and sets up; leaving undoes that as the tools say, the last one first.
+    """
+
+    def __init__(self, tools: Sequence[CommandTool], box: Sandbox) -> None:
+        self._tools = tuple(tools)
+        self._box = box
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return ()
+
+    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
+        raise KeyError(name)
+
+    async def __aenter__(self) -> Self:
+        for tool in self._tools:
+            for file, data in host_files(tool, installed=False):
+                await write_file(self._box, tool.name, file, data)
+            for what, commands in (("verifying", tool.verify), ("setting up", tool.setup)):
+                for command in commands:
+                    await self._must(tool, what, command)
+        return self
+
+    async def _must(self, tool: CommandTool, what: str, command: str) -> None:
+        result = await ran(self._box, command)
+        if result.exit_code:
+            how = "ran out of time" if result.timed_out else f"ended with status {result.exit_code}"
+            said = last_lines(result)
+            last = f": {said[-1]}" if said else ""
+            raise CommandFailed(f"{what} {tool.name} failed: `{command}` {how}{last}", said)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What fails here is nobody's loss: all of it was in the sandbox, which ends."""
+        with anyio.CancelScope(shield=True), suppress(SandboxFailed):
+            for tool in reversed(self._tools):
+                for command in tool.uninstall:
+                    await ran(self._box, command)
+
+
+class PythonTool(OneTool):
+    """A fresh interpreter a call, as the bot's own user, where the shell is."""
+
+    spec = SPEC
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    async def do(self, arguments: Mapping[str, Any], timeout_s: float | None) -> ToolResult:
+        """What it printed and, where it failed, its exit status and what it wrote as errors."""
+        code = arguments.get("code")
+        if not isinstance(code, str) or not code.strip():
+            return _error("code is missing: give the whole program as a text")
+        data = code.encode(errors="replace")
+        if len(data) > MAX_CODE_BYTES:
+            return _error(f"the code is larger than {MAX_CODE_BYTES} bytes")
+        limit_s = min(TIMEOUT_S, timeout_s or TIMEOUT_S)
+        done = await self._sandbox.exec(["python3", "-c", _RUN], data, limit_s, MAX_PRINTED_BYTES)
+        printed = (done.stdout + done.stderr).decode(errors="backslashreplace").rstrip("\n")
+        if done.truncated_bytes:
+            printed += f"\n[{done.truncated_bytes} bytes of the output were cut]"
+        if done.timed_out:
+            return _error(f"the program took longer than {limit_s:g} s and was ended\n{printed}".rstrip())
+        if done.exit_code == _MISSING and not done.stdout:
+            return _error(f"there is no Python in this sandbox: {printed}")
+        if done.exit_code:
+            return _error(f"exit status {done.exit_code}\n{printed}".rstrip())
+        return ToolResult(status="success", text=printed or "The program has succeeded; it printed nothing.")
+
+
+def _error(words: str) -> ToolResult:
+    return ToolResult(status="error", text=words)
 
 
 class BadArgument(Exception):
@@ -74,7 +215,7 @@ class ExternalTool(OneTool):
 async def _end(process: Process) -> None:
     """All of its session."""
     with anyio.CancelScope(shield=True):
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.aclose()
 
@@ -121,7 +262,7 @@ class _Output:
 
 async def _feed(process: Process, data: bytes) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(anyio.BrokenResourceError):
+    with suppress(anyio.BrokenResourceError):
         if data:
             await process.stdin.send(data)
     await process.stdin.aclose()

@@ -1,1 +1,0 @@
-"""Command tools: programs that are installed for a bot, and host programs that it may be given. docs/tools.md."""
