@@ -31,8 +31,8 @@ from typing import Any
 import anyio
 
 from stockade.core.messages import Message, ModelRequest, Sampling
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.launch_spec import usable_cores
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.launch_spec import usable_cores
 from stockade.models.settings import ModelSettings
 
 OWN_SERVER = """

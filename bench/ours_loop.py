@@ -24,7 +24,7 @@ from stockade.core.events import RunStarted
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, OnNetwork
 from stockade.loop.run import Parts, run
-from stockade.models.openai_http import OpenAIModel
+from stockade.models.openai import OpenAIModel
 from stockade.store.sqlite import SQLiteStore
 
 

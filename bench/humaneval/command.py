@@ -35,7 +35,7 @@ from stockade.core.messages import Sampling
 from stockade.core.ports import Model, Sandbox
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
-from stockade.models.openai_http import OpenAIModel
+from stockade.models.openai import OpenAIModel
 from stockade.options import Options
 from stockade.testing.fakes import MemoryStore
 from stockade.tools.code.report import Job, read_report

@@ -15,12 +15,12 @@ import pytest
 
 from stockade.core.errors import ModelUnavailable
 from stockade.core.ports import Model
-from stockade.models.catalogue import CATALOGUE
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.fetch import fetch
 from stockade.models.http import Client
-from stockade.models.net import bearer
-from stockade.models.openai_http import OpenAIModel
+from stockade.models.local.catalogue import CATALOGUE
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.fetch import fetch
+from stockade.models.openai import OpenAIModel
+from stockade.models.providers import bearer
 from stockade.models.scripted import ScriptedModel
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import TIMEOUT_S, ModelConformance, WindowConformance, given, question
@@ -234,7 +234,7 @@ async def test_kill_9_amid_an_answer(smollm2: Path) -> None:
 HOLDER = """
 import anyio, sys
 from pathlib import Path
-from stockade.models.embedded import EmbeddedModel
+from stockade.models.local.embedded import EmbeddedModel
 
 async def main():
     async with EmbeddedModel(Path(sys.argv[1]), "smollm2") as model:

@@ -17,9 +17,9 @@ from stockade.core.errors import ContextExceeded
 from stockade.core.events import HistoryFolded
 from stockade.core.messages import ModelAnswer, ModelRequest, Usage
 from stockade.core.ports import OnText
-from stockade.models.catalogue import CATALOGUE
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.fetch import fetch
+from stockade.models.local.catalogue import CATALOGUE
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.fetch import fetch
 from stockade.models.settings import ModelSettings
 from stockade.testing import MemorySandbox, ScriptedModel, say
 from tests.unit.loop.helpers import Bench, started

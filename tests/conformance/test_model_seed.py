@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from stockade.core.messages import Message, ModelRequest, Sampling
-from stockade.models.catalogue import CATALOGUE
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.fetch import fetch
-from stockade.models.openai_http import OpenAIModel
-from stockade.models.payload import Dialect
+from stockade.models.local.catalogue import CATALOGUE
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.fetch import fetch
+from stockade.models.openai import OpenAIModel
+from stockade.models.openai_request import Dialect
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import question
 from stockade.testing.fake_openai import FakeOpenAI

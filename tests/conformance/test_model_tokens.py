@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from stockade.core.messages import Message, ModelRequest, Sampling
-from stockade.models.embedded import EmbeddedModel
 from stockade.models.http import Client
-from stockade.models.net import bearer
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.providers import bearer
 from stockade.models.settings import ModelSettings
 from tests.conformance.test_model import smollm2
 

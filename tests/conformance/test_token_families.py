@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from stockade.core.messages import Message, ModelRequest, Sampling
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.payload import message_json
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.openai_request import message_json
 from stockade.models.settings import ModelSettings
 from tests.support.tiny_gguf import write_tiny_gguf
 

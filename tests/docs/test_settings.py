@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.model_options import LLAMA_VARIABLES
-from stockade.models.servers import PROVIDERS
+from stockade.models.providers import PROVIDERS
 from stockade.settings import KEYS, OTHER_VARIABLES, PREFIX, config_file, load
 from tests.docs.shown import ROOT, blocks
 

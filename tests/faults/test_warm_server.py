@@ -14,11 +14,11 @@ import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models import memory, server_lease
-from stockade.models.catalogue import CATALOGUE
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.fetch import fetch
-from stockade.models.server_lease import Running, connect, listen, running, runtime_folder, sockets, stop_all_idle
+from stockade.models.local import memory, server_lease
+from stockade.models.local.catalogue import CATALOGUE
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.fetch import fetch
+from stockade.models.local.server_lease import Running, connect, listen, running, runtime_folder, sockets, stop_all_idle
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import question
 from tests.cli.conftest import Stage, stage, until_event
@@ -30,7 +30,7 @@ KEPT = ModelSettings(ctx_size=512, keep_warm_s=3600)
 HOLDER = """
 import anyio, sys
 from pathlib import Path
-from stockade.models.embedded import EmbeddedModel
+from stockade.models.local.embedded import EmbeddedModel
 from stockade.models.settings import ModelSettings
 
 async def main():

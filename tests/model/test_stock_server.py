@@ -20,14 +20,14 @@ from stockade.answers.native_tools import NativeAnswers
 from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.core.ports import Model
 from stockade.models.anthropic import AnthropicModel
-from stockade.models.capabilities import tried
-from stockade.models.catalogue import CATALOGUE
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.fetch import fetch
 from stockade.models.http import Client, HttpError
-from stockade.models.launch_spec import free_port
-from stockade.models.openai_http import OpenAIModel
-from stockade.models.payload import Dialect
+from stockade.models.local.catalogue import CATALOGUE
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.fetch import fetch
+from stockade.models.local.launch_spec import free_port
+from stockade.models.openai import OpenAIModel
+from stockade.models.openai_request import Dialect
+from stockade.models.probe import tried
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given, question
 

@@ -11,7 +11,7 @@ from stockade.cli.task import read_task
 from stockade.cli.trust import command as trust_command
 from stockade.core.errors import StockadeError
 from stockade.files import open_regular, read_regular, read_toml
-from stockade.models.prices import price_of
+from stockade.models.pricing import price_of
 from stockade.models.scripted import ScriptedModel
 from stockade.settings import load
 from stockade.tools.mcp.config import read_config

@@ -52,7 +52,7 @@ from stockade.places import run_dir, state_dir
 
 if TYPE_CHECKING:
     from stockade.core.findings import Finding
-    from stockade.models.listing import ModelEntry
+    from stockade.models.local.listing import ModelEntry
     from stockade.models.settings import ModelSettings
 
 MAX_TASK_BYTES = 1_000_000
@@ -134,7 +134,7 @@ def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
 async def known_of(model: Model, name: str, answers: str, on_progress: OnProgress | None = None) -> ModelInfo:
     """What is known of the model before it is asked. What it does is tried once a model, where `answers` are `auto`."""
     from stockade.answers.choice import AUTO
-    from stockade.models.capabilities import probe_capabilities
+    from stockade.models.probe import probe_capabilities
 
     return await probe_capabilities(model, name, on_progress, trial=answers == AUTO)
 
@@ -178,10 +178,10 @@ async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[
 
 def check_provider(name: str) -> None:
     """UsageError when `name` is, or is nearly, one of the catalogue without its provider."""
-    from stockade.models.catalogue import CATALOGUE
-    from stockade.models.names import AUTO, PROVIDERS
+    from stockade.models.local.catalogue import CATALOGUE
+    from stockade.models.providers import AUTO, PROVIDER_NAMES
 
-    if "/" in name or name == AUTO or name in PROVIDERS:
+    if "/" in name or name == AUTO or name in PROVIDER_NAMES:
         return
     if near := difflib.get_close_matches(name.lower(), CATALOGUE, n=1):
         raise UsageError(f"not a model: '{name}'", f"did you mean embedded/{near[0]}?")
@@ -395,14 +395,14 @@ def make_parts(
 
 def list_models() -> "Sequence[ModelEntry]":
     """What is on this machine and what could be fetched. Blocking, no network."""
-    from stockade.models.listing import list_models as found
+    from stockade.models.local.listing import list_models as found
 
     return found()
 
 
 def model_info(name: str) -> "ModelEntry":
     """One model. UsageError or ModelUnavailable when nothing is known of it."""
-    from stockade.models.listing import model_info as found
+    from stockade.models.local.listing import model_info as found
 
     check_provider(name)
     return found(name)

@@ -8,14 +8,13 @@ from stockade.assemble import OnProgress, check_provider, list_models, model_inf
 from stockade.bots.model_profiles import profile_of
 from stockade.core.errors import UsageError
 from stockade.core.messages import ModelInfo
-from stockade.models.capabilities import probe_capabilities
-from stockade.models.catalogue import DEFAULT, RECOMMENDED, Recommended
-from stockade.models.listing import ModelEntry
-from stockade.models.llama_cpp import EmbeddedServer
-from stockade.models.pull import pull
-from stockade.models.removal import remove
-from stockade.models.serve import served, until_it_dies
-from stockade.models.server_lease import Running, running
+from stockade.models.local.catalogue import DEFAULT, RECOMMENDED, Recommended
+from stockade.models.local.listing import ModelEntry, remove
+from stockade.models.local.pull import pull
+from stockade.models.local.serve import served, until_it_dies
+from stockade.models.local.server import EmbeddedServer
+from stockade.models.local.server_lease import Running, running
+from stockade.models.probe import probe_capabilities
 from stockade.options import Options
 
 DEFAULT_MODEL = f"embedded/{DEFAULT}"

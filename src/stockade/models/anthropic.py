@@ -1,20 +1,284 @@
-"""A model behind Anthropic's Messages API, or a server that speaks it (llama.cpp does)."""
+"""A model behind Anthropic's own API: the body of a request, its stream of events, and the adapter.
 
-from collections.abc import Mapping
+https://docs.anthropic.com/en/api/messages and .../build-with-claude/streaming
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
+from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
-from stockade.models.anthropic_collect import AnthropicBuilder
-from stockade.models.anthropic_payload import SCHEMA, body
-from stockade.models.net import is_loopback, is_near
-from stockade.models.prices import Price
-from stockade.models.refusals import NotSupported
+from stockade.models.answer_builder import Patience, checked
+from stockade.models.pricing import FREE, Price
+from stockade.models.providers import is_loopback, is_near
+from stockade.models.replies import NotSupported, as_count, as_dict, as_text
 from stockade.models.special_tokens import SpecialTokenGuard
-from stockade.models.thinking import Patience
 from stockade.models.transport import HttpTimes, Transport
-from stockade.models.values import as_count
+
+DEFAULT_MAX_TOKENS = 8192
+SCHEMA_TOOL = "answer"
+SCHEMA = "response_format"
+"""The feature that a schema is, as http_errors.NotSupported names it."""
+_CACHED = {"cache_control": {"type": "ephemeral"}}
+_NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_NOTHING = "(nothing)"
+
+
+def body(request: ModelRequest, model: str, refused: frozenset[str] = frozenset(), *, stream: bool = True) -> bytes:
+    """The whole request. `refused` are parameters that this model does not take."""
+    system = "\n\n".join(message.content for message in _leading_system(request.messages) if message.content.strip())
+    fields: dict[str, Any] = {"model": model, "max_tokens": request.sampling.max_tokens or DEFAULT_MAX_TOKENS}
+    if system:
+        fields["system"] = [{"type": "text", "text": system, **_CACHED}]
+    fields["messages"] = messages(request.messages[len(_leading_system(request.messages)) :])
+    tools = [_tool(tool) for tool in request.tools or ()]
+    if request.schema_ is not None and SCHEMA not in refused:
+        about = "Give your answer."
+        tools.append({"name": SCHEMA_TOOL, "description": about, "input_schema": request.schema_})
+        fields["tool_choice"] = {"type": "tool", "name": SCHEMA_TOOL}
+    if tools:
+        fields["tools"] = tools
+    fields |= {name: value for name, value in _sampling(request).items() if name not in refused}
+    if stream:
+        fields["stream"] = True
+    else:
+        fields = {name: fields[name] for name in ("model", "system", "messages", "tools", "tool_choice")
+                  if name in fields}  # fmt: skip
+    # A lone surrogate cannot be sent as UTF-8; "?" instead of a crash deep in the HTTP client.
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _sampling(request: ModelRequest) -> dict[str, Any]:
+    sampling = request.sampling
+    stop = [text for text in request.stop or () if text.strip()]
+    temperature = None if sampling.temperature is None else min(1.0, sampling.temperature)
+    fields = {
+        "temperature": temperature,
+        # Current models take one of the two.
+        "top_p": sampling.top_p if temperature is None else None,
+        "top_k": sampling.top_k or None,
+        "stop_sequences": stop or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _leading_system(messages: Sequence[Message]) -> Sequence[Message]:
+    count = 0
+    while count < len(messages) and messages[count].role == "system":
+        count += 1
+    return messages[:count]
+
+
+def messages(conversation: Sequence[Message]) -> list[dict[str, Any]]:
+    """The conversation in blocks, roles alternating; what is sent again is marked for the cache at its end."""
+    result: list[dict[str, Any]] = []
+    ids: dict[str, str] = {}
+    for number, message in enumerate(conversation):
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _blocks(message, number, ids)
+        if result and result[-1]["role"] == role:
+            result[-1]["content"].extend(blocks)
+        else:
+            result.append({"role": role, "content": blocks})
+    if not result or result[0]["role"] == "assistant":
+        result.insert(0, {"role": "user", "content": [{"type": "text", "text": _NOTHING}]})
+    for turn in result:
+        if turn["role"] == "user":
+            # Results of calls have to come first; texts beside them follow.
+            turn["content"].sort(key=lambda block: block["type"] != "tool_result")
+    result[-1]["content"][-1] |= _CACHED
+    return result
+
+
+def _blocks(message: Message, number: int, ids: dict[str, str]) -> list[dict[str, Any]]:
+    """`ids` remembers under which id a call was sent: ours repeat when an action does, theirs must not."""
+    if message.role == "tool":
+        known = ids.get(message.tool_call_id or "")
+        if known is None:
+            return [{"type": "text", "text": message.content if message.content.strip() else _NOTHING}]
+        return [{"type": "tool_result", "tool_use_id": known, "content": message.content}]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": message.content}] if message.content.strip() else []
+    for place, call in enumerate(message.tool_calls or ()):
+        given = str(call.get("id"))
+        ids[given] = f"{_NO_ID.sub('_', given)[:40]}_{number}_{place}"
+        function = call.get("function") or {}
+        blocks.append(
+            {"type": "tool_use", "id": ids[given], "name": function.get("name"), "input": _input(function)}
+        )  # fmt: skip
+    return blocks or [{"type": "text", "text": _NOTHING}]
+
+
+def _input(function: dict[str, Any]) -> dict[str, Any]:
+    arguments = function.get("arguments")
+    try:
+        found = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    function = tool.get("function", tool)
+    return {
+        "name": function.get("name"),
+        "description": function.get("description", ""),
+        "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
+    }
+
+
+_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+}
+
+
+class _Block:
+    def __init__(self, kind: str, call_id: str = "", name: str = "") -> None:
+        self.kind, self.id, self.name = kind, call_id, name
+        self.pieces: list[str] = []
+
+    @property
+    def whole(self) -> str:
+        return "".join(self.pieces)
+
+
+class AnthropicBuilder:
+    """Implements transport.Builder. With `schema`, the input of the call that was asked for is the text. Thinking is
+    counted and not kept.
+    """
+
+    def __init__(self, schema: bool = False, price: Price | None = None) -> None:
+        self.size = 0
+        self.thoughts = 0
+        self._schema, self._price = schema, price or FREE
+        self._blocks: dict[int, _Block] = {}
+        self._usage: dict[str, Any] = {}
+        self._reason = ""
+        self._stopped = False
+        self._model = ""
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._reason)
+
+    @property
+    def enough(self) -> bool:
+        return False  # what it costs is told behind it
+
+    @property
+    def empty(self) -> bool:
+        return not any(block.pieces or block.kind == "tool_use" for block in self._blocks.values())
+
+    def add(self, piece: dict[str, Any]) -> str:
+        """Take one event; gives the text that is new in it."""
+        match piece.get("type"):
+            case "message_start":
+                self._message(as_dict(piece.get("message")))
+            case "message":
+                return self._message(piece)
+            case "content_block_start":
+                return self._start(_index(piece), as_dict(piece.get("content_block")))
+            case "content_block_delta":
+                return self._delta(_index(piece), as_dict(piece.get("delta")))
+            case "message_delta":
+                self._reason = as_text(as_dict(piece.get("delta")).get("stop_reason")) or self._reason
+                self._count(piece)
+            case _:
+                pass
+        return ""
+
+    def _message(self, message: dict[str, Any]) -> str:
+        self._model = as_text(message.get("model")) or self._model
+        self._reason = as_text(message.get("stop_reason"))
+        self._count(message)
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else []
+        return "".join(self._start(number, as_dict(block)) for number, block in enumerate(blocks))
+
+    def _count(self, piece: dict[str, Any]) -> None:
+        self._usage |= {name: value for name, value in as_dict(piece.get("usage")).items() if value is not None}
+
+    def _start(self, index: int, block: dict[str, Any]) -> str:
+        kind = as_text(block.get("type"))
+        if index not in self._blocks:
+            self._blocks[index] = _Block(kind, as_text(block.get("id")), as_text(block.get("name")))
+            self.size += 64
+        if kind == "text":
+            return self._grow(index, as_text(block.get("text")))
+        if kind == "thinking":
+            return self._think(as_text(block.get("thinking")))
+        given = block.get("input")
+        return self._grow(index, json.dumps(given, ensure_ascii=False)) if given and isinstance(given, dict) else ""
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> str:
+        if index not in self._blocks:
+            self._blocks[index] = _Block("text" if delta.get("type") == "text_delta" else "unknown")
+        match delta.get("type"):
+            case "text_delta":
+                return self._grow(index, as_text(delta.get("text")))
+            case "thinking_delta":
+                return self._think(as_text(delta.get("thinking")))
+            case "input_json_delta":
+                return self._grow(index, as_text(delta.get("partial_json")))
+            case _:
+                return ""
+
+    def _think(self, text: str) -> str:
+        self.thoughts += bool(text)
+        self.size += len(text)
+        return ""
+
+    def _grow(self, index: int, text: str) -> str:
+        block = self._blocks[index]
+        if text:
+            block.pieces.append(text)
+            self.size += len(text)
+        return text if block.kind == "text" or (self._schema and block.name == SCHEMA_TOOL) else ""
+
+    def answer(self, duration_s: float) -> ModelAnswer:
+        """All of it as one answer. Raises as collect.checked does."""
+        blocks = [self._blocks[index] for index in sorted(self._blocks)]
+        asked = [block for block in blocks if self._schema and block.name == SCHEMA_TOOL]
+        calls = tuple(
+            {
+                "id": block.id or f"call_{number}",
+                "type": "function",
+                "function": {"name": block.name, "arguments": block.whole or "{}"},
+            }
+            for number, block in enumerate(blocks, 1)
+            if block.kind == "tool_use" and block not in asked
+        )
+        reason = _REASONS.get(self._reason, self._reason or "stop")
+        content = "".join(block.whole for block in blocks if block.kind == "text" or block in asked)
+        answer = ModelAnswer(
+            content=content, tool_calls=calls,
+            finish_reason="stop" if reason == "tool_calls" and not calls else reason,
+            usage=self._counted(), duration_s=duration_s, model=self._model,
+        )  # fmt: skip
+        return checked(answer, self.thoughts)
+
+    def _counted(self) -> Usage:
+        """`input_tokens` of theirs are those after the last place in the cache: ours are all of them."""
+        cached = as_count(self._usage.get("cache_read_input_tokens"))
+        written = as_count(self._usage.get("cache_creation_input_tokens"))
+        usage = Usage(
+            prompt_tokens=as_count(self._usage.get("input_tokens")) + cached + written,
+            cached_tokens=cached,
+            completion_tokens=as_count(self._usage.get("output_tokens")),
+        )
+        return usage.model_copy(update={"cost": self._price.cost(usage, written)})
+
+
+def _index(piece: dict[str, Any]) -> int:
+    index = piece.get("index")
+    return index if isinstance(index, int) else 0
+
 
 VERSION = "2023-06-01"
 DEFAULT_WINDOW = 200_000

@@ -15,16 +15,13 @@ import anyio
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.catalogue import CATALOGUE, DEFAULT
-from stockade.models.gguf import read_gguf
-from stockade.models.listing import ModelEntry, list_models
-from stockade.models.memory import available_bytes, fits, short_of, window_for
-from stockade.models.model_cache import is_verified, models_folder
-from stockade.models.names import AUTO, ModelName
-from stockade.models.net import bearer
-from stockade.models.progress import readable
-from stockade.models.servers import address_of
-from stockade.models.settings import ModelSettings
+from stockade.models.local.catalogue import CATALOGUE, DEFAULT
+from stockade.models.local.folder import is_verified, models_folder
+from stockade.models.local.gguf import read_gguf
+from stockade.models.local.listing import ModelEntry, list_models
+from stockade.models.local.memory import available_bytes, fits, short_of, window_for
+from stockade.models.providers import AUTO, ModelName, address_of, bearer
+from stockade.models.settings import ModelSettings, readable
 
 PROBE_TIMEOUT_S = 0.25
 _MAX_LIST_BYTES = 1 << 20
@@ -111,7 +108,7 @@ def _hindrance(entry: ModelEntry, wanted: int | None) -> str | None:
 
 def _loaded_now() -> set[str]:
     """Files that servers of ours hold in memory: those fit, whatever is free beside them."""
-    from stockade.models.server_lease import running
+    from stockade.models.local.server_lease import running
 
     with suppress(ModelUnavailable):
         return {server.path for server in running()}

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import Field
 
 from stockade.core.data import Data
-from stockade.models.gguf import parse_size_label
-from stockade.models.payload import Dialect
+from stockade.models.local.gguf import parse_size_label
+from stockade.models.openai_request import Dialect
+from stockade.models.replies import as_count, as_dict
 from stockade.models.transport import Transport
-from stockade.models.values import as_count, as_dict
 
 OLLAMA_DEFAULT_WINDOW = 4096
 ENOUGH_WINDOW = 16_384

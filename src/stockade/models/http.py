@@ -19,7 +19,7 @@ import anyio
 import httpx2
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.net import is_loopback
+from stockade.models.providers import is_loopback
 
 __all__ = ["Client", "HttpError", "Lost", "NotReached", "Response", "TooLong", "tls_context"]
 

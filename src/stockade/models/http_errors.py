@@ -8,8 +8,7 @@ from typing import Any
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.models.http import HttpError, NotReached, TooLong
-from stockade.models.refusals import NotSupported, Refused
-from stockade.models.values import as_count
+from stockade.models.replies import NotSupported, Refused, as_count
 
 _TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded", "request_too_large"}
 # llama.cpp, vLLM, OpenAI, Anthropic (two), TGI, LM Studio, Ollama. Numbers: what was asked for, what there is.

@@ -12,13 +12,11 @@ import anyio
 from stockade.core.errors import UsageError
 from stockade.core.ports import Model
 from stockade.models.auto import ModelChoice, choose_model
-from stockade.models.listing import OUR_TABLE, catalogued
-from stockade.models.model_cache import is_verified, models_folder
-from stockade.models.names import AUTO, ModelName, parse_name
-from stockade.models.prices import FREE, price_of
-from stockade.models.progress import OnProgress, silent
-from stockade.models.servers import Address, address_of
-from stockade.models.settings import ModelSettings
+from stockade.models.local.folder import is_verified, models_folder
+from stockade.models.local.listing import OUR_TABLE, catalogued
+from stockade.models.pricing import FREE, price_of
+from stockade.models.providers import AUTO, Address, ModelName, address_of, parse_name
+from stockade.models.settings import ModelSettings, OnProgress, silent
 
 __all__ = ["ModelChoice", "ModelSettings", "choose_model", "open_model"]
 
@@ -70,7 +68,7 @@ def _served(name: ModelName, address: Address, settings: ModelSettings, on_progr
         from stockade.models.anthropic import AnthropicModel
 
         return AnthropicModel(address.base_url, name.name, headers=address.headers, price=price, times=times)
-    from stockade.models.openai_http import OpenAIModel
+    from stockade.models.openai import OpenAIModel
 
     return OpenAIModel(
         address.base_url, name.name, provider=name.provider, headers=address.headers, query=address.query,
@@ -81,9 +79,9 @@ def _served(name: ModelName, address: Address, settings: ModelSettings, on_progr
 
 async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> Model:
     """A model on a stock server that is started for it."""
-    from stockade.models.embedded import EmbeddedModel
-    from stockade.models.engines import find_binary
-    from stockade.models.gguf import read_gguf
+    from stockade.models.local.embedded import EmbeddedModel
+    from stockade.models.local.engines import find_binary
+    from stockade.models.local.gguf import read_gguf
 
     path = _path(name).absolute()
     program: Path | None = path
@@ -103,8 +101,8 @@ async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProg
 
 
 async def _embedded(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> Model:
-    from stockade.models.embedded import EmbeddedModel
-    from stockade.models.gguf import read_gguf
+    from stockade.models.local.embedded import EmbeddedModel
+    from stockade.models.local.gguf import read_gguf
 
     if name.provider == "embedded":
         path = await _catalogue_file(name.name, settings, on_progress)
@@ -126,7 +124,7 @@ async def _catalogue_file(name: str, settings: ModelSettings, on_progress: OnPro
     path = (settings.folder or models_folder()) / model.file
     if is_verified(path, model.sha256):
         return path
-    from stockade.models.fetch import fetch
+    from stockade.models.local.fetch import fetch
 
     return await fetch(model, on_progress, settings.folder)
 

@@ -20,7 +20,7 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
 from stockade.files import read_regular
-from stockade.models.collect import AnswerBuilder
+from stockade.models.answer_builder import AnswerBuilder
 
 MAX_FILE_BYTES = 64 << 20
 _KNOWN = {"role", "content", "tool_calls", "delay_s", "context_window"}

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stockade.core.messages import Message, ModelRequest
-from stockade.models.payload import PayloadCache
-from stockade.models.roles import Roles
+from stockade.models.openai_request import PayloadCache, Roles
+from stockade.models.replies import as_text
 from stockade.models.special_tokens import SPECIAL
 from stockade.models.transport import Transport
-from stockade.models.values import as_text
 
 _MAX_KEPT_CHARS = 8 << 20
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:;()/ -]{0,120}")

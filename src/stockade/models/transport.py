@@ -17,7 +17,7 @@ from stockade.core.messages import ModelAnswer
 from stockade.core.ports import OnText
 from stockade.models.http import Client, HttpError, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
-from stockade.models.net import checked_url
+from stockade.models.providers import checked_url
 
 __all__ = ["Builder", "HttpTimes", "Transport"]
 

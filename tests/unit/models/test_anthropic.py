@@ -11,7 +11,7 @@ from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavaila
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling, Usage
 from stockade.loop.window import CountsTokens
 from stockade.models.anthropic import AnthropicModel
-from stockade.models.prices import Price
+from stockade.models.pricing import Price
 from stockade.models.transport import HttpTimes
 from stockade.testing.conformance.model import SCHEMA, Heard, question
 from stockade.testing.fake_anthropic import call, calls, end, event, fails, fake_anthropic, reply, says, start, text

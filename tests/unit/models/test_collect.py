@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelAnswer, Usage
-from stockade.models.collect import AnswerBuilder
-from stockade.models.prices import Price
+from stockade.models.answer_builder import AnswerBuilder
+from stockade.models.pricing import Price
 from stockade.testing.fake_openai import piece
 
 

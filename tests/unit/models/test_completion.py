@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stockade.core.messages import ModelAnswer
 from stockade.models.completion import CompletionBuilder, calls_in
-from stockade.models.prices import FREE
+from stockade.models.pricing import FREE
 
 BAR = 'cat <<\'EOF\' | "x" </tool_call> <function=a> \\ \n{"a": [1]}\nEOF'
 TEXT = {"type": "string"}

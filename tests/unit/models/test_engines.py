@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.models.catalogue import CATALOGUE
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.engines import Speed, Verdict, choose_engine, find_binary
-from stockade.models.fetch import fetch
-from stockade.models.gguf import read_gguf
-from stockade.models.server_lease import runtime_folder, sockets
+from stockade.models.local.catalogue import CATALOGUE
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.engines import Speed, Verdict, choose_engine, find_binary
+from stockade.models.local.fetch import fetch
+from stockade.models.local.gguf import read_gguf
+from stockade.models.local.server_lease import runtime_folder, sockets
 from stockade.models.settings import ModelSettings
 
 pytestmark = pytest.mark.anyio

@@ -1,7 +1,7 @@
 import signal
 import tempfile
 
-from stockade.models.supervisor import exit_reason, last_error
+from stockade.models.local.supervisor import exit_reason, last_error
 
 
 def error_of(log: str) -> str:

@@ -10,10 +10,10 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models import fetch as fetch_module
-from stockade.models.catalogue import CATALOGUE, CatalogueModel
-from stockade.models.fetch import fetch, open_source
-from stockade.models.model_cache import (
+from stockade.models.local import fetch as fetch_module
+from stockade.models.local.catalogue import CATALOGUE, CatalogueModel
+from stockade.models.local.fetch import fetch, open_source
+from stockade.models.local.folder import (
     check_space,
     is_verified,
     models_folder,
@@ -21,7 +21,7 @@ from stockade.models.model_cache import (
     remember_verified,
     was_loaded,
 )
-from stockade.models.sources import NotReached
+from stockade.models.local.sources import NotReached
 
 from .fake_hub import FakeHub
 

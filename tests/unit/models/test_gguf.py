@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.gguf import GgufInfo, parse_size_label, read_gguf
-from stockade.models.llamafile import is_llamafile
-from stockade.models.model_cache import sha256_of
+from stockade.models.local.folder import sha256_of
+from stockade.models.local.gguf import GgufInfo, parse_size_label, read_gguf
+from stockade.models.local.pull import is_llamafile
 
 
 def text(value: str) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.models.http_errors import from_status, from_stream
-from stockade.models.refusals import NotSupported, Refused
+from stockade.models.replies import NotSupported, Refused
 
 
 def error(status: int, body: object, headers: dict[str, str] | None = None) -> ModelFailed:

@@ -4,19 +4,19 @@ import hashlib
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models import hub as hub_module
-from stockade.models.fetch import fetch
 from stockade.models.http import tls_context
-from stockade.models.model_cache import known_sha256, origin
-from stockade.models.pull import pull
+from stockade.models.local import hub as hub_module
+from stockade.models.local import sources
+from stockade.models.local.fetch import fetch
+from stockade.models.local.folder import known_sha256, origin
+from stockade.models.local.pull import pull
 from tests.support.site import certificates
 
 from .fake_hub import FakeHub
@@ -131,12 +131,12 @@ async def test_a_gated_file_of_a_repository_that_is_listed(models: Path, monkeyp
 
 
 async def test_a_hub_that_hangs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "SILENCE_S", 0.2)
+    monkeypatch.setattr(sources, "STALL_TIMEOUT_S", 0.2)
     async with Hub(monkeypatch, {}, silent=True) as hub:
         with anyio.fail_after(10):
             with pytest.raises(ModelUnavailable, match=r"127.0.0.1 was not reached: .*timed out"):
                 await pull("hf:me/Tiny-GGUF", folder=models)
-            monkeypatch.setattr(hub_module, "SILENCE_S", 5.0)
+            monkeypatch.setattr(sources, "STALL_TIMEOUT_S", 5.0)
             monkeypatch.setattr(hub_module, "ANSWER_S", 0.2)
             with pytest.raises(ModelUnavailable, match=r"127.0.0.1 did not answer in 0 s"):
                 await pull("hf:me/Tiny-GGUF", folder=models)
@@ -156,7 +156,7 @@ async def test_a_large_listing(models: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_listing_without_end(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "MAX_LISTING_BYTES", 100_000)
+    monkeypatch.setattr(sources, "MAX_LISTING_BYTES", 100_000)
     async with Hub(monkeypatch, listed(*map(str, range(5000)))):
         with pytest.raises(ModelUnavailable, match=r"127.0.0.1 answers with more than 100000 bytes"):
             await pull("hf:me/Tiny-GGUF", folder=models)
@@ -171,16 +171,10 @@ async def test_a_compressed_listing_is_not_unpacked(models: Path, monkeypatch: p
 
 @pytest.fixture
 def fresh_client() -> Iterator[None]:
-    """The library's client and our TLS context are made once per process."""
-
-    def forget() -> None:
-        close_session: Callable[[], None] = import_module("huggingface_hub").close_session
-        close_session()
-        tls_context.cache_clear()
-
-    forget()
+    """Our TLS context is made once per process."""
+    tls_context.cache_clear()
     yield
-    forget()
+    tls_context.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_client")

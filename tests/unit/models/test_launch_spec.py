@@ -3,7 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from stockade.models.launch_spec import Load, binary_build, clean_environment, free_port, launch_spec, usable_cores
+from stockade.models.local.launch_spec import (
+    Load,
+    binary_build,
+    clean_environment,
+    free_port,
+    launch_spec,
+    usable_cores,
+)
 
 LOAD = Load(path="/m.gguf", alias="m", window=1024, slots=2, threads=3, api_key="secret", port=0)
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models import memory
-from stockade.models.llama_cpp import EmbeddedServer
-from stockade.models.server_lease import runtime_folder
+from stockade.models.local import memory
+from stockade.models.local.server import EmbeddedServer
+from stockade.models.local.server_lease import runtime_folder
 from stockade.models.settings import ModelSettings
 
 from .test_gguf import gguf, key, text

@@ -9,7 +9,8 @@ import xllamacpp
 from stockade.assemble import Options, model_settings
 from stockade.core.errors import UsageError
 from stockade.core.model_options import LoadOptions
-from stockade.models.loading import as_flags, set_fields
+from stockade.models.local.launch_spec import as_flags
+from stockade.models.local.worker import set_fields
 
 ALL: dict[str, Any] = {
     "threads_batch": 3, "batch_size": 256, "ubatch_size": 128, "mmap": False, "mlock": True, "cache_type_k": "q8_0",

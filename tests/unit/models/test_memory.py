@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.models import memory
-from stockade.models.gguf import GgufInfo
-from stockade.models.memory import available_bytes, short_of, slots_for, window_for
+from stockade.models.local import memory
+from stockade.models.local.gguf import GgufInfo
+from stockade.models.local.memory import available_bytes, short_of, slots_for, window_for
 
 INFO = GgufInfo(path="/x/m.gguf", size_bytes=1_000_000, architecture="llama", context_length=32768)
 

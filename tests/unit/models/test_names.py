@@ -1,12 +1,11 @@
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.models.names import PROVIDERS, SERVERS, parse_name
-from stockade.models.servers import PROVIDERS as TABLE
-from stockade.models.servers import address_of
+from stockade.models.providers import PROVIDER_NAMES, SERVERS, address_of, parse_name
+from stockade.models.providers import PROVIDERS as TABLE
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("provider", PROVIDER_NAMES)
 def test_names_may_hold_slashes(provider: str) -> None:
     found = parse_name(f"{provider}/a/b:c/d")
     assert (found.provider, found.name, str(found)) == (provider, "a/b:c/d", f"{provider}/a/b:c/d")

@@ -8,10 +8,10 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, Usage
-from stockade.models.collect import AnswerBuilder
+from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.http import tls_context
-from stockade.models.openai_http import HttpTimes, OpenAIModel, is_loopback
-from stockade.models.payload import Dialect
+from stockade.models.openai import HttpTimes, OpenAIModel, is_loopback
+from stockade.models.openai_request import Dialect
 from stockade.models.transport import Transport
 from stockade.testing.conformance.model import Heard, question
 from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says

@@ -4,8 +4,8 @@ from itertools import pairwise
 import pytest
 
 from stockade.core.messages import Message, ModelRequest, Sampling
-from stockade.models import payload
-from stockade.models.payload import DRY_TOKENS, Dialect, PayloadCache
+from stockade.models import openai_request as payload
+from stockade.models.openai_request import DRY_TOKENS, Dialect, PayloadCache
 
 
 def request(*texts: str, **rest: object) -> ModelRequest:

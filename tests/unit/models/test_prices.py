@@ -6,7 +6,7 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade.core.messages import Usage
-from stockade.models.prices import FREE, Price, own_table, price_of
+from stockade.models.pricing import FREE, Price, own_table, price_of
 
 
 def test_cost_counts_what_came_from_the_cache_and_what_went_into_it() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.hub import HubName
-from stockade.models.listing import list_models
-from stockade.models.model_cache import known_sha256, origin
-from stockade.models.pull import pull
+from stockade.models.local.folder import known_sha256, origin
+from stockade.models.local.hub import HubName
+from stockade.models.local.listing import list_models
+from stockade.models.local.pull import pull
 
 from .fake_hub import FakeHub
 from .test_gguf import gguf
@@ -123,8 +123,7 @@ def one(file: Any = "a.gguf", commit: str = COMMIT, **lfs: Any) -> dict[str, Any
 @pytest.mark.parametrize(
     "page",
     [[], {}, {"id": "x", "siblings": 3}, {"id": "x", "siblings": [3]}, one(file=7), one(),
-     one(sha256="../.."), one(sha256=None), one(size="x"), one(commit="../..", size=3),
-     {**one(size=3), "cardData": {"self": 1}}],
+     one(sha256="../.."), one(sha256=None), one(size="x"), one(commit="../..", size=3)],
 )  # fmt: skip
 async def test_a_hub_that_talks_nonsense(models: Path, monkeypatch: pytest.MonkeyPatch, page: Any) -> None:
     async with Hub(monkeypatch, {API: page}):

@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from stockade.models.repeats import LEAST_CHARS, Repeats
+from stockade.models.answer_builder import LEAST_CHARS, Repeats
 
 
 def heard(text: str, step: int = 3) -> int | None:

@@ -8,10 +8,11 @@ import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.ports import Model
-from stockade.models import auto, memory
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.gguf import read_gguf
-from stockade.models.listing import list_models, model_info
+from stockade.models import auto
+from stockade.models.local import memory
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.gguf import read_gguf
+from stockade.models.local.listing import list_models, model_info
 from stockade.models.resolve import ModelSettings, choose_model, open_model
 from stockade.testing.fake_openai import FakeOpenAI
 
@@ -249,9 +250,9 @@ def test_info(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "unwanted"),
     [
-        ("scripted//nowhere.jsonl", ["h11", "httpx2", "stockade.models.engines", "stockade.models.anthropic"]),
-        ("openai/x", ["stockade.models.engines", "stockade.models.anthropic"]),
-        ("anthropic/x", ["stockade.models.engines", "stockade.models.openai_http"]),
+        ("scripted//nowhere.jsonl", ["h11", "httpx2", "stockade.models.local.engines", "stockade.models.anthropic"]),
+        ("openai/x", ["stockade.models.local.engines", "stockade.models.anthropic"]),
+        ("anthropic/x", ["stockade.models.local.engines", "stockade.models.openai"]),
     ],
 )
 def test_only_the_provider_that_was_named_is_imported(spec: str, unwanted: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from stockade.answers.calls import salvaged
 from stockade.core.messages import Message
-from stockade.models.roles import RoleAdapter, Roles, described
+from stockade.models.openai_request import RoleAdapter, Roles, described
 
 SYSTEM = Message(role="system", content="Be brief.")
 TASK = Message(role="user", content="Look.")

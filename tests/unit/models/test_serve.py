@@ -11,14 +11,14 @@ import anyio
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.models.catalogue import CATALOGUE
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.fetch import fetch
-from stockade.models.launch_spec import free_port
-from stockade.models.openai_http import OpenAIModel
-from stockade.models.removal import remove
-from stockade.models.serve import served, until_it_dies
-from stockade.models.server_lease import running, runtime_folder, sockets
+from stockade.models.local.catalogue import CATALOGUE
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.fetch import fetch
+from stockade.models.local.launch_spec import free_port
+from stockade.models.local.listing import remove
+from stockade.models.local.serve import served, until_it_dies
+from stockade.models.local.server_lease import running, runtime_folder, sockets
+from stockade.models.openai import OpenAIModel
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import question
 

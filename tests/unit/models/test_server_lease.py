@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models import server_lease
-from stockade.models.server_lease import connect, listen, locked, running, runtime_folder, sockets
+from stockade.models.local import server_lease
+from stockade.models.local.server_lease import connect, listen, locked, running, runtime_folder, sockets
 
 
 def test_a_folder_for_its_owner_alone() -> None:

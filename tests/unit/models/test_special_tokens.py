@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.models.anthropic import AnthropicModel
-from stockade.models.openai_http import OpenAIModel
-from stockade.models.payload import Dialect
+from stockade.models.openai import OpenAIModel
+from stockade.models.openai_request import Dialect
 from stockade.models.special_tokens import MARK, SpecialTokenGuard, marked, unmarked
 from stockade.testing import fake_anthropic
 from stockade.testing.fake_openai import FakeOpenAI, Reply, piece, says

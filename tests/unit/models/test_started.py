@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models import memory
-from stockade.models.embedded import EmbeddedModel
-from stockade.models.names import parse_name
+from stockade.models.local import memory
+from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.providers import parse_name
 from stockade.models.resolve import open_model
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import question

@@ -7,7 +7,7 @@ import pytest
 from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelRequest
 from stockade.models.anthropic import AnthropicModel
-from stockade.models.openai_http import OpenAIModel
+from stockade.models.openai import OpenAIModel
 from stockade.testing.conformance.model import Heard, question
 from stockade.testing.fake_anthropic import event
 from stockade.testing.fake_openai import FakeOpenAI, Reply, fails, piece, says

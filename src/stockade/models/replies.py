@@ -1,6 +1,8 @@
-"""What stands in the JSON of a server, of the type that it should have."""
+"""What servers of models say: values of the type that they should have, and a no to what they do not support."""
 
 from typing import Any
+
+from stockade.core.errors import ModelUnavailable
 
 MAX_COUNT = 2**53
 """Above it JSON's numbers are not exact, and nobody's tokens reach it."""
@@ -23,3 +25,15 @@ def as_text(value: object) -> str:
 def as_count(value: object) -> int:
     """The count that it is; 0 for what is negative, no integer, or above what any server counts."""
     return value if type(value) is int and 0 < value <= MAX_COUNT else 0
+
+
+class Refused(ModelUnavailable):
+    """The server does not take this request; a plainer one it may."""
+
+
+class NotSupported(Refused):
+    """The server would answer without `feature`: a parameter by its name, or `system` for the role of that name."""
+
+    def __init__(self, message: str, feature: str) -> None:
+        super().__init__(message)
+        self.feature = feature

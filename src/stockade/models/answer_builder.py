@@ -1,21 +1,129 @@
-"""Pieces of a streaming answer put together, whatever the server's habits.
+"""Pieces of a streaming answer put together, whatever the server's habits; repetition and endless thinking noticed.
 
 Seen in the wild: tool calls without `index`, `id` and `name` repeated in every piece, arguments as an object, `null`
 content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices, thinking as
 `reasoning_content` (llama.cpp, vLLM, DeepSeek) and as `reasoning` (Ollama, OpenRouter), the `function_call` of before
 there were tools, arguments as an object that every piece has whole, a `refusal` in place of content.
+
+Small models say one thing over and over at temperature 0, and nobody should wait for the rest of a thousand tokens of
+it. Models that think before they answer may meet the bound of an answer amid that; then they are given more room.
 """
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stockade.core.errors import ModelUnavailable
-from stockade.core.messages import REPEATS, ModelAnswer, Usage
+from stockade.core.messages import REPEATS, ModelAnswer, ModelRequest, Usage
 from stockade.core.thinking import spoken_part
-from stockade.models.prices import FREE, Price
-from stockade.models.repeats import Repeats
-from stockade.models.thinking import StillThinking
-from stockade.models.values import as_count, as_dict, as_text
+from stockade.models.pricing import FREE, Price
+from stockade.models.replies import Refused, as_count, as_dict, as_text
+
+LEAST_CHARS = 1200
+"""As much is said of nothing but repetition before it counts: a line of dashes or a row of zeros is none."""
+LEAST_TIMES = 12
+MAX_PERIOD = 250
+_LOOK_EVERY = 200
+
+
+class Repeats:
+    """Of one stream of text, thinking or arguments of a call."""
+
+    def __init__(self) -> None:
+        self._tail, self._unseen = "", 0
+
+    def hear(self, text: str) -> bool:
+        """Takes what is new. Whether all that was said lately is one thing, again and again."""
+        self._tail = (self._tail + text)[-max(LEAST_CHARS, LEAST_TIMES * MAX_PERIOD) :]
+        self._unseen += len(text)
+        if self._unseen < _LOOK_EVERY or len(self._tail) < LEAST_CHARS:
+            return False
+        self._unseen = 0
+        return any(_has_period(self._tail, length) for length in range(1, MAX_PERIOD + 1))
+
+
+def _has_period(text: str, length: int) -> bool:
+    """Whether its end repeats every `length` characters, for long enough."""
+    wanted = max(LEAST_CHARS, LEAST_TIMES * length)
+    if len(text) < wanted or text[-1] != text[-1 - length]:
+        return False
+    end = text[-wanted:]
+    return end[length:] == end[:-length]
+
+
+TIMES = 4
+LEAST_TOKENS = 1024
+"""What a model that thinks is given at least: a short question may take it a page of thoughts."""
+_CHARS_A_TOKEN = 3
+_MARGIN_TOKENS = 16
+
+
+class StillThinking(ModelUnavailable):
+    """The answer was cut by its bound before a word of it was said. `cut` is what came, its usage included; `thoughts`
+    counts the pieces of thinking beside its content.
+    """
+
+    def __init__(self, cut: ModelAnswer, thoughts: int) -> None:
+        tokens = cut.usage.completion_tokens or thoughts + len(cut.content) // _CHARS_A_TOKEN
+        super().__init__(
+            f"the model was still thinking after {tokens} tokens",
+            "give it more with --answer-tokens N, in a window that holds them",
+        )
+        self.cut = cut
+
+
+class Patience:
+    """Asks once more, with a larger bound, where a model was cut amid its thinking; from then on with that at once.
+
+    Within the window, and only where there is a bound of ours.
+    """
+
+    def __init__(self) -> None:
+        self._thinks = False
+
+    async def ask(
+        self, request: ModelRequest, window: int | None, once: Callable[[ModelRequest], Awaitable[ModelAnswer]]
+    ) -> ModelAnswer:
+        """`once` asks a request. Raises StillThinking when more is not enough or not to be had."""
+        if self._thinks:
+            return await once(_wider(request, window) or request)
+        try:
+            return await once(request)
+        except StillThinking as error:
+            first = error
+        wider = _wider(request, window, first.cut.usage.prompt_tokens)
+        if wider is None:
+            raise first
+        self._thinks = True
+        try:
+            return _added(first.cut, await once(wider))
+        except Refused as error:
+            raise first from error
+
+
+def _wider(request: ModelRequest, window: int | None, prompt_tokens: int = 0) -> ModelRequest | None:
+    bound = request.sampling.max_tokens
+    if bound is None:
+        return None
+    wanted = max(TIMES * bound, LEAST_TOKENS)
+    if window is not None:
+        told = prompt_tokens or sum(len(message.content) for message in request.messages) // _CHARS_A_TOKEN
+        wanted = min(wanted, window - told - _MARGIN_TOKENS)
+    if wanted <= bound:
+        return None
+    return request.model_copy(update={"sampling": request.sampling.model_copy(update={"max_tokens": wanted})})
+
+
+def _added(first: ModelAnswer, answer: ModelAnswer) -> ModelAnswer:
+    """With what the first one took. The prompt is the same and counts once: it tells how full the window is."""
+    usage = answer.usage.model_copy(
+        update={
+            "completion_tokens": first.usage.completion_tokens + answer.usage.completion_tokens,
+            "cost": first.usage.cost + answer.usage.cost,
+        }
+    )
+    return answer.model_copy(update={"usage": usage, "duration_s": first.duration_s + answer.duration_s})
+
 
 _LEGACY = -1
 _HELD_BACK = {"content_filter", "refusal", "safety", "sensitive"}

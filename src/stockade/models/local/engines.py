@@ -18,14 +18,13 @@ from pydantic import Field
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.gguf import GgufInfo
 from stockade.models.http import Client, HttpError
-from stockade.models.launch_spec import Load, binary_build, embedded_build, launch_spec, usable_cores
-from stockade.models.memory import short_of
-from stockade.models.net import bearer
-from stockade.models.progress import OnProgress
-from stockade.models.server_lease import take
-from stockade.models.settings import ModelSettings
+from stockade.models.local.gguf import GgufInfo
+from stockade.models.local.launch_spec import Load, binary_build, embedded_build, launch_spec, usable_cores
+from stockade.models.local.memory import short_of
+from stockade.models.local.server_lease import take
+from stockade.models.providers import bearer
+from stockade.models.settings import ModelSettings, OnProgress
 
 OFF = "off"
 _PROMPT_TOKENS, _ANSWER_TOKENS = 150, 60

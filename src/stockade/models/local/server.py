@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import secrets
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,13 @@ from typing import Any, Self
 import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models import lora
-from stockade.models.engines import choose_engine
-from stockade.models.gguf import GgufInfo, read_gguf
-from stockade.models.launch_spec import Load, binary_build, embedded_build, launch_spec, usable_cores
-from stockade.models.memory import short_of, slots_for, window_for
-from stockade.models.model_cache import remember_loaded, was_loaded
-from stockade.models.progress import OnProgress, readable, silent
-from stockade.models.server_lease import Lease, stop_idle, take
-from stockade.models.settings import ModelSettings
+from stockade.models.local.engines import choose_engine
+from stockade.models.local.folder import remember_loaded, was_loaded
+from stockade.models.local.gguf import GgufInfo, read_gguf
+from stockade.models.local.launch_spec import Load, binary_build, embedded_build, launch_spec, usable_cores
+from stockade.models.local.memory import short_of, slots_for, window_for
+from stockade.models.local.server_lease import Lease, stop_idle, take
+from stockade.models.settings import ModelSettings, OnProgress, readable, silent
 
 _ATTEMPTS = 5
 
@@ -113,7 +112,7 @@ class EmbeddedServer:
     async def __aenter__(self) -> Self:
         info = await anyio.to_thread.run_sync(_info_of_llamafile if self._is_llamafile() else read_gguf, self._path)
         if adapter := self._settings.more.get("lora"):
-            await anyio.to_thread.run_sync(lora.check, Path(adapter), None if self._is_llamafile() else info)
+            await anyio.to_thread.run_sync(check_adapter, Path(adapter), None if self._is_llamafile() else info)
         self._window = window_for(info, self._settings.ctx_size)
         _check_log(self._settings.log_file)
         binary = self._program or await choose_engine(self._path, info, self._settings, self._on_progress)
@@ -184,8 +183,8 @@ class EmbeddedServer:
     def unloadable(self, reason: str) -> ModelUnavailable:
         """Who is at fault when llama.cpp said `reason` while it loaded: the model or the adapter."""
         adapter = self._settings.more.get("lora")
-        if adapter and lora.is_its_fault(reason):
-            return ModelUnavailable(f"the LoRA adapter {adapter} cannot be loaded: {reason}", lora.HINT)
+        if adapter and _is_adapters_fault(reason):
+            return ModelUnavailable(f"the LoRA adapter {adapter} cannot be loaded: {reason}", _NO_ADAPTER)
         if self._program is not None:
             words = f"{self._program} does not serve{'' if self._is_llamafile() else f' {self._path}'}: {reason}"
             return ModelUnavailable(words, "start it by hand to see what it says")
@@ -247,3 +246,23 @@ def _check_log(path: Path | None) -> None:
         path.open("ab").close()
     except OSError as error:
         raise UsageError(f"cannot write the log {path}: {error.strerror}") from error
+
+
+_NO_ADAPTER = "give --lora the .gguf file of an adapter that was made for this model"
+
+
+def check_adapter(path: Path, model: GgufInfo | None = None) -> None:
+    """ModelUnavailable, in one line, when it is none, is cut short, or is for other models than `model`. Blocking."""
+    found = read_gguf(path, "LoRA adapter", _NO_ADAPTER)
+    if found.kind != "adapter":
+        raise ModelUnavailable(f"not a LoRA adapter: {path} is a {found.kind or 'model'}", _NO_ADAPTER)
+    if model is not None and found.architecture != model.architecture:
+        raise ModelUnavailable(
+            f"the LoRA adapter {path} is for {found.architecture} models, {model.path} is {model.architecture}",
+            _NO_ADAPTER,
+        )
+
+
+def _is_adapters_fault(reason: str) -> bool:
+    """Whether these last words of llama.cpp are about the adapter."""
+    return re.search(r"lora|adapter", reason, re.IGNORECASE) is not None

@@ -23,12 +23,11 @@ from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import Model
 from stockade.core.thinking import spoken_part
 from stockade.files import open_regular
-from stockade.models.listing import OUR_TABLE
-from stockade.models.names import SERVERS, ModelName, parse_name
-from stockade.models.progress import OnProgress, silent
-from stockade.models.refusals import Refused
-from stockade.models.servers import PROVIDERS
-from stockade.models.thinking import LEAST_TOKENS, StillThinking
+from stockade.models.answer_builder import LEAST_TOKENS, StillThinking
+from stockade.models.local.listing import OUR_TABLE
+from stockade.models.providers import PROVIDERS, SERVERS, ModelName, parse_name
+from stockade.models.replies import Refused
+from stockade.models.settings import OnProgress, silent
 
 TRIAL_TOKENS = 64
 AWAY = ("openai", "azure", "anthropic")

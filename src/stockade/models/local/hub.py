@@ -1,52 +1,41 @@
-"""The Hugging Face hub, by huggingface_hub: what is in a repository, where a file is, what is in the hub's own cache.
+"""The Hugging Face hub: what is in a repository, where a file is, and what the hub's own cache has of it.
 
-The bytes come by our HttpSource: the library takes wrong bytes of the right size, begins again after a cut in the first
-10 MB, and continues nothing that another source began. It is imported only when it is used (0.25 s), by `aside`.
+huggingface_hub knows the user's token and the cache; it is imported only when they are wanted (0.25 s). Listing and
+bytes come by our own requests (sources.py): the library's cannot be cancelled, take wrong bytes of the right size,
+begin again after a cut in the first 10 MB, and continue nothing that another source began.
 """
 
-import functools
-import logging
+import json
 import os
 import re
-import threading
 import warnings
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import quote, urlsplit
 
 import anyio
-import anyio.from_thread
-import anyio.lowlevel
+import anyio.to_thread
 import httpx2
 
-from stockade import __version__
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.catalogue import CatalogueModel
-from stockade.models.http import tls_context
-from stockade.models.model_cache import size_of
-from stockade.models.net import bearer, is_loopback
-from stockade.models.progress import OnBytes
-from stockade.models.sources import MAX_LISTING_BYTES, HttpSource, NotReached
+from stockade.models.local.catalogue import CatalogueModel
+from stockade.models.local.folder import size_of
+from stockade.models.local.sources import HttpSource, NotReached, Refusal, listing_at
+from stockade.models.providers import bearer, is_loopback
+from stockade.models.settings import OnBytes
 
-if TYPE_CHECKING:
-    from huggingface_hub import ModelInfo
-    from huggingface_hub.errors import HfHubHTTPError
-
-SILENCE_S = 20.0
-"""For the library's own requests: to connect, and between two pieces of an answer."""
 ANSWER_S = 90.0
-"""For one question to the hub with all its redirects."""
+"""For a listing with all its redirects."""
 
 _PREFERRED = ("q4_k_m", "q4_k_s", "q5_k_m", "q4_0", "q8_0")
 _PIECE = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256, _COMMIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{7,64}")
+_REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", re.ASCII)
+warnings.filterwarnings("ignore", module="huggingface_hub")  # advice on its own variables, amid our lines
 _WAY_OUT = "for one with conditions: accept them on its page, and set HF_TOKEN or log in with hf auth login"
-_PREPARING = threading.Lock()
-_T = TypeVar("_T")
 
 
 class HubName(Data):
@@ -88,11 +77,11 @@ class HubSource:
         self._name = name
 
     async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
-        url, headers = await aside(lambda: (_url(self._name), bearer(token_to_send())))
         try:
-            await HttpSource(self.address, url, headers).fetch(part, size_bytes, on_bytes)
-        except NotReached as error:
-            if re.search(r" answered (401|403|404) ", error.message):
+            headers = bearer(await _token())
+            await HttpSource(self.address, _url(self._name), headers).fetch(part, size_bytes, on_bytes)
+        except Refusal as error:
+            if error.status in (401, 403, 404):
                 raise NotReached(f"{error.message} ({_WAY_OUT})") from None
             raise
 
@@ -117,10 +106,10 @@ async def find_file(name: HubName) -> CatalogueModel:
     reason = "HF_HUB_OFFLINE is set"
     if not _is_offline():
         try:
-            return await aside(lambda: _asked(name))
+            return await _asked(name)
         except NotReached as error:
             reason = error.message
-    if found := await aside(lambda: _remembered(name)):
+    if found := await anyio.to_thread.run_sync(_remembered, name):
         return found
     raise ModelUnavailable(f"the repository {name.repo_id} cannot be had: {reason}", "the hub's cache has none of it")
 
@@ -130,9 +119,7 @@ async def cached_files(model: CatalogueModel) -> list[Path]:
     hash, so of a model without one there are none.
     """
     names = [HubName.parse(form[3:]) for form in model.sources if form.startswith("hf:") and model.sha256]
-    with suppress(NotReached):
-        return await aside(lambda: _cached(names, model.size_bytes)) if names else []
-    return []
+    return await anyio.to_thread.run_sync(_cached, names, model.size_bytes) if names else []
 
 
 def _cached(names: Iterable[HubName], size_bytes: int) -> list[Path]:
@@ -145,60 +132,6 @@ def _cached(names: Iterable[HubName], size_bytes: int) -> list[Path]:
             if isinstance(path, str) and size_of(Path(path)) == size_bytes:
                 found[Path(path).resolve()] = None
     return list(found)
-
-
-def _url(name: HubName) -> str:
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        return hf_hub_url(name.repo_id, name.file, revision=name.revision, endpoint=endpoint())
-    except HFValidationError:
-        raise _no_repository(name.repo_id) from None
-
-
-def _asked(name: HubName) -> CatalogueModel:
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    api = HfApi(endpoint(), token=token_to_send() or False, library_name="stockade", library_version=__version__)
-    try:
-        info = api.model_info(name.repo_id, revision=name.revision, files_metadata=True, timeout=SILENCE_S)
-        return _described(name, info)
-    except HFValidationError:
-        raise _no_repository(name.repo_id) from None
-    except HfHubHTTPError as error:
-        raise _refused(name, error) from None
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise NotReached(f"{_host()} was not reached: {_plain(str(error)) or type(error).__name__}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        words = _plain(f"{type(error).__name__} {error}")
-        raise ModelUnavailable(f"the hub's answer on {name.repo_id} is not understood: {words}") from None
-
-
-def _refused(name: HubName, error: "HfHubHTTPError") -> ModelUnavailable:
-    from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
-
-    status = error.response.status_code
-    answered = f"{_host()} answered {status} {_plain(error.response.reason_phrase)}"
-    if status >= 500:
-        return NotReached(answered)
-    if isinstance(error, RevisionNotFoundError):
-        return ModelUnavailable(f"the repository {name.repo_id} has no revision '{name.revision}': {answered}")
-    if isinstance(error, GatedRepoError):
-        answered = f"it has conditions, {answered}"
-    hint = _WAY_OUT if status in (401, 403, 404) else None
-    return ModelUnavailable(f"the repository {name.repo_id} cannot be had: {answered}", hint)
-
-
-def _described(name: HubName, info: "ModelInfo") -> CatalogueModel:
-    files = {item.rfilename: item for item in info.siblings or []}
-    item = files[_chosen(name, list(files))]
-    sha256, commit = str(item.lfs.sha256 if item.lfs else ""), str(info.sha)
-    if not item.lfs or not _SHA256.fullmatch(sha256) or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
-        raise ModelUnavailable(f"the hub gives no sha256 for {item.rfilename}", "fetch it by its https: address")
-    licence = "".join(c for c in str(getattr(info.card_data, "license", None) or "") if c.isprintable())[:60]
-    return _model(name, commit, item.rfilename, item.lfs.size, sha256, licence)
 
 
 def _remembered(name: HubName) -> CatalogueModel | None:
@@ -215,12 +148,50 @@ def _remembered(name: HubName) -> CatalogueModel | None:
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     if name.file not in files if name.file else not any(file.endswith(".gguf") for file in files):
         return None
-    file = _chosen(name, list(files))
-    path = files[file]
+    path = files[file := _chosen(name, list(files))]
     sha256 = path.readlink().name if path.is_symlink() else ""
     if not _SHA256.fullmatch(sha256):
         raise ModelUnavailable(f"the hub's cache does not say the sha256 of {path}", "pull that path")
     return _model(name, folder.name, file, path.stat().st_size, sha256)
+
+
+async def _asked(name: HubName) -> CatalogueModel:
+    revision = quote(name.revision, safe="")
+    url = f"{endpoint()}/api/models/{_checked(name).repo_id}/revision/{revision}?blobs=true"
+    try:
+        with anyio.fail_after(ANSWER_S):
+            listing = json.loads(await listing_at(url, bearer(await _token()), _host()))
+        return _described(name, listing)
+    except TimeoutError:
+        raise NotReached(f"{_host()} did not answer in {ANSWER_S:.0f} s") from None
+    except Refusal as error:
+        raise _refused(name, error) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        words = _plain(f"{type(error).__name__} {error}")
+        raise ModelUnavailable(f"the hub's answer on {name.repo_id} is not understood: {words}") from None
+
+
+def _refused(name: HubName, error: Refusal) -> ModelUnavailable:
+    answered = _plain(error.message)
+    if error.status >= 500:
+        return NotReached(answered)
+    if error.code == "RevisionNotFound":
+        return ModelUnavailable(f"the repository {name.repo_id} has no revision '{name.revision}': {answered}")
+    if error.code == "GatedRepo":
+        answered = f"it has conditions, {answered}"
+    hint = _WAY_OUT if error.status in (401, 403, 404) else None
+    return ModelUnavailable(f"the repository {name.repo_id} cannot be had: {answered}", hint)
+
+
+def _described(name: HubName, listing: dict[str, Any]) -> CatalogueModel:
+    files = {item["rfilename"]: item.get("lfs") or {} for item in listing["siblings"]}
+    file, commit = _chosen(name, list(files)), str(listing["sha"])
+    sha256 = str(files[file].get("sha256"))
+    if not _SHA256.fullmatch(sha256) or not _COMMIT.fullmatch(commit):
+        raise ModelUnavailable(f"the hub gives no sha256 for {file}", "fetch it by its https: address")
+    card = listing.get("cardData")
+    licence = _plain(str((card.get("license") if isinstance(card, dict) else None) or ""))[:60]
+    return _model(name, commit, file, files[file]["size"], sha256, licence)
 
 
 def _model(name: HubName, commit: str, file: str, size_bytes: int, sha256: str, licence: str = "") -> CatalogueModel:
@@ -228,6 +199,17 @@ def _model(name: HubName, commit: str, file: str, size_bytes: int, sha256: str, 
         name.owner, name.repo, file.rpartition("/")[2], size_bytes=size_bytes, sha256=sha256, licence=licence,
         source=f"hf:{name.repo_id}@{commit}/{file}",
     )  # fmt: skip
+
+
+def _url(name: HubName) -> str:
+    return f"{endpoint()}/{_checked(name).repo_id}/resolve/{quote(name.revision, safe='')}/{quote(name.file)}"
+
+
+def _checked(name: HubName) -> HubName:
+    """UsageError for what the hub has no repositories named like."""
+    if not _REPOSITORY.fullmatch(name.repo_id) or "--" in name.repo_id or ".." in name.repo_id:
+        raise _no_repository(name.repo_id)
+    return name
 
 
 def _chosen(name: HubName, files: list[str]) -> str:
@@ -271,6 +253,10 @@ def _is_offline() -> bool:
     return chosen.lower() in {"1", "true", "yes", "on"}
 
 
+async def _token() -> str | None:
+    return await anyio.to_thread.run_sync(token_to_send)
+
+
 def token_to_send() -> str | None:
     """The person's, of HF_TOKEN or kept by `hf auth login`. Blocking: the library may renew it.
 
@@ -291,64 +277,6 @@ def token_to_send() -> str | None:
     if token and not (token.isascii() and token.isprintable()):
         raise UsageError("the token for the hub has characters that no token has", "mend HF_TOKEN")
     return token
-
-
-@functools.cache
-def _prepare() -> None:
-    """Once per process. Left alone, the library fetches a list of coding agents and tells the hub which one runs us."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from huggingface_hub import constants, set_client_factory
-        from huggingface_hub.utils.logging import set_verbosity
-    constants.HF_HUB_DISABLE_TELEMETRY = True
-    set_verbosity(logging.CRITICAL)
-    set_client_factory(_client)
-
-
-def _client() -> httpx2.Client:
-    """With the certificates and proxies of our other requests, and answers that end."""
-    return httpx2.Client(
-        verify=tls_context(), follow_redirects=True, timeout=SILENCE_S, headers={"Accept-Encoding": "identity"},
-        event_hooks={"response": [_bound]},
-    )  # fmt: skip
-
-
-def _bound(response: httpx2.Response) -> None:
-    """No more than MAX_LISTING_BYTES of an answer, and nothing that unfolds."""
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise NotReached(f"{_host()} answers compressed, which was not asked for")
-    body, stream = bytearray(), cast(httpx2.SyncByteStream, response.stream)
-    for block in stream:
-        body += block
-        if len(body) > MAX_LISTING_BYTES:
-            raise NotReached(f"{_host()} answers with more than {MAX_LISTING_BYTES} bytes")
-    stream.close()
-    response.stream = httpx2.ByteStream(bytes(body))
-
-
-async def aside(work: Callable[[], _T]) -> _T:
-    """What `work` returns, done in a thread that is left behind when this is cancelled, or after ANSWER_S.
-
-    A thread of anyio's would be waited for when the process ends: a hub that is silent would hold Ctrl-C.
-    """
-    done, loop, outcome = anyio.Event(), anyio.lowlevel.current_token(), Future[_T]()
-
-    def run() -> None:
-        try:
-            with _PREPARING:
-                _prepare()
-            outcome.set_result(work())
-        except BaseException as error:  # noqa: BLE001  raised again by result()
-            outcome.set_exception(error)
-        with suppress(anyio.RunFinishedError):
-            anyio.from_thread.run_sync(done.set, token=loop)
-
-    threading.Thread(target=run, name="stockade-hub", daemon=True).start()
-    with anyio.move_on_after(ANSWER_S):
-        await done.wait()
-    if not outcome.done():
-        raise NotReached(f"{_host()} did not answer in {ANSWER_S:.0f} s")
-    return outcome.result()
 
 
 def _plain(text: str) -> str:

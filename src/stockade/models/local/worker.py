@@ -1,4 +1,4 @@
-"""The embedded server process: `python -P -m stockade.models.worker`, a child of its supervisor.
+"""The embedded server process: `python -P -m stockade.models.local.worker`, a child of its supervisor.
 
 Its first line on stdin is the JSON of launch_spec.Load; stdin then is its lifeline: when it closes, the process ends,
 so nothing is left when the supervisor is killed. It answers with one JSON line on stdout, `{"port": N}` or
@@ -9,8 +9,12 @@ import json
 import os
 import sys
 import threading
+from typing import Any
 
-from stockade.models.loading import set_fields
+_FIELDS = {
+    "batch_size": "n_batch", "ubatch_size": "n_ubatch", "rope_freq_base": "rope_freq_base",
+    "rope_freq_scale": "rope_freq_scale", "main_gpu": "main_gpu",
+}  # fmt: skip
 
 
 def _watch_lifeline() -> None:
@@ -66,6 +70,39 @@ def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
     params.port = settings["port"]
     params.api_keys = [settings["api_key"]]
     return xllamacpp.Server(params)
+
+
+def set_fields(params: Any, more: dict[str, Any], library: Any) -> None:
+    """The same on xllamacpp's CommonParams; `library` is that module. ValueError for what it does not have."""
+    for name, field in _FIELDS.items():
+        if name in more:
+            setattr(params, field, more[name])
+    if "threads_batch" in more:
+        params.cpuparams_batch.n_threads = more["threads_batch"]
+    for name in ("cache_type_k", "cache_type_v"):
+        if name in more:
+            setattr(params, name, _member(library.ggml_type, f"GGML_TYPE_{more[name]}"))
+    if "split_mode" in more:
+        params.split_mode = _member(library.llama_split_mode, f"LLAMA_SPLIT_MODE_{more['split_mode']}")
+    if "numa" in more:
+        params.numa = _member(library.ggml_numa_strategy, f"GGML_NUMA_STRATEGY_{more['numa']}")
+    if "tensor_split" in more:
+        shares = [float(share) for share in str(more["tensor_split"]).replace("/", ",").split(",")]
+        params.tensor_split = (shares + [0.0] * len(params.tensor_split))[: len(params.tensor_split)]
+    if "lora" in more:
+        adapter = library.CommonAdapterLoraInfo()
+        adapter.path, adapter.scale = more["lora"], 1.0
+        params.lora_adapters = [adapter]
+    if more.keys() & {"mmap", "mlock"}:
+        words = [word for word in ("MMAP", "MLOCK") if more.get(word.lower(), word == "MMAP")]
+        params.load_mode = _member(type(params.load_mode), f"LLAMA_LOAD_MODE_{'_'.join(words) or 'NONE'}")
+
+
+def _member(kind: Any, name: str) -> Any:
+    found = {member.name.lower(): member for member in kind}
+    if name.lower() not in found:
+        raise ValueError(f"this build knows no {name}")
+    return found[name.lower()]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The supervisor of one llama.cpp server: `python -P -m stockade.models.supervisor SOCKET NAME`, the listening socket
-as its stdin. It starts the server, lends it to whoever connects, and ends it when the last user has been gone for the
-keep time.
+"""The supervisor of one llama.cpp server: `python -P -m stockade.models.local.supervisor SOCKET NAME`, the listening
+socket as its stdin. It starts the server, lends it to whoever connects, and ends it when the last user has been gone
+for the keep time.
 
 A connection is a lease: the kernel closes it however its user ends, so nothing has to be counted down in order. The
 address and the key of the server travel over these connections only, never through a file.
 
 A user's first line is `{"want": "lease", "keep_s": S, "spec": {...}}`; the first user's spec says what to start
-(models/launch_spec.py). Answers are JSON lines: `status` (state `loading`), `ready`, `failed`, `died`, and `gone` where
+(launch_spec.py). Answers are JSON lines: `status` (state `loading`), `ready`, `failed`, `died`, and `gone` where
 another server should be asked for. Others ask for `status` and are answered once; `stop` ends a server that nobody
 uses; one that is ending says nothing to them. The end is final: first the server, then the socket's name, while it
 still listens, then the connections. So who finds no name, or the end of his connection, knows that nothing is left,

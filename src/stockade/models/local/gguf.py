@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
 from stockade.files import open_regular
-from stockade.models.values import MAX_COUNT, as_count
+from stockade.models.replies import MAX_COUNT, as_count
 
 _T = TypeVar("_T")
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import anyio
 
 from stockade.core.errors import UsageError
-from stockade.models.fetch import fetch
-from stockade.models.listing import catalogued
-from stockade.models.llama_cpp import EmbeddedServer
-from stockade.models.model_cache import is_verified
-from stockade.models.names import parse_name
-from stockade.models.progress import OnProgress, silent
-from stockade.models.server_lease import running, stop_all_idle
-from stockade.models.settings import ModelSettings
+from stockade.models.local.fetch import fetch
+from stockade.models.local.folder import is_verified
+from stockade.models.local.listing import catalogued
+from stockade.models.local.server import EmbeddedServer
+from stockade.models.local.server_lease import running, stop_all_idle
+from stockade.models.providers import parse_name
+from stockade.models.settings import ModelSettings, OnProgress, silent
 
 
 async def file_of(spec: str, settings: ModelSettings, on_progress: OnProgress = silent) -> tuple[Path, str]:

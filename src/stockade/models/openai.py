@@ -1,5 +1,6 @@
-"""A model behind an OpenAI-compatible HTTP server."""
+"""A model behind an OpenAI-compatible HTTP server, and how that server counts tokens."""
 
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
@@ -7,20 +8,55 @@ from typing import Any, Self
 
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
-from stockade.models.collect import AnswerBuilder
-from stockade.models.completion import PRESERVED, CompletionBuilder
+from stockade.models.answer_builder import AnswerBuilder, Patience
+from stockade.models.completion import PRESERVED, CompletionBuilder, SchemaGrammars
 from stockade.models.facts import Facts, learn
-from stockade.models.net import bearer, is_loopback, is_near
-from stockade.models.payload import Dialect, PayloadCache, completion_body
-from stockade.models.prices import FREE, Price
-from stockade.models.progress import OnProgress, silent
-from stockade.models.refusals import NotSupported
-from stockade.models.schema_grammar import SchemaGrammars
+from stockade.models.openai_request import Dialect, PayloadCache, completion_body
+from stockade.models.pricing import FREE, Price
+from stockade.models.providers import bearer, is_loopback, is_near
+from stockade.models.replies import NotSupported, as_count
+from stockade.models.settings import OnProgress, silent
 from stockade.models.special_tokens import SpecialTokenGuard
-from stockade.models.thinking import Patience
 from stockade.models.token_prompt import TokenPrompt
-from stockade.models.tokens import TokenCounter
 from stockade.models.transport import Builder, HttpTimes, Transport
+
+
+class TokenCounter:
+    """Asks a server in its own way; one that cannot tell is not asked again."""
+
+    def __init__(self, transport: Transport, dialect: Dialect) -> None:
+        self._transport, self._dialect = transport, dialect
+        self._ways = ["input_tokens", "tokenize"] if dialect.llama_cpp else []
+        if dialect.server == "vllm":
+            self._ways = ["vllm"]
+
+    async def count(self, body: bytes, request: ModelRequest) -> int | None:
+        """Tokens of the whole prompt; None when the server cannot tell. `body` is the request as it would be sent."""
+        while self._ways:
+            tokens = await self._by(self._ways[0], body, request)
+            if tokens:
+                return tokens
+            self._ways.pop(0)
+        return None
+
+    async def _by(self, way: str, body: bytes, request: ModelRequest) -> int:
+        url = self._transport.url
+        root = url.removesuffix("/v1")
+        if way == "input_tokens":
+            return as_count((await self._tell(f"{url}/chat/completions/input_tokens", body)).get("input_tokens"))
+        if way == "vllm":
+            return as_count((await self._tell(f"{root}/tokenize", body)).get("count"))
+        # Builds of llama.cpp from before that address.
+        prompt = (await self._tell(f"{root}/apply-template", body)).get("prompt")
+        if not isinstance(prompt, str):
+            return 0
+        asked = json.dumps({"content": prompt, "add_special": True, "parse_special": True}).encode()
+        tokens = (await self._tell(f"{root}/tokenize", asked)).get("tokens")
+        return len(tokens) if isinstance(tokens, list) else 0
+
+    async def _tell(self, url: str, body: bytes) -> dict[str, Any]:
+        return await self._transport.tell(url, body)
+
 
 _Question = tuple[str, bytes, Callable[[], Builder]]
 """Address, body, and what takes the answer."""

@@ -9,11 +9,10 @@ import anyio
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
-from stockade.models.llama_cpp import EmbeddedServer
-from stockade.models.openai_http import HttpTimes, OpenAIModel
-from stockade.models.payload import Dialect
-from stockade.models.progress import OnProgress, silent
-from stockade.models.settings import ModelSettings
+from stockade.models.local.server import EmbeddedServer
+from stockade.models.openai import HttpTimes, OpenAIModel
+from stockade.models.openai_request import Dialect
+from stockade.models.settings import ModelSettings, OnProgress, silent
 
 MAX_TRIES = 3
 _DEATH_PATIENCE_S = 1.0

@@ -2,20 +2,17 @@
 
 import errno
 import os
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
+import anyio.to_thread
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.files import try_lock
-from stockade.models.catalogue import CatalogueModel
-from stockade.models.hub import cached_files, hub_source
-from stockade.models.model_cache import (
+from stockade.models.local.catalogue import CatalogueModel
+from stockade.models.local.folder import (
     check_space,
     forget,
     is_verified,
@@ -25,13 +22,12 @@ from stockade.models.model_cache import (
     sha256_of,
     size_of,
 )
-from stockade.models.progress import OnBytes, OnProgress, readable, silent
-from stockade.models.sources import FileSource, HttpSource, NotReached, Source
-from stockade.models.wheels import WheelSource
+from stockade.models.local.hub import cached_files, hub_source
+from stockade.models.local.sources import FileSource, HttpSource, NotReached, Source, WheelSource
+from stockade.models.settings import OnBytes, OnProgress, readable, silent
 
 _LOCK_POLL_S = 0.2
 _SPARE_BYTES = 16_000_000
-_T = TypeVar("_T")
 
 
 def open_source(form: str) -> Source:
@@ -150,21 +146,12 @@ async def _check(file: Path, model: CatalogueModel, on_progress: OnProgress, cac
     `cached` is the file of the hub's cache that it came from, which stays.
     """
     on_progress(f"checking {model.name}", 0, 0)
-    digest = await in_thread(partial(sha256_of, file))
+    digest = await anyio.to_thread.run_sync(sha256_of, file)
     if model.sha256 in ("", digest):
         return digest
     forget(file)
     wrong = f"{cached or file} is not {model.name}: sha256 {digest}"
     raise NotReached(wrong if cached else f"{wrong}, expected {model.sha256}; it was deleted", "run it again")
-
-
-async def in_thread(work: Callable[[Callable[[], bool]], _T]) -> _T:
-    """What `work(stopped)` returns, in a thread that is left behind when this is cancelled; `stopped` tells it so."""
-    stop = threading.Event()
-    try:
-        return await anyio.to_thread.run_sync(work, stop.is_set, abandon_on_cancel=True)
-    finally:
-        stop.set()
 
 
 def _move(file: Path, path: Path) -> None:

@@ -1,5 +1,7 @@
-"""The providers as data: where each is, which key it wants, how it is spoken to. One row a provider."""
+"""The providers as data: where each is, which key it wants, how it is spoken to; and names of models, read strictly."""
 
+import difflib
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -8,8 +10,83 @@ from urllib.parse import urlsplit
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.models.net import is_near
-from stockade.models.payload import Dialect
+from stockade.models.openai_request import Dialect
+
+
+def bearer(api_key: str | None) -> dict[str, str]:
+    """The header of a key as most servers want it."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def is_loopback(url: str) -> bool:
+    """True for addresses of this machine that no proxy and no key is needed for."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+_NEAR_NAMES = (".local", ".lan", ".internal", ".home.arpa")
+
+
+def is_near(url: str) -> bool:
+    """True for this machine, and for addresses and names of one's own network: servers there mostly want no key."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return is_loopback(url) or ipaddress.ip_address(host).is_private
+    except ValueError:
+        return host.endswith(_NEAR_NAMES)
+
+
+def checked_url(url: str) -> str:
+    """Without a slash at its end. UsageError when it is no address of a server."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(f"not an address of a model server: {url!r}", "write http://HOST:PORT/v1")
+    return url.rstrip("/")
+
+
+AUTO = "auto"
+FILES = ("embedded", "gguf", "scripted")
+SERVERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio", "openai", "azure", "anthropic")
+PROVIDER_NAMES = (*FILES, *SERVERS)
+STARTED = ("llama-server", "llamafile")
+"""Those that we also start, when the name is a path."""
+
+
+class ModelName(Data):
+    """A provider and the name it knows the model by."""
+
+    provider: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.name}"
+
+    @property
+    def is_path(self) -> bool:
+        """A server to be started from a file: `llamafile//opt/x.llamafile`, `llama-server/~/m.gguf`."""
+        return self.provider in STARTED and self.name.startswith(("/", "./", "../", "~"))
+
+
+def parse_name(spec: str) -> ModelName:
+    """UsageError, with the nearest form, when it is not one. `auto` is not a name."""
+    provider, slash, name = spec.strip().partition("/")
+    if provider not in PROVIDER_NAMES:
+        near = difflib.get_close_matches(provider.lower(), PROVIDER_NAMES, n=1)
+        if not slash:
+            raise UsageError(f"not a model: '{spec}'", f"write PROVIDER/NAME; providers: {', '.join(PROVIDER_NAMES)}")
+        hint = f"did you mean {near[0]}/{name}?" if near else f"providers: {', '.join(PROVIDER_NAMES)}"
+        raise UsageError(f"unknown model provider '{provider}'", hint)
+    if not name:
+        raise UsageError(f"the model '{spec}' has no name", f"write {provider}/NAME")
+    return ModelName(provider=provider, name=name)
+
 
 OPENAI_HOST = "api.openai.com"
 OLLAMA_PORT = 11434

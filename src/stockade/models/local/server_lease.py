@@ -23,8 +23,8 @@ import anyio
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
 from stockade.files import try_lock
-from stockade.models.launch_spec import clean_environment
-from stockade.models.supervisor import MAX_LINE_BYTES, is_own_peer
+from stockade.models.local.launch_spec import clean_environment
+from stockade.models.local.supervisor import MAX_LINE_BYTES, is_own_peer
 
 _STOP_PATIENCE_S = 10.0
 _LOCK = "lock"
@@ -162,7 +162,7 @@ def _start(path: Path, name: str) -> "subprocess.Popen[bytes]":
     try:
         with listen(path) as listener:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "stockade.models.supervisor", str(path), name],
+                [sys.executable, "-P", "-m", "stockade.models.local.supervisor", str(path), name],
                 stdin=listener.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
                 start_new_session=True, env=clean_environment(),
             )  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import Field
 
 from stockade.core.data import Data
-from stockade.models.loading import as_flags
 
 # The server parses model files and hostile schemas: it gets no keys. Prefixes end with "_".
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
@@ -20,6 +19,12 @@ _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH
 _SPIN = {"GOMP_SPINCOUNT": "1000"}
 # For prompts that lost their slot to another conversation; llama.cpp's own default is 8 GB.
 _CACHE_RAM_MIB = 512
+_FLAGS = {
+    "threads_batch": "--threads-batch", "batch_size": "--batch-size", "ubatch_size": "--ubatch-size",
+    "cache_type_k": "--cache-type-k", "cache_type_v": "--cache-type-v", "rope_freq_base": "--rope-freq-base",
+    "rope_freq_scale": "--rope-freq-scale", "main_gpu": "--main-gpu", "split_mode": "--split-mode",
+    "tensor_split": "--tensor-split", "numa": "--numa", "lora": "--lora",
+}  # fmt: skip
 
 
 class Load(Data):
@@ -75,7 +80,7 @@ def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:
     }
     if binary is None:
         # -P: a module in the current folder must not be imported instead of ours.
-        spec["argv"] = [sys.executable, "-P", "-m", "stockade.models.worker"]
+        spec["argv"] = [sys.executable, "-P", "-m", "stockade.models.local.worker"]
         spec["told"] = {**load.model_dump(exclude={"log_file"}), "cache_ram_mib": _CACHE_RAM_MIB}
         return spec
     port = load.port or free_port()
@@ -98,6 +103,16 @@ def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:
         *as_flags(load.more),
     ]  # fmt: skip
     return spec
+
+
+def as_flags(more: dict[str, Any]) -> list[str]:
+    """The command line of llama-server for these (core.model_options.LoadOptions.load_more)."""
+    argv = [word for name, flag in _FLAGS.items() if name in more for word in (flag, str(more[name]))]
+    if more.get("mmap") is False:
+        argv.append("--no-mmap")
+    if more.get("mlock"):
+        argv.append("--mlock")
+    return argv
 
 
 def free_port() -> int:

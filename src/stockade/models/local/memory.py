@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.gguf import GgufInfo
-from stockade.models.progress import readable
-from stockade.models.settings import DEFAULT_WINDOW
+from stockade.models.local.gguf import GgufInfo
+from stockade.models.settings import DEFAULT_WINDOW, readable
 
 MAX_SLOTS = 4
 _OVERHEAD_BYTES = 300_000_000
