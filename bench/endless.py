@@ -19,10 +19,10 @@ from pathlib import Path
 import anyio
 
 from stockade import assemble
-from stockade.bots.shell import DEFAULT_GOAL, TEMPLATE
 from stockade.core.events import HistoryFolded, RunEvent, RunFinished
 from stockade.loop.state import CompletedStep, fold
 from stockade.options import Options
+from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 from stockade.testing import MemoryStore
 
 WINDOW = 50

@@ -17,12 +17,12 @@ from pathlib import Path
 import anyio
 
 from stockade import assemble
-from stockade.answers.action_list import ListAnswers
 from stockade.core.events import ModelAnswered, ModelStarted, OwnRules, RunEvent, RunStarted, from_json
 from stockade.core.messages import Message, ModelRequest, Sampling, Usage
-from stockade.loop import own_words
 from stockade.loop.context import Context
+from stockade.loop.observe import whole_prompt
 from stockade.options import Options
+from stockade.plugins.shell_bot.answers import ListAnswers
 
 
 def requests(events: Sequence[RunEvent], *, once: bool) -> Iterator[tuple[Message, ...]]:
@@ -43,7 +43,7 @@ def requests(events: Sequence[RunEvent], *, once: bool) -> Iterator[tuple[Messag
 
 def _last(own: OwnRules | None, task: str) -> Message:
     goal = (own.goal if own else None) or task
-    words = own_words.whole_prompt(own) if own else ""
+    words = whole_prompt(own) if own else ""
     return Message(role="user", content=f"Your goal: {goal}\n{words}")
 
 

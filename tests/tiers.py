@@ -39,7 +39,7 @@ SLOW = (
     "tests/faults/",
     "tests/trajectories/test_trajectories.py::test_forced_on_a_strong_model",
     "tests/unit/bench/test_ability_tasks.py",
-    "tests/unit/coder/test_past.py",
+    "tests/unit/plugins/coder/test_past.py",
     "tests/unit/models/test_engines.py",
     "tests/unit/models/test_serve.py",
     "tests/unit/sandboxes/test_building.py::test_an_ordinary_user_installs_as_well",

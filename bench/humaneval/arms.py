@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from stockade.coder.work import Attempt, Explain, Plan, by_error_handler
+from stockade.plugins.coder.work import Attempt, Explain, Plan, by_error_handler
 
 ROUNDS = 6
 """The first answer and five repairs."""

@@ -22,12 +22,8 @@ from bench.humaneval.problems import HOME, Problem, load
 from bench.humaneval.recorded import Answers, Offline, RecordedModel
 from bench.humaneval.report import write_report
 from stockade import __version__
-from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import SystemClock, open_sandbox
 from stockade.assemble.coder import Wanted, coder_policy
-from stockade.coder.executor import PLACE, RUNNER_AT, Executor
-from stockade.coder.loop import Coder
-from stockade.coder.prompts import system
 from stockade.core.budget import Budget
 from stockade.core.errors import SandboxFailed
 from stockade.core.events import RunStarted
@@ -37,9 +33,13 @@ from stockade.loop.parts import Parts
 from stockade.loop.run import run
 from stockade.models.openai import OpenAIModel
 from stockade.options import Options
+from stockade.plugins.coder.answers import SectionAnswers
+from stockade.plugins.coder.examples import wanted
+from stockade.plugins.coder.executor import PLACE, RUNNER_AT, Executor
+from stockade.plugins.coder.loop import Coder
+from stockade.plugins.coder.prompts import system
+from stockade.plugins.coder.report import Job, read_report
 from stockade.testing.fakes import MemoryStore
-from stockade.tools.code.report import Job, read_report
-from stockade.tools.code.signature import wanted
 
 LIMIT_S = 10.0
 FIRST = Sampling(temperature=0.0, max_tokens=768)

@@ -18,17 +18,16 @@ ADAPTERS = {"models", "answers", "sandboxes", "tools", "store", "approval"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "loop": {"core"},
-    "plugins": {"core", "loop"},
+    # Reading and spelling of answers are pure functions, and a bot is described by a BotSpec: any plug-in may use both.
+    "plugins": {"answers", "bots", "core", "loop"},
     "bots": {"core", "files", "loop"},
     "testing": {"core"},
     "options": {"core"},
     "files": {"core"},
     "places": set(),
     "trust": {"core", "files", "places"},
-    "assemble": {"alive", "bots", "changes", "coder", "core", "exports", "loop", "options", "places", "trust"}
+    "assemble": {"alive", "bots", "changes", "core", "exports", "loop", "options", "places", "trust"}
     | {"plugins", *ADAPTERS},
-    # The coder's loop knows Python and reads its own answers; nobody else needs either of both in one place.
-    "coder": {"answers", "core", "loop", "tools"},
     "settings": {"core", "files", "options", "trust"},
     "exports": {"core"},
     "mcp_server": {"alive", "assemble", "changes", "core", "loop", "options"},
@@ -48,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mcp_server",
         "options",
         "places",
+        "plugins",
         "settings",
         "trust",
     },
@@ -60,7 +60,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "mcp_types": {"tools", "mcp_server"},
     "starlette": {"mcp_server", "server"},
     "uvicorn": {"mcp_server", "server"},
-    "h11": {"coder"},
+    "h11": {"plugins"},
     "wasmtime": {"plugins"},
     "httpx2": {"models", "tools"},
     "jsonschema": {"answers"},

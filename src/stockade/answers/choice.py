@@ -9,15 +9,15 @@ from stockade.core.ports import AnswerProtocol
 
 AUTO = "auto"
 PROTOCOLS: Mapping[str, tuple[str, str]] = {
-    "native": ("native_tools", "NativeAnswers"),
-    "json": ("json_schema", "JsonAnswers"),
-    "fenced": ("fenced", "FencedAnswers"),
-    "use-tool": ("use_tool_line", "UseToolAnswers"),
-    "sections": ("code_sections", "SectionAnswers"),
-    "list": ("action_list", "ListAnswers"),
-    "plan": ("plan", "PlanAnswers"),
+    "native": ("stockade.answers.native_tools", "NativeAnswers"),
+    "json": ("stockade.answers.json_schema", "JsonAnswers"),
+    "fenced": ("stockade.answers.fenced", "FencedAnswers"),
+    "use-tool": ("stockade.plugins.wasm.answers", "UseToolAnswers"),
+    "sections": ("stockade.plugins.coder.answers", "SectionAnswers"),
+    "list": ("stockade.plugins.shell_bot.answers", "ListAnswers"),
+    "plan": ("stockade.plugins.planner.answers", "PlanAnswers"),
 }
-"""Name -> (module of this package, class)."""
+"""Name -> (module, class). One that a single bot or kind of tool needs is of that plug-in."""
 
 
 def choose(info: ModelInfo) -> str:
@@ -35,5 +35,5 @@ def make_protocol(name: str) -> AnswerProtocol:
     if name not in PROTOCOLS:
         raise UsageError(f"there are no answers {name!r}", f"--answers {AUTO}, " + ", ".join(PROTOCOLS))
     module, kind = PROTOCOLS[name]
-    made: AnswerProtocol = getattr(importlib.import_module(f"stockade.answers.{module}"), kind)()
+    made: AnswerProtocol = getattr(importlib.import_module(module), kind)()
     return made

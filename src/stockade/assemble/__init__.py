@@ -18,19 +18,18 @@ from pydantic import ValidationError
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
 from stockade.assemble.approvals import approval_notes, make_approver
+from stockade.assemble.bots import BUILT_IN
 from stockade.assemble.hooks import hooks_of, intro_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, sweep
 from stockade.assemble.sandboxes import host_side, noting_its_holder, open_sandbox, prepare_sandbox, reviewer
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.assemble.undecided import newest_applied, newest_undecided
-from stockade.bots.built_in import BUILT_IN
 from stockade.bots.file import read_bot
 from stockade.bots.guidance import guidance_files
 from stockade.bots.model_profiles import ModelProfile, profile_of, reason
 from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
-from stockade.bots.shell import own_part
 from stockade.bots.spec import BotSpec
 from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
@@ -49,6 +48,7 @@ from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
 from stockade.options import RECORDED, REMOTE, HookCommand, Options, autonomy
 from stockade.places import run_dir, state_dir
+from stockade.plugins.shell_bot.bot import own_part
 
 if TYPE_CHECKING:
     from stockade.core.findings import Finding

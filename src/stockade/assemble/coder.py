@@ -1,4 +1,4 @@
-"""assemble.py for the coder: from what a person asked for to a run whose loop is that of coder/loop.py."""
+"""assemble.py for the coder: from what a person asked for to a run whose loop is that of plugins/coder/loop.py."""
 
 import os
 import time
@@ -9,7 +9,6 @@ from typing import Any
 
 from stockade import __version__
 from stockade.alive import held
-from stockade.answers.code_sections import SectionAnswers
 from stockade.assemble import (
     OnProgress,
     Prepared,
@@ -23,16 +22,9 @@ from stockade.assemble import (
     run_dir,
     start,
 )
+from stockade.assemble.bots import CODER
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.sandboxes import noting_its_holder
-from stockade.bots.built_in import CODER
-from stockade.coder.executor import RUNNER_AT, Executor
-from stockade.coder.fan import Fan
-from stockade.coder.loop import Coder
-from stockade.coder.past import progress_of
-from stockade.coder.prompts import system
-from stockade.coder.service import DEFAULT_PORT, Answer, Query, Service, parse_address
-from stockade.coder.work import Job, Plan, Result, make_job
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
@@ -44,8 +36,16 @@ from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
 from stockade.loop.parts import Parts
 from stockade.options import Options
-from stockade.tools.code.report import MAX_TESTS_BYTES, runner_folder
-from stockade.tools.code.signature import wanted
+from stockade.plugins.coder.answers import SectionAnswers
+from stockade.plugins.coder.examples import wanted
+from stockade.plugins.coder.executor import RUNNER_AT, Executor
+from stockade.plugins.coder.fan import Fan
+from stockade.plugins.coder.loop import Coder
+from stockade.plugins.coder.past import progress_of
+from stockade.plugins.coder.prompts import system
+from stockade.plugins.coder.report import MAX_TESTS_BYTES, runner_folder
+from stockade.plugins.coder.service import DEFAULT_PORT, Answer, Query, Service, parse_address
+from stockade.plugins.coder.work import Job, Plan, Result, make_job
 
 ANSWER_TOKENS = 2048
 SOLUTION = "solution.py"

@@ -26,13 +26,13 @@ from stockade.assemble import (
     run_dir,
 )
 from stockade.assemble.approvals import approval_notes
+from stockade.assemble.bots import CODER
 from stockade.assemble.hooks import BUILT_IN
 from stockade.assemble.planning import with_fast
 from stockade.assemble.policies import make_budget
 from stockade.assemble.restoring import sandbox_again
 from stockade.assemble.sandboxes import sandbox_on
 from stockade.assemble.tools import plan_tools
-from stockade.bots.built_in import CODER
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError, to_install

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 
 from stockade.bots.model_profiles import profile_of
-from stockade.bots.shell import INTRO
 from stockade.core.actions import Step
 from stockade.core.errors import HookFailed, UsageError
 from stockade.core.events import RunStarted
@@ -13,9 +12,9 @@ from stockade.core.ports import Approver
 from stockade.loop.builtin_hooks import Approval, BudgetLimits, Check, PlainWords, UnreadableAnswers
 from stockade.loop.hooks import Hook
 from stockade.loop.loop_detection import DEFAULT_REPEATS, LoopDetection
-from stockade.loop.shell_bot import ShellBotRules
 from stockade.options import HookCommand
 from stockade.plugins.command_hooks import CommandHook
+from stockade.plugins.shell_bot.bot import INTRO, ShellBotRules
 from stockade.plugins.small_models import SmallModels
 
 GROUP = "stockade.hooks"

@@ -5,18 +5,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from stockade import assemble
-from stockade.answers import profile as asking
 from stockade.approval.authorise import Authoriser
-from stockade.bots.planner import DEFAULT_PROFILE, PLANNER, Overrides, prompt_of, with_fixed
 from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Usage
 from stockade.core.ports import Model, OnEvent, OnText, RunStore
-from stockade.core.profile import Profile
 from stockade.core.secrets import build_redactor
 from stockade.models.resolve import open_model
 from stockade.models.smart_and_fast import SmartAndFast
 from stockade.options import Options
+from stockade.plugins.planner.bot import (
+    DEFAULT_PROFILE,
+    PLANNER,
+    Overrides,
+    Profile,
+    profile_request,
+    prompt_of,
+    read_profile,
+    with_fixed,
+)
 
 FAST = "FAST_"
 """`FAST_LLAMAFILE_URL` is LLAMAFILE_URL for the fast model, and so with every variable of a provider."""
@@ -130,8 +137,8 @@ async def _profile(
     if on_progress is not None:
         on_progress("making a profile for the task", 0, 0)
     async with model:
-        answer = await model.ask(asking.question(task))
+        answer = await model.ask(profile_request(task))
     try:
-        return asking.read(answer), answer.usage, None
+        return read_profile(answer), answer.usage, None
     except UnreadableAnswer as error:
         return DEFAULT_PROFILE, answer.usage, f"the default profile: {error.message}"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stockade.assemble import OnProgress, prepare_sandbox, run_dir
+from stockade.assemble.bots import CODER
 from stockade.assemble.sandboxes import sandbox_on
-from stockade.bots.built_in import CODER
 from stockade.core.changes import FolderLayer
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Sandbox

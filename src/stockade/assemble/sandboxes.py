@@ -104,3 +104,13 @@ def noting_its_holder(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -
             on_event(event)
 
     return heard
+
+
+def remove_folder(folder: Path) -> None:
+    """With all that a bot may have left in it. UsageError when that is not possible."""
+    from stockade.sandboxes.folders.discard import remove_tree
+
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be removed: {error.strerror}") from None

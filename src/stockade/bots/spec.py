@@ -22,7 +22,7 @@ class BotSpec(Data):
     """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`.
 
     `shows_folder`: the prompt holds what is in the first folder. `autonomous`: it has no end, and rules itself by files
-    in its folder (loop/own_files.py). `budget`: None is that of its model's profile (bots/model_profiles.py).
+    in its folder (plugins/shell_bot/own_files.py). `budget`: None is that of its model's profile (model_profiles.py).
     """
 
     name: str

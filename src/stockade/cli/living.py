@@ -10,13 +10,13 @@ from typing import Any
 import anyio
 
 from stockade import assemble
-from stockade.assemble import shell as assemble_shell
 from stockade.cli import flags, workspace
 from stockade.cli.asciicast import Recorder
 from stockade.cli.failures import say
 from stockade.cli.run import carry_out
 from stockade.core.errors import UsageError
 from stockade.options import REMOTE
+from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
 WORKSPACE = "workspace"
@@ -34,7 +34,7 @@ def live(where: str | None, goal: str | None, given: Mapping[str, Any], *, show_
     store = assemble.open_store(settings.options.store)
     try:
         with nullcontext() if far else workspace.held(folder):
-            if not far and workspace.ensure(folder, assemble_shell.workspace_template(), named=where is not None):
+            if not far and workspace.ensure(folder, TEMPLATE, named=where is not None):
                 say(f"made the workspace {folder}")
             tape = Recorder(cast, show_intro=shows) if cast is not None else None
             try:
@@ -50,7 +50,7 @@ def live(where: str | None, goal: str | None, given: Mapping[str, Any], *, show_
 def begin_anew(where: str | None) -> int:
     """The workspace as it was made."""
     folder = _folder(where)
-    workspace.reset(folder, assemble_shell.workspace_template())
+    workspace.reset(folder, TEMPLATE)
     say(f"the workspace {folder} is as new")
     return 0
 
@@ -59,7 +59,7 @@ def _goal(given: str | None) -> str:
     if given is not None:
         return given
     found = (os.environ[name] for name in GOAL_VARIABLES if os.environ.get(name, "").strip())
-    return next(found, assemble_shell.default_goal())
+    return next(found, DEFAULT_GOAL)
 
 
 def _folder(given: str | None) -> Path:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from stockade.cli.safe import one_line
 from stockade.cli.typed import typed
-from stockade.core.profile import MAX_DIRECTIVE_CHARS, MAX_DIRECTIVES, MAX_NAME_CHARS, MAX_ROLE_CHARS, Profile
+from stockade.plugins.planner.bot import MAX_DIRECTIVE_CHARS, MAX_DIRECTIVES, MAX_NAME_CHARS, MAX_ROLE_CHARS, Profile
 
 QUESTION = "Continue with these settings? [Y/n] "
 KINDS = (("constraints", "Constraint"), ("resources", "Resource"), ("best_practices", "Best practice"))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stockade import assemble
-from stockade.assemble import shell as assemble_shell
+from stockade.assemble.sandboxes import remove_folder
 from stockade.core.errors import UsageError
 
 _LIST = "workspaces"
@@ -48,7 +48,7 @@ def reset(folder: Path, template: Mapping[str, str]) -> None:
         )
     with held(folder):
         if folder.is_dir():
-            assemble_shell.remove_folder(folder)
+            remove_folder(folder)
         ensure(folder, template)
 
 

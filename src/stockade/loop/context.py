@@ -31,8 +31,7 @@ from stockade.core.events import (
 from stockade.core.messages import Message, ModelAnswer, Role
 from stockade.core.ports import AnswerProtocol
 from stockade.core.tools import ToolSpec
-from stockade.loop import own_words
-from stockade.loop.observe import describe
+from stockade.loop.observe import changed, describe, whole_prompt
 
 CHARS_PER_TOKEN = 3
 KEPT_WHOLE_TURNS = 3
@@ -136,7 +135,7 @@ class Context:
             case MessageInjected():
                 self._add("user", event.text, event.turn, user=event.source == "user")
             case OwnRules():
-                if words := own_words.changed(event, self._own, self._task):
+                if words := changed(event, self._own, self._task):
                     self._append(_Entry(Message(role="user", content=words), event.turn, own=True))
                 self._own = event
             case HistoryFolded():
@@ -286,7 +285,7 @@ class Context:
             return
         self.entries = [entry for entry in self.entries if not entry.own]
         self.entries[1].message = Message(role="user", content=self._own.goal or self._task)
-        if words := own_words.whole_prompt(self._own):
+        if words := whole_prompt(self._own):
             again = _Entry(Message(role="user", content=words), before_turn - 1, own=True)
             self.entries.insert(2, again)
 

@@ -14,11 +14,11 @@ from bench.humaneval.report import common, curve, rows, solved, write_report
 
 from stockade.assemble import open_sandbox
 from stockade.assemble.coder import coder_policy
-from stockade.coder.prompts import opening
-from stockade.coder.work import Attempt, Verdict
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import OnText
 from stockade.options import Options
+from stockade.plugins.coder.prompts import opening
+from stockade.plugins.coder.work import Attempt, Verdict
 from stockade.testing import ScriptedModel
 
 PROBLEM = Problem(

@@ -3,7 +3,7 @@
 import pytest
 
 from stockade.answers.choice import make_protocol
-from stockade.bots.built_in import BUILT_IN
+from stockade.assemble.bots import BUILT_IN
 from stockade.bots.given import filled, given
 from stockade.bots.opening import opening
 from stockade.core.policy import CopyRule, FolderMode, FolderRule, Network, Policy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stockade.bots.built_in import BUILT_IN
+from stockade.assemble.bots import BUILT_IN
 from stockade.bots.model_profiles import FULL, SMALL, profile_of, reason
 from stockade.core.budget import Budget
 from stockade.core.messages import ModelInfo

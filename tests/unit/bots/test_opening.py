@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stockade.answers.choice import PROTOCOLS, make_protocol
-from stockade.bots.built_in import BUILT_IN
+from stockade.assemble.bots import BUILT_IN
 from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING, Example
 from stockade.bots.surroundings import MAX_ENTRIES, MAX_NAMES, MAX_SHOWN, surroundings

@@ -3,12 +3,12 @@
 import anyio
 import pytest
 
-from stockade.answers.action_list import ListAnswers
 from stockade.core.actions import Action, CommandOutput
 from stockade.core.events import ActionFinished, ActionStarted, MessageInjected, Paused
 from stockade.loop.builtin_hooks import Approval
 from stockade.loop.pause import Pause
 from stockade.loop.state import fold
+from stockade.plugins.shell_bot.answers import ListAnswers
 from stockade.testing import MemorySandbox, say
 from tests.unit.loop.helpers import Bench
 

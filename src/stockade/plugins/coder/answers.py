@@ -1,0 +1,325 @@
+"""Answers in sections: `### Requirements`, `### Code`, `### Example`, in a fence or not, or under a label above one.
+
+A program becomes two steps: the file main.py, and a command that installs what is required and runs it. Every other
+action is a section of its name with its text in it, and `### Answer` ends the run. Lines in a closed fence are text: a
+comment there is no heading.
+"""
+
+import ast
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stockade.answers.block_actions import SHELLS, action_of, block_of
+from stockade.answers.blocks import Block, as_lines, fenced, here_document
+from stockade.answers.calls import as_json, native_answer, salvaged
+from stockade.answers.lenient import whole
+from stockade.answers.spelling import further, short_thought
+from stockade.answers.tool_specs import described, names, notes, sample
+from stockade.core.actions import Action, Answer, Shell, Step, ToolCall, WriteFile
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.tools import Offered, ToolSpec
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]*(?:\*\*)?[ \t]*([A-Za-z_]+)((?:[ \t].*)?)$")
+_LABEL = re.compile(r"^[ \t]*(?:\*\*)?([A-Z][A-Za-z_]+)(?:\*\*:|:\*\*|:)[ \t]*$")
+_FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`content` is its lines, each with its end: exact when `fenced`, else without empty ones at the edges. `info`
+    are the words behind the heading, `language` that of its first fence. `torn`: there are several fences, or one as
+    long as its own stands in it.
+    """
+
+    name: str
+    info: str
+    content: str
+    start: int
+    fenced: bool = False
+    language: str = ""
+    torn: bool = False
+
+    @property
+    def body(self) -> str:
+        """The content without the end of its last line."""
+        return self.content.removesuffix("\n")
+
+
+def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[Section]:
+    """The sections whose heading is one of `names` (lower case), under the name it stands for."""
+    lines = text.split("\n")
+    inside = _fenced_lines(lines)
+    heads: list[tuple[int, str, str, bool]] = []
+    for number, line in enumerate(lines):
+        if inside[number]:
+            continue
+        if (head := _head(line, names)) is not None:
+            heads.append((number, *head, False))
+        elif (name := _label(lines, number, names)) is not None:
+            heads.append((number, name, "", True))
+        if len(heads) > most:
+            break
+    sections = []
+    for index, (number, name, info, label) in enumerate(heads[:most]):
+        end = heads[index + 1][0] if index + 1 < len(heads) else len(lines)
+        start = sum(len(line) + 1 for line in lines[:number])
+        sections.append(Section(name, info, start=start, **_body(lines[number + 1 : end], first=label)))
+    return sections
+
+
+def section(name: str, info: str, content: str, language: str = "", *, plain: bool = False) -> str:
+    """A section with its content, which is whole lines, in a fence, or as it is when `plain`."""
+    heading = f"### {name} {info}".rstrip()
+    body = content.removesuffix("\n") if plain else fenced(language, "", content)
+    return f"{heading}\n{body}"
+
+
+def _head(line: str, names: Mapping[str, str]) -> tuple[str, str] | None:
+    if not (found := _HEADING.match(line.rstrip().rstrip(":*"))):
+        return None
+    first, rest = found[1].lower(), found[2].strip().rstrip(":*").strip()
+    if rest and (whole := names.get(f"{first} {rest.lower()}")):
+        return whole, ""
+    name = names.get(first)
+    # "### Code that counts": prose behind a heading is not part of it, but a path is.
+    return None if name is None else (name, rest if name in ("read_file", "write_file", "edit_file") else "")
+
+
+def _label(lines: list[str], number: int, names: Mapping[str, str]) -> str | None:
+    """`Code:` or `**Code:**` right above a fence, which it is for: many models write no other heading. Elsewhere it is
+    text.
+    """
+    found = _LABEL.match(lines[number])
+    below = next((line for line in lines[number + 1 : number + 3] if line.strip()), "")
+    return names.get(found[1].lower()) if found and _FENCE.match(below) else None
+
+
+def _fenced_lines(lines: list[str]) -> list[bool]:
+    """Which lines stand in a fence that is closed. One that is followed by an opening one was never closed."""
+    inside = [False] * len(lines)
+    opened, ticks = -1, 0
+    for number, line in enumerate(lines):
+        if not (fence := _FENCE.match(line)):
+            continue
+        if opened < 0:
+            opened, ticks = number, len(fence[1])
+        elif len(fence[1]) >= ticks:
+            if fence[2]:
+                opened, ticks = number, len(fence[1])
+                continue
+            inside[opened : number + 1] = [True] * (number + 1 - opened)
+            opened = -1
+    return inside
+
+
+def _body(lines: list[str], *, first: bool) -> dict[str, Any]:
+    """What stands in the fences of a section, or in its `first` one; all of it when there is none."""
+    fences: list[int] = []
+    ticks, torn = 0, False
+    for number, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if fence and (len(fences) % 2 == 0 or len(fence[1]) >= ticks):
+            torn = torn or bool(len(fences) % 2 and fence[2])
+            ticks = len(fence[1])
+            fences.append(number)
+    if not fences:
+        return {"content": as_lines("\n".join(lines).strip("\n"))}
+    if len(fences) % 2:
+        fences.append(len(lines))
+    fences = fences[:2] if first else fences
+    parts = [
+        "".join(f"{line}\n" for line in lines[begin + 1 : end])
+        for begin, end in zip(fences[::2], fences[1::2], strict=True)
+    ]
+    opening = _FENCE.match(lines[fences[0]])
+    language = opening[2].lower() if opening else ""
+    whole = parts[0] if len(parts) == 1 else "\n".join(part for part in parts if part.strip())
+    return {"content": whole, "fenced": True, "language": language, "torn": torn or len(parts) > 1}
+
+
+PROGRAM = "main.py"
+_BOUNDARY = "\n\n\n# Example\n"
+_INSTALL = "python3 -m pip install --quiet "
+_RUN = f"python3 {PROGRAM}"
+_LIBRARY = re.compile(r"^[a-z](?:[a-z0-9._-]*[a-z0-9])?(?:\[[a-z0-9,_-]+\])?(?:(?:[=!~<>]=|[<>])[0-9a-z.*+!-]+)?$")
+_WORDS_OF_PROSE = """
+a all and any are built-in by code for from if in is it libraries library module modules must needed no not nothing of
+on only or package packages required standard the this to use used uses using version with you
+"""
+_PROSE = frozenset(_WORDS_OF_PROSE.split())
+_COMMANDS = "awk bash cat cut echo find git grep head ls pip python python3 sed sort tail tar tr uniq wc xargs zip"
+_NO_LIBRARY = frozenset(("none", *_COMMANDS.split()))
+_IN_TICKS = re.compile(r"`([^`\s]+)`")
+_PYTHON = ("", "python", "python3", "py")
+_NAMES = {
+    "requirements": "requirements", "requiements": "requirements", "requirement": "requirements",
+    "dependencies": "requirements", "libraries": "requirements",
+    "code": "code", "corrected code": "code", "solution": "code",
+    "example": "example", "example usage": "example", "usage": "example",
+    "answer": "finish", "final answer": "finish", "finish": "finish",
+    "command": "shell", "shell": "shell", "bash": "shell",
+    "read_file": "read_file", "write_file": "write_file", "edit_file": "edit_file",
+    "ask_user": "ask_user", "sub_task": "sub_task", "action": "action",
+}  # fmt: skip
+_USAGE = {
+    "shell": "### shell\nCOMMANDS",
+    "read_file": "### read_file PATH",
+    "write_file": "### write_file PATH\n```\nTHE WHOLE FILE\n```",
+    "edit_file": "### edit_file PATH\n<<<<<<< OLD\nTEXT THAT STANDS ONCE\n=======\nNEW TEXT\n>>>>>>> NEW",
+    "ask_user": "### ask_user\nQUESTION",
+    "sub_task": "### sub_task\nTASK",
+    "finish": "### Answer\nTHE ANSWER   (finish: when the task is done)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SectionAnswers:
+    """Implements core.ports.AnswerProtocol. A program or one action an answer."""
+
+    name: str = "sections"
+
+    def instructions(self, tools: Sequence[Offered]) -> str:
+        program = (
+            "A Python program, which is run at once, has three sections:\n### Requirements\nlibraries, one a line, or"
+            " none\n### Code\nthe program\n### Example\ncode that uses it and prints the result\n"
+        )
+        first = program if "shell" in tools else ""
+        return f"Answer in sections. {first}Other actions, one an answer:\n{self.listing(tools)}"
+
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return "\n".join(_usage(tool) for tool in tools) + further(tools, "under ### Action")
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
+        return request
+
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
+        text = whole(answer)
+        if (native := native_answer(answer, text, tools)) is not None:
+            return native
+        found = find_sections(text, _NAMES)
+        if not found:
+            raise UnreadableAnswer("the headings are missing: write ### Requirements, ### Code and ### Example")
+        thought = short_thought(text[: found[0].start])
+        if found[0].name in ("requirements", "code", "example"):
+            return Answer(thought=thought, steps=_program(found, tools))
+        return Answer(thought=thought, steps=(Step(action=_single(found[0], tools)),))
+
+    def write(self, answer: Answer) -> Message:
+        thought = re.sub(r"^(\s*)#+", r"\1", answer.thought or "", flags=re.MULTILINE)
+        body = _written_program(answer.steps) or "\n".join(_written(step.action) for step in answer.steps)
+        return Message(role="assistant", content=f"{thought}\n{body}" if thought else body)
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)
+
+
+def _usage(tool: Offered) -> str:
+    if not isinstance(tool, ToolSpec):
+        return _USAGE[tool]
+    call = json.dumps({"tool": tool.name, "arguments": sample(tool)}, ensure_ascii=False)
+    return f"### Action\n{call}   ({described(tool)}{notes(tool.parameters)})"
+
+
+def libraries(text: str) -> list[str]:
+    """The libraries of a requirements section, in order; words of prose and Python's own modules are none."""
+    result: list[str] = []
+    for spoken in text.lower().splitlines():
+        raw = " ".join(_IN_TICKS.findall(spoken)) or spoken
+        line = re.split(r"\(|#|\s-\s|:", re.sub(r"^\s*(?:[-*+]|\d+[.)])\s+|[`\"']", "", raw))[0]
+        line = re.sub(r"\s*([=!~<>]=|[<>])\s*", r"\1", line)
+        words = [word for word in re.split(r"[\s,]+", line.rstrip(". ")) if word]
+        if words[:2] == ["pip", "install"] or words[:2] == ["pip3", "install"]:
+            words = [word for word in words[2:] if not word.startswith("-")]
+        if _PROSE & set(words) or not all(_LIBRARY.match(word) for word in words):
+            continue
+        for word in words:
+            if word not in _NO_LIBRARY and word not in sys.stdlib_module_names and word not in result:
+                result.append(word)
+    return result
+
+
+def _program(found: Sequence[Section], tools: Sequence[Offered]) -> tuple[Step, ...]:
+    commands = next((part for part in found if part.name == "code" and part.language in SHELLS), None)
+    if commands is not None:
+        return (Step(action=action_of(Block("shell", "", commands.content, commands.start), tools)),)
+    texts: dict[str, str] = {}
+    for part in found:
+        if part.name == "example" and not _is_program(part):
+            continue  # "python hello.py" in a shell's fence is no line of the program, nor is a sentence.
+        if part.name == "code" and part.language not in _PYTHON:
+            raise UnreadableAnswer(f"### Code holds {part.language[:20]}, no Python: write a file by ### write_file")
+        texts.setdefault(part.name, part.body)
+    code = texts.get("code", "")
+    if not code.strip():
+        raise UnreadableAnswer("### Code is missing or empty: write the program under it")
+    if "shell" not in tools:
+        raise UnreadableAnswer("a program cannot be run here: the tools are " + ", ".join(names(tools)))
+    example = texts.get("example", "")
+    program = f"{code}{_BOUNDARY}{example}\n" if example.strip() else f"{code}\n"
+    required = libraries(texts.get("requirements", ""))
+    install = f"{_INSTALL}{shlex.join(required)} && " if required else ""
+    if "write_file" not in tools:
+        return (Step(action=Shell(command=install + here_document("python3 -", program.rstrip("\n")))),)
+    return (
+        Step(action=WriteFile(path=PROGRAM, content=program)),
+        Step(action=Shell(command=f"{install}{_RUN}")),
+    )
+
+
+def _is_program(example: Section) -> bool:
+    """Whether it is Python, with mistakes only where it says that it is."""
+    if example.language in _PYTHON[1:]:
+        return True
+    try:
+        ast.parse(example.body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return example.language == ""
+
+
+def _single(part: Section, tools: Sequence[Offered]) -> Action:
+    if part.name == "action":
+        if (found := salvaged(part.body, tools)) is None:
+            raise UnreadableAnswer("### Action holds no JSON object with a tool")
+        return found[1]
+    return action_of(Block(part.name, part.info, part.content, part.start, torn=part.torn), tools)
+
+
+def _written(action: Action) -> str:
+    """A section that reads back as it was, as JSON where only that keeps every character."""
+    form = None if isinstance(action, ToolCall) else block_of(action)
+    if form is not None:
+        text = section(*form)
+        try:
+            found = find_sections(text, _NAMES)
+            if len(found) == 1 and _single(found[0], (action.tool, "finish")) == action:
+                return text
+        except UnreadableAnswer:
+            pass  # Only JSON can say it.
+    return section("Action", "", as_lines(as_json(action)))
+
+
+def _written_program(steps: Sequence[Step]) -> str | None:
+    """The three sections of the two steps of a program; None for other steps."""
+    match [step.action for step in steps]:
+        case [WriteFile(path=path, content=content), Shell(command=command)] if path == PROGRAM:
+            install, _, rest = command.rpartition(_RUN)
+            required = install.removeprefix(_INSTALL).removesuffix(" && ")
+            if rest or (install and install != f"{_INSTALL}{required} && "):
+                return None
+            code, boundary, example = content.removesuffix("\n").rpartition(_BOUNDARY)
+            parts = [
+                section("Requirements", "", as_lines("\n".join(shlex.split(required)) or "none"), plain=True),
+                section("Code", "", as_lines(code if boundary else example), language="python"),
+            ]
+            if boundary:
+                parts.append(section("Example", "", as_lines(example), language="python"))
+            return "\n".join(parts)
+        case _:
+            return None

@@ -1,0 +1,284 @@
+"""Worked examples in the words of a task, and the signature that it asks for.
+
+Examples are calls and what they should give: doctests (`>>> f(1)` and its result), `f(1) -> 2`, `f(1) == 2`,
+`f(1) returns 2`, `f(1)  # 2`, `assert` lines, and for a function that the task names `Input: 1` `Output: 2` and
+`For a = 1 the result should be 2`. Only results that are literals count, or the exception after `Traceback`; what is
+unclear is left out, for a wrong example fails a right program.
+
+The signature is that of a stub in the task (`def f(a: int) -> str:`), else of the first example call. Models change
+names and forget parameters; where the meaning is clear the program is given the wanted name, else the difference is
+told.
+"""
+
+import ast
+import builtins
+import doctest
+import re
+from collections.abc import Iterator, Sequence
+
+from stockade.core.data import Data
+from stockade.plugins.coder.program import expression, functions, literal, statements
+
+MAX_EXAMPLES = 40
+MAX_TASK_CHARS = 200_000
+MAX_LINE_CHARS = 2_000
+_CALL = re.compile(r"(?<![\w.])[A-Za-z_]\w*\(")
+_GIVES = re.compile(
+    r"\s*`?\s*(?:[-=]+>|==|➞|→|\|)?\s*(?:#|//)?\s*(?:[-=]+>\s*)?(?:[;,:]\s*)?(?:should |must |will |would )?"
+    r"(?:be|returns?|gives?|equals?|outputs?|is)?\s*[`:]?\s*"
+)
+_SIGNS = ("->", "=>", "==", "➞", "→", "#", "return", "give", "equal", "output", "//", "be", "is")
+_CLOSED = re.compile(r"\s*(?:$|[.,;:`)#(]|//)|\s+[A-Za-z\"']")
+_INPUT = re.compile(
+    r"^[ \t]*Input[ \t]*:\s*(?P<given>.+?)\s*\n\s*Output\s*:\s*(?P<gives>.+)$", re.MULTILINE | re.IGNORECASE
+)
+_FOR = re.compile(
+    r"^[ \t]*For\s+(?P<given>\w+\s*=.+?),?\s+the\s+(?:output|result|answer)\s+(?:should be|is|must be)"
+    r"\s+(?P<gives>.+)$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_DEF = re.compile(r"^[ \t]*(?:async )?def (\w+)\s*\(", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*```.*$", re.MULTILINE)
+_KNOWN = frozenset(dir(builtins))
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration))\b")
+
+
+class Example(Data):
+    """`call` should give `expected`, a literal as Python writes it, or raise `raises`; `source` runs before it."""
+
+    call: str
+    expected: str | None = None
+    raises: str | None = None
+    source: str = ""
+
+
+def find_examples(task: str) -> tuple[Example, ...]:
+    """At most `MAX_EXAMPLES`, each call once, in order of their kind."""
+    found: dict[tuple[str, str], Example] = {}
+    text = task[:MAX_TASK_CHARS]
+    wanted = frozenset(_DEF.findall(text))
+    for reader in (_doctests, _asserts, _said, _tables):
+        for example in reader(text):
+            if _is_concrete(example, wanted):
+                found.setdefault((example.source, example.call), example)
+    return tuple(found.values())[:MAX_EXAMPLES]
+
+
+def _doctests(text: str) -> Iterator[Example]:
+    """Statements before a call in the same block stay with it: `>>> x = [1]`, `>>> f(x)`."""
+    for block in re.split(r"\n\s*\n", _FENCE.sub("\n", text)):
+        before: list[str] = []
+        try:
+            parsed = doctest.DocTestParser().get_examples(block)
+        except ValueError:
+            continue
+        for one in parsed:
+            call, source = one.source.strip(), "\n".join(before)
+            if one.exc_msg is not None:
+                if raised := _RAISED.match(one.exc_msg):
+                    yield Example(call=call, raises=raised[1].rpartition(".")[2], source=source)
+            elif wanted := _without_quotes(one.want):
+                if expression(call) is not None and (expected := literal(wanted)) is not None:
+                    yield Example(call=call, expected=expected, source=source)
+            elif (compared := expression(call)) is not None:
+                yield from _of_assertion(compared)
+            elif statements(call) is not None:
+                before.append(call)
+
+
+def _without_quotes(text: str) -> str:
+    """Without those that end a docstring on the line after the result."""
+    return text.strip().removesuffix('"""').removesuffix("'''").strip()
+
+
+def _asserts(text: str) -> Iterator[Example]:
+    for line in text.splitlines():
+        found = statements(line.strip()) if line.strip().startswith("assert ") else None
+        if found and isinstance(found[0], ast.Assert):
+            test = found[0].test
+            if isinstance(test, ast.Call):
+                yield Example(call=ast.unparse(test), expected="True")
+            elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                yield Example(call=ast.unparse(test.operand), expected="False")
+            else:
+                yield from _of_assertion(test)
+
+
+def _of_assertion(test: ast.expr) -> Iterator[Example]:
+    match test:
+        case ast.Compare(left=ast.Call() as call, ops=[ast.Eq() | ast.Is()], comparators=[right]):
+            if (expected := literal(ast.unparse(right))) is not None:
+                yield Example(call=ast.unparse(call), expected=expected)
+        case _:
+            return
+
+
+def _said(text: str) -> Iterator[Example]:
+    """`f(1, 2)` in running words, with what it gives behind it on the same line."""
+    for line in text.splitlines():
+        if len(line) > MAX_LINE_CHARS or line.lstrip().startswith((">>>", "assert ", "def ", "class ")):
+            continue
+        for start in _CALL.finditer(line):
+            call = _balanced(line, start.start())
+            if call is None:
+                continue
+            rest = line[start.start() + len(call) :]
+            sign = _GIVES.match(rest)
+            if sign is None or not any(word in f" {sign[0]} " for word in _SIGNS):
+                continue
+            if (expected := _leading_literal(rest[sign.end() :])) is not None:
+                yield Example(call=call, expected=expected)
+
+
+def _tables(text: str) -> Iterator[Example]:
+    """Inputs and outputs without a call, where the task names one function."""
+    names = set(_DEF.findall(text))
+    if len(names) != 1:
+        return
+    name = names.pop()
+    for found in (*_INPUT.finditer(text), *_FOR.finditer(text)):
+        expected = _leading_literal(found["gives"])
+        if expected is not None:
+            yield Example(call=f"{name}({found['given']})", expected=expected)
+
+
+def _balanced(line: str, start: int) -> str | None:
+    """From `start` to the bracket that closes the first one; quotes are respected."""
+    depth, quote = 0, ""
+    for place in range(start, len(line)):
+        char = line[place]
+        if quote:
+            if char == quote and line[place - 1] != "\\":
+                quote = ""
+        elif char in "\"'":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+            if not depth:
+                return line[start : place + 1]
+    return None
+
+
+def _leading_literal(text: str) -> str | None:
+    """The longest beginning that is a literal, if what follows is not a calculation with it."""
+    text = _without_quotes(text.rstrip("`"))
+    ends = {len(text), *(found.end() for found in re.finditer(r"[)\"'\]}]", text))}
+    ends |= {found.start() for found in re.finditer(r"[\s.,;:`)\"'\]}]", text)}
+    for end in sorted(ends, reverse=True)[:200]:
+        if (found := literal(text[:end].strip().rstrip(".,;:`"))) is not None:
+            return found if _CLOSED.match(text[end:]) else None
+    return None
+
+
+def _is_concrete(example: Example, wanted: frozenset[str]) -> bool:
+    """Whether it calls something of the task, with values: `is_happy(a)` stands for other calls.
+
+    Where the task shows what it wants by name, calls of other names are slips of the pen or pseudo-code.
+    """
+    tree, before = expression(example.call), statements(example.source)
+    if tree is None or before is None:
+        return False
+    made = {node.id for line in before for node in ast.walk(line) if isinstance(node, ast.Name)}
+    called = [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(called) - made
+    own = {name for name in called if name not in _KNOWN}
+    return names <= _KNOWN and bool(own & wanted if wanted else own)
+
+
+_STUB = re.compile(r"^[ \t]*(?:async )?def (\w+)\s*\(", re.MULTILINE)
+_COMMON = frozenset(dir(builtins))
+
+
+class Signature(Data):
+    """`text` is the line to show (`def f(a, b)`); `least` and `most` positional arguments it takes, None is any."""
+
+    name: str
+    text: str
+    least: int
+    most: int | None
+
+
+def wanted(task: str, examples: Sequence[Example] = ()) -> Signature | None:
+    """What the task asks for; None when it does not say."""
+    stubs = [found for match in _STUB.finditer(task) if (found := _of_stub(task[match.start() :].lstrip())) is not None]
+    if stubs:
+        called = {name for example in examples for name in _called(example.call)}
+        return next((stub for stub in reversed(stubs) if stub.name in called), stubs[-1])
+    for example in examples:
+        if (found := _of_call(example.call)) is not None:
+            return found
+    return None
+
+
+def conform(code: str, signature: Signature) -> tuple[str, str | None]:
+    """The program with the wanted function, and what is wrong with it (None: nothing).
+
+    A single function of another name that takes as many arguments is given the wanted name as well.
+    """
+    found = functions(code)
+    if signature.name in found:
+        node = found[signature.name]
+        if _takes(node, signature.least) or (signature.most is not None and _takes(node, signature.most)):
+            return code, None
+        return code, f"{signature.name} takes other parameters than wanted: it must be {signature.text}"
+    same = [name for name, node in found.items() if not name.startswith("_") and _takes(node, signature.least)]
+    close = [name for name in same if name.replace("_", "").lower() == signature.name.replace("_", "").lower()]
+    if len(close or same) == 1:
+        return f"{code.rstrip()}\n\n{signature.name} = {(close or same)[0]}\n", None
+    return code, f"the function {signature.name} is missing: the program must define {signature.text}"
+
+
+def _of_stub(text: str) -> Signature | None:
+    """The first `def` of the text, however its body goes on."""
+    depth = 0
+    for place, char in enumerate(text[:2000]):
+        depth += (char in "([{") - (char in ")]}")
+        if char == ":" and not depth:
+            node = next(iter(statements(f"{text[: place + 1]}\n    pass") or ()), None)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                least, most = _range(node.args)
+                return Signature(name=node.name, text=" ".join(text[:place].split()), least=least, most=most)
+            return None
+    return None
+
+
+def _of_call(text: str) -> Signature | None:
+    tree = expression(text)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in _COMMON:
+            names = [_parameter(argument, number) for number, argument in enumerate(node.args, 1)]
+            names += [keyword.arg or "**options" for keyword in node.keywords]
+            return Signature(name=node.func.id, text=f"def {node.func.id}({', '.join(names)})",
+                             least=len(names), most=len(names))  # fmt: skip
+    return None
+
+
+def _parameter(argument: ast.expr, number: int) -> str:
+    """A name and, where the argument shows it, a type: `a1: list`."""
+    if literal(ast.unparse(argument)) is None:
+        return f"a{number}"
+    kind = type(ast.literal_eval(argument)).__name__
+    return f"a{number}" if kind == "NoneType" else f"a{number}: {kind}"
+
+
+def _called(text: str) -> set[str]:
+    tree = expression(text)
+    if tree is None:
+        return set()
+    return {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+
+
+def _range(arguments: ast.arguments) -> tuple[int, int | None]:
+    """Least and most arguments that a call may give."""
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    needed = positional - len(arguments.defaults) + sum(default is None for default in arguments.kw_defaults)
+    if arguments.vararg or arguments.kwarg:
+        return needed, None
+    return needed, positional + len(arguments.kwonlyargs)
+
+
+def _takes(node: ast.FunctionDef | ast.AsyncFunctionDef, count: int) -> bool:
+    least, most = _range(node.args)
+    return least <= count and (most is None or count <= most)

@@ -1,0 +1,292 @@
+"""The coder's own loop, on the same ports and the same record as every other run.
+
+    task ─► write ─► run ─► passed? ─► done
+              ▲       │ no
+              └─ mend ┘      after a few repairs, or when they change nothing: forget it all and write anew
+
+Debugging decays: after two or three repairs a model turns in circles (arXiv 2506.18403), so the conversation is thrown
+away but for the task, which is in every question (questions.py). All that is known is on record and folded from there
+(past.py), so a run that was cut goes on.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from stockade.core.actions import Answer, Observation, Refused, Step, WriteFile
+from stockade.core.budget import Account
+from stockade.core.errors import ContextExceeded, ModelFailed, UnreadableAnswer
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    MessageInjected,
+    ModelAnswered,
+    RunEvent,
+    RunStarted,
+    StopReason,
+)
+from stockade.core.messages import ModelRequest
+from stockade.loop.act import Actor
+from stockade.loop.ending import Ending
+from stockade.loop.parts import Parts
+from stockade.loop.record import Record
+from stockade.plugins.coder import prompts
+from stockade.plugins.coder.draft import Draft, read
+from stockade.plugins.coder.executor import NO_NETWORK, Executor
+from stockade.plugins.coder.past import FRESH_START, LAST_STEP, REPAIR, REWRITE, Progress, Round, unreadable
+from stockade.plugins.coder.program import statements
+from stockade.plugins.coder.questions import candidate_of, conversation, is_rewrite, sampling, told
+from stockade.plugins.coder.work import Attempt, Explain, Plan, Result, best, by_error_handler
+
+BOUNDS: Mapping[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
+_OURS = (REPAIR, REWRITE, FRESH_START)
+
+
+@dataclass(slots=True)
+class Coder:
+    """One task. `drive` is what loop.run calls when sandbox and model are there; `progress` grows while it works, from
+    nothing or from what is on record.
+
+    `target` is where the program goes in the end, inside the sandbox; None: nowhere. `examples` were given beside the
+    task; `around` is what the model is told of where the program runs.
+    """
+
+    plan: Plan
+    executor: Executor
+    target: str | None = None
+    examples: tuple[str, ...] = ()
+    around: str = ""
+    explain: Explain = by_error_handler
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return self.progress.attempts
+
+    async def drive(self, started: RunStarted, parts: Parts, record: Record, account: Account) -> Ending:
+        """Until a program passes or the plan or the budget is at its end."""
+        work = _Work(self, started, parts, record, account)
+        with anyio.move_on_after(account.seconds_left(parts.clock.now())) as deadline:
+            parts.pause.watch(deadline)
+            return await work.until_end()
+        assert deadline.cancelled_caught
+        return self.ended("time", f"time: {started.budget.timeout_s:g} s are over")
+
+    def result(self, error: str = "") -> Result:
+        """The best there was so far. `error`: why it ended, where no attempt says it."""
+        found = best(self.attempts)
+        if found is None:
+            last = self.attempts[-1].verdict.words if self.attempts else ""
+            return Result(error=error or last or "there is no program", attempts=tuple(self.attempts))
+        passed = found.verdict.passed
+        return Result(
+            status="success" if passed else "error",
+            code=found.code,
+            stdout=found.stdout,
+            error="" if passed else error or found.verdict.words,
+            attempts=tuple(self.attempts),
+        )
+
+    def ended(self, reason: StopReason, detail: str) -> Ending:
+        """Before a program passed, with the best there was."""
+        found = best(self.attempts)
+        verified = False if self.executor.job.has_checks else None
+        return Ending("stopped", reason, detail, found.code if found is not None else None, verified)
+
+
+@dataclass(slots=True)
+class _Work:
+    """Round by round, from where the progress is."""
+
+    coder: Coder
+    started: RunStarted
+    parts: Parts
+    record: Record
+    account: Account
+    turn: int = 0
+    """Of the last answer. Answers may come at once, so it is counted here."""
+
+    @property
+    def progress(self) -> Progress:
+        return self.coder.progress
+
+    async def until_end(self) -> Ending:
+        plan, self.turn = self.coder.plan, self.record.state.turns
+        while self.progress.rounds < plan.most_rounds:
+            await self.parts.pause.passed(self.record, self.parts.clock)
+            if self.parts.pause.stopped is not None:
+                return self.coder.ended("user", self.parts.pause.stopped)
+            if (bound := self.account.exhausted(self._now())) is not None:
+                return self.coder.ended(BOUNDS[bound.split(":")[0]], bound)
+            await self.parts.pause.said(self.record, self.parts.clock, self.turn + 1)
+            await self._round(self.progress.open)
+            passed = next((one for one in self.progress.open.done if one.verdict.passed), None)
+            if passed is not None:
+                return await self._deliver(passed)
+            await self._go_on()
+        return self._given_up()
+
+    async def _round(self, round_: Round) -> None:
+        """One question to the model, or several of the same kind at once; every program in it is run, in order."""
+        if not round_.asked:
+            try:
+                await self._ask(round_)
+            except ContextExceeded:
+                if not self.progress.streak:
+                    raise
+                await self._begin_anew("The conversation does not fit the model any more.")
+                await self._ask(round_)
+        for answered in round_.answers:
+            if answered.turn not in round_.attempts:
+                attempt = await self._attempt(answered)
+                round_.attempts[answered.turn] = attempt
+                self.progress.attempts.append(attempt)
+
+    async def _ask(self, round_: Round) -> None:
+        """The questions of the round whose answers are not there yet. The first failure is raised when none came."""
+        base, count = self.started.sampling, self.coder.plan.candidates
+        known = {candidate_of(base, answered.sampling) for answered in round_.answers}
+        failures: list[ModelFailed] = []
+
+        async def one(request: ModelRequest) -> None:
+            try:
+                answer = await self.parts.model.ask(request, self.parts.on_text if count == 1 else None)
+            except ModelFailed as error:
+                failures.append(error)
+                return
+            self.turn += 1
+            sampling = None if request.sampling == base else request.sampling
+            answered = ModelAnswered(at=self._now(), turn=self.turn, answer=answer, sampling=sampling)
+            round_.answers.append(answered)
+            if count > 1:  # one alone goes on record with what is done about it
+                await self.record.add(answered)
+
+        async with anyio.create_task_group() as group:
+            for request in [self._request(number) for number in range(count) if number not in known]:
+                group.start_soon(one, request)
+        if not round_.answers:
+            raise failures[0]
+        round_.asked = True
+
+    def _request(self, candidate: int) -> ModelRequest:
+        coder, executor, streak = self.coder, self.coder.executor, self.progress.streak
+        brief = prompts.brief(self.started.task, coder.examples, executor.job.tests, executor.signature)
+        task = "\n\n".join(part for part in (brief, coder.around) if part)
+        wants_example = not executor.job.has_checks
+        messages = conversation(task, self._words(), streak, coder.plan, coder.explain, wants_example=wants_example)
+        hidden = self.parts.redactor.text
+        cleaned = tuple(one.model_copy(update={"content": hidden(one.content)}) for one in messages)
+        drawn = sampling(self.started.sampling, streak, coder.plan, self.progress.rounds, candidate)
+        return ModelRequest(messages=cleaned, sampling=drawn)
+
+    def _words(self) -> list[tuple[int, str]]:
+        """What was said to the bot, refusals of the user among it, with the turn before which: kept by fresh starts."""
+        state = self.record.state
+        said = [(one.turn, one.text) for one in state.injected if one.source not in _OURS]
+        for step in state.done:
+            if isinstance(step.observation, Refused) and step.observation.by == "user":
+                said.append((step.turn + 1, f"The user refused an action: {step.observation.reason}"))
+        return sorted(said, key=lambda one: one[0])
+
+    async def _attempt(self, answered: ModelAnswered) -> Attempt:
+        """The program of one answer, run; everything on record before it happens."""
+        turn, starts = answered.turn, self.progress.starts
+        first: tuple[RunEvent, ...] = () if self.record.state.turns >= turn else (answered,)
+        try:
+            draft = read(answered.answer)
+        except UnreadableAnswer as error:
+            again = self.record.state.unreadable + 1
+            await self.record.add(
+                *first, AnswerUnreadable(at=self._now(), turn=turn, attempt=again, message=error.message)
+            )
+            return unreadable(turn, starts, answered.answer.content, error.message)
+        actions = self.coder.executor.actions(turn, draft)
+        steps = tuple(Step(action=action, comment=purpose) for purpose, action in actions.items())
+        understood = AnswerUnderstood(at=self._now(), turn=turn, answer=Answer(steps=steps))
+        seen = await self._act(turn, draft, steps, (*first, understood))
+        attempt = self.coder.executor.read(turn, starts, draft, seen)
+        return attempt.model_copy(update={"answer": answered.answer.content})
+
+    async def _act(
+        self, turn: int, draft: Draft, steps: Sequence[Step], first: tuple[RunEvent, ...]
+    ) -> dict[str, Observation]:
+        """As far as it went well; `first` goes on record with the first action."""
+        seen: dict[str, Observation] = {}
+        for number, step in enumerate(steps):
+            purpose = step.comment or ""
+            seen[purpose] = await self._do(turn, number, step, first)
+            first = ()
+            if not self.coder.executor.goes_on(purpose, draft, seen[purpose]):
+                break
+        return seen
+
+    async def _do(self, turn: int, number: int, step: Step, before: tuple[RunEvent, ...] = ()) -> Observation:
+        begun = ActionStarted(at=self._now(), turn=turn, step=number, action=step)
+        await self.record.add(*before, begun)
+        reason = await self.parts.approver.judge(step.action) if self.parts.approver is not None else None
+        actor = Actor(self.parts.sandbox, self.started.policy.limits.command_timeout_s)
+        left = self.account.seconds_left(self._now())
+        observation = Refused(reason=reason) if reason is not None else await actor.do(step.action, left)
+        await self.record.add(ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
+        return observation
+
+    async def _go_on(self) -> None:
+        """Mend it next, or begin anew; what the model will be told is on record."""
+        plan, streak = self.coder.plan, list(self.progress.streak)
+        attempt = self.progress.close()
+        again = any(_same(attempt.code, one.code) for one in streak if attempt.code)
+        if self.progress.rounds >= plan.most_rounds:
+            return
+        if plan.fresh_starts and (again or len(streak) >= plan.repairs):
+            why = "The same program came back" if again else f"{len(streak) + 1} programs in a row failed"
+            await self._begin_anew(f"{why}.")
+            return
+        words = told(self.progress.streak, plan, self.coder.explain)
+        source = REWRITE if is_rewrite(self.progress.streak, plan) else REPAIR
+        await self.record.add(MessageInjected(at=self._now(), turn=self.record.state.turns, source=source, text=words))
+
+    async def _begin_anew(self, why: str) -> None:
+        self.progress.begin_anew()
+        words = f"{why} All of it is forgotten; the task is asked anew."
+        await self.record.add(
+            MessageInjected(at=self._now(), turn=self.record.state.turns, source=FRESH_START, text=words)
+        )
+
+    async def _deliver(self, attempt: Attempt) -> Ending:
+        if self.coder.target is not None:
+            write = WriteFile(path=self.coder.target, content=attempt.code)
+            written = await self._do(attempt.number, LAST_STEP, Step(action=write))
+            if written.kind != "written":
+                return self.coder.ended("check_failed", f"{self.coder.target} could not be written")
+        checks = self.coder.executor.job.has_checks
+        words = f"{attempt.verdict.checks_passed} checks passed" if checks else "it ran; there were no checks"
+        return Ending("done", "finish", words, attempt.code, verified=True if checks else None)
+
+    def _given_up(self) -> Ending:
+        found = best(self.coder.attempts)
+        if found is None:
+            words = f"no program in {len(self.coder.attempts)} answers"
+            return Ending(
+                "stopped", "unreadable", words, verified=False if self.coder.executor.job.has_checks else None
+            )
+        verdict = found.verdict
+        checks = f", the best passes {verdict.checks_passed} of {verdict.checks} checks" if verdict.checks else ""
+        words = f"{len(self.coder.attempts)} attempts failed{checks}: {verdict.words.splitlines()[0]}"
+        if NO_NETWORK in verdict.words:
+            words += " (libraries need --net allow=pypi.org,files.pythonhosted.org)"
+        return Ending("done", "check_failed", words, found.code, verified=False)
+
+    def _now(self) -> float:
+        return self.parts.clock.now()
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two programs differ in nothing but layout and comments."""
+    first, second = statements(one), statements(other)
+    if first is None or second is None:
+        return one.strip() == other.strip()
+    return [ast.dump(node) for node in first] == [ast.dump(node) for node in second]

@@ -1,0 +1,185 @@
+"""The Planner: AutoGPT's loop. It says what it thinks and plans, and acts when the person authorises it.
+
+Who it is in one run, its profile, is made for the task: asked of a model under a schema, read leniently, changed by the
+person.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from stockade.answers.lenient import first_value, spoken
+from stockade.bots.model_profiles import FILES
+from stockade.bots.spec import BotSpec
+from stockade.core.data import Data
+from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling
+
+MAX_DIRECTIVES = 12
+MAX_DIRECTIVE_CHARS = 300
+MAX_NAME_CHARS = 60
+MAX_ROLE_CHARS = 400
+
+
+class Profile(Data):
+    """The directives are sentences; a profile of many is one that a small model talks about in place of working."""
+
+    name: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
+    role: str = Field(min_length=1, max_length=MAX_ROLE_CHARS)
+    constraints: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    best_practices: tuple[str, ...] = ()
+
+
+DEFAULT_PROFILE = Profile(
+    name="Planner",
+    role="a careful engineer who reaches a goal in small steps, each with a reason",
+)
+CONSTRAINT = "Work only in {workdir}. There is no sudo, no editor, and no program can ask at a prompt."
+NO_NETWORK = "There is no network."
+RESOURCES = ("A bash shell on Linux whose state stays from command to command.",)
+BEST_PRACTICES = (
+    "One action at a time; look at each result before the next.",
+    "When the task is done and you have checked it, finish with a short answer.",
+)
+
+
+class Overrides(Data):
+    """What the person set by flag. `replace`: directives that are given stand in place of all others of their kind."""
+
+    name: str | None = None
+    role: str | None = None
+    constraints: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    best_practices: tuple[str, ...] = ()
+    replace: bool = False
+
+    @property
+    def any(self) -> bool:
+        return self != Overrides()
+
+    def on(self, profile: Profile) -> Profile:
+        """The profile with what was set."""
+
+        def directives(own: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+            return tuple(given) if self.replace and given else tuple(dict.fromkeys((*own, *given)))
+
+        return Profile(
+            name=self.name or profile.name,
+            role=self.role or profile.role,
+            constraints=directives(profile.constraints, self.constraints),
+            resources=directives(profile.resources, self.resources),
+            best_practices=directives(profile.best_practices, self.best_practices),
+        )
+
+
+def with_fixed(profile: Profile, workdir: str = "{workdir}", *, network: bool = False) -> Profile:
+    """The profile with the directives that every Planner has, before those made for the task."""
+    constraints = (CONSTRAINT.replace("{workdir}", workdir), *(() if network else (NO_NETWORK,)))
+    return profile.model_copy(
+        update={
+            "constraints": (*constraints, *profile.constraints),
+            "resources": (*RESOURCES, *profile.resources),
+            "best_practices": (*BEST_PRACTICES, *profile.best_practices),
+        }
+    )
+
+
+def prompt_of(profile: Profile, workdir: str) -> str:
+    """The role of a Planner with this profile, for its system prompt."""
+    parts = [f"You are {profile.name}, {profile.role.rstrip('.')}. You work in {workdir}, your current folder."]
+    for title, lines in (
+        ("Constraints", profile.constraints),
+        ("Resources", profile.resources),
+        ("Best practices", profile.best_practices),
+    ):
+        if lines:
+            parts.append("\n".join([f"{title}:", *(f"{number}. {line}" for number, line in enumerate(lines, 1))]))
+    return "\n".join(parts)
+
+
+PLANNER = BotSpec(
+    name="planner",
+    summary="thinks aloud, plans, and does each action only when you authorise it (stockade plan)",
+    prompt=prompt_of(with_fixed(DEFAULT_PROFILE), "{workdir}"),
+    tools=("shell", FILES, "ask_user", "finish"),
+    authorised=True,
+    answers="plan",
+)
+
+
+MAX_TASK_CHARS = 4000
+_ANSWER_TOKENS = 400
+_ASKED_CHARS = 120
+_MOST, _LEAST = 4, 1
+_DIRECTIVES = ("best_practices", "constraints")
+_SYSTEM = (
+    "You set up a worker for a task that it will do alone in a bash shell on Linux, in a folder."
+    " Answer with one JSON object: name (two or three words that say what the worker is), role (one sentence: who it"
+    " is and what it is good at), best_practices (1 to 4 short sentences on how to do this task well), constraints"
+    " (1 to 4 short sentences on what it must not do). Speak of this task only."
+)
+
+
+def profile_request(task: str) -> ModelRequest:
+    """What a model is asked for a profile."""
+    sentences = {
+        "type": "array",
+        "items": {"type": "string", "maxLength": _ASKED_CHARS},
+        "minItems": _LEAST,
+        "maxItems": _MOST,
+    }
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 40},
+            "role": {"type": "string", "maxLength": _ASKED_CHARS + 40},
+            "best_practices": sentences,
+            "constraints": sentences,
+        },
+        "required": ["name", "role", *_DIRECTIVES],
+        "additionalProperties": False,
+    }
+    return ModelRequest(
+        messages=(
+            Message(role="system", content=_SYSTEM),
+            Message(role="user", content=f"The task:\n{task[:MAX_TASK_CHARS]}"),
+        ),
+        sampling=Sampling(temperature=0.0, max_tokens=_ANSWER_TOKENS),
+        schema_=schema,
+    )
+
+
+def read_profile(answer: ModelAnswer) -> Profile:
+    """The profile in an answer; what is too long is cut. UnreadableAnswer when name or role is missing."""
+    found: Any = first_value(spoken(answer.content), "{")
+    if isinstance(found, dict) and isinstance(inner := found.get("profile", found.get("arguments")), dict):
+        found = inner
+    if not isinstance(found, dict):
+        raise UnreadableAnswer("the profile is no JSON object")
+    directives = found.get("directives")
+    found = {**directives, **found} if isinstance(directives, dict) else found
+    name, role = (_line(found.get(key)) for key in ("name", "role"))
+    role = role or _line(found.get("description"))
+    if not name or not role:
+        raise UnreadableAnswer("the profile has no name or no role")
+    return Profile(
+        name=name[:MAX_NAME_CHARS],
+        role=role[:MAX_ROLE_CHARS],
+        constraints=_sentences(found.get("constraints")),
+        resources=_sentences(found.get("resources")),
+        best_practices=_sentences(found.get("best_practices")),
+    )
+
+
+def _line(value: object) -> str:
+    """In one line, without what a terminal would obey."""
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    return "".join(char for char in text if char.isprintable())
+
+
+def _sentences(value: object) -> tuple[str, ...]:
+    """Each once, in order."""
+    lines = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(dict.fromkeys(line[:MAX_DIRECTIVE_CHARS] for item in lines if (line := _line(item))))[:MAX_DIRECTIVES]
