@@ -5,6 +5,7 @@ which is never begun again. How many kills there are: tests/support/worlds.py.
 """
 
 import json
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
@@ -115,8 +116,8 @@ class Machine:
         assert legal, (note, known, self.world.call("runs", "show", "last").out)
         run = events[0]["run_id"]
         left = [name for name in self.world.left_behind() if name.startswith(f"{run}/")]
-        kept = (f"{run}/0.journal", f"{run}/lock")  # for undo; both go with the run
-        assert [name for name in left if not name.startswith(kept)] == [], note
+        kept = re.compile(rf"{run}/(\d+\.journal|lock)(/|$)")  # for undo; both go with the run
+        assert [name for name in left if not kept.match(name)] == [], note
 
 
 def with_results(events: list[dict[str, Any]]) -> list[str]:
