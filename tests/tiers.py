@@ -48,6 +48,7 @@ SLOW = (
     "tests/unit/sandboxes/test_gvisor_live.py",
     "tests/unit/sandboxes/test_quota.py",
     "tests/unit/sandboxes/test_tools_elsewhere.py",
+    "tests/unit/sandboxes/test_watch.py",
     "tests/unit/tools/test_browser/test_pages.py",
     "tests/unit/tools/test_command/test_layers.py",
     "tests/unit/tools/test_command/test_shipped.py",

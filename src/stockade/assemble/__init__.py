@@ -341,6 +341,8 @@ async def start(prepared: Prepared) -> RunFinished:
                 await to_thread.run_sync(prepared.restore)
             return await resume(prepared.history, prepared.resumed, prepared.parts)
         finally:
+            if prepared.parts.keeper is not None:
+                prepared.parts.keeper.close()
             forget_holder(run_dir(run_id))
 
 
@@ -380,7 +382,7 @@ def make_parts(
         on_event=noting_its_holder(started.run_id, sandbox, on_event),
         on_text=on_text,
         redactor=redactor,
-        keeper=LayerKeeper(sandbox.layers, names, limit_bytes=KEPT_BYTES),
+        keeper=LayerKeeper(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None)),
         pause=pause,
         hooks=hooks_of(started, info or model.info, approver, hooks),
         intro=intro_of(started),

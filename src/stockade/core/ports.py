@@ -368,6 +368,10 @@ class Keeper(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Let go of what it holds of this machine. Nothing is kept after that."""
+        ...
+
 
 OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""

@@ -4,7 +4,7 @@ import json
 import os
 import select
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,21 +24,33 @@ class LayerKeeper:
     """Implements core.ports.Keeper. `names` are the snapshots that the layers are restored to; None is none yet.
 
     Data beyond `limit_bytes` a layer is forgotten, oldest first, but never that of the last two snapshots.
+    `guard` as for Snapshots.
     """
 
-    def __init__(self, layers: Sequence[FolderLayer], names: Sequence[str | None] = (), limit_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        layers: Sequence[FolderLayer],
+        names: Sequence[str | None] = (),
+        limit_bytes: int = 0,
+        guard: Callable[[], int | None] = lambda: None,
+    ) -> None:
         given = [*names, *[None] * (len(layers) - len(names))]
         self._layers = [
-            None if layer.strategy == "direct" else Snapshots(layer, name, limit_bytes)
+            None if layer.strategy == "direct" else Snapshots(layer, name, limit_bytes, guard)
             for layer, name in zip(layers, given, strict=True)
         ]
 
     async def keep(self) -> tuple[str | None, ...]:
         return tuple([await self._one(layer) if layer else None for layer in self._layers])
 
+    def close(self) -> None:
+        for layer in self._layers:
+            if layer:
+                layer.close()
+
     async def _one(self, layer: Snapshots) -> str | None:
         """What takes a moment only, and needs no sync, is done here: a thread costs more."""
-        if not layer.many and layer.unchanged():
+        if layer.unchanged():
             return layer.name
         with anyio.CancelScope(shield=True):  # a thread is not to be left behind with the layer
             await anyio.to_thread.run_sync(layer.take)

@@ -1,14 +1,16 @@
 """Snapshots of what a bot wrote, taken while it goes on: what did not change since the last one costs one look.
 
 A file whose inode, times, size and mode are those of the last look is taken to be the same. ctime cannot be set from
-inside; one that is younger than the clock's grain is looked at again next time (as git does with its index).
+inside; one that is younger than the clock's grain is looked at again next time (as git does with its index). A layer
+that holds much is watched, so that there is no look at all where nothing was written.
 """
 
 import errno
 import os
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 from stockade.core.changes import FolderLayer
@@ -27,17 +29,23 @@ from stockade.sandboxes.folders.segments import (
     read_snapshot,
     sync_folder,
 )
+from stockade.sandboxes.folders.watch import Watch
 
 _REPLACED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO}
 ORIGIN = "overlay.origin"
 MARKS = ("trusted.overlay.", "user.")
+_MANY = 300
+"""A look at fewer takes a moment only."""
 _Look = tuple[int, int, int, int, int]
 Found = dict[str, os.stat_result]
 """What is in a layer, by path as the file system spells it; the root is the empty path."""
 
 
-def scan(tree: Tree) -> Found:
-    """Everything that can be kept, a folder before what is in it: all but sockets, devices and what lies too deep."""
+def scan(tree: Tree, enter: Callable[[str, int], None] | None = None) -> Found:
+    """Everything that can be kept, a folder before what is in it: all but sockets, devices and what lies too deep.
+
+    `enter` is called with each folder and its descriptor before it is read.
+    """
     found: Found = {"": os.fstat(tree.root_fd)}
     waiting = [""]
     while waiting:
@@ -46,6 +54,8 @@ def scan(tree: Tree) -> Found:
             fd = tree.folder(folder)
         except FileNotFoundError:
             continue
+        if enter:
+            enter(folder, fd)
         with os.scandir(fd) as entries:
             for entry in entries:
                 path = join(folder, entry.name)
@@ -107,9 +117,18 @@ def is_original(before: Seen, now: os.stat_result) -> bool:
 
 
 class Snapshots:
-    """Of one layer, from the snapshot `name` on. Not thread-safe; blocks."""
+    """Of one layer, from the snapshot `name` on. Not thread-safe; blocks.
 
-    def __init__(self, layer: FolderLayer, name: str | None = None, limit_bytes: int = 0) -> None:
+    `guard` gives the process whose descendants are the sandbox's; where it is None, nothing is watched.
+    """
+
+    def __init__(
+        self,
+        layer: FolderLayer,
+        name: str | None = None,
+        limit_bytes: int = 0,
+        guard: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._root = layer.written or Path()
         self._folder = Path(str(layer.layer)) / KEPT
         self._limit = limit_bytes
@@ -126,24 +145,27 @@ class Snapshots:
         self._layer, self._base = layer, Base(self._root.parent, copied, read_record(layer)[1].started_ns)
         self._is_copy = layer.strategy == "copy"
         self._looked: dict[str, _Look | None] = {}
+        self._watch = Watch(layer, guard)
         self._sizes = {number: (self._folder / f"{number}").stat().st_size for number in range(1, number_of(name) + 1)}
 
-    @property
-    def many(self) -> bool:
-        """Whether a look takes more than a moment."""
-        return len(self._looked) > 300
-
     def unchanged(self) -> bool:
-        """Whether nothing was written since the last look. False when that cannot be told."""
+        """Whether nothing was written since the last look. False where that cannot be told in a moment."""
         begun = time.time_ns()
-        try:
-            with Tree(self._root) as tree:
-                if {path: _look(seen) for path, seen in scan(tree).items()} != self._looked:
+        if not self._watch.is_quiet():
+            try:
+                if len(self._looked) > _MANY:
                     return False
-        except OSError:
-            return False  # `take` meets it again and says what it is
+                with Tree(self._root) as tree:
+                    if {path: _look(seen) for path, seen in scan(tree).items()} != self._looked:
+                        return False
+            except OSError:
+                return False  # `take` meets it again and says what it is
         self._base.looked(begun)
         return True
+
+    def close(self) -> None:
+        """Nothing is kept any more."""
+        self._watch.close()
 
     def take(self) -> str | None:
         """The name of what is there now, durable. SandboxFailed when there is no room or it cannot be read."""
@@ -157,7 +179,8 @@ class Snapshots:
 
     def _take(self, tree: Tree) -> str | None:
         begun = time.time_ns()
-        found = scan(tree)
+        with self._watch.looking() if len(self._looked) > _MANY else nullcontext() as enter:
+            found = scan(tree, enter)
         looks = {path: _look(seen) for path, seen in found.items()}
         changed = [path for path, look in looks.items() if self._looked.get(path) != look]
         gone = [path for path in self._looked.keys() - looks.keys() if spell(path) in self._entries]
