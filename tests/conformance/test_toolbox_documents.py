@@ -12,7 +12,7 @@ from stockade.core.policy import CopyRule, Policy
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox
 from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.tools.reading.toolbox import DocumentToolbox
+from stockade.tools.documents import DocumentToolbox
 from tests.conformance.ordinary_user import run_as_ordinary_user
 from tests.support.documents import pdf
 

@@ -8,9 +8,9 @@ import pytest
 from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade.testing.search import LocalEngine
-from stockade.tools.web.connecting import ThroughProxy
-from stockade.tools.web.page import PageToolbox
-from stockade.tools.web.search import SearchToolbox
+from stockade.tools.fetch import ThroughProxy
+from stockade.tools.search import SearchToolbox
+from stockade.tools.web import PageToolbox
 from tests.support.hostile_site import Site, hostile_site
 
 

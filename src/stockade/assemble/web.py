@@ -11,13 +11,11 @@ from stockade.core.ports import OnNetwork, Toolbox
 from stockade.core.search import SearchEngine
 from stockade.sandboxes.egress.proxy import Egress
 from stockade.sandboxes.reading import ReadingRoom
+from stockade.tools.documents import DocumentToolbox
+from stockade.tools.fetch import ThroughProxy
 from stockade.tools.memory.toolbox import MemoryToolbox
-from stockade.tools.reading.toolbox import DocumentToolbox
-from stockade.tools.web.connecting import ThroughProxy
-from stockade.tools.web.duckduckgo import DuckDuckGo
-from stockade.tools.web.page import PageToolbox
-from stockade.tools.web.search import SearchToolbox
-from stockade.tools.web.searxng import SearXNG
+from stockade.tools.search import DuckDuckGo, SearchToolbox, SearXNG
+from stockade.tools.web import PageToolbox
 
 DUCKDUCKGO = "duckduckgo"
 

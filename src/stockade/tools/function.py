@@ -13,9 +13,8 @@ from pydantic_core import ArgsKwargs, PydanticSerializationError, core_schema, t
 
 from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed, UsageError
+from stockade.core.toolbox import OneTool, wrong_words
 from stockade.core.tools import ToolSpec
-from stockade.tools.arguments import wrong_words
-from stockade.tools.one import OneTool
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -2,7 +2,8 @@
 
 Later runs find that as a layer. Its name is a hash of all that decides what is in it. It is made beside its place and
 moved there when it is whole; who wants the same one meanwhile waits. How a layer is made and mounted is the maker's
-business."""
+business.
+"""
 
 import hashlib
 import json

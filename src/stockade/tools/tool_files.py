@@ -1,6 +1,7 @@
 """What a tool file says, as data, and how one is read, TOML or YAML: those that come with Stockade, and anybody's.
 
-Microbots' own tool files are read as well: their keys are other names for ours."""
+Microbots' own tool files are read as well: their keys are other names for ours.
+"""
 
 import difflib
 import re

@@ -15,14 +15,14 @@ from pydantic import Field, field_validator
 from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed, SandboxFailed, UsageError
 from stockade.core.ports import Programs, Sandbox
+from stockade.core.text import fenced, is_text
+from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
-from stockade.tools.arguments import Arguments, is_text, read
 from stockade.tools.browser import process
 from stockade.tools.browser.address import web_address
 from stockade.tools.browser.browser import Browser
 from stockade.tools.browser.devtools import BrowserError
 from stockade.tools.browser.tab import MAX_READ_CHARS, MAX_TYPED_CHARS, Tab
-from stockade.tools.web.fence import fenced
 
 CALL_S = 90.0
 _REF = {"type": "string", "description": "the name of an element as the page shows it, like e3"}

@@ -13,10 +13,10 @@ import anyio
 import httpcore2
 import httpx2
 from anyio.abc import ByteStream, TaskGroup, TaskStatus
-from anyio.streams.tls import TLSStream
 
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Program, Programs
+from stockade.tools.fetch import AnyioStream
 
 _PROXY_URL = "http://127.0.0.1:3128"
 """Where a sandbox with a network has its proxy (sandboxes/egress/inside.py)."""
@@ -53,58 +53,6 @@ class _Carried(ByteStream):
         self._finished.set()
 
 
-class _Stream(httpcore2.AsyncNetworkStream):
-    """One connection as httpcore wants it, with TLS on it where that is asked for."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        try:
-            with anyio.fail_after(timeout):
-                received: bytes = await self._stream.receive(max_bytes)
-                return received
-        except anyio.EndOfStream:
-            return b""
-        except TimeoutError as error:
-            raise httpcore2.ReadTimeout("no answer in time") from error
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
-            raise httpcore2.ReadError("the connection broke") from error
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        try:
-            with anyio.fail_after(timeout):
-                await self._stream.send(buffer)
-        except TimeoutError as error:
-            raise httpcore2.WriteTimeout("nobody takes what is sent") from error
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
-            raise httpcore2.WriteError("the connection broke") from error
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        try:
-            with anyio.fail_after(timeout):
-                wrapped = await TLSStream.wrap(
-                    self._stream, hostname=server_hostname, ssl_context=ssl_context, standard_compatible=False
-                )
-        except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await self._stream.aclose()
-            if isinstance(error, ssl.SSLError | anyio.EndOfStream | anyio.BrokenResourceError):
-                raise httpcore2.ConnectError(f"no TLS: {error}") from error
-            if isinstance(error, TimeoutError):
-                raise httpcore2.ConnectTimeout("no TLS in time") from error
-            raise
-        return _Stream(wrapped)
-
-    def get_extra_info(self, info: str) -> Any:
-        return None
-
-
 class _Inside(httpcore2.AsyncNetworkBackend):
     """Connections that begin in the sandbox; each is held by a task of `group`."""
 
@@ -127,7 +75,7 @@ class _Inside(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectTimeout(f"{host}:{port} does not answer") from error
         if isinstance(carried, str):
             raise httpcore2.ConnectError(carried)
-        return _Stream(carried)
+        return AnyioStream(carried)
 
     async def _hold(self, host: str, port: int, *, task_status: TaskStatus[ByteStream | str]) -> None:
         finished = anyio.Event()

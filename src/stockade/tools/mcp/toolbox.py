@@ -1,5 +1,6 @@
 """The tools of the MCP servers of a run, as one toolbox, and which of them were accepted, by hash: a server must not
-become another one behind the user's back."""
+become another one behind the user's back.
+"""
 
 import fcntl
 import hashlib

@@ -21,10 +21,11 @@ from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, UsageError
 from stockade.core.policy import KIB, MIB
+from stockade.core.text import is_text, one_line
+from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
-from stockade.tools.arguments import Arguments, is_text, read
+from stockade.tools.documents import Room
 from stockade.tools.memory.worker import MAX_DEPTH, ROOT
-from stockade.tools.reading.reader import Room, one_line
 
 MAX_NAME_BYTES = 120
 _PREFIX = "memory_"

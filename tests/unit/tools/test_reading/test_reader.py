@@ -13,7 +13,7 @@ import pytest
 from stockade.core.errors import ActionFailed
 from stockade.core.policy import MIB
 from stockade.sandboxes.reading import READING, ReadingRoom
-from stockade.tools.reading.reader import Document, Reader, Wanted
+from stockade.tools.documents import Document, Reader, Wanted
 from tests.support.documents import docx, notebook, paragraph, pdf
 
 pytestmark = pytest.mark.anyio

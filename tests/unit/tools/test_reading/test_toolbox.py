@@ -10,7 +10,7 @@ from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.sandboxes.reading import ReadingRoom
-from stockade.tools.reading.toolbox import DocumentToolbox, page_range
+from stockade.tools.documents import DocumentToolbox, page_range
 from tests.support.documents import docx, paragraph, pdf
 
 

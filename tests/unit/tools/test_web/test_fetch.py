@@ -13,9 +13,7 @@ import pytest
 
 from stockade.core.errors import ActionFailed
 from stockade.core.policy import MIB, Network
-from stockade.tools.web.address import parse
-from stockade.tools.web.connecting import ThroughProxy
-from stockade.tools.web.fetch import Bounds, Fetched, fetch
+from stockade.tools.fetch import Bounds, Fetched, ThroughProxy, fetch, parse
 from tests.support.hostile_site import ARTICLE, Site, hostile_site
 from tests.support.site import certificates
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from stockade.core.actions import ToolResult
+from stockade.core.text import clean, fenced
 from stockade.sandboxes.reading import ReadingRoom
-from stockade.tools.web.connecting import ThroughProxy
-from stockade.tools.web.fence import clean, fenced
-from stockade.tools.web.page import PageToolbox
-from stockade.tools.web.passages import nearest, passages
+from stockade.tools.fetch import ThroughProxy
+from stockade.tools.web import PageToolbox, nearest, passages
 from tests.support.hostile_site import Site, hostile_site
 
 FENCE = re.compile(r"<<<([0-9a-f]{12})\n(.*)\n\1>>>", re.DOTALL)

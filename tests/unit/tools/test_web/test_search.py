@@ -20,9 +20,7 @@ from stockade.sandboxes.egress.proxy import Egress
 from stockade.sandboxes.egress.rules import Rule, Rules, Target
 from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.search import LocalEngine
-from stockade.tools.web.duckduckgo import HOST, DuckDuckGo
-from stockade.tools.web.search import SearchToolbox
-from stockade.tools.web.searxng import SearXNG
+from stockade.tools.search import HOST, DuckDuckGo, SearchToolbox, SearXNG
 from tests.support.hostile_site import Site, hostile_site
 from tests.support.site import certificates
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import ActionFailed
-from stockade.tools.web.unpack import Body
+from stockade.tools.fetch import Body
 
 TEXT = b"The kettle is filled with fresh water. " * 50
 

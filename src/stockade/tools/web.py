@@ -1,11 +1,14 @@
 """`read_page`: a web page as text, or what of it is nearest to a question; by the rules of --net, in a sealed place.
 
 What comes back is a stranger's: it is fenced, and cannot end the fence. A bot that may ask for any host can carry data
-out in the address; which hosts it may ask is the person's --net, for this as for its commands.
+out in the address; which hosts it may ask is the user's --net, for this as for its commands.
 """
 
-from collections import OrderedDict
+import math
+import re
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import anyio
@@ -13,15 +16,11 @@ import anyio.to_thread
 from pydantic import Field
 
 from stockade.core.errors import ActionFailed
+from stockade.core.text import fenced, one_line
+from stockade.core.toolbox import Arguments, Telling, read
 from stockade.core.tools import ToolSpec
-from stockade.tools.arguments import Arguments, read
-from stockade.tools.one import Telling
-from stockade.tools.reading.reader import Document, Reader, Room, Wanted, one_line
-from stockade.tools.web.address import Address, parse
-from stockade.tools.web.connecting import Connecting
-from stockade.tools.web.fence import fenced
-from stockade.tools.web.fetch import BOUNDS, Bounds, fetch
-from stockade.tools.web.passages import nearest
+from stockade.tools.documents import Document, Reader, Room, Wanted
+from stockade.tools.fetch import BOUNDS, Address, Bounds, Connecting, fetch, parse
 
 NAME = "read_page"
 SHOWN_CHARS = 6000
@@ -48,6 +47,10 @@ SPEC = ToolSpec(
         "additionalProperties": False,
     },
 )
+_WORD = re.compile(r"\w+")
+_K1, _B = 1.2, 0.75
+LONGEST = 1200
+"""Of a passage, in characters; a longer paragraph is several."""
 
 
 class _Wanted(Arguments):
@@ -142,3 +145,75 @@ def _head(address: Address, document: Document) -> str:
     counts = f"{document.characters} characters" if document.characters else f"{document.total} {document.unit}s"
     title = f"{one_line(document.title, 120)!r}, " if document.title else ""
     return f"{one_line(str(address), 300)}: {title}{document.kind}, {counts}."
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """`heading` is the nearest one above it; `place` its number in the text."""
+
+    text: str
+    heading: str
+    place: int
+
+
+def passages(text: str) -> list[Passage]:
+    """Paragraphs, short neighbours together; what is a heading is said with those below it."""
+    found, heading, held = list[Passage](), "", ""
+
+    def flush() -> None:
+        nonlocal held
+        if held:
+            found.append(Passage(held, heading, len(found)))
+        held = ""
+
+    for block in re.split(r"\n\s*\n", text):
+        block = block.strip("\n")
+        if re.match(r"#{1,6} ", block) and "\n" not in block:
+            flush()
+            heading = block.lstrip("# ")[:200]
+            continue
+        for piece in _pieces(block):
+            if len(held) + len(piece) > LONGEST // 2:
+                flush()
+            held = f"{held}\n{piece}" if held else piece
+    flush()
+    return found
+
+
+def nearest(text: str, query: str, limit: int) -> tuple[list[Passage], bool]:
+    """The best that fit into `limit` characters, in the order of the text; whether any word was found at all."""
+    every, wanted = passages(text), set(_WORD.findall(query.lower()))
+    counts = [Counter(_WORD.findall(f"{one.heading} {one.text}".lower())) for one in every]
+    lengths = [max(1, count.total()) for count in counts]
+    mean = sum(lengths) / len(lengths) if lengths else 1.0
+    shared = [wanted & count.keys() for count in counts]  # only these: a page of many passages costs no more
+    within = Counter(word for words in shared for word in words)
+    rarity = {word: math.log(1 + (len(every) - often + 0.5) / (often + 0.5)) for word, often in within.items()}
+    scores = [
+        sum(
+            rarity[word] * count[word] * (_K1 + 1) / (count[word] + _K1 * (1 - _B + _B * length / mean))
+            for word in sorted(words)
+        )
+        for words, count, length in zip(shared, counts, lengths, strict=True)
+    ]
+    ranked = sorted(every, key=lambda one: (-scores[one.place], one.place))
+    kept, left = list[Passage](), limit
+    for one in ranked:
+        if kept and (not scores[one.place] or len(one.text) > left):
+            break
+        kept.append(one)
+        left -= len(one.text)
+    return sorted(kept, key=lambda one: one.place), any(scores)
+
+
+def _pieces(block: str) -> list[str]:
+    if len(block) <= LONGEST:
+        return [block] if block.strip() else []
+    pieces, held = list[str](), ""
+    for sentence in re.split(r"(?<=[.!?])\s+|\n", block):
+        for part in (sentence[at : at + LONGEST] for at in range(0, max(1, len(sentence)), LONGEST)):
+            if held and len(held) + len(part) > LONGEST:
+                pieces.append(held)
+                held = ""
+            held = f"{held} {part}" if held else part
+    return [*pieces, held] if held else pieces

@@ -1,15 +1,44 @@
-"""What toolboxes of one tool have in common: they hold nothing between calls, and know one name."""
+"""What toolboxes in Python have in common: arguments as their code wants them, or a line for the model on what is wrong
+with them; and the toolbox of one tool, which holds nothing between calls and knows one name.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import anyio
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed
 from stockade.core.tools import ToolSpec
+
+MAX_WRONG = 3
+
+
+class Arguments(BaseModel):
+    """Base of a tool's arguments. What is not asked for is passed over: small models add things."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+T = TypeVar("T", bound=Arguments)
+
+
+def read(kind: type[T], arguments: Mapping[str, Any]) -> T:
+    """ActionFailed naming each argument that is missing or wrong. One that is null counts as not given."""
+    try:
+        return kind.model_validate({name: value for name, value in arguments.items() if value is not None})
+    except ValidationError as error:
+        raise ActionFailed(wrong_words(error)) from None
+
+
+def wrong_words(error: ValidationError) -> str:
+    """The first arguments that are missing or wrong, each with what is wrong with it, in a line for the model."""
+    wrong = [f"{'.'.join(str(word) for word in one['loc'])}: {one['msg']}" for one in error.errors()]
+    more = f" (and {len(wrong) - MAX_WRONG} more)" if len(wrong) > MAX_WRONG else ""
+    return "; ".join(dict.fromkeys(wrong[:MAX_WRONG])) + more
 
 
 class OneTool(ABC):

@@ -1,0 +1,210 @@
+"""`web_search`: a list of titles, addresses and excerpts from a search engine.
+
+SearXNG is asked directly, at the address that the user gave, whatever --net says; DuckDuckGo by `ddgs`, which runs in a
+sealed place whose only way out is that one host, through the egress proxy.
+"""
+
+import importlib.util
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from pydantic import Field, ValidationError
+
+from stockade.core.data import Data
+from stockade.core.errors import ActionFailed, SandboxDied, UsageError, to_install
+from stockade.core.events import NetworkRequested
+from stockade.core.policy import Network
+from stockade.core.ports import OnNetwork
+from stockade.core.search import Found, SearchEngine
+from stockade.core.text import clean, fenced, is_text, one_line
+from stockade.core.toolbox import Arguments, Telling, read
+from stockade.core.tools import ToolSpec
+from stockade.tools.documents import Room
+from stockade.tools.fetch import Address, Bounds, Direct, fetch, parse
+
+NAME = "web_search"
+RESULTS, MAX_RESULTS = 8, 20
+_TITLE, _URL, _SNIPPET = 150, 500, 300
+SPEC = ToolSpec(
+    name=NAME,
+    description="Search the web: titles, addresses and excerpts. Open what looks right with read_page.",
+    parameters={
+        "type": "object",
+        "properties": {"query": {"type": "string"}, "count": {"type": "integer"}},
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+)
+BOUNDS = Bounds(total_s=20.0, body_bytes=4 << 20, redirects=0)
+HOST = "html.duckduckgo.com"
+SEARCH_S = 20.0
+_PROGRAM = """
+import json, sys
+options = json.loads(sys.argv[1])
+sys.path.extend(sys.argv[2:])
+from ddgs import DDGS
+from ddgs.exceptions import DDGSException
+try:
+    if trusted := options["certificates"]:
+        with open("/tmp/ca.pem", "w") as file:
+            file.write(trusted)
+    searching = DDGS(proxy="http://127.0.0.1:3128", timeout=15, verify="/tmp/ca.pem" if trusted else True)
+    found = searching.text(options["query"], max_results=options["count"], backend="duckduckgo")
+except DDGSException as error:
+    found = {"error": str(error)}
+json.dump(found, sys.stdout)
+"""
+
+
+class _Wanted(Arguments):
+    query: str = Field(min_length=1, max_length=500)
+    count: int = Field(default=RESULTS, ge=1)
+
+
+class SearchToolbox(Telling):
+    """Implements core.ports.Toolbox. `find` gives the engine on entering; UsageError when there is none."""
+
+    spec = SPEC
+
+    def __init__(self, find: Callable[[], SearchEngine]) -> None:
+        self._find = find
+        self._found: SearchEngine | None = None
+
+    @property
+    def _engine(self) -> SearchEngine:
+        assert self._found is not None, "used before it was entered"
+        return self._found
+
+    async def __aenter__(self) -> Self:
+        self._found = self._find()
+        return self
+
+    def late(self, seconds: float) -> str:
+        return f"{self._engine.name} did not answer within {seconds:g} s"
+
+    async def tell(self, arguments: Mapping[str, Any]) -> str:
+        return await self._search(read(_Wanted, arguments))
+
+    async def _search(self, wanted: _Wanted) -> str:
+        query = wanted.query.strip()
+        if not query or not is_text(query):
+            raise ActionFailed("the query is empty or holds characters that are no text")
+        found = (await self._engine.search(query, min(wanted.count, MAX_RESULTS)))[:MAX_RESULTS]
+        if not found:
+            return f"{self._engine.name} has found nothing: try other words."
+        rows = []
+        for number, one in enumerate(found, 1):
+            rows.append(f"{number}. {one_line(clean(one.title), _TITLE)}\n   {one_line(clean(one.url), _URL)}")
+            if snippet := one_line(clean(one.snippet), _SNIPPET):
+                rows.append(f"   {snippet}")
+        count = f"{len(found)} result{'' if len(found) == 1 else 's'} from {self._engine.name}"
+        return f"{count}.\n" + fenced("\n".join(rows), "other people's pages")
+
+
+class _Result(Data):
+    model_config = Data.model_config | {"extra": "ignore"}
+
+    url: str
+    title: str = ""
+    content: str | None = None
+
+
+class _Answer(Data):
+    model_config = Data.model_config | {"extra": "ignore"}
+
+    results: tuple[_Result, ...]
+
+
+@dataclass(frozen=True)
+class SearXNG:
+    """Implements core.search.SearchEngine on its JSON API (docs.searxng.org, Search API)."""
+
+    base: Address
+    on_network: OnNetwork | None = None
+    name: str = "SearXNG"
+
+    @classmethod
+    def at(cls, url: str, on_network: OnNetwork | None = None) -> "SearXNG":
+        """UsageError when that is no address."""
+        try:
+            return cls(parse(url), on_network)
+        except ActionFailed as error:
+            raise UsageError(f"--search: {error.message}", "give the address of a SearXNG, or duckduckgo") from None
+
+    async def search(self, query: str, count: int) -> Sequence[Found]:
+        path = self.base.target.partition("?")[0].rstrip("/").removesuffix("/search")
+        asked = Address(
+            self.base.scheme, self.base.host, self.base.port,
+            f"{path}/search?{urlencode({'q': query, 'format': 'json'})}",
+        )  # fmt: skip
+        started, down, status, why = time.monotonic(), 0, 0, ""
+        try:
+            fetched = await fetch(Direct(), asked, BOUNDS)
+            down, status = len(fetched.data), fetched.status
+            return _results(fetched.data)[:count]
+        except ActionFailed as error:
+            why = error.message
+            hint = ": its settings.yml has to list json under search.formats" if "HTTP 403" in why else ""
+            raise ActionFailed(f"{self.name} cannot be used: {why}{hint}") from None
+        finally:
+            if self.on_network is not None:
+                port = self.base.port or (443 if self.base.scheme == "https" else 80)
+                self.on_network(
+                    NetworkRequested(
+                        at=time.time(), host=self.base.host, port=port, method="GET", verdict="allowed", reason=why,
+                        status=status, bytes_down=down, duration_s=round(time.monotonic() - started, 6),
+                    )
+                )  # fmt: skip
+
+
+def _results(data: bytes) -> list[Found]:
+    try:
+        found = _Answer.model_validate(json.loads(data))
+    except (ValidationError, ValueError, RecursionError):
+        raise ActionFailed("its answer is not the JSON of a SearXNG") from None
+    return [Found(title=one.title, url=one.url, snippet=one.content or "") for one in found.results]
+
+
+@dataclass(frozen=True)
+class DuckDuckGo:
+    """Implements core.search.SearchEngine. `certificates` is for tests, which are their own authority."""
+
+    room: Room
+    on_network: OnNetwork | None = None
+    certificates: str = ""
+    name: str = "DuckDuckGo"
+
+    @classmethod
+    def installed(cls, room: Room, on_network: OnNetwork | None = None) -> "DuckDuckGo":
+        """UsageError when ddgs, or a place for it, is not there. May block for a moment."""
+        if importlib.util.find_spec("ddgs") is None:
+            raise UsageError("--search duckduckgo needs ddgs", to_install("web"))
+        room.check()
+        return cls(room, on_network)
+
+    async def search(self, query: str, count: int) -> Sequence[Found]:
+        options = json.dumps({"query": query, "count": count, "certificates": self.certificates})
+        argv = [self.room.python, "-I", "-B", "-c", _PROGRAM, options, *self.room.packages]
+        async with self.room.open(Network(mode="allow", hosts=(f"{HOST}:443",)), self.on_network) as place:
+            try:
+                done = await place.exec(argv, b"", SEARCH_S, 1 << 20)
+            except SandboxDied as error:
+                raise ActionFailed(f"{self.name} cannot be asked: {error.message}") from None
+        if done.timed_out:
+            raise ActionFailed(f"{self.name} did not answer within {SEARCH_S:g} s")
+        if done.exit_code:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.exit_code}"]
+            raise ActionFailed(f"{self.name} cannot be asked: {one_line(lines[-1], 200)}")
+        try:
+            said = json.loads(done.stdout)
+            if isinstance(said, dict):
+                if "No results" in said["error"]:
+                    return []
+                raise ActionFailed(f"{self.name} cannot be asked: {one_line(said['error'], 200)}")
+            return [Found(title=one["title"], url=one["href"], snippet=one["body"]) for one in said][:count]
+        except (ValidationError, ValueError, KeyError, TypeError):
+            raise ActionFailed(f"{self.name} gave nothing that can be used") from None
