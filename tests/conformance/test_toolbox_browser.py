@@ -7,7 +7,7 @@ import pytest
 
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from tests.support.site import site
-from tests.unit.tools.test_browser.scene import InASandbox
+from tests.unit.plugins.browser.scene import InASandbox
 
 
 class TestBrowser(ToolboxConformance):

@@ -22,6 +22,7 @@ OnProgress = Callable[[str, int, int], None]
 
 IN_PROCESS = "python:"
 """On record before the name of a tool that is an object of the program that began the run."""
+NAMED = ("memory", "read_document", "read_page", "web_search", "browser", "python")
 _NEAR = 0.75
 """How like a tool's name a word must be to be taken for a slip."""
 
@@ -98,22 +99,7 @@ FileTool = Callable[[Request], Plan]
 
 def named() -> Mapping[str, MakeToolbox]:
     """Tools of ours by name. Each imports its adapter when it is made."""
-    return {name: _ours(name) for name in ("memory", "read_document", "read_page", "web_search")} | {
-        "browser": _browser,
-        "python": _python,
-    }
-
-
-def _browser(place: Place) -> Toolbox:
-    from stockade.assemble.browser import make
-
-    return make(place)
-
-
-def _python(place: Place) -> Toolbox:
-    from stockade.tools.program import PythonTool
-
-    return PythonTool(place.sandbox)
+    return {name: _ours(name) for name in NAMED}
 
 
 def _ours(name: str) -> MakeToolbox:

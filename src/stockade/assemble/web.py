@@ -1,4 +1,4 @@
-"""Memory, documents and the web as tools of a run: which folder, which sealed places, which way out."""
+"""Tools of ours by name, made for a run: which folder, which sealed places, which way out."""
 
 import hashlib
 import re
@@ -52,6 +52,21 @@ def engine(wanted: str | None, room: ReadingRoom, on_network: OnNetwork) -> Sear
     return DuckDuckGo.installed(room, on_network) if wanted == DUCKDUCKGO else SearXNG.at(wanted, on_network)
 
 
+def browser(place: Place) -> Toolbox:
+    """UsageError when the run has no network: a browser without one is of no use."""
+    from stockade.plugins.browser.toolbox import BrowserToolbox
+
+    if place.policy.network.mode == "none":
+        raise UsageError("the browser has no network", "--net allow=HOST,... or --net open")
+    return BrowserToolbox(place.sandbox)
+
+
+def python(place: Place) -> Toolbox:
+    from stockade.tools.program import PythonTool
+
+    return PythonTool(place.sandbox)
+
+
 def _room(place: Place) -> ReadingRoom:
     return ReadingRoom(place.state / "reading")
 
@@ -67,5 +82,6 @@ def _hearer(place: Place) -> OnNetwork:
 
 
 MAKERS: dict[str, MakeToolbox] = {
-    "memory": memory, "read_document": documents, "read_page": pages, "web_search": search,
+    "memory": memory, "read_document": documents, "read_page": pages, "web_search": search, "browser": browser,
+    "python": python,
 }  # fmt: skip

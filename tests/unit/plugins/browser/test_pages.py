@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tools.test_browser.scene import ref_of, scene
+from tests.unit.plugins.browser.scene import ref_of, scene
 
 LEFT = """find /tmp /home /workspace /dev/shm /var /run \\
     \\( -name '*run-me*' -o -name '*evil*' -o -name '*.crdownload' \\) 2>/dev/null"""

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from stockade.core.policy import Network, Policy
 from stockade.core.ports import Sandbox
+from stockade.plugins.browser.toolbox import BrowserToolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox
-from stockade.tools.browser.toolbox import BrowserToolbox
 from tests.support.site import site, to_loopback
 
 PATIENCE_S = 80.0

@@ -7,10 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
-from stockade.tools.browser import devtools
-from stockade.tools.browser.address import web_address
-from stockade.tools.browser.devtools import BrowserError, DevTools
-from stockade.tools.browser.snapshot import MAX_CHARS, snapshot
+from stockade.plugins.browser import devtools
+from stockade.plugins.browser.devtools import BrowserError, DevTools
+from stockade.plugins.browser.snapshot import MAX_CHARS, snapshot
+from stockade.plugins.browser.toolbox import web_address
 
 
 def node(

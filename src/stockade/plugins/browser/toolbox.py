@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import anyio
 from pydantic import Field, field_validator
@@ -18,14 +19,33 @@ from stockade.core.ports import Programs, Sandbox
 from stockade.core.text import fenced, is_text
 from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
-from stockade.tools.browser import process
-from stockade.tools.browser.address import web_address
-from stockade.tools.browser.browser import Browser
-from stockade.tools.browser.devtools import BrowserError
-from stockade.tools.browser.tab import MAX_READ_CHARS, MAX_TYPED_CHARS, Tab
+from stockade.plugins.browser.browser import MAX_READ_CHARS, MAX_TYPED_CHARS, Browser, Tab
+from stockade.plugins.browser.devtools import BrowserError, chromium_argv, find_chromium
 
+MAX_URL_CHARS = 2000
 CALL_S = 90.0
 _REF = {"type": "string", "description": "the name of an element as the page shows it, like e3"}
+
+
+def web_address(text: str) -> str:
+    """An http or https address; one without a scheme is https. ValueError for anything else, local files included."""
+    url = text.strip()
+    if not url or len(url) > MAX_URL_CHARS or any(char.isspace() or not char.isprintable() for char in url):
+        raise ValueError(f"it is empty, longer than {MAX_URL_CHARS} characters, or has blanks in it")
+    if "://" not in url:
+        if url.split(":")[0].lower() in ("javascript", "data", "file", "about", "chrome", "view-source", "blob"):
+            raise ValueError("only http and https pages can be opened")
+        url = f"https://{url}"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("this is no address") from None
+    if parts.scheme.lower() not in ("http", "https"):
+        raise ValueError("only http and https pages can be opened")
+    if not host:
+        raise ValueError("it names no host")
+    return url
 
 
 def _spec(name: str, about: str, required: tuple[str, ...] = (), **properties: dict[str, Any]) -> ToolSpec:
@@ -113,12 +133,12 @@ class BrowserToolbox:
     async def __aenter__(self) -> Self:
         if not isinstance(self._sandbox, Programs):
             raise UsageError(f"the browser cannot run in {self._sandbox.backend}", "--sandbox bubblewrap")
-        binary = await process.find(self._sandbox)
+        binary = await find_chromium(self._sandbox)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._sandbox.carried())
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
-            self._browser = Browser(self._sandbox, process.command(binary))
+            self._browser = Browser(self._sandbox, chromium_argv(binary))
             group.start_soon(self._browser.run)
             self._stack = stack.pop_all()
         return self
