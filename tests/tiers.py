@@ -21,6 +21,7 @@ SLOW = (
     "tests/cli/test_plan_exits.py",
     "tests/cli/test_real_model.py",
     "tests/cli/test_remote.py",
+    "tests/cli/test_removing.py",
     "tests/cli/test_tool.py",
     "tests/cli/test_wire.py::test_of_a_browsing_bot_too",
     "tests/conformance/test_model.py::TestEmbedded",

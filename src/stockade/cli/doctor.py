@@ -12,6 +12,7 @@ from rich.text import Text
 
 from stockade import assemble
 from stockade.alive import is_alive
+from stockade.assemble.removing import sweep_removed
 from stockade.cli import flags
 from stockade.cli.console import results
 from stockade.cli.safe import one_line
@@ -115,19 +116,27 @@ def _why(console: Console, finding: "Finding") -> None:
             console.print(Text(f"          {one_line(words)}"), soft_wrap=True)
 
 
-async def _recorded() -> set[str]:
-    """StoreFailed where it cannot be told which runs there are: what belongs to them must not be taken for nobody's."""
+async def _recorded() -> tuple[set[str], list[str]]:
+    """The runs on record, and a line for each folder of a run that is not any more, which went now.
+
+    StoreFailed where it cannot be told which runs there are: what belongs to them must not be taken for nobody's.
+    """
     store = assemble.open_store()
     try:
         runs = await store.runs()
+        gone = await sweep_removed(store)
     finally:
         await store.close()
     if damaged := next((run for run in runs if run.problem is not None), None):
-        raise StoreFailed(f"nothing is cleaned: run {damaged.run_id}: {damaged.problem}", "stockade runs recover")
-    return {run.run_id for run in runs}
+        raise StoreFailed(
+            f"nothing is cleaned: run {damaged.run_id}: {damaged.problem}",
+            f"remove it, then clean: stockade runs rm --force {damaged.run_id}",
+        )
+    return {run.run_id for run in runs}, [f"removed {folder}: its run was removed" for folder in gone]
 
 
 def _clean(*, json_lines: bool) -> int:
-    for line in assemble.clean(anyio.run(_recorded), is_alive):
+    recorded, lines = anyio.run(_recorded)
+    for line in lines + assemble.clean(recorded, is_alive):
         print(json.dumps({"type": "clean", "message": line}) if json_lines else one_line(line))
     return 0

@@ -16,6 +16,7 @@ from stockade.cli.changes import apply, diff, discard, undo
 from stockade.cli.console import results
 from stockade.cli.export import export
 from stockade.cli.failures import say
+from stockade.cli.removing import prune, rm
 from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
@@ -73,7 +74,7 @@ def list_runs(**values: Any) -> int:
         rows = []
         for summary in summaries:
             if summary.problem is not None:
-                say(f"run {summary.run_id}: {summary.problem}", "stockade runs recover saves what is readable")
+                say(f"run {summary.run_id}: {summary.problem}", f"stockade runs rm --force {summary.run_id} removes it")
                 continue
             state = _state(summary.run_id, summary.status, summary.driver)
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
@@ -126,5 +127,5 @@ def show(run: str, full: bool, **values: Any) -> int:
     return _on_record(values, work)
 
 
-for more in (diff, apply, undo, discard, resume, rewind, replay, export):
+for more in (diff, apply, undo, discard, resume, rewind, replay, export, rm, prune):
     command.add_command(more)

@@ -67,6 +67,10 @@ class CommandFailed(UsageError):
         self.output = output
 
 
+class RunRemoved(UsageError):
+    """The user removed this run: nothing of it is kept."""
+
+
 class FolderMoved(UsageError):
     """The folder that a run began with is gone, or another one stands there."""
 

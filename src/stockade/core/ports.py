@@ -4,7 +4,7 @@ Conformance suites for each are in stockade.testing.conformance.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -273,6 +273,22 @@ class RunStore(Protocol):
         """Newest first."""
         ...
 
+    async def remove(self, run_id: str) -> None:
+        """Away with a run and its helpers, all of it or nothing, also with one that is damaged; twice is the same.
+
+        From then on `find`, `events` and `append` say that it was removed (RunRemoved). RunTaken when somebody else
+        drives it.
+        """
+        ...
+
+    async def removed(self) -> dict[str, float]:
+        """The ids of all that were removed, each with when (UNIX s)."""
+        ...
+
+    async def sweep(self) -> None:
+        """Away with what was put aside for runs that are not on record any more."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -344,6 +360,13 @@ class Reviewer(Differ, Protocol):
         progress: Callable[[str, int, int], None] = ...,
     ) -> Moved:
         """What was taken back is applied again, where the layer is gone."""
+        ...
+
+    def holding(self, layers: Iterable[FolderLayer]) -> AbstractContextManager[None]:
+        """Inside, nobody applies to the folders of these layers, and nothing that was decided about them is cut off.
+
+        FolderMoved when it is, and the folder is not there.
+        """
         ...
 
     def recover(self, layer: FolderLayer) -> None:

@@ -12,8 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
+from stockade.sandboxes.folders.changes import touched_in_copy
 from stockade.sandboxes.folders.discard import remove_tree, sweep_tombstones
+from stockade.sandboxes.folders.hostile import Tree
 from stockade.sandboxes.folders.journal import SUFFIX, all_journals
+from stockade.sandboxes.folders.record import MANIFEST_FILE, read_seen
 from stockade.sandboxes.limits import start_time, sweep
 
 COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
@@ -54,10 +57,27 @@ def remove_stale(run_dir: Path) -> list[Path]:
 def _holds_work(run_dir: Path) -> bool:
     """Whether something could be lost: any layer in which something was, or may have been, written."""
     return any(
-        not (layer / "upper").is_dir() or any((layer / "upper").iterdir()) or (layer / "kept").is_dir()
+        _is_written(layer)
         for layer in run_dir.iterdir()
         if layer.is_dir() and not layer.is_symlink() and not layer.name.endswith(SUFFIX)
     )
+
+
+def _is_written(layer: Path) -> bool:
+    """A copy whose manifest is not there was never finished, and no bot has met it."""
+    if (layer / "kept").is_dir():
+        return True
+    if (layer / "upper").is_dir():
+        return any((layer / "upper").iterdir())
+    if not (layer / "copy").is_dir():
+        return True
+    if not (layer / MANIFEST_FILE).exists():
+        return False
+    try:
+        with Tree(layer / "copy") as copy:
+            return bool(touched_in_copy(copy, read_seen(layer / MANIFEST_FILE)))
+    except (OSError, SandboxFailed):
+        return True
 
 
 def _holds_undo(run_dir: Path) -> bool:

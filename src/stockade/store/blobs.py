@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from stockade.store.rows import Large
@@ -27,6 +27,14 @@ class BlobFolder:
             return self._path(sha256).read_bytes()
         except FileNotFoundError:
             return None
+
+    def keep(self, named: Collection[str]) -> None:
+        """Remove all others, and what a kill left half written."""
+        for path in list(self.folder.glob("??/*")):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # there is more in it
+                    path.parent.rmdir()
 
     def _path(self, sha256: str) -> Path:
         if len(sha256) != 64 or not all(char in "0123456789abcdef" for char in sha256):

@@ -1,6 +1,6 @@
 """What the record asks of a database; SQLite and PostgreSQL each give it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from stockade.core.errors import StoreFailed
@@ -43,6 +43,12 @@ class Database(Protocol):
         ...
 
     def load(self, sha256: str) -> bytes | None: ...
+
+    def keep(self, named: Callable[[], Collection[str]]) -> None:
+        """Of all that was saved, only what is `named` stays. Nobody saves anything between that call and the end of the
+        transaction, which is open.
+        """
+        ...
 
     def try_again(self, error: BaseException) -> bool:
         """Whether the same may work now: another was in the way, or the connection was lost and is there again."""

@@ -5,7 +5,7 @@ The password is taken from the address, the environment or ~/.pgpass by libpq, a
 
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from stockade.core.errors import StoreFailed, UsageError, to_install
@@ -126,6 +126,13 @@ class PostgresDatabase:
     def load(self, sha256: str) -> bytes | None:
         rows = self.execute("SELECT data FROM large_outputs WHERE sha256=?", (sha256,))
         return bytes(rows[0][0]) if rows else None
+
+    def keep(self, named: Callable[[], Collection[str]]) -> None:
+        """Whoever has saved something holds a weaker lock until the event that names it is there too."""
+        self.execute("LOCK TABLE large_outputs IN EXCLUSIVE MODE")
+        kept = set(named())
+        there = self.execute("SELECT sha256 FROM large_outputs")
+        self.execute_many("DELETE FROM large_outputs WHERE sha256=?", [row for row in there if row[0] not in kept])
 
     def try_again(self, error: BaseException) -> bool:
         """A server that is restarted is back within seconds: about 25 s of tries."""

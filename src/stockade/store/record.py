@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import anyio
 from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
-from stockade.core.errors import RunTaken, StoreFailed, UsageError
+from stockade.core.errors import RunRemoved, RunTaken, StoreFailed, UsageError
 from stockade.core.events import AnswerUnreadable, ModelAnswered, RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.ports import RunSummary
 from stockade.store.database import Database
@@ -27,7 +28,7 @@ from stockade.store.writer import Writer
 
 _TASK_SHOWN = 500
 _LISTED = ("run_id", "started", "task", "bot", "model", "status", "turns")
-_RECOVER = "stockade runs recover saves what is readable"
+_RECOVER = "docs/store.md, Damage, says how to read the rest; stockade runs rm --force removes the run"
 _END_OF_TIME = 253402300800.0
 """The year 10000: no clock says so, and no calendar goes further."""
 
@@ -93,7 +94,7 @@ class SQLRecord:
     async def events(self, run_id: str) -> list[RunEvent]:
         rows = await self._writer.read(partial(self._rows, run_id))
         if not rows:
-            raise UsageError(f"there is no run {run_id!r}", "stockade runs list")
+            raise await self._writer.read(partial(self._no_run, run_id))
         large = {sha256 for *_, named in rows if named for sha256 in _names(named)}
         loaded = await self._writer.read(lambda: {name: self._db.load(name) for name in large}) if large else {}
         return decode(run_id, rows, loaded.get, self._db.place)
@@ -107,6 +108,15 @@ class SQLRecord:
 
     async def runs(self) -> list[RunSummary]:
         return await self._writer.read(self._runs)
+
+    async def remove(self, run_id: str) -> None:
+        await self._writer.write(partial(self._remove, run_id))
+
+    async def removed(self) -> dict[str, float]:
+        return dict(await self._writer.read(lambda: self._db.execute("SELECT run_id, at FROM removed")))
+
+    async def sweep(self) -> None:
+        await self._writer.write(lambda: self._db.keep(self._put_aside))
 
     async def driver(self, run_id: str) -> str | None:
         return await self._writer.read(partial(self._driver, run_id))
@@ -130,6 +140,8 @@ class SQLRecord:
         self._check_lease(job.run_id)
         ((last,),) = self._db.execute("SELECT max(seq) FROM events WHERE run_id=?", (job.run_id,))
         following = 0 if last is None else last + 1
+        if not following and isinstance(gone := self._no_run(job.run_id), RunRemoved):
+            raise gone
         if job.first is not None and job.first < following and self._is_there(job):
             return
         if following and any(isinstance(event, RunStarted) for event in job.events):
@@ -197,10 +209,53 @@ class SQLRecord:
         own = [name for name in names if "." not in name]  # BOSS.1 is a helper of BOSS
         names = own or names
         if not names or not reference:
-            raise UsageError(f"there is no run {reference!r}", "stockade runs list")
+            raise self._no_run(reference)
         if len(names) > 1:
             raise UsageError(f"{reference!r} is the beginning of several runs: {', '.join(names)}")
         return names[0]
+
+    def _no_run(self, reference: str) -> UsageError:
+        """Why there is none of that id, or beginning of one."""
+        rows = [] if not reference or "\0" in reference or not _is_utf8(reference) else self._db.execute(
+            "SELECT run_id, at FROM removed WHERE substr(run_id, 1, ?)=? ORDER BY run_id LIMIT 1",
+            (len(reference), reference),
+        )  # fmt: skip
+        if not rows:
+            return UsageError(f"there is no run {reference!r}", "stockade runs list")
+        run_id, at = rows[0]
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+        what = f"run {run_id} was removed on {when}: its record is gone, and what it applied cannot be undone any more"
+        return RunRemoved(what, "stockade runs list names those that are there")
+
+    def _remove(self, run_id: str) -> None:
+        rows = self._db.execute("SELECT run_id FROM runs WHERE substr(run_id, 1, ?)=?", (len(run_id) + 1, f"{run_id}."))
+        names = [run_id, *(str(row[0]) for row in rows)]
+        for name in names:
+            if name not in self._fences and (driver := self._driver_if_legible(name)) is not None:
+                raise _taken(name, driver)
+        sys.audit("stockade.step", "record.remove")
+        for name in names:
+            for table in ("events", "runs", "leases"):
+                self._db.execute(f"DELETE FROM {table} WHERE run_id=?", (name,))
+            self._db.execute(
+                f"INSERT INTO removed (run_id, at) VALUES (?, {self._db.now}) ON CONFLICT DO NOTHING", (name,)
+            )
+
+    def _driver_if_legible(self, run_id: str) -> str | None:
+        """A lease that is damaged is nobody's: its holder cannot append any more either."""
+        try:
+            return self._driver(run_id)
+        except StoreFailed:
+            return None
+
+    def _put_aside(self) -> set[str]:
+        """Whatever an event names. StoreFailed when one does not say it: then nothing can be told to be nobody's."""
+        rows = self._db.execute("SELECT run_id, large FROM events WHERE large IS NOT NULL")
+        named = [(run_id, _names(large)) for run_id, large in rows]
+        if damaged := [run_id for run_id, names in named if not names]:
+            what = f"run {damaged[0]} is damaged in {self._db.place}: large outputs of removed runs stay as long as it"
+            raise StoreFailed(what, f"stockade runs rm --force {damaged[0]}")
+        return {name for _, names in named for name in names}
 
     def _runs(self) -> list[RunSummary]:
         rows = self._db.execute(

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,9 @@ class SQLiteDatabase:
 
     def load(self, sha256: str) -> bytes | None:
         return self._blobs.load(sha256)
+
+    def keep(self, named: Callable[[], Collection[str]]) -> None:
+        self._blobs.keep(named())  # BEGIN IMMEDIATE keeps all others out
 
     def try_again(self, error: BaseException) -> bool:
         return False

@@ -1,13 +1,14 @@
 """In-memory adapters of the ports, for tests without a model, a sandbox or a disk."""
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import ModelUnavailable, RunTaken, StockadeError, UsageError
+from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
@@ -111,6 +112,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
         self._driven: set[str] = set()
+        self._removed: dict[str, float] = {}
 
     @asynccontextmanager
     async def driving(self, run_id: str) -> AsyncIterator[None]:
@@ -126,12 +128,31 @@ class MemoryStore:
         return "this process" if run_id in self._driven else None
 
     async def append(self, run_id: str, events: Sequence[RunEvent], *, durable: bool = True) -> None:
+        if run_id in self._removed:
+            raise self._no_run(run_id)
         self._lines.setdefault(run_id, []).extend(to_json(event) for event in events)
 
     async def events(self, run_id: str) -> list[RunEvent]:
         if run_id not in self._lines:
-            raise UsageError(f"there is no run {run_id!r}", "stockade runs list")
+            raise self._no_run(run_id)
         return [from_json(line) for line in self._lines[run_id]]
+
+    async def remove(self, run_id: str) -> None:
+        names = [run_id, *(name for name in self._lines if name.startswith(f"{run_id}."))]
+        for name in names:
+            self._lines.pop(name, None)
+            self._removed.setdefault(name, time.time())
+
+    async def removed(self) -> dict[str, float]:
+        return dict(self._removed)
+
+    async def sweep(self) -> None:
+        return None
+
+    def _no_run(self, reference: str) -> UsageError:
+        if gone := next((name for name in self._removed if reference and name.startswith(reference)), None):
+            return RunRemoved(f"run {gone} was removed")
+        return UsageError(f"there is no run {reference!r}", "stockade runs list")
 
     async def length(self, run_id: str) -> int:
         return len(self._lines.get(run_id, ()))
@@ -144,10 +165,10 @@ class MemoryStore:
         found = [name for name in found if "." not in name] or found
         if reference in names:
             return reference
-        if len(found) != 1:
-            raise UsageError(
-                f"there is no run {reference!r}" if not found else f"{reference!r} is the beginning of several"
-            )
+        if not found:
+            raise self._no_run(reference)
+        if len(found) > 1:
+            raise UsageError(f"{reference!r} is the beginning of several")
         return found[0]
 
     async def runs(self) -> list[RunSummary]:

@@ -2,10 +2,13 @@
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from stockade.core.policy import FolderRule
+from stockade.sandboxes.folders import prepare_layer
 from stockade.sandboxes.leftovers import COPIES, DAY_S, clean, private_folder, remove_stale
 
 
@@ -45,3 +48,23 @@ def test_runs_that_never_began_go_and_work_stays(tmp_path: Path, monkeypatch: py
     assert sum("holds changes" in line for line in lines) == 2
     assert sum("nothing was written" in line for line in lines) == 1
     assert clean(tmp_path / "none", (), lambda run: False) == []
+
+
+@pytest.mark.parametrize("state", ["whole", "half", "written"])
+def test_a_copy_that_no_bot_has_touched_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    """Of a run that was killed before it was on record."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    runs, host = tmp_path / "runs", tmp_path / "host"
+    (host / "deep").mkdir(parents=True)
+    (host / "deep" / "file").write_text("of the host\n")
+    copies = partial(prepare_layer, FolderRule(host=str(host)), runs / "r", can_overlay=lambda _: "asked to copy")
+    place = Path(str(copies(sandbox_uid=None).layer))
+    if state == "written":
+        (place / "copy/deep/file").write_text("of the bot\n")
+    elif state == "half":
+        for name in ("layer.json", "manifest"):
+            (place / name).unlink()
+    age(runs / "r")
+    lines = clean(runs, (), lambda run: False)
+    assert (runs / "r").exists() is (state == "written")
+    assert [("holds changes" in line) for line in lines] == [state == "written"]

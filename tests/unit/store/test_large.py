@@ -109,6 +109,46 @@ async def test_a_damaged_list_of_them_is_named(open_again: OpenAgain) -> None:
             await store.events("r")
 
 
+async def test_those_of_removed_runs_go_and_shared_ones_stay(open_again: OpenAgain, where: str) -> None:
+    async with open_again() as store:
+        await _written(store)
+        events: list[RunEvent] = [first("s", task="only here " * LARGE_BYTES), large()[0]]
+        await store.append("s", events)
+        await store.remove("r")
+        await store.sweep()
+        assert await store.events("s") == events
+        await store.remove("s")
+        await store.append("t", [first("t"), large()[1]])
+        await store.sweep()
+        assert await store.events("t") == [first("t"), large()[1]]
+        assert len(_kept(store, where)) == 1
+        await store.remove("t")
+        await store.sweep()
+        assert _kept(store, where) == []
+
+
+def _kept(store: SQLRecord, where: str) -> list[object]:
+    if where.startswith("postgresql:"):
+        return list(store._db.execute("SELECT sha256 FROM large_outputs"))
+    return [path for path in large_outputs(Path(where)).rglob("*") if path.is_file()]
+
+
+async def test_none_goes_while_a_damaged_run_may_need_it(open_again: OpenAgain, where: str) -> None:
+    async with open_again() as store:
+        await _written(store)
+        await store.append("s", [first("s"), *large()])
+        before = len(_kept(store, where))
+        store._db.execute("UPDATE events SET large='[' WHERE run_id='r'")
+        await store.remove("s")
+        with pytest.raises(StoreFailed, match="run r is damaged"):
+            await store.sweep()
+        assert len(_kept(store, where)) == before
+        store._db.execute("UPDATE leases SET holder='{' WHERE run_id='r'")
+        await store.remove("r")
+        await store.sweep()
+        assert _kept(store, where) == []
+
+
 def test_a_half_written_file_has_another_name(tmp_path: Path) -> None:
     folder = BlobFolder(tmp_path / "large")
     one = encode(large()[0]).put_aside[0]

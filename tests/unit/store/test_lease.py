@@ -56,6 +56,8 @@ async def test_who_drives_is_named_and_nobody_else_can_write(open_again: OpenAga
             with pytest.raises(RunTaken, match="is being driven by"):
                 async with other.driving("r"):
                     pass
+            with pytest.raises(RunTaken, match="is being driven by"):
+                await other.remove("r")
             with pytest.raises(RunTaken):
                 async with mine.driving("r"):
                     pass

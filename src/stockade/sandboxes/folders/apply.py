@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
+from stockade.sandboxes.folders.base_parts import number_after
 from stockade.sandboxes.folders.changes import Comparison, check_whole, compare_all
 from stockade.sandboxes.folders.conflicts import check_conflicts, listed
 from stockade.sandboxes.folders.contents import Contents
 from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
 from stockade.sandboxes.folders.journal import Entry, Look, forget_undone, journals_of, new_journal
-from stockade.sandboxes.folders.merging import resolved
+from stockade.sandboxes.folders.merging import Merged, resolved
 from stockade.sandboxes.folders.record import OpenLayer, open_layer
 from stockade.sandboxes.folders.writing import (
     Chosen,
@@ -60,11 +61,14 @@ def apply_changes(
         _check_complete(chosen, actual, opened)
         if not (force or merge):
             check_conflicts(chosen, opened, comparison.base)
+        if chosen and not opened.is_copy:  # once it is written over, nobody knows any more what it was
+            new = [path for path in chosen if comparison.base.is_new(path)]
+            comparison.base.capture(number_after(opened.base), opened.host, opened.written, new)
+        if chosen and (merge or len(chosen) < len(actual)):
+            comparison.base.keep(opened.written, chosen)
         with resolved(chosen, opened, comparison.base, force=force, merge=merge) as (result, source):
             if result:
                 _write(source, result, record, progress)
-        if chosen and (merge or len(chosen) < len(actual)):
-            comparison.base.remember(opened.written, chosen)
         return tuple(change.path for change in chosen.values())
 
 
@@ -85,7 +89,7 @@ def _write(opened: OpenLayer, chosen: Chosen, record: Record | None, progress: P
             exchange.abandon()
             raise
         try:
-            exchange.carry_out(opened.layer, "after", entries, record)
+            exchange.carry_out(opened.layer, opened.record.started_ns, "after", entries, record)
         except BaseException:
             forget_undone(journals)
             raise
@@ -117,7 +121,10 @@ def _entry(number: int, path: str, change: Change, contents: Contents, opened: O
         return Entry(change.path, old, Look())
     if change.entry == "directory":
         return Entry(change.path, old, Look("directory", change.mode & 0o1777))
-    return Entry(change.path, old, contents.stage(number, path, change, before, opened.written))
+    after = contents.stage(number, path, change, before, opened.written)
+    return Entry(
+        change.path, old, after, bots=opened.written.bots(path) if isinstance(opened.written, Merged) else None
+    )
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from stockade.sandboxes.folders.base_parts import (
     read_index,
 )
 from stockade.sandboxes.folders.hostile import CHUNK, MAX_DEPTH, Node, Tree, join, parent, spell, unspell
+from stockade.sandboxes.folders.journal import all_journals, journals_of
 from stockade.sandboxes.folders.record import OpenLayer, Seen
 
 DELETED_BYTES = 64 << 20
@@ -55,8 +56,9 @@ class Base:
         self._left = DELETED_BYTES
         for index in indices(place):
             self._take_in(read_index(index))
-        self._applied = {unspell(entry.path): entry for entry in read_index(self._folder / APPLIED)}
-        self._data = {entry.sha256: entry for entry in self._entries.values() if entry.data}
+        self._applied = dict(_applied(place, since_ns))
+        kept = [*self._entries.values(), *read_index(self._folder / APPLIED)]
+        self._data = {entry.sha256: entry for entry in kept if entry.data}
 
     def get(self, path: str) -> Original | None:
         """None: the layer did not show it yet when it was last looked at."""
@@ -73,6 +75,8 @@ class Base:
 
     def data(self, entry: Original) -> bytes | None:
         """A file's bytes; None where they are not kept. SandboxFailed when they are damaged."""
+        if known := self._data.get(entry.sha256):
+            entry = entry.model_copy(update={"data": known.data, "at": known.at})
         if entry.state != "known" or not entry.data:
             return b"" if entry.state == "known" and entry.kind == "file" and not entry.size else None
         with (self._folder / entry.data).open("rb") as source:
@@ -109,26 +113,15 @@ class Base:
         """All that the layer holds was noted at a look that began then."""
         self.since_ns = max(self.since_ns, now_ns - GRAIN_NS)
 
-    def remember(self, written: Tree, chosen: Mapping[str, Change]) -> None:
-        """What the bot made of these is on the host now, alone or merged: from here on it is their base."""
+    def keep(self, written: Tree, chosen: Mapping[str, Change]) -> None:
+        """The bytes of what the bot made of these, which is their base once it is applied: for merging."""
         part = Part(self._folder, APPLIED)
         try:
-            for path, change in chosen.items():
-                node = written.node(path) if change.kind != "deleted" else None
-                entry = Original(path=change.path, state="absent")
-                if node is not None:
-                    entry = Original.of(path, node).model_copy(update={"inode": 0, "ctime_ns": 0})
-                self._applied[path] = self._with_data(entry, path, written, part, wanted=True)
-            part.commit(self._applied.values(), anew=True)
+            nodes = ((path, written.node(path)) for path, change in chosen.items() if change.kind != "deleted")
+            found = [Original.of(path, node) for path, node in nodes if node is not None]
+            entries = (self._with_data(entry, unspell(entry.path), written, part, wanted=True) for entry in found)
+            part.commit([entry for entry in entries if entry.data])
         finally:
-            part.close()
-
-    def forget(self, paths: Iterable[str]) -> None:
-        """What was applied of these was taken back: their base is what it was before."""
-        gone = [path for path in paths if self._applied.pop(path, None)]
-        if gone:
-            part = Part(self._folder, APPLIED)
-            part.commit(self._applied.values(), anew=True)
             part.close()
 
     def _new(self, path: str, host: Tree, written: Tree, part: "Part") -> Iterator[Original]:
@@ -207,6 +200,22 @@ class Base:
                 self._entries.pop(unspell(entry.path), None)
             else:
                 self._entries[unspell(entry.path)] = entry
+
+
+def _applied(place: Path, layer_ns: int) -> Iterator[tuple[str, Original]]:
+    """What the bot made of what is on the host now, alone or merged: from then on it is the base. By the journals."""
+    for journal in all_journals(journals_of(place)):
+        head = journal.head()
+        if head is None or head.layer_ns != layer_ns:  # of a layer that was there before
+            continue
+        for entry in journal.entries():
+            if (entry.at if entry.left or head.step == "done" else head.goal) == "after":
+                look = entry.bots or entry.after
+                if look.kind == "absent":
+                    yield unspell(entry.path), Original(path=entry.path, state="absent")
+                else:
+                    yield unspell(entry.path), Original(path=entry.path, kind=look.kind, mode=look.mode, size=look.size,
+                                                        target=look.target or None, sha256=look.sha256)  # fmt: skip
 
 
 def base_of(opened: OpenLayer) -> Base:

@@ -118,7 +118,8 @@ def _with_trouble(path: str, node: Node, marks: dict[str, bytes]) -> Node:
     return node
 
 
-def _touched_in_copy(copy: Tree, manifest: dict[str, Seen]) -> Touched:
+def touched_in_copy(copy: Tree, manifest: dict[str, Seen]) -> Touched:
+    """What is in a copy, or gone from it, since it was made."""
     touched: Touched = {}
     seen = set()
     waiting = [""]
@@ -166,7 +167,7 @@ class Comparison:
     def touched(self) -> Touched:
         opened = self.opened
         if opened.is_copy:
-            return _touched_in_copy(opened.written, opened.manifest())
+            return touched_in_copy(opened.written, opened.manifest())
         return _UpperLayer(opened.written, opened.host).touched()
 
     def change(self, path: str, after: Node | None) -> Change | None:

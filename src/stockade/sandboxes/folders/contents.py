@@ -7,7 +7,8 @@ import stat
 from contextlib import suppress
 
 from stockade.core.changes import Change
-from stockade.sandboxes.folders.hostile import CHUNK, Node, Tree, copy_data, extents, parent, read_up_to, spell, unspell
+from stockade.sandboxes.folders.base_parts import digest_of
+from stockade.sandboxes.folders.hostile import CHUNK, Node, Tree, copy_data, parent, read_up_to, spell, unspell
 from stockade.sandboxes.folders.journal import Look, Side
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -15,7 +16,6 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 _XATTRS = ("user.", "system.posix_acl_access")
 _INODE = ".inode"
-_ZEROS = bytes(CHUNK)
 
 
 class Contents:
@@ -40,7 +40,7 @@ class Contents:
         look = Look(node.kind, node.mode, node.size, inode=seen.st_ino, mtime_ns=seen.st_mtime_ns)
         if node.kind == "file":
             with self._host.file(path) as fd:
-                look.sha256 = digest(fd)
+                look.sha256 = digest_of(fd)
         elif node.target is not None:
             look.target = spell(node.target)
         return look
@@ -60,7 +60,7 @@ class Contents:
         if node.kind == "special":
             return node.stat.st_ino == look.inode
         with self._host.file(path) as fd:
-            return digest(fd) == look.sha256
+            return digest_of(fd) == look.sha256
 
     def keep(self, number: int, path: str, node: Node | None, side: Side) -> Look:
         """What is there now, and its content in the store: as a link to it, or a copy.
@@ -100,7 +100,7 @@ class Contents:
         except FileNotFoundError:
             return False
         try:
-            return digest(fd) == look.sha256
+            return digest_of(fd) == look.sha256
         finally:
             os.close(fd)
 
@@ -185,34 +185,11 @@ class Contents:
             os.close(out)
 
 
-def digest(fd: int) -> str:
-    """sha256 of a file of up to a MiB; of a longer one, that of its pieces that are not all zeros, each with its place.
-
-    So a hole costs nothing, and is the same as zeros that were written.
-    """
-    size = os.fstat(fd).st_size
-    if size <= CHUNK:
-        os.lseek(fd, 0, os.SEEK_SET)
-        return hashlib.sha256(read_up_to(fd, CHUNK)).hexdigest()
-    found, at = hashlib.sha256(size.to_bytes(8)), 0
-    for start, end in extents(fd):
-        at = max(at, start - start % CHUNK)
-        while at < end:
-            piece = os.pread(fd, CHUNK, at)
-            if not piece:
-                break
-            if piece != _ZEROS[: len(piece)]:
-                found.update(at.to_bytes(8))
-                found.update(piece)
-            at += CHUNK
-    return found.hexdigest()
-
-
 def _copy_hashed(source: int, out: int, path: str) -> str:
     size = os.fstat(source).st_size
     if size > CHUNK:
         copy_data(source, out)
-        found = digest(source)
+        found = digest_of(source)
     else:
         data = read_up_to(source, CHUNK)
         done = 0

@@ -76,7 +76,8 @@ class Look:
 class Entry:
     """One path. `at`: which side the folder has. `content`: whether more than the mode differs.
 
-    `left`: why the last decision left it as it was; empty when it was part of it.
+    `left`: why the last decision left it as it was; empty when it was part of it. `bots`: what the bot made of it,
+    where `after` is that merged with the host's side.
     """
 
     path: str
@@ -85,6 +86,7 @@ class Entry:
     at: Side = "before"
     content: bool = True
     left: str = ""
+    bots: Look | None = None
 
     def side(self, which: Side) -> Look:
         return self.before if which == "before" else self.after
@@ -94,7 +96,7 @@ class Head(Data):
     """What was last decided: `goal` is the side that every entry not left out goes to, `at` when that was (UNIX s).
 
     `modes`: of folders that are opened to writing meanwhile. `device`, `inode` and `filesystem` (f_fsid) are the host
-    folder's; `inside` is where it was in the sandbox.
+    folder's; `inside` is where it was in the sandbox. `layer_ns`: when the layer began that was applied.
     """
 
     version: int = 1
@@ -103,6 +105,7 @@ class Head(Data):
     device: int
     filesystem: int = 0
     inode: int
+    layer_ns: int = 0
     goal: Side
     step: Literal["decided", "done"]
     at: float
@@ -202,7 +205,7 @@ def all_journals(journals: Path) -> list[Journal]:
 
 def journals_on(hosts: Collection[str], runs: Path) -> Iterator[tuple[Path, Journal, Head]]:
     """Every journal with a decision about one of these folders (spelled), in whichever run; with its layer's place."""
-    for journals in sorted(runs.glob(f"*/*{SUFFIX}")):
+    for journals in sorted(runs.glob(f"[!.]*/*{SUFFIX}")):
         for journal in all_journals(journals):
             head = journal.head()
             if head is not None and head.host in hosts:

@@ -12,11 +12,12 @@ from pathlib import Path
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.sandboxes.folders.base import Base
-from stockade.sandboxes.folders.base_parts import KEPT_BYTES, MODE_BITS, Original
+from stockade.sandboxes.folders.base_parts import KEPT_BYTES, MODE_BITS, Original, digest_of
 from stockade.sandboxes.folders.changes import Comparison, check_whole, compare_all, reading
 from stockade.sandboxes.folders.conflicts import CHANGED, conflicting, refuse
 from stockade.sandboxes.folders.diff import is_binary
 from stockade.sandboxes.folders.hostile import Node, Tree, spell, unspell
+from stockade.sandboxes.folders.journal import Look
 from stockade.sandboxes.folders.record import OpenLayer, open_layer
 from stockade.sandboxes.folders.writing import Chosen
 
@@ -39,6 +40,14 @@ class Merged(Tree):
             return
         with content.open("rb") as merged:
             yield merged.fileno()
+
+    def bots(self, path: str) -> Look | None:
+        """What the layer itself has of a file that was merged."""
+        node = self.node(path) if path in self._contents else None
+        if node is None:
+            return None
+        with super().file(path) as fd:
+            return Look("file", node.mode, node.size, digest_of(fd))
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """core.ports.Reviewer over the layers of this package."""
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 from stockade.core.changes import Change, FolderLayer, Moved
 from stockade.core.errors import UsageError
@@ -16,7 +17,7 @@ from stockade.sandboxes.folders.hostile import is_safe, unspell
 from stockade.sandboxes.folders.merging import find_conflicts
 from stockade.sandboxes.folders.record import OpenLayer, open_layer, read_record
 from stockade.sandboxes.folders.snapshots import scan, shown_by_copy
-from stockade.sandboxes.folders.undo import decisions, recover_layer, redo_layer, undo_layer
+from stockade.sandboxes.folders.undo import decisions, holding, recover_layer, redo_layer, undo_layer
 from stockade.sandboxes.folders.writing import Progress, Record, quietly
 
 
@@ -88,6 +89,10 @@ class Review:
     ) -> Moved:
         """Apply again what was taken back of a layer that is gone."""
         return redo_layer(layer, force=force, record=record, progress=progress)
+
+    def holding(self, layers: Iterable[FolderLayer]) -> AbstractContextManager[None]:
+        """Nobody applies to their folders meanwhile, and nothing there is cut off. FolderMoved where that is not so."""
+        return holding(layers)
 
     def recover(self, layer: FolderLayer) -> None:
         """Complete what was decided about the folder of a layer and cut off by a kill."""

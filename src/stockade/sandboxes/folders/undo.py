@@ -5,7 +5,7 @@ An entry goes back only if it is still what apply left. What was edited since st
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from stockade.core.changes import FolderLayer, Moved, shown_path
 from stockade.core.errors import FolderMoved
 from stockade.core.events import ChangesApplied, ChangesUndone
 from stockade.sandboxes.folders.apply import explained
-from stockade.sandboxes.folders.base import base_of
 from stockade.sandboxes.folders.hostile import Tree, spell, unspell
 from stockade.sandboxes.folders.journal import (
     STAGING,
@@ -26,7 +25,6 @@ from stockade.sandboxes.folders.journal import (
     journals_of,
     journals_on,
 )
-from stockade.sandboxes.folders.record import open_layer
 from stockade.sandboxes.folders.writing import (
     Exchange,
     Progress,
@@ -86,10 +84,7 @@ def undo_layer(
         return Moved()
     with _opened(layer) as opened:
         found = _all(opened, reversed(opened.journals), "before", force, record, progress)
-    if found.paths and not layer.is_lost:  # there it is all that is to be applied again
-        with explained(layer.host), open_layer(layer, writing=True) as again:
-            entries = (entry for journal in opened.journals for entry in journal.entries())
-            base_of(again).forget({unspell(entry.path) for entry in entries if entry.at == "before"})
+        if not layer.is_lost:  # there it is all that is to be applied again
             forget_undone(journals_of(layer))
     return found
 
@@ -117,6 +112,23 @@ def recover_folder(folder: Path, runs: Path) -> bool:
         return False
     with explained(str(folder)), Tree(folder) as host, alone(host):
         return recover(host, runs)
+
+
+@contextmanager
+def holding(layers: Iterable[FolderLayer]) -> Iterator[None]:
+    """Nobody applies to the folders of these layers meanwhile, and nothing there is cut off.
+
+    FolderMoved when something is, of a folder that is not there; one that is gone otherwise is passed over.
+    """
+    with ExitStack() as stack:
+        for _, layer in sorted({layer.host: layer for layer in layers if layer.layer is not None}.items()):
+            try:
+                stack.enter_context(_opened(layer))
+            except FolderMoved:
+                heads = [one.head() for one in all_journals(journals_of(layer))]
+                if any(head is not None and head.step == "decided" for head in heads):
+                    raise
+        yield
 
 
 def recover_layer(layer: FolderLayer) -> None:
@@ -174,9 +186,11 @@ def _exchange(
         except BaseException:
             exchange.abandon(journal.entries())
             raise
+        head = journal.head()
+        assert head is not None
         if moving:
-            exchange.carry_out(opened.layer, goal, entries, record)
-        elif (head := journal.head()) is not None:
+            exchange.carry_out(opened.layer, head.layer_ns, goal, entries, record)
+        else:
             journal.write(head, entries)
             exchange.abandon(entries)
 

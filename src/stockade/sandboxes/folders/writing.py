@@ -113,12 +113,14 @@ class Exchange:
             sync_all(fd) if self._one_sync else os.fsync(fd)
         step("staged")
 
-    def carry_out(self, layer: FolderLayer, goal: Side, entries: list[Entry], record: Record | None) -> None:
+    def carry_out(
+        self, layer: FolderLayer, layer_ns: int, goal: Side, entries: list[Entry], record: Record | None
+    ) -> None:
         """Decide that all entries go to `goal` but those that are `left`, and do it."""
         host = os.fstat(self.host.root_fd)
         head = Head(
             host=spell(layer.host), inside=layer.inside, device=host.st_dev, inode=host.st_ino,
-            filesystem=filesystem(self.host.root_fd), goal=goal, step="decided", at=time.time(),
+            filesystem=filesystem(self.host.root_fd), layer_ns=layer_ns, goal=goal, step="decided", at=time.time(),
             modes={spell(path): mode for path, mode in self.modes.items()},
         )  # fmt: skip
         self.journal.write(head, entries)

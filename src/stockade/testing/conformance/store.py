@@ -4,7 +4,7 @@ import pytest
 
 from stockade.core.actions import Chunk, CommandOutput, Shell, Step
 from stockade.core.budget import Budget
-from stockade.core.errors import UsageError
+from stockade.core.errors import RunRemoved, UsageError
 from stockade.core.events import ActionFinished, ActionStarted, ModelAnswered, RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.core.policy import Policy
@@ -99,3 +99,32 @@ class StoreConformance:
         assert await store.runs() == []
         with pytest.raises(UsageError):
             await store.find("last")
+
+    async def test_a_removed_run_is_gone_with_its_helpers_and_no_other(self, store: RunStore) -> None:
+        for run_id in ("run-a", "run-a.1", "run-ab", "run-b"):
+            await store.append(run_id, [first(run_id), *some(1)])
+        await store.remove("run-a")
+        await store.remove("run-a")
+        await store.sweep()
+        assert [run.run_id for run in await store.runs()] == ["run-b", "run-ab"]
+        assert await store.length("run-a") == await store.length("run-a.1") == 0
+        assert len(await store.events("run-ab")) == len(await store.events("run-b")) == 4
+        assert set(await store.removed()) == {"run-a", "run-a.1"}
+
+    async def test_of_a_removed_run_it_is_said_that_it_was(self, store: RunStore) -> None:
+        await store.append("run-x1", [first("run-x1")])
+        await store.remove("run-x1")
+        for look in (store.find("run-x1"), store.find("run-x"), store.events("run-x1")):
+            with pytest.raises(RunRemoved, match="run-x1 was removed"):
+                await look
+        with pytest.raises(RunRemoved):
+            await store.append("run-x1", [first("run-x1")])
+        with pytest.raises(UsageError):
+            await store.find("run-y")
+
+    async def test_a_run_is_removed_by_who_drives_it(self, store: RunStore) -> None:
+        await store.append("run-a", [first("run-a")])
+        async with store.driving("run-a"):
+            await store.remove("run-a")
+        assert await store.runs() == []
+        assert await store.driver("run-a") is None

@@ -61,6 +61,23 @@ def mount_small_disk(folder: Path, size: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
 
 
+def cut_off_at(step: str, act: Callable[[], object]) -> None:
+    """Run `act` in a child that dies when it comes to this step."""
+    pid = os.fork()
+    if pid == 0:
+
+        def hook(event: str, arguments: tuple[object, ...]) -> None:
+            if event == "stockade.step" and arguments[0] == step:
+                os._exit(_CUT_OFF)
+
+        try:
+            sys.addaudithook(hook)
+            act()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == _CUT_OFF
+
+
 def cut_off_after(steps: int, act: Callable[[], object]) -> bool:
     """Run `act` in a child that dies at its `steps`-th touch of the disk. Whether it died."""
     pid = os.fork()

@@ -16,7 +16,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
 from stockade.sandboxes.folders.journal import STAGING, all_journals, journals_of
 from stockade.sandboxes.folders.undo import recover_folder
-from tests.unit.sandboxes.test_folders.children import become, cut_off_after, in_child
+from tests.unit.sandboxes.test_folders.children import become, cut_off_after, cut_off_at, in_child
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench
 from tests.unit.sandboxes.test_folders.test_apply import OPERATION
@@ -143,6 +143,57 @@ def test_an_undo_by_hand_is_no_edit(bench: Bench) -> None:
     assert (found.paths, found.left) == (["b"], {})
 
 
+def test_an_undo_by_hand_can_be_applied_again(bench: Bench) -> None:
+    """As long as the layer is there; without it, what the bot wrote was replaced by hand, and that is said."""
+    fill(bench, "echo 1 > a; echo 1 > b; echo 1 > c")
+    bench.bash("echo 2 > a; echo 2 > b; echo 2 > c")
+    bench.apply("a", "b")
+    for name in ("a", "b"):
+        bench.write(name, "1\n")
+    assert bench.review.undo(bench.layer).paths == []
+    assert set(bench.kinds()) == {"a", "b", "c"}
+    assert bench.review.conflicts(bench.layer, bench.changes()) == {}
+    assert bench.apply() == ("a", "b", "c")
+    assert (bench.host / "a").read_text() == "2\n"
+    done_with(bench)
+    bench.write("a", "1\n")
+    bench.review.undo(bench.layer)
+    found = bench.review.redo(bench.layer)
+    assert found.paths == ["b", "c"]
+    assert found.left == {"a": "what was kept of it was written to since, or is gone"}
+
+
+@pytest.mark.parametrize("step", ["decided", "done", "cleaned"])
+def test_what_was_applied_is_the_base_also_after_a_kill(bench: Bench, step: str) -> None:
+    """The user goes on from there, and the bot's side of it is no change of theirs."""
+    fill(bench, "echo 1 > a; echo 1 > b")
+    bench.bash("echo 2 > a; echo 2 > b")
+    cut_off_at(step, lambda: bench.apply("a"))
+    bench.review.recover(bench.layer)
+    bench.write("a", "2\nmine\n")
+    assert set(bench.kinds()) == {"b"}
+    assert bench.apply() == ("b",)
+    assert (bench.host / "a").read_text() == "2\nmine\n"
+    assert bench.changes() == ()
+    bench.write("b", "mine\n")
+    assert bench.changes() == ()
+
+
+def test_a_new_layer_begins_with_what_is_there(bench: Bench) -> None:
+    """Not with what was applied from the one before it, in whose place it is."""
+    fill(bench, "echo 1 > a")
+    bench.bash("echo 2 > a")
+    bench.apply()
+    place = bench.layer.layer
+    done_with(bench)
+    bench.write("a", "mine\n")
+    assert bench.begin().layer == place
+    bench.bash("echo 3 >> a")
+    assert bench.review.conflicts(bench.layer, bench.changes()) == {}
+    assert bench.apply() == ("a",)
+    assert (bench.host / "a").read_text() == "mine\n3\n"
+
+
 @pytest.mark.parametrize("how", ["root", "copy"])
 def test_a_file_with_other_names_is_one_with_them_again(make_bench: MakeBench, how: str) -> None:
     """Unless they were written to: then what it was is what counts."""
@@ -261,8 +312,10 @@ def test_cut_off_anywhere_and_completed_by_a_new_run(make_bench: MakeBench, what
     assert len({str(tree) for tree in trees}) == 2
 
 
-def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(make_bench: MakeBench) -> None:
-    bench = make_bench("copy")
+@pytest.mark.parametrize("how", ["root", "copy"])
+def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(make_bench: MakeBench, how: str) -> None:
+    """Also for the next apply, to which nobody has changed anything."""
+    bench = make_bench(how)
     before = fill(bench)
     bench.bash(WORK)
     events: list[RunEvent] = []
