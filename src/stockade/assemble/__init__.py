@@ -22,7 +22,14 @@ from stockade.assemble.bots import BUILT_IN
 from stockade.assemble.hooks import hooks_of, intro_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, sweep
-from stockade.assemble.sandboxes import host_side, noting_its_holder, open_sandbox, prepare_sandbox, reviewer
+from stockade.assemble.sandboxes import (
+    host_side,
+    noting_its_holder,
+    open_sandbox,
+    prepare_sandbox,
+    reviewer,
+    taken_back,
+)
 from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
 from stockade.assemble.undecided import newest_applied, newest_undecided
 from stockade.bots.file import read_bot
@@ -414,4 +421,4 @@ Decision = Literal["apply", "discard", "keep"]
 
 __all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
            "host_side", "new_run_id", "newest_applied", "newest_undecided", "open_sandbox", "open_store", "prepare",
-           "prepare_sandbox", "read_store", "reviewer", "run_dir", "state_dir", "sweep"]  # fmt: skip
+           "prepare_sandbox", "read_store", "reviewer", "run_dir", "state_dir", "sweep", "taken_back"]  # fmt: skip

@@ -72,6 +72,13 @@ def host_side() -> Differ:
     return HostSide()
 
 
+def taken_back() -> Differ:
+    """What was applied of layers that are gone, and undone."""
+    from stockade.sandboxes.folders import TakenBack
+
+    return TakenBack()
+
+
 def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:
     """The sandbox of that name on layers that are there already."""
     if backend == "bubblewrap":

@@ -169,17 +169,20 @@ def diff(run: str | None, host: bool, show_secrets: bool, **values: Any) -> int:
     that holds it is refused without --show-secrets.
     """
     with _opened(values, run) as found:
+        reviewer: Differ = found.reviewer
         try:
             found.settle()
             pending = found.pending()
         except NothingLeft as nothing:
             say(nothing.message, nothing.hint)
-            return 0
+            if host or not isinstance(nothing, Undone):
+                return 0
+            reviewer = assemble.taken_back()
+            pending = [review.Pending(layer, reviewer.changes(layer)) for layer in found.facts.layers]
         if show_secrets:
             hide(EXACT)
         else:
             review.view(found.events, found.settings.options.redact).check_files()
-        reviewer: Differ = found.reviewer
         if host:
             reviewer = assemble.host_side()
             pending = review.pending(reviewer, [one.layer for one in pending])

@@ -1,17 +1,30 @@
 """The host's side of what a bot touched: how it differs from the base, for who decides about a conflict."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from stockade.core.changes import Change, ChangeKind, FolderLayer
 from stockade.core.errors import UsageError
 from stockade.sandboxes.folders.base import Base, base_of
 from stockade.sandboxes.folders.base_parts import MODE_BITS, Original, digest_at
 from stockade.sandboxes.folders.changes import Comparison, check_whole, reading
-from stockade.sandboxes.folders.diff import TEXT_BYTES, Side, count_lines, is_binary, name, render
+from stockade.sandboxes.folders.diff import TEXT_BYTES, Side, count_lines, is_binary, mode_change, name, render
 from stockade.sandboxes.folders.hostile import Node, Tree, is_safe, spell, unspell
-from stockade.sandboxes.folders.record import open_layer
+from stockade.sandboxes.folders.journal import Entry, Journal, Look
+from stockade.sandboxes.folders.record import OpenLayer, open_layer
+from stockade.sandboxes.folders.undo import open_journals
 
 
 class HostSide:
-    """core.ports.Differ over the layers of this package."""
+    """core.ports.Differ over the layers of this package. Their bases are read once: for one command."""
+
+    def __init__(self) -> None:
+        self._bases: dict[Path, Base] = {}
+
+    def _base(self, opened: OpenLayer) -> Base:
+        if opened.base not in self._bases:
+            self._bases[opened.base] = base_of(opened)
+        return self._bases[opened.base]
 
     def changes(self, layer: FolderLayer) -> tuple[Change, ...]:
         """What the host changed of the paths that the bot touched, by path. Raises what Review.changes does."""
@@ -31,9 +44,94 @@ class HostSide:
         if not is_safe(path):
             raise UsageError(f"not a path of the folder: {change.path!r}", "take it from the list of changes")
         with reading(layer), open_layer(layer) as opened:
-            base = base_of(opened)
+            base = self._base(opened)
             was = base.of(path, opened.host, opened.written)
             return render(change, _before(path, was, base), side_of(opened.host, path, opened.host.node(path)))
+
+
+class TakenBack:
+    """core.ports.Differ over the journals of layers that are gone: what was taken back, and apply writes again.
+
+    They are read once: for one command.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, _At]] = {}
+
+    def _all(self, layer: FolderLayer, journals: Iterable[Journal]) -> "dict[str, _At]":
+        place = str(layer.layer)
+        if place not in self._found:
+            self._found[place] = _taken_back(journals)
+        return self._found[place]
+
+    def changes(self, layer: FolderLayer) -> tuple[Change, ...]:
+        """By path, from the folder as it is to what was applied last of each."""
+        with reading(layer), open_journals(layer) as (host, journals):
+            found = self._all(layer, journals)
+            kinds = ((path, at, _kind_of(at[2].after, host.node(path))) for path, at in found.items())
+            return tuple(_again(path, at, kind, host) for path, at, kind in kinds if kind)
+
+    def unified_diff(self, layer: FolderLayer, change: Change) -> str:
+        """As Review.unified_diff writes it."""
+        path = unspell(change.path)
+        with reading(layer), open_journals(layer) as (host, journals):
+            before, (journal, number, entry) = host.node(path), self._all(layer, journals)[path]
+            if change.kind == "mode" and before is not None and change.entry == "file":
+                return mode_change(path, before.mode, entry.after.mode)
+            return render(change, side_of(host, path, before), _kept_side(path, journal, number, entry.after))
+
+
+_At = tuple[Journal, int, Entry]
+
+
+def _taken_back(journals: Iterable[Journal]) -> dict[str, _At]:
+    found = {}
+    for journal in journals:
+        for number, entry in enumerate(journal.entries()):
+            if entry.at == "before":
+                found[unspell(entry.path)] = journal, number, entry
+    return {path: found[path] for path in sorted(found, key=lambda path: path.split("/"))}
+
+
+def _kept_bytes(journal: Journal, number: int, look: Look) -> bytes | None:
+    """None where it is too large to be shown, or gone."""
+    kept = journal.store / f"{number}.after"
+    return kept.read_bytes() if look.kind == "file" and look.size <= TEXT_BYTES and kept.is_file() else None
+
+
+def _kept_side(path: str, journal: Journal, number: int, look: Look) -> Side | None:
+    if look.kind == "absent":
+        return None
+    if look.kind == "symlink":
+        return Side("symlink", content=unspell(look.target).encode("utf-8", "surrogateescape"))
+    if look.kind != "file":
+        return Side(look.kind, look.mode)
+    return _file_side(path, look.mode, look.size, _kept_bytes(journal, number, look), "is not shown")
+
+
+def _kind_of(after: Look, now: Node | None) -> ChangeKind | None:
+    """None where nothing is to be done."""
+    if now is None or after.kind == "absent":
+        return ("added" if now is None else "deleted") if (now is None) != (after.kind == "absent") else None
+    if now.kind != after.kind:
+        return "type"
+    return "mode" if now.kind == "directory" else "modified"
+
+
+def _again(path: str, at: _At, kind: ChangeKind, host: Tree) -> Change:
+    journal, number, entry = at
+    now, after = host.node(path), entry.after
+    if kind == "modified" and not entry.content:
+        kind = "mode"
+    shown = after.kind if after.kind != "absent" else now.kind if now else "file"
+    old = host.read(path, TEXT_BYTES + 1) if now is not None and now.kind == "file" else b""
+    new = _kept_bytes(journal, number, after) or b""
+    binary = is_binary(old) or is_binary(new)
+    counted = kind != "mode" and not binary and max(len(old), after.size) <= TEXT_BYTES
+    added, removed = count_lines(old, new) if counted else (0, 0)
+    mode = (after.mode if after.kind != "absent" else now.mode if now else 0) & MODE_BITS
+    return Change(path=entry.path, kind=kind, entry=shown, size=after.size, mode=mode, binary=binary, added_lines=added,
+                  removed_lines=removed, target=after.target or None)  # fmt: skip
 
 
 def side_of(tree: Tree, path: str, node: Node | None) -> Side | None:

@@ -131,6 +131,13 @@ def holding(layers: Iterable[FolderLayer]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def open_journals(layer: FolderLayer) -> Iterator[tuple[Tree, list[Journal]]]:
+    """The host folder of a layer that may be gone, and what was decided about it, oldest first."""
+    with _opened(layer) as opened:
+        yield opened.host, opened.journals
+
+
 def recover_layer(layer: FolderLayer) -> None:
     """The same for the folder of a layer, where that is still there."""
     if layer.strategy != "direct" and layer.layer is not None and Path(layer.host).is_dir():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
+from stockade.sandboxes.folders import TakenBack
 from stockade.sandboxes.folders.journal import STAGING, all_journals, journals_of
 from stockade.sandboxes.folders.undo import recover_folder
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, cut_off_at, in_child
@@ -161,6 +162,26 @@ def test_an_undo_by_hand_can_be_applied_again(bench: Bench) -> None:
     found = bench.review.redo(bench.layer)
     assert found.paths == ["b", "c"]
     assert found.left == {"a": "what was kept of it was written to since, or is gone"}
+
+
+def test_what_would_be_applied_again_is_shown(bench: Bench) -> None:
+    """Also without the layer; as a patch that git takes."""
+    fill(bench, "seq 3 > a; echo x > gone; echo m > mode; ln -s a link; mkdir -p d; echo in > d/in; cp a ' odd'")
+    work = "seq 4 > a; rm gone; chmod 755 mode; ln -sfn gone link; rm -r d; echo file > d; rm ' odd'"
+    bench.bash(f"{work}; echo n > new; printf '\\0' > bin")
+    wanted, patch = bench.changes(), bench.diff()
+    bench.apply()
+    done_with(bench)
+    bench.review.undo(bench.layer)
+    again = TakenBack()
+    assert {one.path: (one.kind, one.entry, one.mode, one.added_lines, one.removed_lines, one.binary, one.target)
+            for one in again.changes(bench.layer)} == {
+        one.path: (one.kind, one.entry, one.mode, one.added_lines, one.removed_lines, one.binary, one.target)
+        for one in wanted
+    }  # fmt: skip
+    assert "".join(again.unified_diff(bench.layer, one) for one in again.changes(bench.layer)) == patch
+    bench.review.redo(bench.layer)
+    assert TakenBack().changes(bench.layer) == ()
 
 
 @pytest.mark.parametrize("step", ["decided", "done", "cleaned"])
@@ -312,10 +333,8 @@ def test_cut_off_anywhere_and_completed_by_a_new_run(make_bench: MakeBench, what
     assert len({str(tree) for tree in trees}) == 2
 
 
-@pytest.mark.parametrize("how", ["root", "copy"])
-def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(make_bench: MakeBench, how: str) -> None:
-    """Also for the next apply, to which nobody has changed anything."""
-    bench = make_bench(how)
+def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(make_bench: MakeBench) -> None:
+    bench = make_bench("copy")
     before = fill(bench)
     bench.bash(WORK)
     events: list[RunEvent] = []
@@ -331,6 +350,20 @@ def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(make_bench: MakeBen
     bench.apply()
     bench.review.undo(bench.layer)
     assert everything(bench.host) == before
+
+
+def test_what_was_taken_back_is_no_conflict_of_the_next_apply(make_bench: MakeBench) -> None:
+    """In an overlay whose base nobody had noted before; but for the file that was changed on the host since."""
+    bench = make_bench("root")
+    fill(bench)
+    bench.bash(WORK)
+    subprocess.run(["chattr", "+i", bench.host / "mode"], check=True)
+    try:
+        with pytest.raises(UsageError, match="Operation not permitted"):
+            bench.apply(force=True)
+    finally:
+        subprocess.run(["chattr", "-i", bench.host / "mode"], check=True)
+    assert list(bench.review.conflicts(bench.layer, bench.changes())) == ["mode"]
 
 
 def test_what_cannot_be_recorded_is_not_done(make_bench: MakeBench) -> None:
