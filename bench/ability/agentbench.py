@@ -6,8 +6,8 @@ The data is MIT (THUDM/AgentBench, UK AI Security Institute). Taken are the ques
 inline script and whose answer is compared with what the set's own reference command prints. Which ones is decided by
 a machine (`python -m bench.ability.agentbench`): the reference must print the same outside and inside a sandbox; the
 first 24 by the sha256 of their ids were the set of the first judgement. Of those that it never used, SEED draws the
-set of the next one and questions that may be read while rules are chosen. As in inspect-evals /root and /usr stand
-for the home folder: here, the folder.
+set of the next one, questions that may be read while rules are chosen, and the set of a third. As in inspect-evals
+/root and /usr stand for the home folder: here, the folder.
 """
 
 import hashlib
@@ -29,12 +29,12 @@ WHEEL = "inspect_evals-0.26.0-py3-none-any.whl"
 DATA = "inspect_evals/agent_bench/data/agent_bench_os_test.json"
 HOME = SANDBOX_HOME
 """Where every arm finds the folder, and its HOME."""
-MANIFEST, CHOOSING, JUDGING = (
-    Path(__file__).with_name(f"{name}.json") for name in ("judging", "choosing2", "judging2")
+MANIFEST, JUDGING, CHOOSING, JUDGING3 = (
+    Path(__file__).with_name(f"{name}.json") for name in ("judging", "judging2", "choosing2", "judging3")
 )
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stockade-dev" / "ability"
 SEED = "2026-11-24"
-SIZES = {JUDGING: 26, CHOOSING: 14}
+SIZES = {JUDGING: 26, CHOOSING: 14, JUDGING3: 10}
 _HOMES = re.compile(r"/home/agent|/root|/usr")
 _CHECKS = {"check/integer-match.py": "integer", "check/string-match.py": "string", "check/size-match.py": "string"}
 _HOW_TO_ANSWER = (
@@ -142,7 +142,7 @@ def _same_in_sandbox(name: str) -> bool:
 
 
 def main() -> None:
-    """Prints which records that no set has yet can run here, in the order drawn, and writes the two manifests."""
+    """Prints which records that no set has yet can run here, in the order drawn, and writes the manifests."""
     used = json.loads(MANIFEST.read_text())["tasks"]
     drawn = sorted(set(suited()) - set(used), key=lambda name: hashlib.sha256(f"{SEED} {name}".encode()).hexdigest())
     good = []

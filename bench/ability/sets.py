@@ -18,10 +18,12 @@ SETS: Mapping[str, tuple[Task, ...]] = MappingProxyType(
         "questions": questions.TASKS,
     }
 )
-CHOOSING, JUDGING, CHOOSING2, JUDGING2 = "choosing", "judging", "choosing2", "judging2"
+CHOOSING, JUDGING, CHOOSING2, JUDGING2, JUDGING3 = "choosing", "judging", "choosing2", "judging2", "judging3"
 """Frozen sets, a pair for each judgement: rules for small models are chosen on the one, and measured once on the other.
+The third judgement has none to choose on: no rule was changed for it.
 """
-NAMES = (*SETS, CHOOSING, JUDGING, CHOOSING2, JUDGING2)
+_FROZEN = {JUDGING2: agentbench.JUDGING, CHOOSING2: agentbench.CHOOSING, JUDGING3: agentbench.JUDGING3}
+NAMES = (*SETS, CHOOSING, JUDGING, *_FROZEN)
 
 
 def members(name: str) -> tuple[Task, ...]:
@@ -31,15 +33,15 @@ def members(name: str) -> tuple[Task, ...]:
         return tuple(task for task in fresh3.TASKS if task.name in names)
     if name == JUDGING:
         return (*agentbench.tasks(), *intercode.tasks())
-    if name in (CHOOSING2, JUDGING2):
-        return agentbench.tasks(agentbench.CHOOSING if name == CHOOSING2 else agentbench.JUDGING)
+    if name in _FROZEN:
+        return agentbench.tasks(_FROZEN[name])
     return SETS[name]
 
 
 def set_of(names: Collection[str]) -> str:
     """The set that all these tasks are of, the default one when there are none. ValueError when there is no such."""
     if any(name.startswith(("agentbench-", "intercode-")) for name in names):
-        known = {one: {task.name for task in members(one)} for one in (JUDGING, JUDGING2, CHOOSING2)}
+        known = {one: {task.name for task in members(one)} for one in (JUDGING, *_FROZEN)}
     else:
         known = {name: {task.name for task in of} for name, of in SETS.items()}
     for name, tasks_of in known.items():

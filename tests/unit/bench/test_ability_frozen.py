@@ -22,10 +22,10 @@ def test_choosing_tasks_are_the_frozen_ones() -> None:
 
 
 def test_no_question_is_in_two_frozen_sets() -> None:
-    names = ("judging", "judging2", "choosing2")
+    names = ("judging", "judging2", "choosing2", "judging3")
     of = [set(json.loads(Path(sets.__file__).with_name(f"{name}.json").read_text())["tasks"]) for name in names]
-    assert [len(one) for one in of] == [24, 26, 14]
-    assert len(set().union(*of)) == 64
+    assert [len(one) for one in of] == [24, 26, 14, 10]
+    assert len(set().union(*of)) == 74
 
 
 def test_mcnemar_is_the_exact_two_sided_binomial_test() -> None:
