@@ -1,6 +1,7 @@
 """mini-swe-agent on one task: MAX_TURNS WORDS text|tools, in the current folder.
 
-`tools` is what its command line does by default; `text` is its own set-up for models without tool calls.
+`tools` is what its command line does by default; `text` is its own set-up for models without tool calls. Its answer is
+what it submits or, where that is nothing, its last message.
 """
 
 import json
@@ -30,9 +31,10 @@ def main(max_turns: int, words: str, way: str) -> None:
         step_limit=max_turns,
         cost_limit=0,
     )
-    ended, detail = "error", ""
+    ended, detail, submitted = "error", "", ""
     try:
-        status = agent.run(words).get("exit_status", "")
+        result = agent.run(words)
+        status, submitted = result.get("exit_status", ""), result.get("submission", "").strip()
         ended, detail = ENDS.get(status, "error"), status
     except Exception as error:  # noqa: BLE001 — whatever ends a peer's run is a fact of the bench
         detail = f"{type(error).__name__}: {error}"[:400]
@@ -41,7 +43,8 @@ def main(max_turns: int, words: str, way: str) -> None:
     said = [str(message.get("content")) for message in messages if message.get("role") == "user"]
     malformed = sum(text.lstrip().startswith(errors) for text in said)
     last = [str(message.get("content")) for message in messages if message.get("role") == "assistant"][-1:]
-    print(json.dumps({"ended": ended, "malformed": malformed, "answer": (last or [""])[0][:2000], "detail": detail}))
+    answer = submitted or (last or [""])[0]
+    print(json.dumps({"ended": ended, "malformed": malformed, "answer": answer[:2000], "detail": detail}))
 
 
 if __name__ == "__main__":
