@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from tests.cli.conftest import Stage
-from tests.unit.models.fake_hub import FakeHub
-from tests.unit.models.test_gguf import gguf
+from tests.unit.models.local.fake_hub import FakeHub
+from tests.unit.models.local.test_gguf import gguf
 
 MODELS = os.environ.get("STOCKADE_TEST_MODELS") or str(Path.home() / ".cache/stockade-dev/models")
 

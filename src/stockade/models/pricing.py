@@ -1,4 +1,4 @@
-"""What a model costs: a table in prices.toml, and the person's own, which goes first."""
+"""What a model costs: a table in prices.toml, and the user's own, which goes first."""
 
 import fnmatch
 import re
@@ -44,7 +44,7 @@ def own_table() -> Path:
 
 
 def price_of(model: str, own: Path | None = None) -> Price | None:
-    """The price of `PROVIDER/NAME`; None when nobody told. UsageError when the person's table cannot be read."""
+    """The price of `PROVIDER/NAME`; None when nobody told. UsageError when the user's table cannot be read."""
     for table in (_read(own or own_table()), _read(Path(__file__).with_name("prices.toml"))):
         names = (model, _DATED.sub("", model))
         found = [pattern for pattern in table if any(fnmatch.fnmatchcase(name, pattern) for name in names)]

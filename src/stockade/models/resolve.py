@@ -1,4 +1,4 @@
-"""From what the person typed to a model that can be entered.
+"""From what the user typed to a model that can be entered.
 
 A provider is imported when it is the one: all of them would cost each start a tenth of a second.
 """
@@ -33,7 +33,7 @@ async def open_model(
     """The model, not yet entered; its full name; and for `auto` the line on why this one.
 
     An embedded model is fetched here when it is missing, so that entering takes no more than loading. Raises UsageError
-    for what the person can mend by typing, ModelUnavailable where the file cannot be had or used.
+    for what the user can mend by typing, ModelUnavailable where the file cannot be had or used.
     """
     settings = settings or ModelSettings()
     on_progress = on_progress or silent
@@ -130,5 +130,5 @@ async def _catalogue_file(name: str, settings: ModelSettings, on_progress: OnPro
 
 
 def _path(name: ModelName) -> Path:
-    """The name as a path; `~` is the person's home."""
+    """The name as a path; `~` is the user's home."""
     return Path(name.name).expanduser()

@@ -16,7 +16,7 @@ from stockade.models.local.listing import list_models, model_info
 from stockade.models.resolve import ModelSettings, choose_model, open_model
 from stockade.testing.fake_openai import FakeOpenAI
 
-from .test_gguf import KEYS, gguf, key, text
+from .local.test_gguf import KEYS, gguf, key, text
 
 pytestmark = pytest.mark.anyio
 

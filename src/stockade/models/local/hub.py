@@ -100,7 +100,7 @@ async def find_file(name: HubName) -> CatalogueModel:
     """What the hub says of this file; of a repository without a file, of its Q4_K_M one or the only one. Its source is
     pinned to a commit.
 
-    When the hub cannot be asked, what its cache knows. UsageError when the choice is the person's, ModelUnavailable
+    When the hub cannot be asked, what its cache knows. UsageError when the choice is the user's, ModelUnavailable
     when neither has such a file.
     """
     reason = "HF_HUB_OFFLINE is set"
@@ -248,7 +248,7 @@ def _host() -> str:
 
 
 def _is_offline() -> bool:
-    """True where the person has said that the hub is not to be asked."""
+    """True where the user has said that the hub is not to be asked."""
     chosen = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     return chosen.lower() in {"1", "true", "yes", "on"}
 
@@ -258,7 +258,7 @@ async def _token() -> str | None:
 
 
 def token_to_send() -> str | None:
-    """The person's, of HF_TOKEN or kept by `hf auth login`. Blocking: the library may renew it.
+    """The user's, of HF_TOKEN or kept by `hf auth login`. Blocking: the library may renew it.
 
     None where it would go over plain HTTP. That it does not go to where the hub redirects is httpx2's doing.
     """

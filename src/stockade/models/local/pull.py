@@ -43,7 +43,7 @@ async def pull(
 ) -> tuple[str, Path]:
     """Fetch what `reference` names (see FORMS): its model name and its file, whole, its hash compared if it is known.
 
-    `sha256` is what the person expects. A cut download is continued next time. UsageError and ModelUnavailable say in
+    `sha256` is what the user expects. A cut download is continued next time. UsageError and ModelUnavailable say in
     one line why not; what is not a usable model file is not kept.
     """
     folder = folder or models_folder()

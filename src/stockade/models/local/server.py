@@ -25,7 +25,7 @@ _ATTEMPTS = 5
 
 
 class _NoRoom(Exception):
-    """Memory is short; `why` is for the person."""
+    """Memory is short; `why` is for the user."""
 
     def __init__(self, why: ModelUnavailable) -> None:
         self.why = why
