@@ -44,10 +44,10 @@ class Repeats:
 
 def _has_period(text: str, length: int) -> bool:
     """Whether its end repeats every `length` characters, for long enough."""
-    wanted = max(LEAST_CHARS, LEAST_TIMES * length)
-    if len(text) < wanted or text[-1] != text[-1 - length]:
+    needed = max(LEAST_CHARS, LEAST_TIMES * length)
+    if len(text) < needed or text[-1] != text[-1 - length]:
         return False
-    end = text[-wanted:]
+    end = text[-needed:]
     return end[length:] == end[:-length]
 
 
@@ -105,13 +105,13 @@ def _wider(request: ModelRequest, window: int | None, prompt_tokens: int = 0) ->
     bound = request.sampling.max_tokens
     if bound is None:
         return None
-    wanted = max(TIMES * bound, LEAST_TOKENS)
+    larger = max(TIMES * bound, LEAST_TOKENS)
     if window is not None:
-        told = prompt_tokens or sum(len(message.content) for message in request.messages) // _CHARS_A_TOKEN
-        wanted = min(wanted, window - told - _MARGIN_TOKENS)
-    if wanted <= bound:
+        prompt = prompt_tokens or sum(len(message.content) for message in request.messages) // _CHARS_A_TOKEN
+        larger = min(larger, window - prompt - _MARGIN_TOKENS)
+    if larger <= bound:
         return None
-    return request.model_copy(update={"sampling": request.sampling.model_copy(update={"max_tokens": wanted})})
+    return request.model_copy(update={"sampling": request.sampling.model_copy(update={"max_tokens": larger})})
 
 
 def _added(first: ModelAnswer, answer: ModelAnswer) -> ModelAnswer:
@@ -214,17 +214,17 @@ class AnswerBuilder:
         return text
 
     def _listen(self) -> None:
-        said, self._heard = self._heard, ""
-        self._pieces += bool(said)
-        if self._repeats is not None and not self.ended and self._repeats.hear(said):
+        heard, self._heard = self._heard, ""
+        self._pieces += bool(heard)
+        if self._repeats is not None and not self.ended and self._repeats.hear(heard):
             self.finish_reason, self.enough = REPEATS, True
 
     def _add_call(self, piece: dict[str, Any]) -> None:
         function = as_dict(piece.get("function"))
         call_id, name = as_text(piece.get("id")), as_text(function.get("name"))
-        given = function.get("arguments")
-        by_object = given is not None and not isinstance(given, str)
-        arguments = as_text(json.dumps(given, ensure_ascii=False) if by_object else given)
+        args = function.get("arguments")
+        by_object = args is not None and not isinstance(args, str)
+        arguments = as_text(json.dumps(args, ensure_ascii=False) if by_object else args)
         call = self._call_of(piece.get("index"), call_id, name, arguments if by_object else None)
         call.id = call.id or call_id
         call.name = call.name or name
@@ -271,14 +271,14 @@ class AnswerBuilder:
         return checked(answer, self.thoughts)
 
     def _counted(self) -> Usage:
-        told, timings = self._usage, self._timings
-        details = as_dict(told.get("prompt_tokens_details"))
+        usage_of_server, timings = self._usage, self._timings
+        details = as_dict(usage_of_server.get("prompt_tokens_details"))
         cached = as_count(details.get("cached_tokens")) or as_count(timings.get("cache_n"))
-        prompt = as_count(told.get("prompt_tokens")) or as_count(timings.get("prompt_n")) + cached
+        prompt = as_count(usage_of_server.get("prompt_tokens")) or as_count(timings.get("prompt_n")) + cached
         usage = Usage(
             prompt_tokens=prompt,
             cached_tokens=min(cached, prompt),
-            completion_tokens=as_count(told.get("completion_tokens"))
+            completion_tokens=as_count(usage_of_server.get("completion_tokens"))
             or as_count(timings.get("predicted_n"))
             or (self._pieces if self.enough else 0),
         )

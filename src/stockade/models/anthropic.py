@@ -101,12 +101,12 @@ def _blocks(message: Message, number: int, ids: dict[str, str]) -> list[dict[str
             return [{"type": "text", "text": message.content if message.content.strip() else _NOTHING}]
         return [{"type": "tool_result", "tool_use_id": known, "content": message.content}]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": message.content}] if message.content.strip() else []
-    for place, call in enumerate(message.tool_calls or ()):
-        given = str(call.get("id"))
-        ids[given] = f"{_NO_ID.sub('_', given)[:40]}_{number}_{place}"
+    for position, call in enumerate(message.tool_calls or ()):
+        call_id = str(call.get("id"))
+        ids[call_id] = f"{_NO_ID.sub('_', call_id)[:40]}_{number}_{position}"
         function = call.get("function") or {}
         blocks.append(
-            {"type": "tool_use", "id": ids[given], "name": function.get("name"), "input": _input(function)}
+            {"type": "tool_use", "id": ids[call_id], "name": function.get("name"), "input": _input(function)}
         )  # fmt: skip
     return blocks or [{"type": "text", "text": _NOTHING}]
 
@@ -114,10 +114,10 @@ def _blocks(message: Message, number: int, ids: dict[str, str]) -> list[dict[str
 def _input(function: dict[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
     try:
-        found = json.loads(arguments) if isinstance(arguments, str) else arguments
+        result = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -213,8 +213,8 @@ class AnthropicBuilder:
             return self._grow(index, as_text(block.get("text")))
         if kind == "thinking":
             return self._think(as_text(block.get("thinking")))
-        given = block.get("input")
-        return self._grow(index, json.dumps(given, ensure_ascii=False)) if given and isinstance(given, dict) else ""
+        args = block.get("input")
+        return self._grow(index, json.dumps(args, ensure_ascii=False)) if args and isinstance(args, dict) else ""
 
     def _delta(self, index: int, delta: dict[str, Any]) -> str:
         if index not in self._blocks:
@@ -362,7 +362,7 @@ class AnthropicModel:
         if not self._counts:
             return None
         asked = self._guard.request(request) if self._guard else request
-        told = await self._transport.tell(f"{self._asked}/count_tokens", body(asked, self._model, stream=False))
-        tokens = as_count(told.get("input_tokens"))
+        reported = await self._transport.tell(f"{self._asked}/count_tokens", body(asked, self._model, stream=False))
+        tokens = as_count(reported.get("input_tokens"))
         self._counts = bool(tokens)
         return tokens or None

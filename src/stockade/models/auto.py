@@ -126,7 +126,7 @@ async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
     """The name of a model on a local server, all asked side by side, and where it runs."""
     from stockade.models.http import Client, HttpError
 
-    found: dict[str, tuple[str, str]] = {}
+    result: dict[str, tuple[str, str]] = {}
 
     async def ask(provider: str) -> None:
         with suppress(HttpError, TimeoutError, UsageError):
@@ -136,12 +136,12 @@ async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
                 async with Client(address.base_url, bearer(address.api_key)) as client:
                     id_ = await _SERVERS[provider](client, root)
             if id_ is not None:
-                found[provider] = (_spec(provider, id_), root)
+                result[provider] = (_spec(provider, id_), root)
 
     async with anyio.create_task_group() as group:
         for provider in _SERVERS:
             group.start_soon(ask, provider)
-    return next((found[provider] for provider in _SERVERS if provider in found), None)
+    return next((result[provider] for provider in _SERVERS if provider in result), None)
 
 
 def _spec(provider: str, id_: str) -> str:
@@ -212,5 +212,5 @@ def _best(rows: Iterable[dict[str, Any]]) -> str | None:
 
 
 def _inner(row: dict[str, Any], key: str, name: str) -> str:
-    found = row.get(key)
-    return str(found.get(name, "")) if isinstance(found, dict) else ""
+    result = row.get(key)
+    return str(result.get(name, "")) if isinstance(result, dict) else ""

@@ -1,7 +1,7 @@
 """The answer to a prompt of tokens: a text in which thinking and calls still have to be found.
 
 What /v1/chat/completions would do for the families whose calls are JSON. A model with calls of another form is seen to
-make none (capabilities.py), and is asked for JSON.
+make none (probe.py), and is asked for JSON.
 """
 
 import hashlib
@@ -118,8 +118,8 @@ def calls_in(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[str, l
     if mark is None and text[start : start + 1] != "{":
         return text, []
     calls: list[dict[str, str]] = []
-    while (found := _call_at(text, start, tools)) is not None:
-        call, start = found
+    while (result := _call_at(text, start, tools)) is not None:
+        call, start = result
         calls.append(call)
         again = _CALL.match(text, start)
         start = again.end() if again else start
@@ -129,10 +129,10 @@ def calls_in(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[str, l
 def _call_at(text: str, start: int, tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], int] | None:
     """The call that begins here, and where what comes after it begins."""
     start = _end_of(_BETWEEN.match(text, start), start)
-    if found := _FUNCTION.match(text, start):
-        texts = _texts_of(found[1], tools)
-        given = {key: value if key in texts else _value(value) for key, value in _PARAMETER.findall(found[2])}
-        return {"name": found[1], "arguments": json.dumps(given, ensure_ascii=False)}, _past(text, found.end())
+    if match := _FUNCTION.match(text, start):
+        texts = _texts_of(match[1], tools)
+        args = {key: value if key in texts else _value(value) for key, value in _PARAMETER.findall(match[2])}
+        return {"name": match[1], "arguments": json.dumps(args, ensure_ascii=False)}, _past(text, match.end())
     named = _NAMED.match(text, start)
     try:
         value, end = _DECODER.raw_decode(text, named.end() if named else start)
@@ -199,10 +199,10 @@ class SchemaGrammars:
         form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
         asked = {**self._asked, "messages": [{"role": "user", "content": "."}], "max_tokens": 1, "temperature": 0,
                  "verbose": True, "response_format": form}  # fmt: skip
-        told = await self._transport.tell(
+        reported = await self._transport.tell(
             f"{self._transport.url}/chat/completions", json.dumps(asked).encode(), patient=True
         )
-        settings = as_dict(as_dict(told.get("__verbose")).get("generation_settings"))
+        settings = as_dict(as_dict(reported.get("__verbose")).get("generation_settings"))
         grammar = _without_prompt(as_text(settings.get("grammar")), as_text(settings.get("generation_prompt")))
         if grammar:
             with suppress(OSError):  # a cache
@@ -215,8 +215,8 @@ class SchemaGrammars:
 
 def _without_prompt(grammar: str, prompt: str) -> str:
     """The server's grammars begin with the template's last words, which stand in our prompt; empty for another kind."""
-    found = _ROOT.search(grammar)
+    match = _ROOT.search(grammar)
     with suppress(ValueError):
-        if prompt and found and json.loads(found[1]) == prompt:
-            return f"{grammar[: found.start()]}root ::= {grammar[found.end() :]}"
+        if prompt and match and json.loads(match[1]) == prompt:
+            return f"{grammar[: match.start()]}root ::= {grammar[match.end() :]}"
     return "" if prompt or not grammar.partition("root ::=")[1] else grammar

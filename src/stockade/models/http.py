@@ -191,8 +191,8 @@ def proxy_of(url: str) -> httpx2.Proxy | None:
 
     NotReached for one of a kind that we do not speak.
     """
-    parts, said = urlsplit(url), urllib.request.getproxies()
-    text = said.get(parts.scheme) or said.get("all")
+    parts, proxies = urlsplit(url), urllib.request.getproxies()
+    text = proxies.get(parts.scheme) or proxies.get("all")
     if not text or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     proxy = urlsplit(text if "://" in text else f"http://{text}")

@@ -51,25 +51,25 @@ def from_status(
 ) -> ModelFailed:  # fmt: skip
     """The error for an answer that is not 200. `server`, `model` and `path`, which was asked, are for the message."""
     error = _error_of(body)
-    said = _line(error.get("message")) or _line(body.decode(errors="replace"))
-    if too_long := _too_long(error, said):
+    reply = _line(error.get("message")) or _line(body.decode(errors="replace"))
+    if too_long := _too_long(error, reply):
         return too_long
     if status in (401, 403):
-        return ModelUnavailable(f"{server} refused the key ({status}): {said}", key_hint)
-    if status == 402 or _NO_MONEY.search(f"{error.get('code')} {error.get('type')} {said}"):
-        return ModelUnavailable(f"{server} wants to be paid ({status}): {said}", "look at the account's balance")
+        return ModelUnavailable(f"{server} refused the key ({status}): {reply}", key_hint)
+    if status == 402 or _NO_MONEY.search(f"{error.get('code')} {error.get('type')} {reply}"):
+        return ModelUnavailable(f"{server} wants to be paid ({status}): {reply}", "look at the account's balance")
     if status == 404:
-        return _not_found(server, model, said, path)
-    if status >= 400 and _NO_SYSTEM.search(said):
-        return NotSupported(f"{server}: {said}", "system")
-    if (status in (400, 422) or status >= 500) and _NO_SCHEMA.search(said):
-        return NotSupported(f"{server} refused the request ({status}): {said}", "response_format")
-    if status in (400, 422) and (refused := _refused(error, said)):
-        return NotSupported(f"{server} does not take {refused} ({status}): {said}", refused)
+        return _not_found(server, model, reply, path)
+    if status >= 400 and _NO_SYSTEM.search(reply):
+        return NotSupported(f"{server}: {reply}", "system")
+    if (status in (400, 422) or status >= 500) and _NO_SCHEMA.search(reply):
+        return NotSupported(f"{server} refused the request ({status}): {reply}", "response_format")
+    if status in (400, 422) and (refused := _refused(error, reply)):
+        return NotSupported(f"{server} does not take {refused} ({status}): {reply}", refused)
     if status in _PASSING or status >= 500:
         word = "is busy" if status in (429, 529) else "failed"
-        return ModelOverloaded(f"{server} {word} ({status}): {said}", retry_after_s=_retry_after(headers))
-    return Refused(f"{server} refused the request ({status}): {said}")
+        return ModelOverloaded(f"{server} {word} ({status}): {reply}", retry_after_s=_retry_after(headers))
+    return Refused(f"{server} refused the request ({status}): {reply}")
 
 
 def _not_found(server: str, model: str, said: str, path: str) -> ModelUnavailable:
@@ -87,8 +87,8 @@ def _not_found(server: str, model: str, said: str, path: str) -> ModelUnavailabl
 def from_stream(error: object, server: str) -> ModelFailed:
     """The error for `{"error": ...}` amid a stream."""
     fields = error if isinstance(error, dict) else {"message": str(error)}
-    said = _line(fields.get("message")) or _line(str(fields))
-    return _too_long(fields, said) or ModelOverloaded(f"{server} broke off: {said}")
+    reply = _line(fields.get("message")) or _line(str(fields))
+    return _too_long(fields, reply) or ModelOverloaded(f"{server} broke off: {reply}")
 
 
 def from_transport(error: HttpError, server: str, answered_before: bool) -> ModelFailed:
@@ -111,11 +111,11 @@ def _error_of(body: bytes) -> dict[str, Any]:
 
 
 def _too_long(error: dict[str, Any], said: str) -> ContextExceeded | None:
-    found = next((match for pattern in _TOO_LONG if (match := pattern.search(said))), None)
+    result = next((match for pattern in _TOO_LONG if (match := pattern.search(said))), None)
     coded = any(isinstance(code := error.get(key), str) and code in _TOO_LONG_CODES for key in ("type", "code"))
-    if not coded and found is None:
+    if not coded and result is None:
         return None
-    numbers = {name: as_count(int(value)) for name, value in (found.groupdict() if found else {}).items() if value}
+    numbers = {name: as_count(int(value)) for name, value in (result.groupdict() if result else {}).items() if value}
     tokens, window = as_count(error.get("n_prompt_tokens")), as_count(error.get("n_ctx"))
     return ContextExceeded(
         said or "the request is larger than the window",
@@ -127,10 +127,10 @@ def _too_long(error: dict[str, Any], said: str) -> ContextExceeded | None:
 def _refused(error: dict[str, Any], said: str) -> str | None:
     """The parameter that the server does not take, when it can be left out."""
     named = error.get("param")
-    words = [named] if isinstance(named, str) else []
+    names = [named] if isinstance(named, str) else []
     if _REFUSED.search(said):
-        words += re.findall("[a-z_]+", said.lower())
-    return next((word for word in words if word in _OPTIONAL), None)
+        names += re.findall("[a-z_]+", said.lower())
+    return next((word for word in names if word in _OPTIONAL), None)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -144,5 +144,5 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 def _line(text: object) -> str:
     """One printable line of bounded length: a server's words go to a terminal."""
-    words = " ".join(text[:2000].split()) if isinstance(text, str) else ""
-    return "".join(c for c in words if c.isprintable())[:300]
+    message = " ".join(text[:2000].split()) if isinstance(text, str) else ""
+    return "".join(c for c in message if c.isprintable())[:300]

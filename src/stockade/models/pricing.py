@@ -47,10 +47,10 @@ def price_of(model: str, own: Path | None = None) -> Price | None:
     """The price of `PROVIDER/NAME`; None when nobody told. UsageError when the user's table cannot be read."""
     for table in (_read(own or own_table()), _read(Path(__file__).with_name("prices.toml"))):
         names = (model, _DATED.sub("", model))
-        found = [pattern for pattern in table if any(fnmatch.fnmatchcase(name, pattern) for name in names)]
-        if found:
+        patterns = [pattern for pattern in table if any(fnmatch.fnmatchcase(name, pattern) for name in names)]
+        if patterns:
             # The most exact one: the longest pattern, its wildcards not counted.
-            return table[max(found, key=lambda pattern: len(pattern.replace("*", "")))]
+            return table[max(patterns, key=lambda pattern: len(pattern.replace("*", "")))]
     return None
 
 

@@ -179,21 +179,21 @@ def _trial(text: str, tools: tuple[dict[str, object], ...] | None = None, schema
 
 def _with(info: ModelInfo, verdict: Verdict, source: str) -> ModelInfo:
     """What the model says of itself, with what was seen."""
-    seen = verdict.model_dump(include={"native_tools", "enforces_schema"})
-    sources = info.sources | dict.fromkeys(seen, source)
+    tried_values = verdict.model_dump(include={"native_tools", "enforces_schema"})
+    sources = info.sources | dict.fromkeys(tried_values, source)
     if info.parameters is None and verdict.parameters is not None:
-        seen["parameters"] = verdict.parameters
+        tried_values["parameters"] = verdict.parameters
         sources["parameters"] = f"its server, {source}"
-    return info.model_copy(update={**seen, "sources": sources})
+    return info.model_copy(update={**tried_values, "sources": sources})
 
 
 def _fingerprint(name: str) -> str:
     """A file's content, wherever it lies: its header, which has the template, its end and its length. Else the name
     and where its server is."""
-    found = parse_name(name)
-    path = Path(found.name).expanduser()
-    digest = hashlib.sha256(found.provider.encode())
-    if (found.provider == "gguf" or found.is_path) and path.is_file():
+    parsed = parse_name(name)
+    path = Path(parsed.name).expanduser()
+    digest = hashlib.sha256(parsed.provider.encode())
+    if (parsed.provider == "gguf" or parsed.is_path) and path.is_file():
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             digest.update(f"{size}".encode())
@@ -201,9 +201,9 @@ def _fingerprint(name: str) -> str:
             file.seek(max(0, size - _TAIL_BYTES))
             digest.update(file.read(_TAIL_BYTES))
     else:
-        variables = PROVIDERS[found.provider].url_variables if found.provider in PROVIDERS else ()
+        variables = PROVIDERS[parsed.provider].url_variables if parsed.provider in PROVIDERS else ()
         where = [os.environ.get(variable, "") for variable in variables]
-        digest.update(json.dumps([found.name, *where]).encode())
+        digest.update(json.dumps([parsed.name, *where]).encode())
     return digest.hexdigest()
 
 

@@ -165,17 +165,19 @@ def address_of(provider: str, environment: Mapping[str, str] = os.environ, name:
     if _HAS_SCHEME.match(name):
         where, how = row.url_variables[0], f"{provider}/NAME"
         raise UsageError(f"{name} is an address, not the name of a model", f"set {where}={name} and give --model {how}")
-    place = next((found for found in row.url_variables if environment.get(found)), row.url_variables[0])
-    url = (environment.get(place) or row.url).strip()
+    url_variable = next((name for name in row.url_variables if environment.get(name)), row.url_variables[0])
+    url = (environment.get(url_variable) or row.url).strip()
     if not url:
-        raise UsageError(f"nobody says where {provider} is", f"set {place}")
-    variable = next((found for found in row.key_variables if environment.get(found)), None)
+        raise UsageError(f"nobody says where {provider} is", f"set {url_variable}")
+    variable = next((name for name in row.key_variables if environment.get(name)), None)
     key = environment[variable].strip() if variable else None
     if key is not None and not (key.isascii() and key.isprintable()):
         raise UsageError(f"{variable} is not a key: it has characters that no key has", "set it again")
     if provider != "ollama" and not _HAS_SCHEME.match(url):
         mended = f"http://{url.rpartition('://')[2]}"
-        raise UsageError(f"{place}: {url} does not begin with http:// or https://", f"set {place}={mended}")
+        raise UsageError(
+            f"{url_variable}: {url} does not begin with http:// or https://", f"set {url_variable}={mended}"
+        )
     if key is None and (row.key == "always" or (row.key == "away" and not is_near(url))):
         raise UsageError(f"{urlsplit(url).hostname or url} needs a key", f"set {row.key_variables[0]}")
     address = Address(

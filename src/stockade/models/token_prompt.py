@@ -53,17 +53,25 @@ class TokenPrompt:
         template = as_text(props.get("chat_template"))
         if not template:
             return False
-        found = await self._tokenised(["\n", "\nx", "x"], special=False)
-        if found is None:
+        result = await self._tokenised(["\n", "\nx", "x"], special=False)
+        if result is None:
             return False
-        line, after_line, alone = found
+        line, after_line, alone = result
         if after_line != f"{line},{alone}":
             # SentencePiece puts a blank before a text: behind a line break it does not, and that is taken off again.
             self._guard, self._guard_tokens = "\n", f"{line},"
-        words = {*_MARKUP.findall(template), as_text(props.get("bos_token")), as_text(props.get("eos_token"))} - {""}
+        tokens_of_markup = {
+            *_MARKUP.findall(template),
+            as_text(props.get("bos_token")),
+            as_text(props.get("eos_token")),
+        } - {""}
         # Some special tokens are no control tokens in the file, as Qwen's <tool_call>: `parse_special` is not asked
         # about these. So a text is cut behind the first character of each.
-        self._markup = re.compile(rf"(?<=(?=(?:{'|'.join(map(re.escape, sorted(words)))})).)") if words else None
+        self._markup = (
+            re.compile(rf"(?<=(?=(?:{'|'.join(map(re.escape, sorted(tokens_of_markup)))})).)")
+            if tokens_of_markup
+            else None
+        )
         return True
 
     async def prompt(self, request: ModelRequest, roles: Roles) -> tuple[str, str] | None:
@@ -90,14 +98,14 @@ class TokenPrompt:
 
     def _hide(self, text: str) -> str:
         """A sentinel in place of `text`, between the same blanks: templates trim. The quote tells how it is escaped."""
-        said = text.strip()
-        if not said:
+        reply = text.strip()
+        if not reply:
             return text
-        if (number := self._numbers.get(said)) is None:
-            number = self._numbers[said] = len(self._said)
-            self._said.append(said)
-            self._kept += len(said)
-        before, _, after = text.partition(said)
+        if (number := self._numbers.get(reply)) is None:
+            number = self._numbers[reply] = len(self._said)
+            self._said.append(reply)
+            self._kept += len(reply)
+        before, _, after = text.partition(reply)
         return f'{before}{self._nonce}{number}z"{after}'
 
     def _hide_in(self, value: Any) -> Any:
@@ -126,11 +134,11 @@ class TokenPrompt:
 
     def _parts(self, rendered: str) -> list[_Part] | None:
         """What was rendered, in order; None when the template has done something to a sentinel."""
-        found = self._sentinel.split(rendered)
-        if any(self._nonce in text for text in found[::3]):
+        result = self._sentinel.split(rendered)
+        if any(self._nonce in text for text in result[::3]):
             return None
-        parts = [(_FIRST, found[0])]
-        for number, slashes, text in zip(found[1::3], found[2::3], found[3::3], strict=True):
+        parts = [(_FIRST, result[0])]
+        for number, slashes, text in zip(result[1::3], result[2::3], result[3::3], strict=True):
             parts += self._said_parts(int(number), len(slashes).bit_length())
             parts += [(_TEMPLATE, text)] if text else []
         return parts
@@ -138,10 +146,10 @@ class TokenPrompt:
     def _said_parts(self, number: int, depth: int) -> list[_Part]:
         """`depth` 1: within JSON, 2: within JSON within JSON."""
         if (parts := self._pieces.get((number, depth))) is None:
-            said = self._said[number]
+            reply = self._said[number]
             for _ in range(depth):
-                said = json.dumps(said, ensure_ascii=False)[1:-1]
-            pieces = SPECIAL.split(said)
+                reply = json.dumps(reply, ensure_ascii=False)[1:-1]
+            pieces = SPECIAL.split(reply)
             if self._markup is not None:
                 pieces = [inner for piece in pieces for inner in self._markup.split(piece)]
             parts = self._pieces[number, depth] = [(_SAID, piece) for piece in pieces]
@@ -154,10 +162,10 @@ class TokenPrompt:
             asked = [part for part in missing if (part[0] != _SAID) == special]
             if asked:
                 texts = [text if kind == _FIRST else f"{self._guard}{text}" for kind, text in asked]
-                found = await self._tokenised(texts, special=special, begins=asked[0][0] == _FIRST)
-                if found is None:
+                result = await self._tokenised(texts, special=special, begins=asked[0][0] == _FIRST)
+                if result is None:
                     return False
-                for part, tokens in zip(asked, found, strict=True):
+                for part, tokens in zip(asked, result, strict=True):
                     self._tokens[part] = tokens if part[0] == _FIRST else tokens.removeprefix(self._guard_tokens)
                     self._kept += len(tokens) + len(part[1])
         return True
@@ -169,11 +177,11 @@ class TokenPrompt:
             {"content": content if begins else [_BREAK, *content], "add_special": begins, "parse_special": special},
             ensure_ascii=False,
         )
-        told = (await self._transport.tell(f"{self._root}/tokenize", _bytes(body), patient=True)).get("tokens")
-        if not isinstance(told, list) or told.count(_BREAK) != len(texts) + (not begins):
+        reported = (await self._transport.tell(f"{self._root}/tokenize", _bytes(body), patient=True)).get("tokens")
+        if not isinstance(reported, list) or reported.count(_BREAK) != len(texts) + (not begins):
             return None
-        found = ",".join(map(str, told)).split(str(_BREAK))
-        return [tokens.strip(",") for tokens in (found if begins else found[1:])[: len(texts)]]
+        result = ",".join(map(str, reported)).split(str(_BREAK))
+        return [tokens.strip(",") for tokens in (result if begins else result[1:])[: len(texts)]]
 
 
 def _bytes(body: str) -> bytes:

@@ -170,8 +170,8 @@ class Transport:
             async with self._client.asked("POST", url, body) as response:
                 self._answered = True
                 if response.status != 200:
-                    said = await self._whole(response, _MAX_ERROR_BYTES)
-                    raise self._refusal(response, said.encode(), urlsplit(url).path)
+                    reply = await self._whole(response, _MAX_ERROR_BYTES)
+                    raise self._refusal(response, reply.encode(), urlsplit(url).path)
                 await self._read(response, builder, on_text)
             return builder.answer(time.monotonic() - started)
         except HttpError as error:
@@ -273,7 +273,7 @@ class Transport:
         try:
             with anyio.fail_after(self._times.first_byte_s if patient else self._times.probe_s):
                 async with self._client.asked("GET" if body is None else "POST", url, body) as response:
-                    said = await response.whole(_MAX_PROBE_BYTES)
+                    reply = await response.whole(_MAX_PROBE_BYTES)
         except HttpError as error:
             failed: ModelFailed = from_transport(error, self.server, answered_before=False)
             if isinstance(failed, ModelUnavailable):
@@ -282,12 +282,12 @@ class Transport:
         except TimeoutError:
             return {}
         if response.status in (401, 403):
-            raise self._refusal(response, said)
+            raise self._refusal(response, reply)
         try:
-            found = json.loads(said) if response.status == 200 else {}
+            result = json.loads(reply) if response.status == 200 else {}
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return result if isinstance(result, dict) else {}
 
 
 def _void(builder: Builder, on_text: OnText | None) -> None:

@@ -64,7 +64,7 @@ class EmbeddedModel:
         return ModelInfo(
             name=self._name, provider=self._provider, context_window=window, parameters=parameters,
             enforces_schema=True,  # llama.cpp makes a grammar of it
-            sources={name: told for name, told in sources.items() if told},
+            sources={name: reported for name, reported in sources.items() if reported},
         )  # fmt: skip
 
     @property

@@ -74,8 +74,8 @@ def find_binary(settings: ModelSettings) -> Path | None:
     if settings.llama_server == OFF:
         return None
     if settings.llama_server is None:
-        found = shutil.which("llama-server")
-        return Path(found).resolve() if found else None
+        result = shutil.which("llama-server")
+        return Path(result).resolve() if result else None
     path = Path(settings.llama_server).expanduser().absolute()
     if not path.is_file() or not os.access(path, os.X_OK):
         raise UsageError(f"--llama-server {path}: there is no such program", "give the path of one, or `off`")
@@ -153,10 +153,10 @@ async def _trial(client: Client, url: str, number: int) -> Speed:
 
 def _verdict_file(path: Path, binary: Path, threads: int) -> Path:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise ModelUnavailable(f"cannot read the model file {path}: {error.strerror}") from None
-    same = [binary_build(binary), embedded_build(), os.path.realpath(path), found.st_size, found.st_mtime_ns, threads]
+    same = [binary_build(binary), embedded_build(), os.path.realpath(path), status.st_size, status.st_mtime_ns, threads]
     return user_cache_path("stockade") / "engines" / hashlib.sha256(json.dumps(same).encode()).hexdigest()[:32]
 
 

@@ -129,10 +129,10 @@ def _size_and_time(path: Path) -> dict[str, int]:
 def _read(stamp: Path) -> dict[str, object]:
     """{} for one that is missing or damaged."""
     try:
-        found = json.loads(stamp.read_text())
+        stamped = json.loads(stamp.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return stamped if isinstance(stamped, dict) else {}
 
 
 def _write(stamp: Path, facts: Mapping[str, object]) -> None:

@@ -141,12 +141,12 @@ def _read(path: Path, view: mmap.mmap) -> GgufInfo:
     tensors, keys = reader.number("<Q"), reader.number("<Q")
     if keys > _MAX_KEYS or tensors > _MAX_TENSORS:
         raise _Damaged(f"{tensors} tensors and {keys} keys announced")
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for _ in range(keys):
         key = reader.text()
-        found[key] = reader.value(reader.number("<I"))
-    weights = _check_length(reader, tensors, _of(found, "general.alignment", int) or 32)
-    return _info(path, len(view), tensors, found, weights)
+        fields[key] = reader.value(reader.number("<I"))
+    weights = _check_length(reader, tensors, _of(fields, "general.alignment", int) or 32)
+    return _info(path, len(view), tensors, fields, weights)
 
 
 def _check_length(reader: _Reader, tensors: int, alignment: int) -> int:

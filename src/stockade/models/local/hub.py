@@ -109,8 +109,8 @@ async def find_file(name: HubName) -> CatalogueModel:
             return await _asked(name)
         except NotReached as error:
             reason = error.message
-    if found := await anyio.to_thread.run_sync(_remembered, name):
-        return found
+    if result := await anyio.to_thread.run_sync(_remembered, name):
+        return result
     raise ModelUnavailable(f"the repository {name.repo_id} cannot be had: {reason}", "the hub's cache has none of it")
 
 
@@ -125,13 +125,13 @@ async def cached_files(model: CatalogueModel) -> list[Path]:
 def _cached(names: Iterable[HubName], size_bytes: int) -> list[Path]:
     from huggingface_hub import try_to_load_from_cache
 
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for name, revision in [(one, revision) for one in names for revision in (one.revision, "main")]:
         with suppress(OSError, ValueError):
             path = try_to_load_from_cache(name.repo_id, name.file, revision=revision)
             if isinstance(path, str) and size_of(Path(path)) == size_bytes:
-                found[Path(path).resolve()] = None
-    return list(found)
+                paths[Path(path).resolve()] = None
+    return list(paths)
 
 
 def _remembered(name: HubName) -> CatalogueModel | None:
@@ -167,8 +167,8 @@ async def _asked(name: HubName) -> CatalogueModel:
     except Refusal as error:
         raise _refused(name, error) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        words = _plain(f"{type(error).__name__} {error}")
-        raise ModelUnavailable(f"the hub's answer on {name.repo_id} is not understood: {words}") from None
+        message = _plain(f"{type(error).__name__} {error}")
+        raise ModelUnavailable(f"the hub's answer on {name.repo_id} is not understood: {message}") from None
 
 
 def _refused(name: HubName, error: Refusal) -> ModelUnavailable:
@@ -222,9 +222,9 @@ def _chosen(name: HubName, files: list[str]) -> str:
         return name.file
     whole = [file for file in files if file.endswith(".gguf") and not _PIECE.search(file) and "mmproj" not in file]
     for kind in ("", *_PREFERRED):
-        found = [file for file in whole if kind in file.lower()]
-        if len(found) == 1:
-            return found[0]
+        matching = [file for file in whole if kind in file.lower()]
+        if len(matching) == 1:
+            return matching[0]
     if not whole:
         raise ModelUnavailable(f"{shown} has no GGUF file that is whole", "repositories with GGUF files end in -GGUF")
     raise UsageError(f"{shown} has {len(whole)} models", f"name one: {_names(whole)}")

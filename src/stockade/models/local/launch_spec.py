@@ -60,8 +60,8 @@ def embedded_build() -> str:
 
 def binary_build(binary: Path) -> str:
     """A stock llama-server, as it is now."""
-    found = binary.stat()
-    return f"{binary} {found.st_size} {found.st_mtime_ns}"
+    status = binary.stat()
+    return f"{binary} {status.st_size} {status.st_mtime_ns}"
 
 
 def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:

@@ -54,12 +54,12 @@ def list_models(folder: Path | None = None) -> list[ModelEntry]:
 
 def model_info(name: str, folder: Path | None = None) -> ModelEntry:
     """One model, `embedded/NAME` or `gguf/PATH`. UsageError for others, ModelUnavailable when a file is broken."""
-    found = parse_name(name)
-    if found.provider == "embedded":
-        return _catalogued(catalogued(found.name), folder or models_folder())
-    if found.provider != "gguf":
+    parsed = parse_name(name)
+    if parsed.provider == "embedded":
+        return _catalogued(catalogued(parsed.name), folder or models_folder())
+    if parsed.provider != "gguf":
         raise UsageError(f"nothing is known of '{name}' before it is asked", "name an embedded/ or gguf/ model")
-    path = Path(found.name).expanduser().absolute()
+    path = Path(parsed.name).expanduser().absolute()
     return _entry(f"gguf/{path}", read_gguf(path))
 
 

@@ -61,10 +61,10 @@ def short_of(info: GgufInfo, window: int, slots: int) -> ModelUnavailable | None
 def available_bytes() -> int | None:
     """What the kernel thinks can be had without swapping; less where a control group of ours has a limit."""
     try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:
         return None
-    if found is None:
+    if available is None:
         return None
     limits = [
         left
@@ -74,7 +74,7 @@ def available_bytes() -> int | None:
         )
         if (left := _left(folder, limit, used)) is not None
     ]
-    return min([int(found[1]) * 1024, *limits])
+    return min([int(available[1]) * 1024, *limits])
 
 
 def _left(folder: Path, limit: str, used: str) -> int | None:

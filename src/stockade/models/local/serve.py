@@ -47,14 +47,14 @@ async def served(
     path, label = await file_of(spec, settings, on_progress)
     if api_key is not None and (not api_key.isascii() or not api_key.isprintable() or " " in api_key or not api_key):
         raise UsageError("--api-key: a key is printable, without spaces")
-    wanted = api_key or secrets.token_urlsafe(24)
+    requested = api_key or secrets.token_urlsafe(24)
     await anyio.to_thread.run_sync(_make_room, path, host, port)
     server = EmbeddedServer(
         path, label, settings, trusted=is_verified(path, ""), on_progress=on_progress, host=host, port=port,
-        api_key=wanted,
+        api_key=requested,
     )  # fmt: skip
     async with server:
-        if server.api_key != wanted:  # started meanwhile by another
+        if server.api_key != requested:  # started meanwhile by another
             raise UsageError(f"{label} is being served at {server.base_url} already", "use that, or end its users")
         yield server
 

@@ -85,20 +85,20 @@ class EmbeddedServer:
     @property
     def slot(self) -> int | None:
         """The part of the server's cache that is lent to this user alone; None when there are more users than slots."""
-        found = self._fact("slot")
-        return found if isinstance(found, int) else None
+        result = self._fact("slot")
+        return result if isinstance(result, int) else None
 
     @property
     def pid(self) -> int | None:
         """Of the process that holds the model."""
-        found = self._fact("pid")
-        return found if isinstance(found, int) else None
+        result = self._fact("pid")
+        return result if isinstance(result, int) else None
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the server was started with: path, alias, window, slots, threads, host, build."""
-        found = self._fact("facts")
-        return found if isinstance(found, dict) else {}
+        result = self._fact("facts")
+        return result if isinstance(result, dict) else {}
 
     def died(self) -> str | None:
         """A sentence when the server is gone, quoting llama.cpp's last words; None while it lives."""
@@ -176,8 +176,8 @@ class EmbeddedServer:
                 self._alone, short = False, error.why
             else:
                 if short is not None:
-                    words = "no memory for a server of this run alone: runs beside it may change what --seed gives"
-                    self._on_progress(f"{words} ({short.message})", 0, 0)
+                    message = "no memory for a server of this run alone: runs beside it may change what --seed gives"
+                    self._on_progress(f"{message} ({short.message})", 0, 0)
                 return lease
 
     def unloadable(self, reason: str) -> ModelUnavailable:
@@ -186,8 +186,8 @@ class EmbeddedServer:
         if adapter and _is_adapters_fault(reason):
             return ModelUnavailable(f"the LoRA adapter {adapter} cannot be loaded: {reason}", _NO_ADAPTER)
         if self._program is not None:
-            words = f"{self._program} does not serve{'' if self._is_llamafile() else f' {self._path}'}: {reason}"
-            return ModelUnavailable(words, "start it by hand to see what it says")
+            message = f"{self._program} does not serve{'' if self._is_llamafile() else f' {self._path}'}: {reason}"
+            return ModelUnavailable(message, "start it by hand to see what it says")
         return ModelUnavailable(f"{self._path} cannot be loaded: {reason}", "give the path of a whole .gguf file")
 
     async def _leave(self) -> None:
@@ -198,12 +198,12 @@ class EmbeddedServer:
     def _key(self, binary: Path | None) -> str:
         """What users of one server have in common: the very file, how it is loaded, and by which build."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError as error:
             raise ModelUnavailable(f"cannot read the model file {self._path}: {error.strerror}") from None
         settings = self._settings
         same = [
-            os.path.realpath(self._path), found.st_size, found.st_mtime_ns, self._window, settings.slots,
+            os.path.realpath(self._path), status.st_size, status.st_mtime_ns, self._window, settings.slots,
             settings.threads, settings.gpu_layers, settings.more, binary_build(binary) if binary else embedded_build(),
             *(["alone"] if self._alone else []),
         ]  # fmt: skip
@@ -214,8 +214,8 @@ class EmbeddedServer:
         if short_of(info, self._window, 1) is not None:
             stop_idle(folder)
         # What a conversation of a llamafile takes is not known.
-        wanted = 1 if self._alone else self._settings.slots or (1 if self._is_llamafile() else None)
-        slots = slots_for(info, self._window, wanted)
+        requested = 1 if self._alone else self._settings.slots or (1 if self._is_llamafile() else None)
+        slots = slots_for(info, self._window, requested)
         if (short := short_of(info, self._window, slots)) is not None:
             raise _NoRoom(short)
         settings = self._settings
@@ -253,12 +253,12 @@ _NO_ADAPTER = "give --lora the .gguf file of an adapter that was made for this m
 
 def check_adapter(path: Path, model: GgufInfo | None = None) -> None:
     """ModelUnavailable, in one line, when it is none, is cut short, or is for other models than `model`. Blocking."""
-    found = read_gguf(path, "LoRA adapter", _NO_ADAPTER)
-    if found.kind != "adapter":
-        raise ModelUnavailable(f"not a LoRA adapter: {path} is a {found.kind or 'model'}", _NO_ADAPTER)
-    if model is not None and found.architecture != model.architecture:
+    result = read_gguf(path, "LoRA adapter", _NO_ADAPTER)
+    if result.kind != "adapter":
+        raise ModelUnavailable(f"not a LoRA adapter: {path} is a {result.kind or 'model'}", _NO_ADAPTER)
+    if model is not None and result.architecture != model.architecture:
         raise ModelUnavailable(
-            f"the LoRA adapter {path} is for {found.architecture} models, {model.path} is {model.architecture}",
+            f"the LoRA adapter {path} is for {result.architecture} models, {model.path} is {model.architecture}",
             _NO_ADAPTER,
         )
 

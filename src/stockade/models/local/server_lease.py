@@ -183,11 +183,11 @@ def stop_idle(folder: Path, path: str | None = None) -> list[Running]:
     Those that were ended are returned; sockets that nobody listens at any more are removed.
     """
     ended = []
-    for found in sockets(folder):
-        if path is not None and ((server := _asked(found, "status")) is None or server.path != path):
+    for socket_path in sockets(folder):
+        if path is not None and ((server := _asked(socket_path, "status")) is None or server.path != path):
             continue
-        if (server := _asked(found, "stop")) is None:
-            found.unlink(missing_ok=True)
+        if (server := _asked(socket_path, "stop")) is None:
+            socket_path.unlink(missing_ok=True)
         elif not server.users:
             ended.append(server)
     return ended
@@ -277,11 +277,11 @@ def runtime_folder() -> Path:
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
-        words = f"the folder for running servers, {folder}, cannot be made: {error.strerror}"
-        raise ModelUnavailable(words, hint) from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        message = f"the folder for running servers, {folder}, cannot be made: {error.strerror}"
+        raise ModelUnavailable(message, hint) from None
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise ModelUnavailable(f"{folder} is not a folder of yours alone: servers in it cannot be trusted", hint)
     if len(os.fsencode(folder)) > _MAX_FOLDER_BYTES:
         raise ModelUnavailable(f"the path {folder} is too long for a socket", hint)

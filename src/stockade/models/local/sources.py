@@ -121,8 +121,8 @@ class FileSource:
 
     async def fetch(self, part: Path, size_bytes: int, on_bytes: OnBytes) -> None:
         try:
-            if (found := self._path.stat().st_size) != size_bytes:
-                raise NotReached(f"{self.address} has {found} bytes, the model has {size_bytes}")
+            if (size := self._path.stat().st_size) != size_bytes:
+                raise NotReached(f"{self.address} has {size} bytes, the model has {size_bytes}")
             with open_regular(self._path) as source, part.open("wb") as target:
                 while block := await anyio.to_thread.run_sync(source.read, _COPY_BLOCK):
                     await anyio.to_thread.run_sync(target.write, block)
@@ -212,8 +212,8 @@ def _pip() -> list[str]:
     if importlib.util.find_spec("pip"):
         # -P: a module of the same name in the current folder must not run instead.
         return [sys.executable, "-P", "-m", "pip"]
-    if found := shutil.which("pip3") or shutil.which("pip"):
-        return [found]
+    if result := shutil.which("pip3") or shutil.which("pip"):
+        return [result]
     raise NotReached("the package index was not asked: there is no pip here")
 
 

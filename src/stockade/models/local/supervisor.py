@@ -130,21 +130,21 @@ class ServerSupervisor:
     async def _start(self, spec: dict[str, Any]) -> None:
         self._spec, self._state = spec, "loading"
         self._free_slots = list(range(int(spec["facts"]["slots"])))[::-1]
-        told = spec.get("told")
+        settings = spec.get("told")
         try:
             self._log = _open_log(spec.get("log_file"))
             self._server = await asyncio.create_subprocess_exec(
-                *spec["argv"], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE if told else self._log,
+                *spec["argv"], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE if settings else self._log,
                 stderr=self._log, cwd="/", env={**os.environ, **spec["environment"]}, limit=MAX_LINE_BYTES,
                 preexec_fn=_die_with_parent,
             )  # fmt: skip
         except OSError as error:
             self._end("failed", f"it cannot be started: {error.strerror}")
             return
-        if told:
+        if settings:
             assert self._server.stdin is not None
-            self._server.stdin.write(json.dumps(told).encode() + b"\n")
-        told_or_asked = self._hear_worker() if told else self._ask_health(int(spec["health"]))
+            self._server.stdin.write(json.dumps(settings).encode() + b"\n")
+        told_or_asked = self._hear_worker() if settings else self._ask_health(int(spec["health"]))
         self._tasks = [asyncio.create_task(work) for work in (told_or_asked, self._watch(self._server))]
 
     async def _hear_worker(self) -> None:

@@ -94,15 +94,15 @@ def set_fields(params: Any, more: dict[str, Any], library: Any) -> None:
         adapter.path, adapter.scale = more["lora"], 1.0
         params.lora_adapters = [adapter]
     if more.keys() & {"mmap", "mlock"}:
-        words = [word for word in ("MMAP", "MLOCK") if more.get(word.lower(), word == "MMAP")]
-        params.load_mode = _member(type(params.load_mode), f"LLAMA_LOAD_MODE_{'_'.join(words) or 'NONE'}")
+        flags = [word for word in ("MMAP", "MLOCK") if more.get(word.lower(), word == "MMAP")]
+        params.load_mode = _member(type(params.load_mode), f"LLAMA_LOAD_MODE_{'_'.join(flags) or 'NONE'}")
 
 
 def _member(kind: Any, name: str) -> Any:
-    found = {member.name.lower(): member for member in kind}
-    if name.lower() not in found:
+    members = {member.name.lower(): member for member in kind}
+    if name.lower() not in members:
         raise ValueError(f"this build knows no {name}")
-    return found[name.lower()]
+    return members[name.lower()]
 
 
 if __name__ == "__main__":
