@@ -57,7 +57,7 @@ async def solve(problem: Problem, arm: Arm, model: RecordedModel, sandbox: Sandb
         sampling=FIRST, system_prompt=system(wants_example=not job.has_checks),
     )  # fmt: skip
     store = MemoryStore()
-    parts = Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), drive=coder.drive)
+    parts = Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder)
     finished = await run(started, parts)
     if finished.status == "failed":
         raise SandboxFailed(finished.detail)

@@ -43,7 +43,7 @@ async def attempts(folder: Path) -> list[float]:
     )  # fmt: skip
     model = ScriptedModel(f"```python\ndef add(a, b):\n    return a - b - {number}\n```" for number in range(ATTEMPTS))
     async with store.driving("cost"):
-        await run(started, Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), drive=coder.drive))
+        await run(started, Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder))
     asked = [event.at for event in await store.events("cost") if event.type == "model_answered"]
     await store.close()
     return [after - before for before, after in pairwise(asked[1:])]

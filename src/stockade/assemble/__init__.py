@@ -19,13 +19,14 @@ from stockade import __version__
 from stockade.approval.authorise import Authoriser
 from stockade.assemble.approvals import approval_notes, make_approver
 from stockade.assemble.bots import BUILT_IN
-from stockade.assemble.hooks import hooks_of, intro_of
+from stockade.assemble.hooks import hooks_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, sweep
 from stockade.assemble.sandboxes import (
     host_side,
     noting_its_holder,
     open_sandbox,
+    own_sandbox,
     prepare_sandbox,
     reviewer,
     taken_back,
@@ -47,6 +48,7 @@ from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, RunStore, Sandbox, Toolbox
 from stockade.core.refused import first_refused
 from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
+from stockade.loop.bot import Bot
 from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause
 from stockade.loop.person import Person
@@ -55,7 +57,6 @@ from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
 from stockade.options import RECORDED, REMOTE, HookCommand, Options, autonomy
 from stockade.places import run_dir, state_dir
-from stockade.plugins.shell_bot.bot import own_part
 
 if TYPE_CHECKING:
     from stockade.core.findings import Finding
@@ -111,6 +112,11 @@ def find_bot(name: str) -> BotSpec:
         way_out = f"did you mean {near[0]}?" if near else f"the bots are {', '.join(BUILT_IN)}; or FILE.toml"
         raise UsageError(f"there is no bot {name!r}", way_out)
     return BUILT_IN[name]
+
+
+def bot_of(started: RunStarted) -> Bot:
+    """What drives a run on record. The bot of a file or of a program is a BotSpec without code of its own."""
+    return BUILT_IN[started.bot].bot if started.bot in BUILT_IN else Bot()
 
 
 def with_defaults(options: Options, spec: BotSpec) -> Options:
@@ -261,7 +267,7 @@ async def prepare(
     started.options.update(redactor.recorded)
     parts = make_parts(
         started, plan, model=model, info=info, protocol=protocol, sandbox=sandbox, store=store, on_event=on_event,
-        on_text=on_text, redactor=redactor, hooks=(*options.hooks, *objects.hooks),
+        on_text=on_text, redactor=redactor, hooks=(*options.hooks, *objects.hooks), bot=spec.bot,
     )  # fmt: skip
     started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
     warnings = (*approval_notes(started), *redactor.warnings)
@@ -298,8 +304,7 @@ def _first_event(
     policy = plan.policy
     here = not options.sandbox.startswith(REMOTE)  # a path of its folders is another thing there
     lines = model.local and bool(model.small)
-    usage = (*plan.usage, *own_part(may, policy.workdir))
-    return RunStarted(
+    started = RunStarted(
         at=time.time(),
         version=__version__,
         run_id="",
@@ -311,7 +316,7 @@ def _first_event(
         policy=policy,
         budget=budget,
         sampling=options.sampling(local=model.local),
-        system_prompt=opening(spec, protocol, policy, plan.actions, usage, here=here, lines=lines),
+        system_prompt="",
         check=options.check,
         options=options.model_dump(include=RECORDED, exclude_none=True),
         tools=plan.asked,
@@ -322,6 +327,9 @@ def _first_event(
         model_profile=profile_of(model).name,
         sources={"model_profile": reason(model), "answers": _why_these(options, model)},
     )
+    usage = (*plan.usage, *spec.bot.told(started))
+    prompt = opening(spec, protocol, policy, plan.actions, usage, here=here, lines=lines)
+    return started.model_copy(update={"system_prompt": prompt})
 
 
 def _why_these(options: Options, model: ModelInfo) -> str:
@@ -367,6 +375,7 @@ def make_parts(
     info: ModelInfo | None = None,
     names: Sequence[str | None] = (),
     hooks: Sequence[str | HookCommand | Hook] = (),
+    bot: Bot,
 ) -> Parts:
     """The adapters of a run that begins or goes on; its files are kept turn by turn, from the snapshots `names` on."""
     from stockade.sandboxes.keeping import LayerKeeper
@@ -391,8 +400,9 @@ def make_parts(
         redactor=redactor,
         keeper=LayerKeeper(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None)),
         pause=pause,
-        hooks=hooks_of(started, info or model.info, approver, hooks),
-        intro=intro_of(started),
+        hooks=hooks_of(started, info or model.info, approver, hooks, bot.hooks(started)),
+        bot=bot,
+        open_sandbox=partial(own_sandbox, backend=started.sandbox),
     )
     if "sub_task" not in plan.actions:
         return parts

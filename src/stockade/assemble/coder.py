@@ -157,7 +157,7 @@ def _parts(
         on_event=noting_its_holder(started.run_id, sandbox, on_event),
         on_text=on_text,
         redactor=redactor,
-        drive=coder.drive,
+        bot=coder,
     )
 
 

@@ -15,6 +15,7 @@ from stockade import __version__, changes
 from stockade.assemble import (
     OnProgress,
     Prepared,
+    bot_of,
     check_task,
     find_bot,
     make_parts,
@@ -114,7 +115,15 @@ async def prepare_again(
         again = partial(plan_tools, redact=options.redact, again=True, on_progress=on_progress)
         plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
         hooks = _hooks_again(started, options)
-        parts = make_parts(started, plan, protocol=pick_protocol(started.answers), names=names, hooks=hooks, **around)
+        parts = make_parts(
+            started,
+            plan,
+            protocol=pick_protocol(started.answers),
+            names=names,
+            hooks=hooks,
+            bot=bot_of(started),
+            **around,
+        )
     return Prepared(
         started=started,
         parts=parts,

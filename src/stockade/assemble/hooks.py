@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 
 from stockade.bots.model_profiles import profile_of
-from stockade.core.actions import Step
 from stockade.core.errors import HookFailed, UsageError
 from stockade.core.events import RunStarted
 from stockade.core.messages import ModelInfo
@@ -14,7 +13,6 @@ from stockade.loop.hooks import Hook
 from stockade.loop.loop_detection import DEFAULT_REPEATS, LoopDetection
 from stockade.options import HookCommand
 from stockade.plugins.command_hooks import CommandHook
-from stockade.plugins.shell_bot.bot import INTRO, ShellBotRules
 from stockade.plugins.small_models import SmallModels
 
 GROUP = "stockade.hooks"
@@ -26,9 +24,13 @@ BUILT_IN = ("unreadable_answers", "budget", "loop_detection", "shell_bot", "chec
 
 
 def hooks_of(
-    started: RunStarted, info: ModelInfo, approver: Approver | None, chosen: Sequence[str | HookCommand | Hook] = ()
+    started: RunStarted,
+    info: ModelInfo,
+    approver: Approver | None,
+    chosen: Sequence[str | HookCommand | Hook] = (),
+    own: Sequence[Hook] = (),
 ) -> tuple[Hook, ...]:
-    """Ours and the `chosen`: names, commands, or objects. A name with `-` before it leaves that one out.
+    """Ours, the bot's `own` and the `chosen`: names, commands, or objects. A name with `-` before it leaves it out.
 
     UsageError for a name that no package has, or one that cannot be left out.
     """
@@ -39,13 +41,13 @@ def hooks_of(
     hooks: list[Hook]
     if started.autonomy is not None:
         hooks = [UnreadableAnswers(MOST_UNREADABLE_OF_THE_SHELL_BOT), BudgetLimits(warns=False)]
-        hooks.append(ShellBotRules(started.autonomy, started.policy.workdir))
     else:
         repeats = started.options.get("loop_repeats", DEFAULT_REPEATS)
         hooks = [UnreadableAnswers(), BudgetLimits(), LoopDetection(repeats), Check(), PlainWords()]
         small = started.options.get("small_models")
         if small or (small is None and SmallModels.name in profile_of(info).hooks) or SmallModels.name in wanted:
             hooks.append(SmallModels())
+    hooks.extend(own)
     for number, one in enumerate(wanted):
         again = isinstance(one, str) and one in wanted[:number]
         if not again and one not in (SmallModels.name, *BUILT_IN, *without):
@@ -57,11 +59,6 @@ def hooks_of(
         if names.count(name) > 1 or name in RESERVED:
             raise UsageError(f"two hooks have the name {name!r}", "give each a name of its own: docs/hooks.md")
     return tuple(hook for hook in hooks if hook.name not in without)
-
-
-def intro_of(started: RunStarted) -> tuple[Step, ...]:
-    """What the Shell bot does before its first turn."""
-    return INTRO if started.autonomy is not None and started.autonomy.intro else ()
 
 
 def _made(one: str | HookCommand | Hook) -> Hook:

@@ -1,7 +1,11 @@
 """The sandbox of a run by its name: a new one, or one on the layers that a run has."""
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+from anyio import to_thread
 
 from stockade.assemble.tools import OnProgress
 from stockade.core.changes import FolderLayer
@@ -10,7 +14,7 @@ from stockade.core.events import RunEvent, SandboxStarted
 from stockade.core.policy import Policy
 from stockade.core.ports import Differ, OnEvent, Reviewer, Sandbox
 from stockade.options import REMOTE
-from stockade.places import run_dir
+from stockade.places import run_dir, state_dir
 
 
 async def prepare_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
@@ -111,6 +115,20 @@ def noting_its_holder(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -
             on_event(event)
 
     return heard
+
+
+@asynccontextmanager
+async def own_sandbox(policy: Policy, backend: str = "bubblewrap") -> AsyncIterator[Sandbox]:
+    """A sandbox that is no run's, entered; it leaves nothing."""
+    from stockade.sandboxes.folders.discard import remove_tree
+
+    base = state_dir() / "boxes" / secrets.token_hex(8)
+    try:
+        async with await prepare_sandbox(policy, backend, base) as sandbox:
+            yield sandbox
+    finally:
+        if base.exists():
+            await to_thread.run_sync(remove_tree, base)
 
 
 def remove_folder(folder: Path) -> None:

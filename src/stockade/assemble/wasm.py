@@ -1,15 +1,13 @@
 """What `stockade tool` does and what `--tool FILE.wasm` needs, beside assemble.py: components in sandboxes."""
 
-import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from stockade.assemble import prepare_sandbox, state_dir
+from stockade.assemble.sandboxes import own_sandbox
 from stockade.assemble.tools import OnProgress, Place, Plan, Request, named, shipped
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
@@ -23,24 +21,11 @@ from stockade.plugins.wasm.policy import beside
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, granted
 from stockade.plugins.wasm.worker import Reply, inside_of, lent
-from stockade.sandboxes.folders.discard import remove_tree
-
-
-@asynccontextmanager
-async def _box(policy: Policy) -> AsyncIterator[Sandbox]:
-    """A sandbox of its own, which leaves nothing."""
-    base = state_dir() / "boxes" / secrets.token_hex(8)
-    try:
-        async with await prepare_sandbox(policy, "bubblewrap", base) as sandbox:
-            yield sandbox
-    finally:
-        if base.exists():
-            await anyio.to_thread.run_sync(remove_tree, base)
 
 
 async def open_component(path: Path, policy: Path | None = None, on_progress: OnProgress | None = None) -> Component:
     """A component, compiled and looked at. UsageError when it cannot be used; SandboxFailed."""
-    return await prepared(path, _box, policy, on_progress)
+    return await prepared(path, own_sandbox, policy, on_progress)
 
 
 def wasm_tool(request: Request) -> Plan:

@@ -9,6 +9,7 @@ from stockade.core.actions import Action
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.policy import FolderMode
+from stockade.loop.bot import Bot
 
 
 class Example(Data):
@@ -18,7 +19,7 @@ class Example(Data):
     turns: tuple[tuple[str, Action, str], ...]
 
 
-class BotSpec(Data):
+class BotSpec(Data, arbitrary_types_allowed=True):
     """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`.
 
     `shows_folder`: the prompt holds what is in the first folder. `autonomous`: it has no end, and rules itself by files
@@ -41,6 +42,8 @@ class BotSpec(Data):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Options, by key, as they are where the person sets nothing."""
     autonomous: bool = False
+    bot: Bot = Field(default_factory=Bot, exclude=True)
+    """What drives its runs."""
 
     @property
     def all_tools(self) -> tuple[str, ...]:

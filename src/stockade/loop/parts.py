@@ -1,10 +1,7 @@
 """What a run is made of."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from stockade.core.actions import Step
 from stockade.core.budget import Account
 from stockade.core.ports import (
     AnswerProtocol,
@@ -22,13 +19,9 @@ from stockade.core.ports import (
     Toolbox,
 )
 from stockade.core.secrets import Redactor
+from stockade.loop.bot import Bot, OpenSandbox
 from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause
-
-if TYPE_CHECKING:
-    from stockade.core.events import RunStarted
-    from stockade.loop.ending import Ending
-    from stockade.loop.record import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +44,12 @@ class Parts:
     """Also among the hooks, as Approval; here so that a terminal can attach its user to it."""
     hooks: tuple[Hook, ...] = ()
     """All of them, in the order in which they are asked."""
-    intro: tuple[Step, ...] = ()
-    """Scripted actions before the first turn of a run that begins."""
     on_event: OnEvent | None = None
     on_text: OnText | None = None
     redactor: Redactor = field(default_factory=Redactor)
     shared: Account | None = None
     """Of the bot that this one works for."""
-    drive: "Callable[[RunStarted, Parts, Record, Account], Awaitable[Ending]] | None" = None
-    """Done in place of the loop of run.py, when sandbox and model are there. Keeps to the account, ends by name."""
+    bot: Bot = field(default_factory=Bot)
+    """What drives the run."""
+    open_sandbox: OpenSandbox | None = None
+    """Another sandbox, for a bot that needs one."""

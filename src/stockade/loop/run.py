@@ -8,7 +8,7 @@ Every arrow is an event, on disk before its effect is used (record.py). The run'
 over those events (state.py, context.py). Nothing here knows which model, sandbox, spelling or store is in use.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -38,6 +38,7 @@ from stockade.loop.kept import Checkpoints
 from stockade.loop.network import recorded
 from stockade.loop.parts import Parts
 from stockade.loop.record import Record
+from stockade.loop.run_context import RunContext
 from stockade.loop.tools import Tools, ready
 
 __all__ = ["Parts", "run", "run_to_completion"]
@@ -86,15 +87,13 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: 
             if (problem := window.too_small(record.context)) is not None:
                 return Ending("failed", "model", problem)
             account = Account(started.budget, record.state.spent, parts.shared)
-            if parts.drive is not None:
-                return await parts.drive(started, parts, record, account)
-            left = account.seconds_left(parts.clock.now())
-            with anyio.move_on_after(left) as deadline:
-                parts.pause.watch(deadline)
-                pending = await again() if again is not None else None
-                return await _Loop(started, parts, record, account, tools).until_end(pending)
-            assert deadline.cancelled_caught
-            return Ending("stopped", "time", f"time: {started.budget.timeout_s:g} s are over")
+            begin = [again] if again is not None else []
+
+            async def loop(intro: Sequence[Step]) -> Ending:
+                pending = await begin.pop()() if begin else None
+                return await _Loop(started, parts, record, account, tools).until_end(intro, pending)
+
+            return await parts.bot.run(RunContext(started, parts, record, account, loop))
 
 
 @dataclass(slots=True)
@@ -119,13 +118,13 @@ class _Loop:
         hand_on = None if helper is None else lambda task: helper.do(task, self.account, self.record.add)
         self.actor = Actor(parts.sandbox, limit_s, self.tools, parts.asker, hand_on)
 
-    async def until_end(self, pending: Finish | None = None) -> Ending:
+    async def until_end(self, intro: Sequence[Step], pending: Finish | None) -> Ending:
         """`pending`: what the bot said last, and nobody answered yet."""
         if pending is not None and (ending := await self._finish(pending)) is not None:
             return ending
         state = self.record.state
         fresh = not (state.turns or state.done or state.in_flight)
-        for number, step in enumerate(self.parts.intro if fresh else ()):
+        for number, step in enumerate(intro if fresh else ()):
             await self.record.add(AnswerUnderstood(at=self._now(), turn=0, answer=Answer(steps=(step,))))
             if (ending := await self._act(number, step, begun=False)) is not None:
                 return ending

@@ -15,6 +15,7 @@ from stockade.core.events import RunFinished, RunStarted, SubRunFinished, SubRun
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox, Toolbox
 from stockade.core.tools import ToolSpec
+from stockade.loop.bot import Bot
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
 
@@ -138,7 +139,7 @@ class SubBots:
             on_event=None,
             on_text=None,
             shared=account,
-            drive=None,
+            bot=Bot(),
         )
         async with parts.store.driving(started.run_id):
             return await run(started, parts)

@@ -12,28 +12,23 @@ away but for the task, which is in every question (questions.py). All that is kn
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 
 from stockade.core.actions import Answer, Observation, Refused, Step, WriteFile
-from stockade.core.budget import Account
 from stockade.core.errors import ContextExceeded, ModelFailed, UnreadableAnswer
 from stockade.core.events import (
-    ActionFinished,
-    ActionStarted,
     AnswerUnderstood,
     AnswerUnreadable,
-    MessageInjected,
     ModelAnswered,
     RunEvent,
-    RunStarted,
     StopReason,
 )
 from stockade.core.messages import ModelRequest
-from stockade.loop.act import Actor
+from stockade.loop.bot import Bot
 from stockade.loop.ending import Ending
-from stockade.loop.parts import Parts
-from stockade.loop.record import Record
+from stockade.loop.run_context import RunContext
 from stockade.plugins.coder import prompts
 from stockade.plugins.coder.draft import Draft, read
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
@@ -47,9 +42,8 @@ _OURS = (REPAIR, REWRITE, FRESH_START)
 
 
 @dataclass(slots=True)
-class Coder:
-    """One task. `drive` is what loop.run calls when sandbox and model are there; `progress` grows while it works, from
-    nothing or from what is on record.
+class Coder(Bot):
+    """One task, of one run. `progress` grows while it works, from nothing or from what is on record.
 
     `target` is where the program goes in the end, inside the sandbox; None: nowhere. `examples` were given beside the
     task; `around` is what the model is told of where the program runs.
@@ -67,14 +61,9 @@ class Coder:
     def attempts(self) -> list[Attempt]:
         return self.progress.attempts
 
-    async def drive(self, started: RunStarted, parts: Parts, record: Record, account: Account) -> Ending:
+    async def run(self, ctx: RunContext) -> Ending:
         """Until a program passes or the plan or the budget is at its end."""
-        work = _Work(self, started, parts, record, account)
-        with anyio.move_on_after(account.seconds_left(parts.clock.now())) as deadline:
-            parts.pause.watch(deadline)
-            return await work.until_end()
-        assert deadline.cancelled_caught
-        return self.ended("time", f"time: {started.budget.timeout_s:g} s are over")
+        return await ctx.in_time(_Work(self, ctx).until_end, partial(self.ended, "time"))
 
     def result(self, error: str = "") -> Result:
         """The best there was so far. `error`: why it ended, where no attempt says it."""
@@ -103,10 +92,7 @@ class _Work:
     """Round by round, from where the progress is."""
 
     coder: Coder
-    started: RunStarted
-    parts: Parts
-    record: Record
-    account: Account
+    ctx: RunContext
     turn: int = 0
     """Of the last answer. Answers may come at once, so it is counted here."""
 
@@ -115,14 +101,14 @@ class _Work:
         return self.coder.progress
 
     async def until_end(self) -> Ending:
-        plan, self.turn = self.coder.plan, self.record.state.turns
+        plan, self.turn = self.coder.plan, self.ctx.state.turns
         while self.progress.rounds < plan.most_rounds:
-            await self.parts.pause.passed(self.record, self.parts.clock)
-            if self.parts.pause.stopped is not None:
-                return self.coder.ended("user", self.parts.pause.stopped)
-            if (bound := self.account.exhausted(self._now())) is not None:
+            await self.ctx.parts.pause.passed(self.ctx.record, self.ctx.parts.clock)
+            if self.ctx.parts.pause.stopped is not None:
+                return self.coder.ended("user", self.ctx.parts.pause.stopped)
+            if (bound := self.ctx.account.exhausted(self.ctx.now())) is not None:
                 return self.coder.ended(BOUNDS[bound.split(":")[0]], bound)
-            await self.parts.pause.said(self.record, self.parts.clock, self.turn + 1)
+            await self.ctx.parts.pause.said(self.ctx.record, self.ctx.parts.clock, self.turn + 1)
             await self._round(self.progress.open)
             passed = next((one for one in self.progress.open.done if one.verdict.passed), None)
             if passed is not None:
@@ -148,22 +134,22 @@ class _Work:
 
     async def _ask(self, round_: Round) -> None:
         """The questions of the round whose answers are not there yet. The first failure is raised when none came."""
-        base, count = self.started.sampling, self.coder.plan.candidates
+        base, count = self.ctx.started.sampling, self.coder.plan.candidates
         known = {candidate_of(base, answered.sampling) for answered in round_.answers}
         failures: list[ModelFailed] = []
 
         async def one(request: ModelRequest) -> None:
             try:
-                answer = await self.parts.model.ask(request, self.parts.on_text if count == 1 else None)
+                answer = await self.ctx.ask(request, self.ctx.parts.on_text if count == 1 else None)
             except ModelFailed as error:
                 failures.append(error)
                 return
             self.turn += 1
             sampling = None if request.sampling == base else request.sampling
-            answered = ModelAnswered(at=self._now(), turn=self.turn, answer=answer, sampling=sampling)
+            answered = ModelAnswered(at=self.ctx.now(), turn=self.turn, answer=answer, sampling=sampling)
             round_.answers.append(answered)
             if count > 1:  # one alone goes on record with what is done about it
-                await self.record.add(answered)
+                await self.ctx.add(answered)
 
         async with anyio.create_task_group() as group:
             for request in [self._request(number) for number in range(count) if number not in known]:
@@ -174,18 +160,18 @@ class _Work:
 
     def _request(self, candidate: int) -> ModelRequest:
         coder, executor, streak = self.coder, self.coder.executor, self.progress.streak
-        brief = prompts.brief(self.started.task, coder.examples, executor.job.tests, executor.signature)
+        brief = prompts.brief(self.ctx.started.task, coder.examples, executor.job.tests, executor.signature)
         task = "\n\n".join(part for part in (brief, coder.around) if part)
         wants_example = not executor.job.has_checks
         messages = conversation(task, self._words(), streak, coder.plan, coder.explain, wants_example=wants_example)
-        hidden = self.parts.redactor.text
+        hidden = self.ctx.parts.redactor.text
         cleaned = tuple(one.model_copy(update={"content": hidden(one.content)}) for one in messages)
-        drawn = sampling(self.started.sampling, streak, coder.plan, self.progress.rounds, candidate)
+        drawn = sampling(self.ctx.started.sampling, streak, coder.plan, self.progress.rounds, candidate)
         return ModelRequest(messages=cleaned, sampling=drawn)
 
     def _words(self) -> list[tuple[int, str]]:
         """What was said to the bot, refusals of the user among it, with the turn before which: kept by fresh starts."""
-        state = self.record.state
+        state = self.ctx.state
         said = [(one.turn, one.text) for one in state.injected if one.source not in _OURS]
         for step in state.done:
             if isinstance(step.observation, Refused) and step.observation.by == "user":
@@ -195,18 +181,18 @@ class _Work:
     async def _attempt(self, answered: ModelAnswered) -> Attempt:
         """The program of one answer, run; everything on record before it happens."""
         turn, starts = answered.turn, self.progress.starts
-        first: tuple[RunEvent, ...] = () if self.record.state.turns >= turn else (answered,)
+        first: tuple[RunEvent, ...] = () if self.ctx.state.turns >= turn else (answered,)
         try:
             draft = read(answered.answer)
         except UnreadableAnswer as error:
-            again = self.record.state.unreadable + 1
-            await self.record.add(
-                *first, AnswerUnreadable(at=self._now(), turn=turn, attempt=again, message=error.message)
+            again = self.ctx.state.unreadable + 1
+            await self.ctx.add(
+                *first, AnswerUnreadable(at=self.ctx.now(), turn=turn, attempt=again, message=error.message)
             )
             return unreadable(turn, starts, answered.answer.content, error.message)
         actions = self.coder.executor.actions(turn, draft)
         steps = tuple(Step(action=action, comment=purpose) for purpose, action in actions.items())
-        understood = AnswerUnderstood(at=self._now(), turn=turn, answer=Answer(steps=steps))
+        understood = AnswerUnderstood(at=self.ctx.now(), turn=turn, answer=Answer(steps=steps))
         seen = await self._act(turn, draft, steps, (*first, understood))
         attempt = self.coder.executor.read(turn, starts, draft, seen)
         return attempt.model_copy(update={"answer": answered.answer.content})
@@ -218,21 +204,11 @@ class _Work:
         seen: dict[str, Observation] = {}
         for number, step in enumerate(steps):
             purpose = step.comment or ""
-            seen[purpose] = await self._do(turn, number, step, first)
+            seen[purpose] = await self.ctx.act(turn, number, step, first)
             first = ()
             if not self.coder.executor.goes_on(purpose, draft, seen[purpose]):
                 break
         return seen
-
-    async def _do(self, turn: int, number: int, step: Step, before: tuple[RunEvent, ...] = ()) -> Observation:
-        begun = ActionStarted(at=self._now(), turn=turn, step=number, action=step)
-        await self.record.add(*before, begun)
-        reason = await self.parts.approver.judge(step.action) if self.parts.approver is not None else None
-        actor = Actor(self.parts.sandbox, self.started.policy.limits.command_timeout_s)
-        left = self.account.seconds_left(self._now())
-        observation = Refused(reason=reason) if reason is not None else await actor.do(step.action, left)
-        await self.record.add(ActionFinished(at=self._now(), turn=turn, step=number, observation=observation))
-        return observation
 
     async def _go_on(self) -> None:
         """Mend it next, or begin anew; what the model will be told is on record."""
@@ -247,19 +223,17 @@ class _Work:
             return
         words = told(self.progress.streak, plan, self.coder.explain)
         source = REWRITE if is_rewrite(self.progress.streak, plan) else REPAIR
-        await self.record.add(MessageInjected(at=self._now(), turn=self.record.state.turns, source=source, text=words))
+        await self.ctx.say(words, source)
 
     async def _begin_anew(self, why: str) -> None:
         self.progress.begin_anew()
         words = f"{why} All of it is forgotten; the task is asked anew."
-        await self.record.add(
-            MessageInjected(at=self._now(), turn=self.record.state.turns, source=FRESH_START, text=words)
-        )
+        await self.ctx.say(words, FRESH_START)
 
     async def _deliver(self, attempt: Attempt) -> Ending:
         if self.coder.target is not None:
             write = WriteFile(path=self.coder.target, content=attempt.code)
-            written = await self._do(attempt.number, LAST_STEP, Step(action=write))
+            written = await self.ctx.act(attempt.number, LAST_STEP, Step(action=write))
             if written.kind != "written":
                 return self.coder.ended("check_failed", f"{self.coder.target} could not be written")
         checks = self.coder.executor.job.has_checks
@@ -279,9 +253,6 @@ class _Work:
         if NO_NETWORK in verdict.words:
             words += " (libraries need --net allow=pypi.org,files.pythonhosted.org)"
         return Ending("done", "check_failed", words, found.code, verified=False)
-
-    def _now(self) -> float:
-        return self.parts.clock.now()
 
 
 def _same(one: str, other: str) -> bool:

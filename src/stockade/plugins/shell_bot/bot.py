@@ -7,32 +7,16 @@ run, refuses an action or takes a tool away (docs/shell.md).
 from stockade.bots.spec import BotSpec
 from stockade.core.actions import ReadFile, Shell, Step, WriteFile
 from stockade.core.budget import Budget
-from stockade.core.events import Autonomy, OwnRules
+from stockade.core.events import Autonomy, OwnRules, RunStarted
 from stockade.core.messages import Sampling
+from stockade.loop.bot import Bot
+from stockade.loop.ending import Ending
 from stockade.loop.hooks import AddMessage, Hook, HookContext
 from stockade.loop.loop_detection import rounds
+from stockade.loop.run_context import RunContext
 from stockade.plugins.shell_bot.own_files import OwnFiles, over
 
 DEFAULT_GOAL = "Become the best programmer in the world!"
-
-SHELL = BotSpec(
-    name="shell",
-    summary="lives in a shell with a goal of its own, until you stop it; may rewrite its goal, prompt and sampling",
-    prompt=(
-        "You are alone in a bash shell on Linux and live in it. The folder {workdir} is yours and is your current"
-        " folder. Nobody reads your answers and nobody will reply: what you do is what counts. The first message is"
-        " your goal. Each turn do one or a few actions, look at what came of them, then decide what is next. There is"
-        " no network unless a command shows that there is, and no interactive program works. Never do again what has"
-        " just given nothing new. You are never finished: when one thing is done, choose the next that serves your"
-        " goal."
-    ),
-    tools=("shell", "write_file", "read_file"),
-    folder_mode="rw",
-    needs_folder=True,
-    budget=Budget(max_turns=0, timeout_s=0.0),
-    settings={"answers": "list"},
-    autonomous=True,
-)
 
 INTRO: tuple[Step, ...] = (
     Step(action=Shell(command="ls -la"), comment="What is here?"),
@@ -59,13 +43,6 @@ TEMPLATE: dict[str, str] = {
     "main.py": 'from pathlib import Path\n\nPath("output.txt").write_text("Hello from main.py\\n")\n',
 }
 """A new workspace."""
-
-
-def own_part(may: Autonomy | None, workdir: str) -> tuple[str, ...]:
-    """What the bot is told of the files by which it rules itself; nothing when it has none."""
-    lines = [f"- {words.replace('{workdir}', workdir)}" for name, words in _OWN.items() if getattr(may, name, False)]
-    first = "You rule yourself by these files; what you write there holds from your next turn on:"
-    return ("\n".join([first, *lines]),) if lines else ()
 
 
 SAY_AFTER = 2
@@ -116,3 +93,44 @@ class ShellBotRules(Hook):
 def _same(now: OwnRules, before: OwnRules | None) -> bool:
     last = before or OwnRules(at=now.at, turn=now.turn)
     return now == last.model_copy(update={"at": now.at, "turn": now.turn})
+
+
+class ShellBot(Bot):
+    """Its folder is its own: the loop, ruled by its files, behind six scripted actions where `intro` is on."""
+
+    def told(self, started: RunStarted) -> tuple[str, ...]:
+        """The files by which it rules itself; nothing when it has none."""
+        may, workdir = started.autonomy, started.policy.workdir
+        lines = [
+            f"- {words.replace('{workdir}', workdir)}" for name, words in _OWN.items() if getattr(may, name, False)
+        ]
+        first = "You rule yourself by these files; what you write there holds from your next turn on:"
+        return ("\n".join([first, *lines]),) if lines else ()
+
+    def hooks(self, started: RunStarted) -> tuple[Hook, ...]:
+        return (ShellBotRules(started.autonomy, started.policy.workdir),) if started.autonomy is not None else ()
+
+    async def run(self, ctx: RunContext) -> Ending:
+        may = ctx.started.autonomy
+        return await ctx.loop(INTRO if may is not None and may.intro else ())
+
+
+SHELL = BotSpec(
+    name="shell",
+    summary="lives in a shell with a goal of its own, until you stop it; may rewrite its goal, prompt and sampling",
+    prompt=(
+        "You are alone in a bash shell on Linux and live in it. The folder {workdir} is yours and is your current"
+        " folder. Nobody reads your answers and nobody will reply: what you do is what counts. The first message is"
+        " your goal. Each turn do one or a few actions, look at what came of them, then decide what is next. There is"
+        " no network unless a command shows that there is, and no interactive program works. Never do again what has"
+        " just given nothing new. You are never finished: when one thing is done, choose the next that serves your"
+        " goal."
+    ),
+    tools=("shell", "write_file", "read_file"),
+    folder_mode="rw",
+    needs_folder=True,
+    budget=Budget(max_turns=0, timeout_s=0.0),
+    settings={"answers": "list"},
+    autonomous=True,
+    bot=ShellBot(),
+)

@@ -71,9 +71,7 @@ async def code(
         sampling=Sampling(temperature=0.0), system_prompt=system(wants_example=not job.has_checks),
     )  # fmt: skip
     store = MemoryStore()
-    parts = Parts(
-        done.model, SectionAnswers(), sandbox, store, SystemClock(), (), drive=done.coder.drive, approver=approver
-    )
+    parts = Parts(done.model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=done.coder, approver=approver)
     done.finished = await run(started, parts)
     done.events = await store.events("r1")
     return done

@@ -67,7 +67,7 @@ async def go(tmp_path: Path, answers: Sequence[str], plan: Plan, history: Sequen
     coder = make_coder(wanted, wanted.job(), STARTED.policy, STARTED.task)
     sandbox = open_sandbox(STARTED.policy, "bubblewrap", tmp_path / f"layers-{len(history)}")
     model, store = ScriptedModel(answers), MemoryStore()
-    parts = Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), drive=coder.drive)
+    parts = Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder)
     if not history:
         await run(STARTED, parts)
     else:
