@@ -6,7 +6,7 @@ import pytest
 
 from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.tools.memory.toolbox import MemoryToolbox
+from stockade.tools.memory import MemoryToolbox
 
 
 class TestMemory(ToolboxConformance):

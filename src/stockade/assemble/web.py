@@ -13,7 +13,7 @@ from stockade.sandboxes.egress.proxy import Egress
 from stockade.sandboxes.reading import ReadingRoom
 from stockade.tools.documents import DocumentToolbox
 from stockade.tools.fetch import ThroughProxy
-from stockade.tools.memory.toolbox import MemoryToolbox
+from stockade.tools.memory import MemoryToolbox
 from stockade.tools.search import DuckDuckGo, SearchToolbox, SearXNG
 from stockade.tools.web import PageToolbox
 

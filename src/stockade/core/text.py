@@ -8,15 +8,14 @@ _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
+_NO_CHARACTERS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 """Zero width, direction marks, tags and the like: instructions for a model are hidden in them."""
 
 
 def clean(text: str) -> str:
     """What a person would see of it: lines and tabs, no other controls, nothing invisible, no half characters."""
     text = _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return "".join(
-        char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs", "Co", "Cn")
-    )
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in _NO_CHARACTERS)
 
 
 def fenced(text: str, source: str) -> str:

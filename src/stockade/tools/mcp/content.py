@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from mcp_types import (
 )
 
 from stockade.core.actions import ToolResult
+from stockade.core.text import clean as clean_lines
 from stockade.core.tools import MAX_NAME_CHARS, ToolSpec
 
 MAX_DESCRIPTION_CHARS = 1000
@@ -34,19 +34,9 @@ MAX_BLOCKS = 1000
 
 
 def clean(text: str, limit: int) -> str:
-    """On one line, without characters that are not seen (controls, directions, tags), cut at `limit`."""
-    shown = "".join(" " if char.isspace() else char for char in text[: 4 * limit] if _seen(char))
-    words = " ".join(shown.split())
+    """On one line, without characters that are not seen (core.text.clean), cut at `limit`."""
+    words = " ".join(clean_lines(text[: 4 * limit]).split())
     return words if len(words) <= limit else words[: limit - 3] + "..."
-
-
-def clean_lines(text: str) -> str:
-    """The same for a text of many lines."""
-    return "".join(char for char in text.replace("\r\n", "\n") if char in "\n\t" or _seen(char))
-
-
-def _seen(char: str) -> bool:
-    return char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co")
 
 
 def tool_names(found: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -8,7 +8,7 @@ import pytest
 
 from stockade.core.actions import ToolResult
 from stockade.sandboxes.reading import ReadingRoom
-from stockade.tools.memory.toolbox import Bounds, MemoryToolbox
+from stockade.tools.memory import Bounds, MemoryToolbox
 
 NOTES = "/memories/notes.md"
 

@@ -18,8 +18,8 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import Limits
 from stockade.sandboxes.reading import READING, ReadingRoom
-from stockade.tools.memory import worker
-from stockade.tools.memory.toolbox import MemoryToolbox
+from stockade.tools import memory_worker as worker
+from stockade.tools.memory import MemoryToolbox
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 SECRET = "the person's own secret"
@@ -28,7 +28,7 @@ BOX = """
 import anyio, sys
 from pathlib import Path
 from stockade.sandboxes.reading import ReadingRoom
-from stockade.tools.memory.toolbox import MemoryToolbox
+from stockade.tools.memory import MemoryToolbox
 root, who = Path(sys.argv[1]), sys.argv[2]
 box = MemoryToolbox(root, ReadingRoom(root.parent / f"rooms-{who}"))
 """

@@ -1,8 +1,8 @@
 """The memory as tools: notes that last from one run to the next, in a folder of the host that no bot's sandbox sees.
 
-Each call is done by worker.py in a sealed sandbox of its own, where that folder is all there is to write. Seven tools,
-not one with a `command`: a grammar can force what each of them needs. With one tool, where all but the command is
-optional, the default model wrote `{"command": "view"}` without a path each of the four times it tried.
+Each call is done by memory_worker.py in a sealed sandbox of its own, where that folder is all there is to write. Seven
+tools, not one with a `command`: a grammar can force what each of them needs. With one tool, where all but the command
+is optional, the default model wrote `{"command": "view"}` without a path each of the four times it tried.
 """
 
 import json
@@ -25,7 +25,7 @@ from stockade.core.text import is_text, one_line
 from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
 from stockade.tools.documents import Room
-from stockade.tools.memory.worker import MAX_DEPTH, ROOT
+from stockade.tools.memory_worker import MAX_DEPTH, ROOT
 
 MAX_NAME_BYTES = 120
 _PREFIX = "memory_"
@@ -143,7 +143,7 @@ class MemoryToolbox:
 
 @cache
 def _worker() -> str:
-    return Path(__file__).with_name("worker.py").read_text()
+    return Path(__file__).with_name("memory_worker.py").read_text()
 
 
 def _checked(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
