@@ -240,6 +240,8 @@ def test_a_diff_of_nothing_is_no_mistake(stage: Stage) -> None:
         (("sandbox", "exec", "--disk", "", "true"), "--disk"),
         (("sandbox", "exec", "--memory", "", "true"), "--memory"),
         (("runs", "list", "--store", b"\xff"), "is not UTF-8"),
+        (("runs", "resume", b"\xff"), "there is no run"),
+        (("runs", "rm", b"\xff"), "there is no run"),
     ],
 )
 def test_an_empty_size_and_what_is_no_text_are_usage_errors(

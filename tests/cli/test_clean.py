@@ -1,8 +1,11 @@
 """`stockade doctor --clean` after a stockade that was killed."""
 
 import signal
+import sqlite3
 
-from tests.cli.conftest import DONE, Stage, until_event
+import pytest
+
+from tests.cli.conftest import COUNT, DONE, Stage, until_event
 
 
 def test_what_a_killed_run_left_is_named_and_removed(stage: Stage) -> None:
@@ -22,3 +25,22 @@ def test_what_a_killed_run_left_is_named_and_removed(stage: Stage) -> None:
     assert stage.call("doctor", "--clean", "--json").out == ""
     assert "interrupted" in stage.call("runs", "list").out
     assert stage.call("runs", "show", "last").status == 0
+
+
+@pytest.mark.parametrize("damage", ["UPDATE runs SET turns='x'", "UPDATE leases SET seen='x'"])
+def test_nothing_is_cleaned_while_a_row_is_damaged(stage: Stage, damage: str) -> None:
+    """It might belong to that run; the way out is named, and works."""
+    assert stage.run(COUNT, DONE, flags=("--no-input",)).status == 0
+    run_id = stage.call("runs", "list", "--json").events[0]["run_id"]
+    with sqlite3.connect(stage.state / "runs.db") as db:
+        assert db.execute(damage).rowcount == 1
+    db.close()
+    before = stage.left_behind()
+    refused = stage.call("doctor", "--clean")
+    assert (refused.status, refused.out) == (4, "")
+    assert f"nothing is cleaned: run {run_id}: its " in refused.err
+    assert f"stockade runs rm --force {run_id}" in refused.err
+    assert stage.left_behind() == before != []
+    assert stage.call("runs", "rm", "--force", run_id).status == 0
+    assert stage.call("doctor", "--clean").status == 0
+    assert stage.left_behind() == []

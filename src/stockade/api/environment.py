@@ -21,6 +21,7 @@ from stockade.assemble.tools import programs
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxDied, UsageError
 from stockade.core.policy import FolderMode, Policy
+from stockade.core.ports import Keeper
 from stockade.core.ports import Sandbox as SandboxPort
 from stockade.core.refused import first_refused
 from stockade.options import Options
@@ -71,6 +72,7 @@ class Sandbox:
         self._sync = ExitStack()
         self._portal: BlockingPortal | None = None
         self._box: SandboxPort | None = None
+        self._keeper: Keeper | None = None
 
     @property
     def live(self) -> SandboxPort:
@@ -98,6 +100,7 @@ class Sandbox:
             self._box = await self._running.enter_async_context(box)
             for make in makers:
                 await self._running.enter_async_context(make(box))
+            self._keeper = assemble.base_keeper(box)
             self._async = stack.pop_all()
         return self
 
@@ -123,7 +126,13 @@ class Sandbox:
     async def aexecute(self, command: str, timeout: float | None = None) -> Execution:
         """A command in the persistent shell: what it changes there stays. `timeout` in seconds."""
         done = await self.live.run(command, timeout)
+        await self._note()
         return Execution(done.exit_code, _text(done.stdout), _text(done.stderr))
+
+    async def _note(self) -> None:
+        """What the folders had where something was written: what is changed there from now on is the user's."""
+        if self._keeper is not None:
+            await self._keeper.keep()
 
     def execute(self, command: str, timeout: float | None = None) -> Execution:
         return self._wait(partial(self.aexecute, command, timeout))
@@ -134,6 +143,7 @@ class Sandbox:
         script = 'mkdir -p -- "$1" && tar -x -f - -C "$1" --no-same-owner'
         argv = ["sh", "-c", script, "sh", str(Path(inside).parent)]
         done = await self.live.exec(argv, packed, COPY_S)
+        await self._note()
         if done.exit_code:
             raise UsageError(f"{host} cannot be copied to {inside}: {_text(done.stderr).strip()[:300]}")
 

@@ -33,6 +33,8 @@ class Approval(Data):
     """
 
     place: tuple[str, ...]
+    folders: tuple[str, ...] = ()
+    """What tells the folders of `place` from others that are put there later."""
     bot: str = Field(min_length=1)
     words: tuple[str | None, ...]
     text: str = Field(max_length=MAX_TEXT)
@@ -113,7 +115,8 @@ class ApprovalFile:
 
 
 class Remembered:
-    """What is allowed in one run by one `bot` in one `place`. `file` None: nothing is kept for always.
+    """What is allowed in one run by one `bot` in one `place`, as long as its `folders` are the same. `file` None:
+    nothing is kept for always.
 
     `secrets` names those in a text: what holds one is allowed for the run only, and not written down.
     """
@@ -124,11 +127,14 @@ class Remembered:
         place: Sequence[str] = (),
         bot: str = "",
         secrets: Callable[[str], Sequence[str]] = lambda _: (),
+        folders: Sequence[str] = (),
     ) -> None:
+        self._folders = tuple(folders)
         self._file, self._place, self._bot, self._secrets = file, tuple(place), bot, secrets
         kept = file.read() if file is not None else Read()
         self.problems = kept.problems
-        here = (one for one in kept.approvals if (one.place, one.bot) == (self._place, bot))
+        mine = (self._place, self._folders, bot)
+        here = (one for one in kept.approvals if (one.place, one.folders, one.bot) == mine)
         self._allowed = {(one.words, one.text, one.writes) for one in here}
 
     def allows(self, parsed: Parsed) -> bool:
@@ -142,8 +148,9 @@ class Remembered:
         new = dict.fromkeys(_key(part) for part in parsed.parts if _key(part) not in self._allowed)
         self._allowed.update(new)
         if scope == "always" and self._file is not None:
+            where = {"place": self._place, "folders": self._folders, "bot": self._bot, "at": at}
             made = [
-                Approval(place=self._place, bot=self._bot, words=words, text=text, writes=writes, at=at)
+                Approval.model_validate({**where, "words": words, "text": text, "writes": writes})
                 for words, text, writes in new
                 if len(text) <= MAX_TEXT and not any(map(self._secrets, filter(None, (text, *words, *writes))))
             ]

@@ -23,6 +23,7 @@ from stockade.assemble.hooks import hooks_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, sweep
 from stockade.assemble.sandboxes import (
+    base_keeper,
     host_side,
     noting_its_holder,
     open_sandbox,
@@ -429,6 +430,28 @@ def model_info(name: str) -> "ModelEntry":
 
 Decision = Literal["apply", "discard", "keep"]
 
-__all__ = ["Authoriser", "Decision", "FolderLayer", "OnProgress", "Options", "Prepared", "SystemClock", "forget",
-           "host_side", "new_run_id", "newest_applied", "newest_undecided", "open_sandbox", "open_store", "prepare",
-           "prepare_sandbox", "read_store", "reviewer", "run_dir", "state_dir", "sweep", "taken_back"]  # fmt: skip
+__all__ = [
+    "Authoriser",
+    "Decision",
+    "FolderLayer",
+    "OnProgress",
+    "Options",
+    "Prepared",
+    "SystemClock",
+    "base_keeper",
+    "forget",
+    "host_side",
+    "new_run_id",
+    "newest_applied",
+    "newest_undecided",
+    "open_sandbox",
+    "open_store",
+    "prepare",
+    "prepare_sandbox",
+    "read_store",
+    "reviewer",
+    "run_dir",
+    "state_dir",
+    "sweep",
+    "taken_back",
+]  # fmt: skip

@@ -34,7 +34,8 @@ def make_approver(started: RunStarted, pause: Pause, redactor: Redactor) -> Appr
         from stockade.approval.rules import RuleSet, rule_set
 
         chosen = rule_set("careful") if started.approve == "rules" else RuleSet()
-        remembered = Remembered(approval_file(), place_of(started), started.bot, redactor.names)
+        folders = folders_of(started)
+        remembered = Remembered(approval_file(), place_of(started), started.bot, redactor.names, folders)
         rules = RulesApprover(chosen, None, remembered, pause.away)
     return Authoriser(pause, rules) if started.authorised else rules
 
@@ -46,6 +47,28 @@ def place_of(started: RunStarted) -> tuple[str, ...]:
     far = started.sandbox.startswith(REMOTE.rstrip("="))
     folders = (f"{rule.host if far else os.path.realpath(rule.host)}:{rule.mode}" for rule in started.policy.folders)
     return (*((started.sandbox,) if far or started.sandbox == "unconfined" else ()), *folders)
+
+
+def folders_of(started: RunStarted) -> tuple[str, ...]:
+    """What tells the run's folders from others that are put in their place later: file system, inode, birth (ns).
+
+    Empty of another machine's. A folder that was moved is asked about anew by its path.
+    """
+    from stockade.sandboxes.folders.hostile import birth_ns, filesystem
+
+    found = []
+    for rule in started.policy.folders if not started.sandbox.startswith(REMOTE.rstrip("=")) else ():
+        try:
+            fd = os.open(rule.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:  # the run will say so
+            found.append("")
+            continue
+        try:
+            real = os.path.realpath(rule.host)
+            found.append(f"{filesystem(fd):x}-{os.fstat(fd).st_ino}-{birth_ns(fd, real)}")
+        finally:
+            os.close(fd)
+    return tuple(found)
 
 
 def approval_notes(started: RunStarted) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, SandboxStarted
 from stockade.core.policy import Policy
-from stockade.core.ports import Differ, OnEvent, Reviewer, Sandbox
+from stockade.core.ports import Differ, Keeper, OnEvent, Reviewer, Sandbox
 from stockade.options import REMOTE
 from stockade.places import run_dir, state_dir
 
@@ -74,6 +74,13 @@ def host_side() -> Differ:
     from stockade.sandboxes.folders import HostSide
 
     return HostSide()
+
+
+def base_keeper(sandbox: Sandbox) -> Keeper:
+    """Notes what the host has where the bot has written, in a sandbox without a run."""
+    from stockade.sandboxes.keeping import base_keeper as keeper
+
+    return keeper(sandbox.layers)
 
 
 def taken_back() -> Differ:

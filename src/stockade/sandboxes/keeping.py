@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
-from stockade.sandboxes.folders.snapshots import Snapshots
+from stockade.sandboxes.folders.snapshots import Bases, Snapshots
 from stockade.sandboxes.limits import start_time
 
 HOLDER = "sandbox"
@@ -35,16 +35,16 @@ class LayerKeeper:
         guard: Callable[[], int | None] = lambda: None,
     ) -> None:
         given = [*names, *[None] * (len(layers) - len(names))]
-        self._layers = [
+        self.layers: list[Snapshots | None] = [
             None if layer.strategy == "direct" else Snapshots(layer, name, limit_bytes, guard)
             for layer, name in zip(layers, given, strict=True)
         ]
 
     async def keep(self) -> tuple[str | None, ...]:
-        return tuple([await self._one(layer) if layer else None for layer in self._layers])
+        return tuple([await self._one(layer) if layer else None for layer in self.layers])
 
     def close(self) -> None:
-        for layer in self._layers:
+        for layer in self.layers:
             if layer:
                 layer.close()
 
@@ -55,6 +55,13 @@ class LayerKeeper:
         with anyio.CancelScope(shield=True):  # a thread is not to be left behind with the layer
             await anyio.to_thread.run_sync(layer.take)
         return layer.name
+
+
+def base_keeper(layers: Sequence[FolderLayer]) -> LayerKeeper:
+    """Only notes what the host has where the layers show something: a copy knows that from its beginning."""
+    keeper = LayerKeeper(())
+    keeper.layers = [Bases(layer) for layer in layers if layer.strategy == "overlay"]
+    return keeper
 
 
 def note_holder(run_dir: Path, pid: int | None) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from stockade import Folder, Sandbox
 from stockade.api.archive import unpack
-from stockade.core.errors import SandboxDied, UsageError
+from stockade.core.errors import ChangedOnHost, SandboxDied, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,20 @@ def test_an_overlay_is_thrown_away_unless_it_is_applied(tmp_path: Path) -> None:
         box.execute("echo 1 > a")
         assert box.apply() == ("a",)
     assert (folder / "a").read_text() == "1\n"
+
+
+def test_what_the_user_changes_between_two_commands_is_not_lost(tmp_path: Path) -> None:
+    """The second one replaces the file, so that the bot's is newer than the user's."""
+    file = tmp_path / "work" / "a"
+    file.parent.mkdir()
+    file.write_text("1\n2\n")
+    with Sandbox(file.parent) as box:
+        box.execute("echo bot >> a")
+        file.write_text("1\n2\nmine\n")
+        box.execute("sed -i s/2/two/ a")
+        with pytest.raises(ChangedOnHost, match="changed on the host"):
+            box.apply()
+    assert file.read_text() == "1\n2\nmine\n"
 
 
 def test_nothing_writes_any_more_to_what_is_applied(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ import pytest
 from stockade.approval.approver import Question, Reply, RulesApprover, Scope
 from stockade.approval.remembered import ApprovalFile, Remembered
 from stockade.approval.rules import Rule, RuleSet, rule_set
+from stockade.assemble.approvals import folders_of, place_of
 from stockade.core.actions import Finish, Refused, Shell, ToolCall, WriteFile
+from stockade.core.policy import FolderRule, Policy
 from stockade.loop.observe import describe
+from stockade.testing.conformance.store import first
 
 
 class Person:
@@ -42,6 +45,31 @@ async def test_once_asks_again_and_run_does_not() -> None:
         assert await approver.judge(Shell(command="make")) is None
         assert len(person.asked) == times
     assert once.asked[0].action == Shell(command="make")
+
+
+@pytest.mark.anyio
+async def test_always_does_not_hold_for_another_folder_at_the_same_path(tmp_path: Path) -> None:
+    """Nor for the same folder at another path, whatever lies there then."""
+    file = ApprovalFile(tmp_path / "approvals.jsonl")
+
+    def asks(folder: Path, person: Person | None = None) -> RulesApprover:
+        started = first("r").model_copy(update={"policy": Policy(folders=(FolderRule(host=str(folder)),))})
+        return RulesApprover(ASK, person, Remembered(file, place_of(started), "writing", folders=folders_of(started)))
+
+    project, moved = tmp_path / "project", tmp_path / "moved"
+    project.mkdir()
+    await asks(project, Person("always")).judge(Shell(command="pytest -q"))
+    assert await asks(project).judge(Shell(command="pytest -q")) is None
+    project.rename(moved)
+    project.mkdir()
+    for folder in (project, moved):
+        assert await asks(folder).judge(Shell(command="pytest -q")) is not None
+    project.rmdir()
+    moved.rename(project)
+    assert await asks(project).judge(Shell(command="pytest -q")) is None
+    project.rmdir()
+    project.mkdir()  # it may even have its inode
+    assert await asks(project).judge(Shell(command="pytest -q")) is not None
 
 
 @pytest.mark.anyio

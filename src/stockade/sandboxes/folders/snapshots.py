@@ -15,9 +15,10 @@ from pathlib import Path
 
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import FolderMoved, SandboxFailed
-from stockade.sandboxes.folders.base import GRAIN_NS, Base
+from stockade.sandboxes.folders.base import GRAIN_NS, Base, base_of
+from stockade.sandboxes.folders.base_parts import number_after
 from stockade.sandboxes.folders.hostile import MAX_DEPTH, Tree, join, parent, spell, unspell
-from stockade.sandboxes.folders.record import MANIFEST_FILE, Seen, open_host, read_record, read_seen
+from stockade.sandboxes.folders.record import MANIFEST_FILE, Seen, open_host, open_layer, read_record, read_seen
 from stockade.sandboxes.folders.segments import (
     KEPT,
     Blob,
@@ -303,3 +304,18 @@ class Snapshots:
 
 def _look(seen: os.stat_result) -> _Look:
     return seen.st_ino, seen.st_ctime_ns, seen.st_mtime_ns, seen.st_size, seen.st_mode
+
+
+class Bases(Snapshots):
+    """Only the base is noted, of an overlay: for a sandbox that is never brought back to what it was. Others may note
+    theirs of the same layer.
+    """
+
+    def _write(self, tree: Tree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
+        try:
+            with open_layer(self._layer) as opened:
+                since_ns, self._base = self._base.since_ns, base_of(opened)
+                self._base.since_ns = max(since_ns, self._base.since_ns)
+                self._base.capture(number_after(opened.base), opened.host, tree, changed, gone, begun)
+        except FolderMoved:
+            return
