@@ -1,11 +1,11 @@
 """Whether the process of a run is still there: it holds a lock in the run's folder, which the kernel lets go of."""
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 
 from stockade.core.errors import StoreFailed
+from stockade.files import lock, open_lock, try_lock
 from stockade.places import run_dir
 
 _LOCK, _HOLDER = "lock", "sandbox"
@@ -17,11 +17,11 @@ def held(run_id: str) -> Iterator[None]:
     folder = run_dir(run_id)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = open_lock(folder / _LOCK)
     except OSError as error:
         raise StoreFailed(f"the run's folder {folder} cannot be made: {error.strerror}") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         yield
     finally:
         (folder / _LOCK).unlink(missing_ok=True)
@@ -36,12 +36,9 @@ def is_alive(run_id: str) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
-    return False
 
 
 def tidy(run_id: str) -> None:

@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "exports": {"core"},
     "mcp_server": {"alive", "assemble", "changes", "core", "loop", "options"},
     "__main__": {"cli"},
-    "alive": {"core", "places"},
+    "alive": {"core", "files", "places"},
     "changes": {"core"},
     "api": {"alive", "assemble", "bots", "changes", "core", "loop", "options", "tools"},
     "cli": {

@@ -4,7 +4,6 @@ What is allowed for always holds for one bot in one place: the folders of the ru
 state folder, one line of JSON for each part; a line that is no approval allows nothing and is named.
 """
 
-import fcntl
 import json
 import os
 import stat
@@ -19,6 +18,7 @@ from pydantic import Field, ValidationError
 from stockade.approval.parts import Parsed, Part
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
+from stockade.files import lock
 
 MAX_FILE_BYTES = 10_000_000
 MAX_TEXT = 100_000
@@ -106,7 +106,7 @@ class ApprovalFile:
                     raise UsageError(f"{self.path} is no regular file", _WAY_OUT)
                 if found.st_uid != os.geteuid() or found.st_mode & 0o022:
                     raise UsageError(f"{self.path} can be written by others", f"chmod 600 {self.path}; is it yours?")
-                fcntl.flock(descriptor, fcntl.LOCK_EX if flags != os.O_RDONLY else fcntl.LOCK_SH)
+                lock(descriptor, shared=flags == os.O_RDONLY)
                 yield file
         except FileNotFoundError:
             raise

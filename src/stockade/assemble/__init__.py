@@ -51,8 +51,7 @@ from stockade.core.refused import first_refused
 from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
 from stockade.loop.bot import Bot
 from stockade.loop.hooks import Hook
-from stockade.loop.pause import Pause
-from stockade.loop.person import Person
+from stockade.loop.pause import Pause, UserPrompt
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
@@ -383,7 +382,7 @@ def make_parts(
 
     pause = Pause()
     approver = make_approver(started, pause, redactor)
-    person = Person(pause)
+    person = UserPrompt(pause)
     place = Place(sandbox, started.policy, started.bot, state_dir(), asker=person, search=started.options.get("search"))
     parts = Parts(
         model=model,

@@ -12,7 +12,7 @@ from stockade.cli.authorising import whole
 from stockade.cli.safe import one_line, safe_text
 from stockade.cli.typed import typed
 from stockade.loop.parts import Parts
-from stockade.loop.person import Person
+from stockade.loop.pause import UserPrompt
 
 CHOICE = "[o]nce / [r]un: as long as this run lasts / [a]lways: this bot in this folder / [n]o / or words for the bot: "
 ANSWER = "your answer (empty: none): "
@@ -27,7 +27,7 @@ class Terminal:
 
     def attach(self, parts: Parts) -> None:
         """From now on this user is asked."""
-        if isinstance(parts.asker, Person):
+        if isinstance(parts.asker, UserPrompt):
             parts.asker.answer = self.answer
         rules = parts.approver.rules if isinstance(parts.approver, Authoriser) else parts.approver
         if isinstance(rules, RulesApprover):

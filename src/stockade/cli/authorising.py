@@ -22,7 +22,7 @@ SHORT_CHARS, SHORT_CALL_CHARS = 4000, 1500
 
 
 @dataclass(slots=True)
-class Person:
+class AuthorisingUser:
     """Answers an `Authoriser`. A Ctrl-C takes a grant back, or stops the run where the person is being asked."""
 
     authoriser: Authoriser

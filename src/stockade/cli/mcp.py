@@ -1,6 +1,5 @@
 """`stockade mcp`: what Stockade does, as an MCP server."""
 
-import ipaddress
 import os
 import secrets
 import sys
@@ -15,6 +14,7 @@ from stockade.cli.failures import INTERRUPTED, say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import hide
 from stockade.core.errors import UsageError, to_install
+from stockade.core.policy import is_loopback
 
 TOKEN = "STOCKADE_MCP_TOKEN"
 
@@ -81,10 +81,9 @@ def _loopback(text: str) -> tuple[str, int]:
     """UsageError for what is no loopback address: what travels is not encrypted."""
     host, _, port = text.rpartition(":")
     try:
-        near = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
         number = int(port)
     except ValueError:
-        near, number = False, -1
-    if not near or not 0 <= number <= 65535:
+        number = -1
+    if not is_loopback(host) or not 0 <= number <= 65535:
         raise UsageError(f"--http {text}: it serves on loopback only", "write 127.0.0.1:PORT")
     return host.strip("[]"), number

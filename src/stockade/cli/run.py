@@ -13,7 +13,7 @@ from stockade.alive import held, tidy
 from stockade.cli import flags, review
 from stockade.cli.asciicast import Recorder
 from stockade.cli.asking import Terminal
-from stockade.cli.authorising import Person
+from stockade.cli.authorising import AuthorisingUser
 from stockade.cli.console import can_ask, moves_cursor, progress
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.endings import result_of, status_of, way_on
@@ -191,7 +191,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                     Terminal(renderer.console, quiet).attach(prepared.parts)
                     if isinstance(authoriser := prepared.parts.approver, assemble.Authoriser):
                         name = profile_name(prepared.started)
-                        Person(authoriser, interrupt, renderer.console, quiet, stop, name).attach()
+                        AuthorisingUser(authoriser, interrupt, renderer.console, quiet, stop, name).attach()
                 with held(prepared.started.run_id):
                     await _to_the_end(prepared, watch, store)
                 group.cancel_scope.cancel()

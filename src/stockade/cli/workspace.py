@@ -3,7 +3,6 @@
 Folders that were made here are on a list in the state folder: only those are ever removed.
 """
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from stockade import assemble
 from stockade.assemble.sandboxes import remove_folder
 from stockade.core.errors import UsageError
+from stockade.files import open_lock, try_lock
 
 _LIST = "workspaces"
 
@@ -58,12 +58,10 @@ def held(folder: Path) -> Iterator[None]:
     place = assemble.state_dir() / "held"
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
-    descriptor = os.open(place / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = open_lock(place / name)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"a bot lives in {folder} now", "stop it first, or name another one") from None
+        if not try_lock(descriptor):
+            raise UsageError(f"a bot lives in {folder} now", "stop it first, or name another one")
         yield
     finally:
         os.close(descriptor)

@@ -1,5 +1,6 @@
 """What a bot may touch: plain data with safe defaults. A sandbox backend turns it into a command line."""
 
+import ipaddress
 import re
 from pathlib import PurePosixPath
 from typing import Literal
@@ -59,6 +60,14 @@ class Network(Data):
 
     mode: Literal["none", "allow", "open"] = "none"
     hosts: tuple[str, ...] = ()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address, in brackets or not, is this machine's for itself."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def parse_network(text: str) -> Network:

@@ -1,6 +1,6 @@
 """A person may hold a run between two steps, say a word to the bot, and let it go on."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -98,3 +98,24 @@ class Pause:
         while self.words:
             text = f"The user says: {self.words.pop(0)}"
             await record.add(MessageInjected(at=clock.now(), turn=turn, source="user", text=text))
+
+
+@dataclass(slots=True)
+class UserPrompt:
+    """Implements core.ports.Asker: questions to the user, while the run's time stands still.
+
+    Nobody, until somebody sets `answer`, which shows a question and returns what was typed, None for nothing.
+    """
+
+    pause: Pause
+    answer: Callable[[str], Awaitable[str | None]] | None = None
+
+    @property
+    def attended(self) -> bool:
+        return self.answer is not None
+
+    async def ask(self, question: str) -> str | None:
+        if self.answer is None:
+            return None
+        with self.pause.away():
+            return await self.answer(question)

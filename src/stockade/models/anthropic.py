@@ -13,7 +13,7 @@ from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.answer_builder import Patience, checked
 from stockade.models.pricing import FREE, Price
-from stockade.models.providers import is_loopback, is_near
+from stockade.models.providers import is_near, is_own
 from stockade.models.replies import NotSupported, as_count, as_dict, as_text
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.transport import HttpTimes, Transport
@@ -310,7 +310,7 @@ class AnthropicModel:
         self._asked = f"{self._transport.url}/v1/messages"
         self._refused: frozenset[str] = frozenset()
         self._counts, self._patience = True, Patience()
-        local = is_loopback(self._transport.url)
+        local = is_own(self._transport.url)
         window = price.window if price and price.window else DEFAULT_WINDOW
         self._info = ModelInfo(
             name=model, provider="anthropic", local=local, native_tools=not local, priced=local or price is not None,

@@ -19,7 +19,7 @@ import anyio
 import httpx2
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.providers import is_loopback
+from stockade.models.providers import is_own
 
 __all__ = ["Client", "HttpError", "Lost", "NotReached", "Response", "TooLong", "tls_context"]
 
@@ -131,7 +131,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         secure = self._url.startswith("https:")
-        self._proxy = None if is_loopback(self._url) else proxy_of(self._url)
+        self._proxy = None if is_own(self._url) else proxy_of(self._url)
         self._transport = httpx2.AsyncHTTPTransport(
             verify=tls_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             trust_env=False,

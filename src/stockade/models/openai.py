@@ -13,7 +13,7 @@ from stockade.models.completion import PRESERVED, CompletionBuilder, SchemaGramm
 from stockade.models.facts import Facts, learn
 from stockade.models.openai_request import Dialect, PayloadCache, completion_body
 from stockade.models.pricing import FREE, Price
-from stockade.models.providers import bearer, is_loopback, is_near
+from stockade.models.providers import bearer, is_near, is_own
 from stockade.models.replies import NotSupported, as_count
 from stockade.models.settings import OnProgress, silent
 from stockade.models.special_tokens import SpecialTokenGuard
@@ -61,7 +61,7 @@ class TokenCounter:
 _Question = tuple[str, bytes, Callable[[], Builder]]
 """Address, body, and what takes the answer."""
 
-__all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_loopback"]
+__all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_own"]
 
 
 class OpenAIModel:
@@ -100,7 +100,7 @@ class OpenAIModel:
         self._in_tokens: TokenPrompt | None = None
         self._begun = False
         self._asked = f"{self._url}/chat/completions{query}"
-        local = is_loopback(self._url)
+        local = is_own(self._url)
         self._price = price or (FREE if local else None)
         self._counter = TokenCounter(self._transport, self._dialect)
         self._info = ModelInfo(

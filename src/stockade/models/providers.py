@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
+from stockade.core.policy import is_loopback
 from stockade.models.openai_request import Dialect
 
 
@@ -18,13 +19,9 @@ def bearer(api_key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
-def is_loopback(url: str) -> bool:
+def is_own(url: str) -> bool:
     """True for addresses of this machine that no proxy and no key is needed for."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 _NEAR_NAMES = (".local", ".lan", ".internal", ".home.arpa")
@@ -34,7 +31,7 @@ def is_near(url: str) -> bool:
     """True for this machine, and for addresses and names of one's own network: servers there mostly want no key."""
     host = urlsplit(url).hostname or ""
     try:
-        return is_loopback(url) or ipaddress.ip_address(host).is_private
+        return is_own(url) or ipaddress.ip_address(host).is_private
     except ValueError:
         return host.endswith(_NEAR_NAMES)
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
 from stockade.core.policy import Policy
+from stockade.core.processes import start_time
 from stockade.sandboxes.bubblewrap import layer_owners
 from stockade.sandboxes.facts import Bwrap, HostFacts
 from stockade.sandboxes.launcher.launch import NODEV, NOSUID, RDONLY
-from stockade.sandboxes.limits import start_time
 from stockade.sandboxes.quota import file_limit
 from stockade.sandboxes.rootfs import LAYERED_USR, SCRATCH, scratch_bytes
 from stockade.sandboxes.staging import Launch, layered_usr_options, mount_operations

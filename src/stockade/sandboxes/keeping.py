@@ -13,8 +13,8 @@ import anyio.to_thread
 
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
+from stockade.core.processes import start_time
 from stockade.sandboxes.folders.snapshots import Bases, Snapshots
-from stockade.sandboxes.limits import start_time
 
 HOLDER = "sandbox"
 _END_S = 10.0

@@ -12,12 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
+from stockade.core.processes import start_time
 from stockade.sandboxes.folders.changes import touched_in_copy
 from stockade.sandboxes.folders.discard import remove_tree, sweep_tombstones
 from stockade.sandboxes.folders.hostile import Tree
 from stockade.sandboxes.folders.journal import SUFFIX, all_journals
 from stockade.sandboxes.folders.record import MANIFEST_FILE, read_seen
-from stockade.sandboxes.limits import start_time, sweep
+from stockade.sandboxes.limits import sweep
 
 COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
 _NAME = re.compile(r"(?:copies|trial|stockade-doctor)-(\d+)-(\d+)-\w+")

@@ -20,6 +20,7 @@ from pathlib import Path
 import anyio
 
 from stockade.core.policy import Limits
+from stockade.core.processes import start_time
 from stockade.sandboxes.quota import file_limit
 
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
@@ -28,7 +29,7 @@ _REMOVE_TRIES = 1500
 
 
 @dataclass(frozen=True)
-class Place:
+class CgroupParent:
     """A directory in which a group can be made, for these controllers."""
 
     path: Path
@@ -42,16 +43,6 @@ class Groups:
 
     folders: tuple[Path, ...]
     controllers: frozenset[str]
-
-
-def start_time(pid: int) -> int | None:
-    """Clock ticks since boot at which a process started; None when there is none. See proc(5), stat."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read()
-    except OSError:
-        return None
-    return int(text.rpartition(b")")[2].split()[19])
 
 
 @functools.lru_cache(maxsize=1)
@@ -87,7 +78,7 @@ def _below(mount_root: str, mount_point: str, path: str) -> Path:
     return Path(mount_point + inner)
 
 
-def places(proc: Path = Path("/proc")) -> list[Place]:
+def places(proc: Path = Path("/proc")) -> list[CgroupParent]:
     """Where groups can be made here; empty when nowhere. Looked for again when we are in another group than before."""
     try:
         with open(f"{proc}/self/cgroup") as file:
@@ -97,7 +88,7 @@ def places(proc: Path = Path("/proc")) -> list[Place]:
 
 
 @functools.lru_cache(maxsize=4)
-def _places(proc: Path, own_text: str) -> tuple[Place, ...]:
+def _places(proc: Path, own_text: str) -> tuple[CgroupParent, ...]:
     own, mounts = _own_groups(own_text), list(_mounts(proc))
     found = []
     for mount_root, mount_point, kind, options in mounts:
@@ -105,14 +96,14 @@ def _places(proc: Path, own_text: str) -> tuple[Place, ...]:
             for controller in set(CONTROLLERS) & set(options) & set(own):
                 path = _below(mount_root, mount_point, own[controller])
                 if os.access(path, os.W_OK):
-                    found.append(Place(path, (controller,), 1))
+                    found.append(CgroupParent(path, (controller,), 1))
         elif "" in own:
             path = _below(mount_root, mount_point, own[""])
             parent = path if own[""] in ("/", mount_root) else path.parent
             handed = _words(parent / "cgroup.subtree_control")
             held = tuple(name for name in CONTROLLERS if name in handed)
             if held and os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK):
-                found.append(Place(parent, held, 2))
+                found.append(CgroupParent(parent, held, 2))
     return tuple(sorted(found, key=lambda place: str(place.path)))
 
 
@@ -123,7 +114,7 @@ def _words(path: Path) -> list[str]:
         return []
 
 
-def settings(place: Place, limits: Limits) -> list[tuple[str, str]]:
+def settings(place: CgroupParent, limits: Limits) -> list[tuple[str, str]]:
     """(file, value) to write in a group; files that a kernel does not have are marked with a leading `?`."""
     wanted: list[tuple[str, str]] = []
     memory = str(limits.memory_bytes)
@@ -137,7 +128,7 @@ def settings(place: Place, limits: Limits) -> list[tuple[str, str]]:
     return wanted
 
 
-def make_groups(limits: Limits, where: list[Place] | None = None) -> Groups:
+def make_groups(limits: Limits, where: list[CgroupParent] | None = None) -> Groups:
     """Groups with the limits set. A place that refuses is left out: what holds is in `controllers`."""
     folders, held = [], set()
     name = _group_name()
@@ -198,7 +189,7 @@ def _removed(folder: Path) -> bool:
     return True
 
 
-def sweep(where: list[Place] | None = None, started: Callable[[int], int | None] = start_time) -> list[Path]:
+def sweep(where: list[CgroupParent] | None = None, started: Callable[[int], int | None] = start_time) -> list[Path]:
     """Removes groups whose makers are gone; returns what was removed."""
     removed = []
     for place in places() if where is None else where:

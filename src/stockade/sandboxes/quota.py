@@ -16,12 +16,13 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stockade.core.policy import GIB, KIB, MIB
+from stockade.core.processes import descendants
 
 LOOK_S = 0.2
 _COUNT_EVERY_S = 10.0
@@ -151,18 +152,6 @@ def _is_ours(name: str, at: int | None) -> bool:
     with suppress(OSError):
         return os.stat(name, dir_fd=at, follow_symlinks=False).st_uid == os.geteuid()
     return False
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """Of a process, itself included. Every process of a pid namespace is one of its guard's."""
-    waiting = [pid]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        with suppress(OSError):
-            for task in os.listdir(f"/proc/{one}/task"):
-                with suppress(OSError):
-                    waiting += [int(word) for word in Path(f"/proc/{one}/task/{task}/children").read_text().split()]
 
 
 def _in_memory(pid: int | str) -> set[int]:

@@ -15,10 +15,10 @@ import anyio.to_thread
 
 from stockade.core.errors import PolicyNotEnforceable, UsageError
 from stockade.core.policy import Policy
+from stockade.core.processes import descendants
 from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import Child, start_child
 from stockade.sandboxes.layers import copied_layers
-from stockade.sandboxes.quota import descendants
 from stockade.sandboxes.rootfs import check_inside, environment
 from stockade.sandboxes.session import AgentConfig, agent_memfd
 from stockade.sandboxes.staging import written_place

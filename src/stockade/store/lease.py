@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from stockade.core.data import Data
+from stockade.core.processes import start_time
 
 LEASE_S = 60.0
 BEAT_S = 15.0
@@ -41,7 +42,7 @@ class Holder(Data):
         if self.boot and (self.boot, self.pids) == (mine.boot, mine.pids):
             if (self.pid, self.began) == (mine.pid, mine.began):
                 return self.key in _KEYS
-            return _began(self.pid) == self.began
+            return start_time(self.pid, zombies=False) == self.began
         return silent_s < LEASE_S
 
 
@@ -62,19 +63,13 @@ def holding() -> Iterator[Holder]:
 @cache
 def _of(pid: int) -> Holder:
     return Holder(
-        host=socket.gethostname(), pid=pid, began=_began(pid) or 0, boot=_read("/proc/sys/kernel/random/boot_id"),
-        pids=_link("/proc/self/ns/pid"),
+        host=socket.gethostname(), pid=pid, began=start_time(pid, zombies=False) or 0,
+        boot=_read("/proc/sys/kernel/random/boot_id"), pids=_link("/proc/self/ns/pid"),
     )  # fmt: skip
 
 
 def this_process() -> Holder:
     return _of(os.getpid())
-
-
-def _began(pid: int) -> int | None:
-    """Of a living process; None when there is none, or only what its parent has not yet looked at."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 and fields[0] not in ("Z", "X") else None
 
 
 def _read(path: str) -> str:

@@ -12,8 +12,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, RunFinished, SubRunFinished, SubRunStarted, ToolsReady
 from stockade.core.messages import Usage
 from stockade.core.tools import ToolSpec
-from stockade.loop.pause import Pause
-from stockade.loop.person import Person
+from stockade.loop.pause import Pause, UserPrompt
 from stockade.loop.run import run
 from stockade.loop.subbot import SubBots
 from stockade.testing import MemorySandbox, say
@@ -105,7 +104,7 @@ async def test_a_question_is_put_to_the_person_and_without_one_the_bot_decides()
             return answer
 
         bench = Bench([say("ask_user", question="which one?"), say("finish", answer="ok")])
-        bench.parts = replace(bench.parts, tools=(*TOOLS, "ask_user"), asker=Person(Pause(), type_it))
+        bench.parts = replace(bench.parts, tools=(*TOOLS, "ask_user"), asker=UserPrompt(Pause(), type_it))
         assert (await bench.run()).status == "done"
         result = seen(bench)[0]
         assert result == expected if isinstance(expected, Answered) else isinstance(result, Failed)

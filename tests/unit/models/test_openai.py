@@ -10,7 +10,7 @@ from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavaila
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.http import tls_context
-from stockade.models.openai import HttpTimes, OpenAIModel, is_loopback
+from stockade.models.openai import HttpTimes, OpenAIModel, is_own
 from stockade.models.openai_request import Dialect
 from stockade.models.transport import Transport
 from stockade.testing.conformance.model import Heard, question
@@ -324,11 +324,11 @@ async def test_bad_addresses(url: str) -> None:
 
 
 async def test_loopback() -> None:
-    assert is_loopback("http://127.0.0.1:1/v1")
-    assert is_loopback("http://[::1]:1")
-    assert is_loopback("http://localhost/v1")
-    assert not is_loopback("http://127.0.0.1.example.org/v1")
-    assert not is_loopback("https://api.openai.com/v1")
+    assert is_own("http://127.0.0.1:1/v1")
+    assert is_own("http://[::1]:1")
+    assert is_own("http://localhost/v1")
+    assert not is_own("http://127.0.0.1.example.org/v1")
+    assert not is_own("https://api.openai.com/v1")
 
 
 async def test_an_answer_that_repeats_itself_is_not_heard_to_its_end() -> None:

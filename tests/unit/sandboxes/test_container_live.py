@@ -11,11 +11,11 @@ import pytest
 
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import MIB, FolderRule, Limits, Policy
+from stockade.core.processes import start_time
 from stockade.sandboxes.container import ContainerSandbox, sweep
 from stockade.sandboxes.engines import Engine, EngineName, ask, find_engine
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.host_stage import BASE, machine_id
-from stockade.sandboxes.limits import start_time
 from tests.support.engines import engine_environment, small_rootfs
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stockade.core.policy import FolderRule
+from stockade.core.processes import start_time
 from stockade.sandboxes.folders import prepare_layer
 from stockade.sandboxes.keeping import HOLDER, LayerKeeper, await_gone, note_holder
-from stockade.sandboxes.limits import start_time
 
 
 @pytest.mark.anyio

@@ -6,7 +6,16 @@ from pathlib import Path
 import anyio
 
 from stockade.core.policy import Limits
-from stockade.sandboxes.limits import Groups, Place, guarantees, make_groups, places, remove_groups, settings, sweep
+from stockade.sandboxes.limits import (
+    CgroupParent,
+    Groups,
+    guarantees,
+    make_groups,
+    places,
+    remove_groups,
+    settings,
+    sweep,
+)
 
 
 def fake_proc(base: Path, cgroup: str, mountinfo: str) -> Path:
@@ -26,8 +35,8 @@ def test_v1_group_is_made_below_our_own(tmp_path: Path) -> None:
         f"31 24 0:27 / {tmp_path}/pids rw - cgroup c rw,pids\n",
     )
     assert places(proc) == [
-        Place(tmp_path / "memory/mine", ("memory",), 1),
-        Place(tmp_path / "pids", ("pids",), 1),
+        CgroupParent(tmp_path / "memory/mine", ("memory",), 1),
+        CgroupParent(tmp_path / "pids", ("pids",), 1),
     ]
 
 
@@ -38,7 +47,7 @@ def test_v2_group_is_made_beside_our_own(tmp_path: Path) -> None:
     proc = fake_proc(
         tmp_path / "proc", "0::/user/run\n", f"30 24 0:26 / {tmp_path} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
     )
-    assert places(proc) == [Place(tmp_path / "user", ("memory", "pids"), 2)]
+    assert places(proc) == [CgroupParent(tmp_path / "user", ("memory", "pids"), 2)]
 
 
 def test_v2_without_handed_down_controllers_is_nowhere(tmp_path: Path) -> None:
@@ -52,20 +61,20 @@ def test_bind_mounted_hierarchy_of_a_container(tmp_path: Path) -> None:
     proc = fake_proc(
         tmp_path / "proc", "4:memory:/docker/abc\n", f"30 24 0:26 /docker/abc {tmp_path} rw - cgroup cgroup rw,memory\n"
     )
-    assert places(proc) == [Place(tmp_path, ("memory",), 1)]
+    assert places(proc) == [CgroupParent(tmp_path, ("memory",), 1)]
 
 
 def test_settings_of_both_versions() -> None:
     limits = Limits(memory_bytes=1000, processes=7)
-    assert settings(Place(Path("/x"), ("memory",), 1), limits)[0] == ("memory.limit_in_bytes", "1000")
-    assert settings(Place(Path("/x"), ("memory", "pids"), 2), limits) == [
+    assert settings(CgroupParent(Path("/x"), ("memory",), 1), limits)[0] == ("memory.limit_in_bytes", "1000")
+    assert settings(CgroupParent(Path("/x"), ("memory", "pids"), 2), limits) == [
         ("memory.max", "1000"), ("?memory.swap.max", "0"), ("?memory.oom.group", "0"), ("pids.max", "7"),
     ]  # fmt: skip
-    assert settings(Place(Path("/x"), ("memory", "pids"), 2), Limits(memory_bytes=0, processes=0)) == []
+    assert settings(CgroupParent(Path("/x"), ("memory", "pids"), 2), Limits(memory_bytes=0, processes=0)) == []
 
 
 def test_groups_are_made_and_removed(tmp_path: Path) -> None:
-    groups = make_groups(Limits(memory_bytes=1 << 26, processes=9), [Place(tmp_path, ("pids",), 2)])
+    groups = make_groups(Limits(memory_bytes=1 << 26, processes=9), [CgroupParent(tmp_path, ("pids",), 2)])
     (folder,) = groups.folders
     assert (folder / "pids.max").read_text() == "9"
     (folder / "pids.max").unlink()  # a real hierarchy's files need no removing
@@ -74,14 +83,14 @@ def test_groups_are_made_and_removed(tmp_path: Path) -> None:
 
 
 def test_a_refusing_place_is_left_out(tmp_path: Path) -> None:
-    groups = make_groups(Limits(), [Place(tmp_path / "missing", ("memory",), 1)])
+    groups = make_groups(Limits(), [CgroupParent(tmp_path / "missing", ("memory",), 1)])
     assert groups == Groups((), frozenset())
 
 
 def test_only_stale_groups_are_swept(tmp_path: Path) -> None:
     for name in (f"stockade-{os.getpid()}-77-abcd", "stockade-999999-5-abcd", "stockade-1-notours", "other"):
         (tmp_path / name).mkdir()
-    removed = sweep([Place(tmp_path, ("pids",), 1)], started=lambda pid: 77 if pid == os.getpid() else None)
+    removed = sweep([CgroupParent(tmp_path, ("pids",), 1)], started=lambda pid: 77 if pid == os.getpid() else None)
     assert [path.name for path in removed] == ["stockade-999999-5-abcd"]
     assert len(list(tmp_path.iterdir())) == 3
 

@@ -24,7 +24,7 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.local.catalogue import CatalogueModel
 from stockade.models.local.folder import size_of
 from stockade.models.local.sources import HttpSource, NotReached, Refusal, listing_at
-from stockade.models.providers import bearer, is_loopback
+from stockade.models.providers import bearer, is_own
 from stockade.models.settings import OnBytes
 
 ANSWER_S = 90.0
@@ -265,7 +265,7 @@ def token_to_send() -> str | None:
     from huggingface_hub import constants, get_token
     from huggingface_hub.errors import OIDCError
 
-    is_safe = endpoint().startswith("https:") or is_loopback(endpoint())
+    is_safe = endpoint().startswith("https:") or is_own(endpoint())
     if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN or not is_safe:
         return None
     try:

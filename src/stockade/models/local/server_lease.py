@@ -22,7 +22,7 @@ import anyio
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
-from stockade.files import try_lock
+from stockade.files import open_lock, try_lock
 from stockade.models.local.launch_spec import clean_environment
 from stockade.models.local.supervisor import MAX_LINE_BYTES
 
@@ -299,7 +299,7 @@ def _is_ours(folder: Path) -> bool:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time connects to, starts or ends servers; blocking, held for moments only."""
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = open_lock(folder / _LOCK)
     try:
         end = time.monotonic() + _LOCK_PATIENCE_S
         while not try_lock(descriptor):

@@ -8,7 +8,6 @@ Whoever asks may be hostile, and so may a page in the browser of the person: a q
 """
 
 import hmac
-import ipaddress
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from anyio.abc import SocketStream
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stockade.core.errors import StockadeError, UsageError
+from stockade.core.policy import is_loopback
 
 MAX_BODY_BYTES = 1 << 20
 MAX_HEAD_BYTES = 16 << 10
@@ -172,7 +172,7 @@ class Service:
             raise _Refused(HTTPStatus.FORBIDDEN, "pages of a browser are not answered")
         host = headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        if is_loopback(self.host) and not is_loopback(name.strip("[]")):
+        if is_loopback(self.host) and not is_loopback(name):
             raise _Refused(HTTPStatus.FORBIDDEN, "this service is for its own machine")
 
     def _check_key(self, headers: dict[str, str]) -> None:
@@ -181,13 +181,6 @@ class Service:
         given = headers.get("authorization", "").removeprefix("Bearer ").strip()
         if not hmac.compare_digest(given.encode(errors="replace"), self.api_key.encode()):
             raise _Refused(HTTPStatus.UNAUTHORIZED, "the key is missing or wrong")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def parse_address(text: str) -> tuple[str, int]:

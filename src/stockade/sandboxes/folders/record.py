@@ -1,6 +1,5 @@
 """What is kept beside a layer: whose it is, when it began, how the original looked, what was applied since."""
 
-import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from stockade.core.changes import EntryKind, FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import FolderMoved, LayerLost, SandboxFailed, UsageError
+from stockade.files import try_lock
 from stockade.sandboxes.folders.hostile import Node, Tree, spell, unspell
 
 LAYER_FILE = "layer.json"
@@ -143,10 +143,8 @@ def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLay
     with ExitStack() as stack:
         lock = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, lock)
-        try:
-            fcntl.flock(lock, (fcntl.LOCK_EX if writing else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(f"the layer of {layer.host} is being applied", "wait until that is done") from error
+        if not try_lock(lock, shared=not writing):
+            raise UsageError(f"the layer of {layer.host} is being applied", "wait until that is done")
         host = stack.enter_context(open_host(layer, record))
         try:
             written = stack.enter_context(Tree(layer.written or base))

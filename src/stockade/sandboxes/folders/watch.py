@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from stockade.core.changes import FolderLayer
+from stockade.core.processes import descendants, pids_of
 from stockade.sandboxes.folders.hostile import Tree
-from stockade.sandboxes.quota import descendants
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
 _MOVED, _CREATE, _DELETE, _ONLYDIR = 0xC0, 0x100, 0x200, 0x1000000
@@ -134,8 +134,8 @@ class Watch:
         os.stat(f"/proc/self/task/{threading.get_native_id()}/children")
         agent, bots = None, []
         for pid in descendants(guard) if guard else ():
-            ids = _pids_of(pid)
-            if ids[-1:] != [b"1"]:
+            ids = pids_of(pid)
+            if ids[-1:] != [1]:
                 bots.append(pid)
             elif len(ids) > 1:
                 agent = pid
@@ -164,15 +164,6 @@ class Watch:
                 if os.readlink(b"/proc/%d/fd/%s" % (pid, fd)).startswith(self._below) and _is_for_writing(pid, fd):
                     return True
         return False
-
-
-def _pids_of(pid: int) -> list[bytes]:
-    """A process's number in each of its pid namespaces, ours first; empty when it is gone."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as status:
-            return next((line.split()[1:] for line in status if line.startswith(b"NSpid:")), [])
-    except OSError:
-        return []
 
 
 def _is_for_writing(pid: int, fd: bytes) -> bool:

@@ -2,7 +2,6 @@
 
 import ctypes
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -15,6 +14,7 @@ from typing import Self, TypeVar
 from stockade.core.changes import Change, FolderLayer, shown_path
 from stockade.core.errors import FolderMoved, UsageError
 from stockade.core.events import ChangesApplied, ChangesUndone, RunEvent
+from stockade.files import try_lock, unlock
 from stockade.sandboxes.folders.contents import Contents, set_xattrs
 from stockade.sandboxes.folders.discard import remove_entry, remove_tree
 from stockade.sandboxes.folders.hostile import Node, Tree, filesystem, parent, spell, unspell
@@ -322,18 +322,14 @@ def sync_all(fd: int) -> None:
 def alone(host: Tree) -> Iterator[None]:
     """Nobody else applies to this folder meanwhile, nor takes what is staged in it for leftovers."""
     patience = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(host.root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError as error:
-            if time.monotonic() > patience:
-                raise UsageError(f"another run is being applied to {host.root}", "apply again after it") from error
-            time.sleep(0.02)  # two commands of the same user at once; there is nothing else to wake for
+    while not try_lock(host.root_fd):
+        if time.monotonic() > patience:
+            raise UsageError(f"another run is being applied to {host.root}", "apply again after it")
+        time.sleep(0.02)  # two commands of the same user at once; there is nothing else to wake for
     try:
         yield
     finally:
-        fcntl.flock(host.root_fd, fcntl.LOCK_UN)
+        unlock(host.root_fd)
 
 
 def recover(host: Tree, runs: Path, own: FolderLayer | None = None) -> bool:

@@ -2,7 +2,6 @@
 become another one behind the user's back.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ from stockade.core.actions import ToolResult
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.ports import Programs, Sandbox
 from stockade.core.tools import ToolSpec
-from stockade.files import read_regular
+from stockade.files import lock, read_regular
 from stockade.tools.mcp.config import ServerConfig
 from stockade.tools.mcp.content import clean, error, fingerprint, refusal, spec, tool_names
 from stockade.tools.mcp.server import START_S, McpServer, Unusable
@@ -78,8 +77,8 @@ class Pins:
         """From now on these are the ones, beside those that were there."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.with_suffix(".lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with self.path.with_suffix(".lock").open("a") as file:
+                lock(file.fileno())
                 servers = self._read()
                 servers[server] = {**servers.get(server, {}), **tools}
                 self._write(servers)
