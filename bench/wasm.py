@@ -32,7 +32,7 @@ from bench.processes import descendants, peak_rss
 from bench.table import draw
 from stockade.assemble import prepare_sandbox
 from stockade.assemble.mcp import mcp_file
-from stockade.assemble.tools import Place, Plan, Request
+from stockade.assemble.tools import Plan, Request, ToolContext
 from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
@@ -165,7 +165,7 @@ class Bench:
         echo, rows = Way("echo in Python, MCP server", _nothing), Way("csv in Python, the same server", _nothing)
 
         async def first() -> Any:
-            (made,) = plan.toolboxes(Place(sandbox, self.policy, "writing", self.folder.parent / "state"))
+            (made,) = plan.toolboxes(ToolContext(sandbox, self.policy, "writing", self.folder.parent / "state"))
             box = await self.stack.enter_async_context(made)
             echo.call = lambda: box.call("bench__echo", {"value": "hello"}, 60)
             rows.call = lambda: box.call("bench__columns", {"path": PATH}, 60)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from stockade.answers.choice import PROTOCOLS, make_protocol
 from stockade.core.ports import AnswerProtocol
 from stockade.testing.conformance.answers import AnswerConformance
+from tests.support.parts import PROTOCOLS, make_protocol
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stockade.assemble.mcp import mcp_file
-from stockade.assemble.tools import Place, Plan, Request
+from stockade.assemble.tools import Plan, Request, ToolContext
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
@@ -39,7 +39,7 @@ async def server(base: Path, folder: Path, package: str, *arguments: str) -> Asy
     file.write_text(json.dumps({"mcpServers": {"npm": entry}}))
     plan = mcp_file(Request(file, Plan(policy=Policy(folders=(FolderRule(host=str(folder), mode="overlay"),)))))
     async with BubblewrapSandbox(plan.policy, prepare_layers(plan.policy, base / "run"), base / "run") as place:
-        (made,) = plan.toolboxes(Place(place, plan.policy, "writing", base / "state"))
+        (made,) = plan.toolboxes(ToolContext(place, plan.policy, "writing", base / "state"))
         async with made as box:
             yield box, place
 

@@ -17,16 +17,18 @@ MODULE_LINES, FUNCTION_LINES, LOOP_LINES = 500, 60, 200
 ADAPTERS = {"models", "answers", "sandboxes", "tools", "store", "approval"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
+    "runtime": {"answers", "core", "models"},
     "loop": {"core"},
     # Reading and spelling of answers are pure functions, and a bot is described by a BotSpec: any plug-in may use both.
     "plugins": {"answers", "bots", "core", "loop"},
     "bots": {"core", "files", "loop"},
     "testing": {"core"},
+    "extend": {"answers", "assemble", "bots", "core", "loop", "models", "tools"},
     "options": {"core"},
     "files": {"core"},
     "places": set(),
     "trust": {"core", "files", "places"},
-    "assemble": {"alive", "bots", "changes", "core", "exports", "loop", "options", "places", "trust"}
+    "assemble": {"alive", "bots", "changes", "core", "exports", "loop", "options", "places", "runtime", "trust"}
     | {"plugins", *ADAPTERS},
     "settings": {"core", "files", "options", "trust"},
     "exports": {"core"},

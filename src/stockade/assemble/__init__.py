@@ -18,11 +18,11 @@ from pydantic import ValidationError
 from stockade import __version__
 from stockade.approval.authorise import Authoriser
 from stockade.assemble.approvals import approval_notes, make_approver
-from stockade.assemble.bots import BUILT_IN
 from stockade.assemble.hooks import hooks_of
 from stockade.assemble.policies import check_priced, make_budget, make_policy
 from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, sweep
 from stockade.assemble.sandboxes import (
+    backend_of,
     base_keeper,
     host_side,
     noting_its_holder,
@@ -30,9 +30,10 @@ from stockade.assemble.sandboxes import (
     own_sandbox,
     prepare_sandbox,
     reviewer,
+    sandbox_names,
     taken_back,
 )
-from stockade.assemble.tools import OnProgress, Place, Plan, check_tools, chosen, mcp_files, plan_tools
+from stockade.assemble.tools import OnProgress, Plan, ToolContext, check_tools, chosen, mcp_files, plan_tools
 from stockade.assemble.undecided import newest_applied, newest_undecided
 from stockade.bots.file import read_bot
 from stockade.bots.guidance import guidance_files
@@ -57,6 +58,8 @@ from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
 from stockade.options import RECORDED, REMOTE, HookCommand, Options, autonomy
 from stockade.places import run_dir, state_dir
+from stockade.runtime import registry
+from stockade.runtime.protocols import pick_protocol
 
 if TYPE_CHECKING:
     from stockade.core.findings import Finding
@@ -64,6 +67,8 @@ if TYPE_CHECKING:
     from stockade.models.settings import ModelSettings
 
 MAX_TASK_BYTES = 1_000_000
+TRIED, NOT_TRIED = ("docker", "podman", "gvisor"), ("bubblewrap", "unconfined", "remote")
+"""Sandboxes that `doctor` starts after the default one; not one that holds nothing, nor one on another machine."""
 KEPT_BYTES = 2 << 30
 """Of what a bot wrote in earlier turns, a folder, for going back to them."""
 
@@ -102,21 +107,24 @@ class Objects:
 
 
 def find_bot(name: str) -> BotSpec:
-    """A built-in bot by its name, or one of a TOML file by its path. UsageError when there is none."""
+    """A bot by its name, or one of a TOML file by its path. UsageError when there is none."""
     if name.endswith(".toml"):
         spec = read_bot(Path(name).expanduser().absolute())
         check_tools(str(spec.file), spec.tools)
         return spec
-    if name not in BUILT_IN:
-        near = difflib.get_close_matches(name, BUILT_IN, n=1)
-        way_out = f"did you mean {near[0]}?" if near else f"the bots are {', '.join(BUILT_IN)}; or FILE.toml"
+    if name not in (known := registry.names("stockade.bots")):
+        near = difflib.get_close_matches(name, known, n=1)
+        way_out = f"did you mean {near[0]}?" if near else f"the bots are {', '.join(known)}; or FILE.toml"
         raise UsageError(f"there is no bot {name!r}", way_out)
-    return BUILT_IN[name]
+    spec = registry.load("stockade.bots", name)
+    if not isinstance(spec, BotSpec):
+        raise registry.wrong("stockade.bots", name, f"is {type(spec).__name__}, not a BotSpec")
+    return spec
 
 
 def bot_of(started: RunStarted) -> Bot:
     """What drives a run on record. The bot of a file or of a program is a BotSpec without code of its own."""
-    return BUILT_IN[started.bot].bot if started.bot in BUILT_IN else Bot()
+    return find_bot(started.bot).bot if started.bot in registry.names("stockade.bots") else Bot()
 
 
 def with_defaults(options: Options, spec: BotSpec) -> Options:
@@ -131,24 +139,25 @@ def with_defaults(options: Options, spec: BotSpec) -> Options:
         raise UsageError(f"{spec.file or f'bot {spec.name}'}: {key}{words}") from None
 
 
-def list_bots() -> tuple[BotSpec, ...]:
-    return tuple(BUILT_IN.values())
-
-
-def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
-    """The protocol of that name; for `auto` what suits the model. UsageError when there is none of that name."""
-    from stockade.answers.choice import AUTO, choose, make_protocol
-
-    if name == AUTO:
-        name = choose(info) if info is not None else "json"
-    return make_protocol(name)
+def list_bots() -> tuple[list[BotSpec], list[UsageError]]:
+    """The bots of all packages, and what is wrong with those that are broken."""
+    found, broken = [], []
+    for name in registry.names("stockade.bots"):
+        try:
+            found.append(find_bot(name))
+        except UsageError as error:
+            broken.append(error)
+    return found, broken
 
 
 async def known_of(model: Model, name: str, answers: str, on_progress: OnProgress | None = None) -> ModelInfo:
     """What is known of the model before it is asked. What it does is tried once a model, where `answers` are `auto`."""
     from stockade.answers.choice import AUTO
     from stockade.models.probe import probe_capabilities
+    from stockade.runtime.models import is_ours
 
+    if not is_ours(name):
+        return model.info
     return await probe_capabilities(model, name, on_progress, trial=answers == AUTO)
 
 
@@ -166,7 +175,8 @@ def probe() -> "Sequence[Finding]":
     from stockade.sandboxes.others import other_backends
     from stockade.sandboxes.probe import probe as run_probe
 
-    return [*run_probe(), *other_backends()]
+    others = [name for name in sandbox_names() if name not in (*TRIED, *NOT_TRIED)]
+    return [*run_probe(), *other_backends({name: partial(backend_of, name) for name in (*TRIED, *others)})]
 
 
 def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
@@ -183,7 +193,7 @@ def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
 
 async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
     """The model, its full name, and a line on why this one where the choice was ours."""
-    from stockade.models.resolve import open_model
+    from stockade.runtime.models import open_model
 
     check_provider(options.model)
     return await open_model(options.model, model_settings(options), on_progress)
@@ -383,7 +393,8 @@ def make_parts(
     pause = Pause()
     approver = make_approver(started, pause, redactor)
     person = UserPrompt(pause)
-    place = Place(sandbox, started.policy, started.bot, state_dir(), asker=person, search=started.options.get("search"))
+    search = started.options.get("search")
+    context = ToolContext(sandbox, started.policy, started.bot, state_dir(), asker=person, search=search)
     parts = Parts(
         model=model,
         protocol=protocol,
@@ -391,7 +402,7 @@ def make_parts(
         store=store,
         clock=SystemClock(),
         tools=plan.actions,
-        toolboxes=plan.toolboxes(place),
+        toolboxes=plan.toolboxes(context),
         approver=approver,
         asker=person,
         reviewer=reviewer(),
@@ -445,6 +456,7 @@ __all__ = [
     "newest_undecided",
     "open_sandbox",
     "open_store",
+    "pick_protocol",
     "prepare",
     "prepare_sandbox",
     "read_store",

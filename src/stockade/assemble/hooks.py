@@ -1,26 +1,27 @@
 """The hooks of a run, in the order in which they are asked."""
 
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 
 from stockade.bots.model_profiles import profile_of
 from stockade.core.errors import HookFailed, UsageError
 from stockade.core.events import RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.ports import Approver
-from stockade.loop.builtin_hooks import Approval, BudgetLimits, Check, PlainWords, UnreadableAnswers
+from stockade.loop.builtin_hooks import Approval
 from stockade.loop.hooks import Hook
-from stockade.loop.loop_detection import DEFAULT_REPEATS, LoopDetection
+from stockade.loop.loop_detection import LoopDetection
 from stockade.options import HookCommand
 from stockade.plugins.command_hooks import CommandHook
-from stockade.plugins.small_models import SmallModels
+from stockade.runtime import registry
 
-GROUP = "stockade.hooks"
-"""The entry point group of other packages' hooks: a class, or a function without arguments that makes one."""
-MOST_UNREADABLE_OF_THE_SHELL_BOT = 20
+GROUP: registry.Group = "stockade.hooks"
+"""Each is a class, or a function without arguments that makes one."""
 RESERVED = ("user", "resume", "repair", "rewrite", "fresh start")
 """What else speaks on record under a name."""
-BUILT_IN = ("unreadable_answers", "budget", "loop_detection", "shell_bot", "check", "plain_words", "approval")
+OF_EVERY_RUN = ("unreadable_answers", "budget")
+OF_A_TASK = ("loop_detection", "check", "plain_words")
+BUILT_IN = (*OF_EVERY_RUN, *OF_A_TASK, "shell_bot", "approval")
+SMALL_MODELS = "small_models"
 
 
 def hooks_of(
@@ -40,17 +41,18 @@ def hooks_of(
         raise UsageError(f"the hook {min(fixed)} is part of every run and cannot be left out")
     hooks: list[Hook]
     if started.autonomy is not None:
-        hooks = [UnreadableAnswers(MOST_UNREADABLE_OF_THE_SHELL_BOT), BudgetLimits(warns=False)]
+        hooks = [*map(_made, OF_EVERY_RUN)]
     else:
-        repeats = started.options.get("loop_repeats", DEFAULT_REPEATS)
-        hooks = [UnreadableAnswers(), BudgetLimits(), LoopDetection(repeats), Check(), PlainWords()]
         small = started.options.get("small_models")
-        if small or (small is None and SmallModels.name in profile_of(info).hooks) or SmallModels.name in wanted:
-            hooks.append(SmallModels())
+        helped = small or (small is None and SMALL_MODELS in profile_of(info).hooks) or SMALL_MODELS in wanted
+        hooks = [*map(_made, (*OF_EVERY_RUN, *OF_A_TASK, *((SMALL_MODELS,) if helped else ())))]
+    for hook in hooks:
+        if isinstance(hook, LoopDetection):  # a run may go on with another number than it began with
+            hook.repeats = started.options.get("loop_repeats")
     hooks.extend(own)
     for number, one in enumerate(wanted):
         again = isinstance(one, str) and one in wanted[:number]
-        if not again and one not in (SmallModels.name, *BUILT_IN, *without):
+        if not again and one not in (SMALL_MODELS, *BUILT_IN, *without):
             hooks.append(_made(one))
     if approver is not None:
         hooks.append(Approval(approver))
@@ -66,13 +68,12 @@ def _made(one: str | HookCommand | Hook) -> Hook:
         return one
     if isinstance(one, HookCommand):
         return CommandHook(one.name, one.on, one.command, one.timeout)
-    for found in entry_points(group=GROUP, name=one):
-        try:
-            hook = found.load()()
-        except Exception as error:
-            words = f"the hook {one!r} of {found.value} cannot be made: {type(error).__name__}: {error}"
-            raise HookFailed(words, f"mend it, or run without it: -o hooks=-{one}") from error
-        if not isinstance(hook, Hook):
-            raise UsageError(f"the hook {one!r} of {found.value} is no stockade.loop.hooks.Hook")
-        return hook
-    raise UsageError(f"there is no hook {one!r}", "a name, or a command in stockade.toml: docs/hooks.md")
+    if one not in registry.names(GROUP):
+        raise UsageError(f"there is no hook {one!r}", "a name, or a command in stockade.toml: docs/hooks.md")
+    try:
+        hook = registry.make(GROUP, one)
+    except UsageError as error:
+        raise HookFailed(error.message, f"mend it, or run without it: -o hooks=-{one}") from error
+    if not isinstance(hook, Hook):
+        raise registry.wrong(GROUP, one, "is no stockade.loop.hooks.Hook")
+    return hook

@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from stockade.assemble.tools import Place, Plan, Request
+from stockade.assemble.tools import Plan, Request, ToolContext
 from stockade.core.errors import UsageError, to_install
 from stockade.core.policy import FolderRule
 from stockade.core.ports import Toolbox
@@ -35,7 +35,7 @@ def mcp_file(request: Request) -> Plan:
         lent = [rule for rule in _lent(servers, path.parent) if rule.inside not in known]
         policy = policy.model_copy(update={"lent": (*policy.lent, *lent)})
 
-    def make(place: Place) -> Toolbox:
+    def make(place: ToolContext) -> Toolbox:
         from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
 
         asker, say = place.asker, request.on_progress

@@ -16,6 +16,7 @@ from stockade.models.local.server import EmbeddedServer
 from stockade.models.local.server_lease import Running, running
 from stockade.models.probe import probe_capabilities
 from stockade.options import Options
+from stockade.runtime.models import is_ours
 
 DEFAULT_MODEL = f"embedded/{DEFAULT}"
 
@@ -37,6 +38,8 @@ async def probe(options: Options, on_progress: OnProgress) -> tuple[str, ModelIn
     model, name, _ = await open_model(options, on_progress)
     if model.info.provider == "scripted":
         raise UsageError(f"{name} is a script, there is nothing to try")
+    if not is_ours(name):
+        return name, model.info, choose(model.info)
     info = await probe_capabilities(model, name, on_progress, again=True)
     return name, info, choose(info)
 

@@ -11,7 +11,6 @@ from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Usage
 from stockade.core.ports import Model, OnEvent, OnText, RunStore
 from stockade.core.secrets import build_redactor
-from stockade.models.resolve import open_model
 from stockade.models.smart_and_fast import SmartAndFast
 from stockade.options import Options
 from stockade.plugins.planner.bot import (
@@ -24,6 +23,7 @@ from stockade.plugins.planner.bot import (
     read_profile,
     with_fixed,
 )
+from stockade.runtime.models import open_model
 
 FAST = "FAST_"
 """`FAST_LLAMAFILE_URL` is LLAMAFILE_URL for the fast model, and so with every variable of a provider."""

@@ -3,16 +3,17 @@
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
 import platformdirs
 from anyio.abc import SocketAttribute
 
+from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.policy import FolderMode, Network, Policy
-from stockade.core.ports import Sandbox
+from stockade.core.ports import Backend, OnProgress, Sandbox
 from stockade.sandboxes.remote.allowed import Allowed, Root
 from stockade.sandboxes.remote.client import Address, RemoteSandbox
 from stockade.sandboxes.remote.greeting import probe
@@ -35,6 +36,18 @@ def remote_sandbox(policy: Policy, address: str) -> Sandbox:
     if policy.copies:
         raise UsageError("--copy cannot be used with a sandbox on another machine", "put the file there")
     return RemoteSandbox(policy, Address.of(address), read_token(token_path()))
+
+
+def backend(address: str) -> Backend:
+    """Of the address behind `remote=`. Its folders are not here: a run that goes on has nothing of it to bring back."""
+
+    def prepare(policy: Policy, _base: Path, _on_progress: OnProgress | None) -> Sandbox:
+        return remote_sandbox(policy, address)
+
+    def reopen(policy: Policy, _layers: Sequence[FolderLayer], _base: Path) -> Sandbox:
+        return remote_sandbox(policy, address)
+
+    return Backend(prepare, reopen)
 
 
 def token_path() -> Path:

@@ -7,14 +7,17 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from stockade.assemble.tools import OnProgress
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, SandboxStarted
 from stockade.core.policy import Policy
-from stockade.core.ports import Differ, Keeper, OnEvent, Reviewer, Sandbox
+from stockade.core.ports import Backend, Differ, Keeper, OnEvent, OnProgress, Reviewer, Sandbox
 from stockade.options import REMOTE
 from stockade.places import run_dir, state_dir
+from stockade.runtime import registry
+
+GROUP: registry.Group = "stockade_sandbox.backends"
+AUTO, DEFAULT = "auto", "bubblewrap"
 
 
 async def prepare_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
@@ -29,38 +32,23 @@ def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgre
 
     Blocks while a folder is copied.
     """
-    if backend in ("auto", "bubblewrap"):
-        return _bubblewrap(policy, base, on_progress)
-    if backend in ("docker", "podman"):
-        from stockade.sandboxes.container import ContainerSandbox
-
-        return ContainerSandbox.prepared(policy, base, "docker" if backend == "docker" else "podman", on_progress)
-    if backend == "gvisor":
-        from stockade.sandboxes.gvisor import GVisorSandbox
-
-        return GVisorSandbox.prepared(policy, base, on_progress)
-    if backend == "unconfined":
-        from stockade.sandboxes.unconfined import UnconfinedSandbox
-
-        return UnconfinedSandbox.prepared(policy, base, on_progress)
-    if backend.startswith(REMOTE):
-        from stockade.assemble.remote import remote_sandbox
-
-        return remote_sandbox(policy, backend.removeprefix(REMOTE))
-    raise UsageError(
-        f"there is no sandbox {backend!r}", "choose bubblewrap, docker, podman, gvisor, unconfined or remote=HOST:PORT"
-    )
+    return backend_of(DEFAULT if backend == AUTO else backend).prepare(policy, base, on_progress)
 
 
-def _bubblewrap(policy: Policy, base: Path, on_progress: OnProgress | None) -> Sandbox:
-    from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-
-    if policy.rootfs and not Path(policy.rootfs).is_dir():
-        raise UsageError(
-            f"--image {policy.rootfs}: bubblewrap takes a root file system directory",
-            "images are for docker and podman",
-        )
-    return BubblewrapSandbox(policy, prepare_layers(policy, base, on_progress), base)
+def backend_of(name: str) -> Backend:
+    """The backend of that name; of NAME=VALUE what it makes of the value. UsageError when there is none."""
+    kind, equals, value = name.partition("=")
+    if kind not in (known := registry.names(GROUP)):
+        forms = ", ".join(f"{one}=HOST:PORT" if f"{one}=" == REMOTE else one for one in known)
+        raise UsageError(f"there is no sandbox {name!r}", f"choose {AUTO}, {forms}")
+    found = registry.load(GROUP, kind)
+    if not isinstance(found, Backend) and callable(found):
+        found = registry.make(GROUP, kind, value)
+    elif equals:
+        raise UsageError(f"the sandbox {kind} takes no value", f"write --sandbox {kind}")
+    if not isinstance(found, Backend):
+        raise registry.wrong(GROUP, kind, f"is {type(found).__name__}, not a Backend")
+    return found
 
 
 def reviewer() -> Reviewer:
@@ -90,25 +78,13 @@ def taken_back() -> Differ:
     return TakenBack()
 
 
+def sandbox_names() -> tuple[str, ...]:
+    return registry.names(GROUP)
+
+
 def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:
     """The sandbox of that name on layers that are there already."""
-    if backend == "bubblewrap":
-        from stockade.sandboxes.bubblewrap import BubblewrapSandbox
-
-        return BubblewrapSandbox(policy, layers, base)
-    if backend in ("docker", "podman"):
-        from stockade.sandboxes.container import ContainerSandbox
-
-        return ContainerSandbox(policy, layers, base, "docker" if backend == "docker" else "podman")
-    if backend == "gvisor":
-        from stockade.sandboxes.gvisor import GVisorSandbox
-
-        return GVisorSandbox(policy, layers, base)
-    if backend == "unconfined":
-        from stockade.sandboxes.unconfined import UnconfinedSandbox
-
-        return UnconfinedSandbox(policy, layers, base)
-    raise UsageError(f"there is no sandbox {backend!r} any more", "start a new run")
+    return backend_of(backend).reopen(policy, layers, base)
 
 
 def noting_its_holder(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -> OnEvent:

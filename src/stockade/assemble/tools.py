@@ -2,7 +2,8 @@
 
 Two steps, because some tools change the sandbox they are for: `plan_tools` before there is one, `Plan.toolboxes`
 with it.
-A tool is a built-in action (`shell`), one of NAMED (`memory`), or a file: what its suffix says (FILES).
+A tool is a built-in action (`shell`), one of an installed package (`memory` is one of ours), or a file: what its suffix
+says.
 """
 
 import difflib
@@ -15,21 +16,20 @@ from stockade.bots.model_profiles import FILES
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
-from stockade.core.ports import Asker, OnNetwork, Sandbox, Toolbox
+from stockade.core.ports import Asker, OnNetwork, OnProgress, Sandbox, Toolbox
+from stockade.runtime import registry
 
-OnProgress = Callable[[str, int, int], None]
-"""What is being done, and how far it is: (words, done, total); total 0 when unknown."""
-
+GROUP: registry.Group = "stockade.tools"
+"""A name that begins with a dot is the suffix of files that are tools."""
 IN_PROCESS = "python:"
 """On record before the name of a tool that is an object of the program that began the run."""
-NAMED = ("memory", "read_document", "read_page", "web_search", "browser", "python")
 _NEAR = 0.75
 """How like a tool's name a word must be to be taken for a slip."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a toolbox works: the run's sandbox, and what it may say to the record."""
+class ToolContext:
+    """What a tool is made with: the run's sandbox, its policy, and what it may say to the record."""
 
     sandbox: Sandbox
     policy: Policy
@@ -48,7 +48,7 @@ class Place:
         return self.sandbox.on_network
 
 
-MakeToolbox = Callable[[Place], Toolbox]
+MakeToolbox = Callable[[ToolContext], Toolbox]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Plan:
     makers: tuple[MakeToolbox, ...] = ()
     usage: tuple[str, ...] = ()
 
-    def toolboxes(self, place: Place) -> tuple[Toolbox, ...]:
+    def toolboxes(self, place: ToolContext) -> tuple[Toolbox, ...]:
         return tuple(make(place) for make in self.makers)
 
     def with_objects(self, boxes: Sequence[Toolbox]) -> "Plan":
@@ -73,7 +73,7 @@ class Plan:
         )
 
 
-def _given(box: Toolbox, _: Place) -> Toolbox:
+def _given(box: Toolbox, _: ToolContext) -> Toolbox:
     return box
 
 
@@ -97,42 +97,31 @@ FileTool = Callable[[Request], Plan]
 """The plan with the tools of one file in it. Blocks. Raises UsageError, naming the file, when it cannot be used."""
 
 
-def named() -> Mapping[str, MakeToolbox]:
-    """Tools of ours by name. Each imports its adapter when it is made."""
-    return {name: _ours(name) for name in NAMED}
+def named() -> tuple[str, ...]:
+    """Tools of packages by name, ours first."""
+    return tuple(name for name in registry.names(GROUP) if not name.startswith("."))
 
 
-def _ours(name: str) -> MakeToolbox:
-    def make(place: Place) -> Toolbox:
-        from stockade.assemble.web import MAKERS
+def files() -> tuple[str, ...]:
+    """The suffixes of tool files that something reads."""
+    return tuple(name for name in registry.names(GROUP) if name.startswith("."))
 
-        return MAKERS[name](place)
+
+def _maker(name: str) -> MakeToolbox:
+    """Makes the tool of that name with the run's sandbox: an object that is one already, or what makes one."""
+    found = registry.load(GROUP, name)
+    if isinstance(found, Toolbox) and not isinstance(found, type):
+        return partial(_given, found)
+    if not callable(found):
+        raise registry.wrong(GROUP, name, "is neither a tool nor a function that makes one")
+
+    def make(context: ToolContext) -> Toolbox:
+        box = registry.make(GROUP, name, context)
+        if not isinstance(box, Toolbox):
+            raise registry.wrong(GROUP, name, f"made {type(box).__name__}, which is no toolbox")
+        return box
 
     return make
-
-
-def files() -> Mapping[str, FileTool]:
-    """What reads a tool file, by suffix."""
-    return {".toml": _command_file, ".yaml": _command_file, ".yml": _command_file, ".wasm": _component,
-            ".json": _servers}  # fmt: skip
-
-
-def _command_file(request: Request) -> Plan:
-    from stockade.assemble.commands import command_file
-
-    return command_file(request)
-
-
-def _component(request: Request) -> Plan:
-    from stockade.assemble.wasm import wasm_tool
-
-    return wasm_tool(request)
-
-
-def _servers(request: Request) -> Plan:
-    from stockade.assemble.mcp import mcp_file
-
-    return mcp_file(request)
 
 
 def mcp_files(given: Sequence[str]) -> tuple[str, ...]:
@@ -184,13 +173,14 @@ def plan_tools(
     for name in dict.fromkeys(wanted):
         if name in BUILT_IN_TOOLS and name != "tool_call":
             plan = replace(plan, actions=(*plan.actions, name))
-        elif (make := named().get(name)) is not None:
-            plan = replace(plan, makers=(*plan.makers, make), asked=(*plan.asked, name))
+        elif name in named():
+            plan = replace(plan, makers=(*plan.makers, _maker(name)), asked=(*plan.asked, name))
         else:
             path = _file(name)
             more = Request(path, plan, allowed_external, on_progress=on_progress, again=again)
             request = replace(more, mcp_accept=mcp_accept, redact=redact)
-            planned = files()[path.suffix.lower()](request)
+            reader: FileTool = registry.load(GROUP, path.suffix.lower())
+            planned = reader(request)
             plan = replace(planned, asked=(*plan.asked, str(path)))
     return plan
 
@@ -242,4 +232,15 @@ def chosen(of_bot: Sequence[str], more: Sequence[str], without: Sequence[str]) -
     return tuple(sorted(tools, key=lambda name: name == "finish"))
 
 
-__all__ = ["FileTool", "MakeToolbox", "Place", "Plan", "Request", "check_tools", "chosen", "mcp_files", "plan_tools"]
+__all__ = [
+    "FileTool",
+    "MakeToolbox",
+    "OnProgress",
+    "Plan",
+    "Request",
+    "ToolContext",
+    "check_tools",
+    "chosen",
+    "mcp_files",
+    "plan_tools",
+]

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from stockade.assemble.sandboxes import own_sandbox
-from stockade.assemble.tools import OnProgress, Place, Plan, Request, named, shipped
+from stockade.assemble.tools import GROUP, OnProgress, Plan, Request, ToolContext, named, shipped
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
@@ -21,6 +21,7 @@ from stockade.plugins.wasm.policy import beside
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, granted
 from stockade.plugins.wasm.worker import Reply, inside_of, lent
+from stockade.runtime import registry
 
 
 async def open_component(path: Path, policy: Path | None = None, on_progress: OnProgress | None = None) -> Component:
@@ -37,7 +38,7 @@ def wasm_tool(request: Request) -> Plan:
     policy = lent(request.plan.policy, (folder,))
     granted(component, policy)
 
-    def make(place: Place) -> Toolbox:
+    def make(place: ToolContext) -> Toolbox:
         return WasmToolbox((component,), place.sandbox, place.policy)
 
     return replace(request.plan, policy=policy, makers=(*request.plan.makers, make))
@@ -65,7 +66,7 @@ async def call_tool(
 def known_tools(folders: Sequence[Path]) -> list[tuple[str, str, str]]:
     """(name, kind, what it is) of what `--tool` takes. Components are not looked into: that may mean compiling them."""
     rows = [(name, "built in", "") for name in BUILT_IN_TOOLS if name != "tool_call"]
-    rows += [(name, "ours", "") for name in sorted(named())]
+    rows += [(name, *_owner(name)) for name in sorted(named())]
     rows += [(name, "file", str(path)) for name, path in sorted(shipped().items())]
     for folder in folders:
         if not folder.is_dir():
@@ -74,6 +75,14 @@ def known_tools(folders: Sequence[Path]) -> list[tuple[str, str, str]]:
             policy = beside(path)
             rows.append((str(path), "component", f"held to {policy.name}" if policy else "may do nothing: no policy"))
     return rows
+
+
+def _owner(name: str) -> tuple[str, str]:
+    """Kind and description of a tool of a package."""
+    part = registry.owner(GROUP, name)
+    if part is None or part.ours:
+        return "ours" if part else "broken", "" if part else "two packages have it"
+    return "package", f"{part.package} {part.version}"
 
 
 __all__ = ["Component", "Reply", "Tool", "build_component", "call_tool", "key_of", "known_tools", "open_component",

@@ -4,7 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from stockade.assemble.tools import MakeToolbox, Place
+from stockade.assemble.tools import ToolContext
 from stockade.core.errors import UsageError
 from stockade.core.events import NetworkRequested
 from stockade.core.ports import OnNetwork, Toolbox
@@ -20,7 +20,7 @@ from stockade.tools.web import PageToolbox
 DUCKDUCKGO = "duckduckgo"
 
 
-def memory(place: Place) -> Toolbox:
+def memory(place: ToolContext) -> Toolbox:
     """One memory a bot, in the state folder."""
     return MemoryToolbox(place.state / "memory" / memory_name(place.bot), _room(place))
 
@@ -32,16 +32,16 @@ def memory_name(bot: str) -> str:
     return f"{name}-{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:8]}" if path.suffix else name
 
 
-def documents(place: Place) -> Toolbox:
+def documents(place: ToolContext) -> Toolbox:
     return DocumentToolbox(place.sandbox, _room(place))
 
 
-def pages(place: Place) -> Toolbox:
+def pages(place: ToolContext) -> Toolbox:
     """By the rules of the run's --net, through a proxy of its own."""
     return PageToolbox(ThroughProxy(Egress.of(place.policy, _hearer(place))), _room(place))
 
 
-def search(place: Place) -> Toolbox:
+def search(place: ToolContext) -> Toolbox:
     return SearchToolbox(lambda: engine(place.search, _room(place), _hearer(place)))
 
 
@@ -52,7 +52,7 @@ def engine(wanted: str | None, room: ReadingRoom, on_network: OnNetwork) -> Sear
     return DuckDuckGo.installed(room, on_network) if wanted == DUCKDUCKGO else SearXNG.at(wanted, on_network)
 
 
-def browser(place: Place) -> Toolbox:
+def browser(place: ToolContext) -> Toolbox:
     """UsageError when the run has no network: a browser without one is of no use."""
     from stockade.plugins.browser.toolbox import BrowserToolbox
 
@@ -61,17 +61,17 @@ def browser(place: Place) -> Toolbox:
     return BrowserToolbox(place.sandbox)
 
 
-def python(place: Place) -> Toolbox:
+def python(place: ToolContext) -> Toolbox:
     from stockade.tools.program import PythonTool
 
     return PythonTool(place.sandbox)
 
 
-def _room(place: Place) -> ReadingRoom:
+def _room(place: ToolContext) -> ReadingRoom:
     return ReadingRoom(place.state / "reading")
 
 
-def _hearer(place: Place) -> OnNetwork:
+def _hearer(place: ToolContext) -> OnNetwork:
     """Of requests, which belong on record like those of the run's sandbox."""
 
     def heard(event: NetworkRequested) -> None:
@@ -79,9 +79,3 @@ def _hearer(place: Place) -> OnNetwork:
             on_network(event)
 
     return heard
-
-
-MAKERS: dict[str, MakeToolbox] = {
-    "memory": memory, "read_document": documents, "read_page": pages, "web_search": search, "browser": browser,
-    "python": python,
-}  # fmt: skip

@@ -9,6 +9,7 @@ from rich.text import Text
 from stockade import assemble
 from stockade.cli import flags
 from stockade.cli.console import results
+from stockade.cli.failures import say
 from stockade.settings import load
 
 
@@ -17,10 +18,13 @@ from stockade.settings import load
 def command(**values: Any) -> int:
     """The bots that exist, with what they may do to a folder and which tools they have."""
     front = load(flags.given(values)).front
-    for spec in assemble.list_bots():
+    specs, broken = assemble.list_bots()
+    for spec in specs:
         if front.json_lines:
             print(json.dumps({**spec.model_dump(), "tools": spec.all_tools}))
             continue
         about = f"  {spec.summary}\n  folder: {spec.folder_mode}; tools: {', '.join(spec.all_tools)}"
         results(plain=front.plain).print(Text.assemble((spec.name, "bold"), "\n", about), soft_wrap=True)
+    for error in broken:
+        say(error.message, error.hint)
     return 0

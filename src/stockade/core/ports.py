@@ -5,6 +5,8 @@ Conformance suites for each are in stockade.testing.conformance.
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -14,6 +16,7 @@ from stockade.core.changes import Change, FolderLayer, Moved
 from stockade.core.data import Data
 from stockade.core.events import ChangesApplied, ChangesUndone, NetworkRequested, RunEvent
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
+from stockade.core.policy import Policy
 from stockade.core.tools import Offered, ToolSpec
 
 OnText = Callable[[str | None], None]
@@ -121,6 +124,21 @@ class Sandbox(_Resource, Protocol):
     ) -> ExecResult:
         """A program in the shell's current folder, not in the shell: for file actions, tools and checks."""
         ...
+
+
+OnProgress = Callable[[str, int, int], None]
+"""What is being done, and how far it is: (words, done, total); total 0 when unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A kind of sandbox. `prepare` makes one for a policy, its layers below a folder of the run; it blocks while
+    folders are copied, and raises UsageError, PolicyNotEnforceable or SandboxFailed before anything runs. `reopen`
+    makes one on the layers that an earlier one had. Neither enters it.
+    """
+
+    prepare: Callable[[Policy, Path, OnProgress | None], Sandbox]
+    reopen: Callable[[Policy, Sequence[FolderLayer], Path], Sandbox]
 
 
 class Program(Protocol):
@@ -399,6 +417,6 @@ class Keeper(Protocol):
 OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
-__all__ = ["AddEvent", "AnswerProtocol", "Approver", "Asker", "Clock", "ExecResult", "Helper", "Keeper", "Model",
-           "Observation", "OnEvent", "OnNetwork", "OnText", "Program", "Programs", "Reviewer", "RunStore",
-           "RunSummary", "Sandbox", "Toolbox"]  # fmt: skip
+__all__ = ["AddEvent", "AnswerProtocol", "Approver", "Asker", "Backend", "Clock", "ExecResult", "Helper", "Keeper",
+           "Model", "Observation", "OnEvent", "OnNetwork", "OnProgress", "OnText", "Program", "Programs", "Reviewer",
+           "RunStore", "RunSummary", "Sandbox", "Toolbox"]  # fmt: skip

@@ -6,7 +6,7 @@ from stockade.core.messages import Sampling
 from stockade.core.ports import Approver
 from stockade.loop.hooks import Accept, AddMessage, EndRun, Hook, HookContext, Refuse, SendBack
 
-MAX_UNREADABLE = 3
+MAX_UNREADABLE, MAX_UNREADABLE_WITHOUT_AN_END = 3, 20
 MAX_FAILED_CHECKS = 3
 WARMER_UNREADABLE = 0.4
 WARMEST = 1.0
@@ -15,18 +15,16 @@ _BOUNDS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "t
 
 
 class UnreadableAnswers(Hook):
-    """Ends the run after `most` answers in a row that held no action. A model on this machine is sampled warmer then: a
-    small one goes on in the same words otherwise.
+    """Ends the run after so many answers in a row that held no action. A model on this machine is sampled warmer then:
+    a small one goes on in the same words otherwise.
     """
 
     name = "unreadable_answers"
     timeout_s = None
 
-    def __init__(self, most: int = MAX_UNREADABLE) -> None:
-        self.most = most
-
     async def before_turn(self, ctx: HookContext) -> EndRun | None:
-        if (count := ctx.state.unreadable) < self.most:
+        most = MAX_UNREADABLE if ctx.started.autonomy is None else MAX_UNREADABLE_WITHOUT_AN_END
+        if (count := ctx.state.unreadable) < most:
             return None
         return EndRun("stopped", "unreadable", f"{count} answers in a row held no action")
 
@@ -49,19 +47,16 @@ def warmer(base: Sampling, extra: float, dry: float = 0.0) -> Sampling:
 
 
 class BudgetLimits(Hook):
-    """Ends the run when a bound is reached; the bot is told twice before, unless it has no end of its own (`warns`)."""
+    """Ends the run when a bound is reached; the bot is told twice before, unless it has no end of its own."""
 
     name = "budget"
     timeout_s = None
-
-    def __init__(self, *, warns: bool = True) -> None:
-        self.warns = warns
 
     async def before_turn(self, ctx: HookContext) -> AddMessage | EndRun | None:
         now = ctx.clock.now()
         if (bound := ctx.account.exhausted(now)) is not None:
             return EndRun("stopped", _BOUNDS[bound.split(":")[0]], bound)
-        warning = ctx.account.warning(now, ctx.state.warnings) if self.warns else None
+        warning = ctx.account.warning(now, ctx.state.warnings) if ctx.started.autonomy is None else None
         return AddMessage(warning) if warning is not None else None
 
 

@@ -41,21 +41,25 @@ def _waits(step: CompletedStep) -> bool:
 
 
 class LoopDetection(Hook):
-    """One sentence to the bot after three equal rounds; the end after `repeats` repetitions (0: never)."""
+    """One sentence to the bot after three equal rounds; the end after `repeats` repetitions (0: never), by default the
+    run's `loop_repeats`.
+    """
 
     name = "loop_detection"
     timeout_s = None
 
-    def __init__(self, repeats: int = DEFAULT_REPEATS) -> None:
+    def __init__(self, repeats: int | None = None) -> None:
         self.repeats = repeats
 
     async def before_turn(self, ctx: HookContext) -> AddMessage | EndRun | None:
-        if not self.repeats:
+        of_run = ctx.started.options.get("loop_repeats", DEFAULT_REPEATS)
+        repeats: int = of_run if self.repeats is None else self.repeats
+        if not repeats:
             return None
         count = rounds(ctx.state.done)
-        if count > self.repeats:
+        if count > repeats:
             return EndRun("stopped", "loop", f"the same action gave the same result {count} times in a row")
-        if count == min(SAY_AFTER, self.repeats) and not _just_said(ctx):
+        if count == min(SAY_AFTER, repeats) and not _just_said(ctx):
             return AddMessage(f"The same action has given the same result {count} times in a row.")
         return None
 

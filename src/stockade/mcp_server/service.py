@@ -100,9 +100,8 @@ class Service:
             max_turns=turns,
             timeout=self._bounded("timeout", timeout_s, DEFAULT_TIMEOUT_S),
         )
-        names = [spec.name for spec in assemble.list_bots()]
-        if bot is not None and bot not in names:
-            raise UsageError(f"there is no bot {bot!r}", "the bots are " + ", ".join(names))
+        if bot is not None and bot.endswith(".toml"):
+            raise UsageError(f"there is no bot {bot!r}", "a bot is a name here, never a file")
         async with self._room(), self._store() as store:
             prepared = await assemble.prepare(options, store, on_event=heard)
             run_id = prepared.started.run_id

@@ -4,7 +4,7 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -71,14 +71,14 @@ class ModelName(Data):
         return self.provider in STARTED and self.name.startswith(("/", "./", "../", "~"))
 
 
-def parse_name(spec: str) -> ModelName:
+def parse_name(spec: str, providers: Sequence[str] = PROVIDER_NAMES) -> ModelName:
     """UsageError, with the nearest form, when it is not one. `auto` is not a name."""
     provider, slash, name = spec.strip().partition("/")
-    if provider not in PROVIDER_NAMES:
-        near = difflib.get_close_matches(provider.lower(), PROVIDER_NAMES, n=1)
+    if provider not in providers:
+        near = difflib.get_close_matches(provider.lower(), providers, n=1)
         if not slash:
-            raise UsageError(f"not a model: '{spec}'", f"write PROVIDER/NAME; providers: {', '.join(PROVIDER_NAMES)}")
-        hint = f"did you mean {near[0]}/{name}?" if near else f"providers: {', '.join(PROVIDER_NAMES)}"
+            raise UsageError(f"not a model: '{spec}'", f"write PROVIDER/NAME; providers: {', '.join(providers)}")
+        hint = f"did you mean {near[0]}/{name}?" if near else f"providers: {', '.join(providers)}"
         raise UsageError(f"unknown model provider '{provider}'", hint)
     if not name:
         raise UsageError(f"the model '{spec}' has no name", f"write {provider}/NAME")

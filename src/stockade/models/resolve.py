@@ -1,53 +1,64 @@
-"""From what the user typed to a model that can be entered.
+"""Our providers, as the entry points of `stockade.models` name them: from a model's name to one that can be entered.
 
-A provider is imported when it is the one: all of them would cost each start a tenth of a second.
+A model's module is imported when it is the one: all of them would cost each start a tenth of a second.
 """
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 
 from stockade.core.errors import UsageError
 from stockade.core.ports import Model
-from stockade.models.auto import ModelChoice, choose_model
 from stockade.models.local.folder import is_verified, models_folder
 from stockade.models.local.listing import OUR_TABLE, catalogued
 from stockade.models.pricing import FREE, price_of
-from stockade.models.providers import AUTO, Address, ModelName, address_of, parse_name
+from stockade.models.providers import Address, ModelName, address_of
 from stockade.models.settings import ModelSettings, OnProgress, silent
-
-__all__ = ["ModelChoice", "ModelSettings", "choose_model", "open_model"]
 
 FREE_PROVIDERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio")
 """Who runs them pays for electricity only."""
 
 
-async def open_model(
-    spec: str,
-    settings: ModelSettings | None = None,
-    on_progress: OnProgress | None = None,
-    environment: Mapping[str, str] = os.environ,
-) -> tuple[Model, str, str | None]:
-    """The model, not yet entered; its full name; and for `auto` the line on why this one.
+@dataclass(frozen=True, slots=True)
+class ModelContext:
+    """What a provider may need to open a model. `environment`: the variables that say where its server is, and keys."""
 
-    An embedded model is fetched here when it is missing, so that entering takes no more than loading. Raises UsageError
-    for what the user can mend by typing, ModelUnavailable where the file cannot be had or used.
+    provider: str
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    on_progress: OnProgress = silent
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+async def open_file(name: str, context: ModelContext) -> Model:
+    """A model that is a file. It is fetched here when it is missing, so that entering takes no more than loading.
+
+    Raises UsageError for what the user can mend by typing, ModelUnavailable where the file cannot be had or used.
     """
-    settings = settings or ModelSettings()
-    on_progress = on_progress or silent
-    choice = await choose_model(settings, environment) if spec == AUTO else ModelChoice(spec=spec)
-    name = parse_name(choice.spec)
-    if name.provider == "scripted":
-        model: Model = _scripted(name)
-    elif name.provider in ("embedded", "gguf"):
-        model = await _embedded(name, settings, on_progress)
-    elif name.is_path:
-        model = await _started(name, settings, on_progress)
-    else:
-        model = _served(name, address_of(name.provider, environment, name.name), settings, on_progress)
-    return model, str(name), choice.note
+    full = ModelName(provider=context.provider, name=name)
+    return await _embedded(full, context.settings, context.on_progress)
+
+
+async def open_started(name: str, context: ModelContext) -> Model:
+    """A server that is started from a file where the name is a path; one that runs already, else. Raises the same."""
+    full = ModelName(provider=context.provider, name=name)
+    if full.is_path:
+        return await _started(full, context.settings, context.on_progress)
+    return open_served(name, context)
+
+
+def open_served(name: str, context: ModelContext) -> Model:
+    """A model on a server that runs already. Raises UsageError where its address or key is missing."""
+    address = address_of(context.provider, context.environment, name)
+    full = ModelName(provider=context.provider, name=name)
+    return _served(full, address, context.settings, context.on_progress)
+
+
+def open_script(name: str, context: ModelContext) -> Model:
+    """A file of answers."""
+    return _scripted(ModelName(provider=context.provider, name=name))
 
 
 def _scripted(name: ModelName) -> Model:

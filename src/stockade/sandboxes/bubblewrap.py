@@ -16,8 +16,9 @@ import anyio
 import anyio.to_thread
 
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
+from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade.core.policy import Policy
+from stockade.core.ports import Backend
 from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.egress.inside import MakeServer, guarantee
 from stockade.sandboxes.egress.proxy import Egress
@@ -121,6 +122,14 @@ class BubblewrapSandbox(SpeakingSandbox):
         self._host: HostFacts | None = None
         self._watch: DiskWatch | None = None
         self._unmapped: tuple[str, ...] = ()
+
+    @classmethod
+    def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "BubblewrapSandbox":
+        """One with its layers made below `base`; what cannot be held is refused before that."""
+        if policy.rootfs and not Path(policy.rootfs).is_dir():
+            what = f"--image {policy.rootfs}: bubblewrap takes a root file system directory"
+            raise UsageError(what, "images are for docker and podman")
+        return cls(policy, prepare_layers(policy, base, on_progress), base)
 
     @property
     def host_pid(self) -> int | None:
@@ -254,3 +263,6 @@ class BubblewrapSandbox(SpeakingSandbox):
         how = "and is being ended" if status is None else f"with status {status}"
         line = last_line(chain.stderr())
         return SandboxDied(f"{error.message}, {how}{': ' + line if line else ''}", error.hint)
+
+
+BACKEND = Backend(BubblewrapSandbox.prepared, BubblewrapSandbox)

@@ -17,6 +17,7 @@ import anyio.to_thread
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, StockadeError, UsageError
 from stockade.core.policy import Policy
+from stockade.core.ports import Backend
 from stockade.sandboxes.bubblewrap import sandbox_uid
 from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import start_child
@@ -242,3 +243,13 @@ class ContainerSandbox(CarriedSandbox):
                 await anyio.to_thread.run_sync(ask, [*engine.command, "rm", "--force", "--volumes", self.name])
             await anyio.sleep(0.02)  # engines offer no event for a removal they have already begun
         raise SandboxFailed(f"the container {self.name} could not be removed", f"`{self._wanted} rm -f {self.name}`")
+
+
+def _backend(engine: EngineName) -> Backend:
+    return Backend(
+        lambda policy, base, on_progress: ContainerSandbox.prepared(policy, base, engine, on_progress),
+        lambda policy, layers, base: ContainerSandbox(policy, layers, base, engine),
+    )
+
+
+DOCKER, PODMAN = _backend("docker"), _backend("podman")

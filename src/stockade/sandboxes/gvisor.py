@@ -26,6 +26,7 @@ import anyio.to_thread
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import Policy
+from stockade.core.ports import Backend
 from stockade.sandboxes.bubblewrap import sandbox_uid
 from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import start_child
@@ -239,3 +240,6 @@ class GVisorSandbox(CarriedSandbox):
         self._stage = None
         if stage:
             await anyio.to_thread.run_sync(remove_stage, stage)
+
+
+BACKEND = Backend(GVisorSandbox.prepared, GVisorSandbox)

@@ -1,9 +1,9 @@
 """The sandboxes besides the default one: which of them work here, tried live, and what killed ones left behind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -11,45 +11,37 @@ import anyio.to_thread
 from stockade.core.errors import StockadeError
 from stockade.core.findings import Finding
 from stockade.core.policy import Policy
-from stockade.core.ports import Sandbox
+from stockade.core.ports import Backend, Sandbox
 from stockade.sandboxes import container, gvisor
-from stockade.sandboxes.container import ContainerSandbox
 from stockade.sandboxes.engines import EngineName, find_engine
-from stockade.sandboxes.gvisor import GVisorSandbox, find_runsc
+from stockade.sandboxes.gvisor import find_runsc
 from stockade.sandboxes.probe import differences, private_place, try_escapes
 
 _START_S = 60.0
 _TRIED = "started one and ran a command in it"
-OtherName = Literal["docker", "podman", "gvisor"]
 T = TypeVar("T")
 _ENGINES: tuple[EngineName, ...] = ("docker", "podman")
 
 
-def other_backends() -> list[Finding]:
+def other_backends(backends: Mapping[str, Callable[[], Backend]]) -> list[Finding]:
     """Findings of each, none of them required. They are tried at the same time, for some seconds."""
-    return anyio.run(_all)
+    return anyio.run(_all, backends)
 
 
-async def _all() -> list[Finding]:
-    found: dict[OtherName, list[Finding]] = {}
+async def _all(backends: Mapping[str, Callable[[], Backend]]) -> list[Finding]:
+    found: dict[str, list[Finding]] = {}
 
-    async def one(name: OtherName, make: Callable[[], Sandbox]) -> None:
-        found[name] = await _try(name, make)
+    async def one(name: str, find: Callable[[], Backend], base: Path) -> None:
+        found[name] = await _try(name, lambda: find().prepare(Policy(), base, None))
 
     with private_place() as folder:
-        base = Path(folder)
-        makers: dict[OtherName, Callable[[], Sandbox]] = {
-            "docker": lambda: ContainerSandbox.prepared(Policy(), base / "docker", "docker"),
-            "podman": lambda: ContainerSandbox.prepared(Policy(), base / "podman", "podman"),
-            "gvisor": lambda: GVisorSandbox.prepared(Policy(), base / "gvisor"),
-        }
         async with anyio.create_task_group() as group:
-            for name, make in makers.items():
-                group.start_soon(one, name, make)
-        return [finding for name in makers for finding in found[name]]
+            for name, find in backends.items():
+                group.start_soon(one, name, find, Path(folder, name))
+        return [finding for name in backends for finding in found[name]]
 
 
-async def _try(name: OtherName, make: Callable[[], Sandbox]) -> list[Finding]:
+async def _try(name: str, make: Callable[[], Sandbox]) -> list[Finding]:
     def finding(cause: str | None = None, hint: str | None = None) -> Finding:
         return Finding(
             backend=name, name="sandbox", tried=_TRIED, held=cause is None, required=False, cause=cause, way_out=hint
@@ -62,7 +54,8 @@ async def _try(name: OtherName, make: Callable[[], Sandbox]) -> list[Finding]:
                 result = await sandbox.run("ls / && test -w /tmp", timeout_s=20)
                 if result.exit_code:
                     return [finding(f"`ls /` ended with status {result.exit_code} in it")]
-                memory = name == "gvisor" or "memory" in (await anyio.to_thread.run_sync(find_engine, name)).totals
+                engine = next((one for one in _ENGINES if one == name), None)
+                memory = engine is None or "memory" in (await anyio.to_thread.run_sync(find_engine, engine)).totals
                 return [finding(), *differences(name, memory), *await try_escapes(sandbox, required=False)]
     except StockadeError as error:
         return [finding(error.message, error.hint)]

@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from stockade.core.errors import PolicyNotEnforceable, UsageError
 from stockade.core.policy import Policy
+from stockade.core.ports import Backend
 from stockade.core.processes import descendants
 from stockade.sandboxes.carried import CarriedSandbox
 from stockade.sandboxes.child import Child, start_child
@@ -129,3 +130,6 @@ class UnconfinedSandbox(CarriedSandbox):
 
     async def _let_go(self, status: int | None) -> None:
         """Nothing is held, so nothing is let go of: the agent has ended what it started."""
+
+
+BACKEND = Backend(UnconfinedSandbox.prepared, UnconfinedSandbox)

@@ -14,14 +14,15 @@ from typing import Any
 
 import anyio
 
-from stockade.answers.choice import PROTOCOLS, make_protocol
 from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING
 from stockade.core.actions import Answer, Shell, Step
 from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol, Model
-from stockade.models.resolve import ModelSettings, open_model
+from stockade.models.settings import ModelSettings
+from stockade.runtime.models import open_model
+from tests.support.parts import PROTOCOLS, make_protocol
 
 TASKS = (
     "Write the number of lines of data.csv into count.txt",

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from stockade.answers.choice import PROTOCOLS, make_protocol
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Action, Answer, EditFile, Finish, Shell, Step, ToolCall, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
 from stockade.core.tools import ToolSpec
+from tests.support.parts import PROTOCOLS, make_protocol
 
 TWO = {"text": {"type": "string"}, "n": {"type": "integer"}}
 NOTE = ToolSpec(name="note", parameters={"type": "object", "properties": TWO, "required": ["text", "n"]})

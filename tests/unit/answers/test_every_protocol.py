@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from stockade.answers.choice import PROTOCOLS, make_protocol
 from stockade.core.actions import ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.tools import ToolSpec
+from tests.support.parts import PROTOCOLS, make_protocol
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

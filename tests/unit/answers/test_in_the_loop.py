@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from stockade.answers.choice import PROTOCOLS, make_protocol
 from stockade.core.actions import Answer, Finish, Shell, Step
 from stockade.core.messages import ModelAnswer
 from stockade.testing import MemorySandbox
+from tests.support.parts import PROTOCOLS, make_protocol
 from tests.unit.loop.helpers import Bench
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from stockade.answers.choice import PROTOCOLS, make_protocol
 from stockade.core.actions import Action, InvalidCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
+from tests.support.parts import PROTOCOLS, make_protocol
 
 FILES = sorted((Path(__file__).parents[2] / "data" / "answers").glob("*.jsonl"))
 TOOLS = ("shell", "write_file", "finish")

@@ -2,11 +2,10 @@
 
 import pytest
 
-from stockade.answers.choice import make_protocol
-from stockade.assemble.bots import BUILT_IN
 from stockade.bots.given import filled, given
 from stockade.bots.opening import opening
 from stockade.core.policy import CopyRule, FolderMode, FolderRule, Network, Policy
+from tests.support.parts import BUILT_IN, make_protocol
 
 ALLOWED = Network(mode="allow", hosts=("pypi.org", "files.pythonhosted.org:443"))
 

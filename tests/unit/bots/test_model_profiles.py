@@ -2,10 +2,10 @@
 
 import pytest
 
-from stockade.assemble.bots import BUILT_IN
 from stockade.bots.model_profiles import FULL, SMALL, profile_of, reason
 from stockade.core.budget import Budget
 from stockade.core.messages import ModelInfo
+from tests.support.parts import BUILT_IN
 
 ALL = ("shell", "read_file", "write_file", "edit_file", "finish")
 

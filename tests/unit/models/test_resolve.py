@@ -9,11 +9,13 @@ import pytest
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.ports import Model
 from stockade.models import auto
+from stockade.models.auto import choose_model
 from stockade.models.local import memory
 from stockade.models.local.embedded import EmbeddedModel
 from stockade.models.local.gguf import read_gguf
 from stockade.models.local.listing import list_models, model_info
-from stockade.models.resolve import ModelSettings, choose_model, open_model
+from stockade.models.settings import ModelSettings
+from stockade.runtime.models import open_model
 from stockade.testing.fake_openai import FakeOpenAI
 
 from .local.test_gguf import KEYS, gguf, key, text
@@ -258,7 +260,7 @@ def test_info(tmp_path: Path) -> None:
 def test_only_the_provider_that_was_named_is_imported(spec: str, unwanted: list[str]) -> None:
     code = (
         "import anyio, sys\nfrom stockade.core.errors import StockadeError\n"
-        "from stockade.models.resolve import open_model\n"
+        "from stockade.runtime.models import open_model\n"
         f"keys = {{'OPENAI_API_KEY': 'k', 'ANTHROPIC_API_KEY': 'k'}}\n"
         f"try:\n    anyio.run(open_model, {spec!r}, None, None, keys)\nexcept StockadeError:\n    pass\n"
         f"print([name for name in {unwanted!r} if name in sys.modules])"

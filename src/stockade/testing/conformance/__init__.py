@@ -1,0 +1,24 @@
+"""The suites of the ports. Subclass one in a test module of yours; a part that passes it is finished.
+
+The asynchronous ones are run by anyio's pytest plugin: `anyio_backend` is a fixture that gives "asyncio".
+"""
+
+from stockade.testing.conformance.answers import AnswerConformance
+from stockade.testing.conformance.bench import Bench, output_of
+from stockade.testing.conformance.model import ModelConformance, WindowConformance, given
+from stockade.testing.conformance.network import NetworkConformance
+from stockade.testing.conformance.sandbox import (
+    EndConformance,
+    ExecConformance,
+    FolderConformance,
+    SandboxConformance,
+    SealConformance,
+    ShellConformance,
+    fill,
+)
+from stockade.testing.conformance.store import StoreConformance
+from stockade.testing.conformance.toolbox import Call, ToolboxConformance
+
+__all__ = ["AnswerConformance", "Bench", "Call", "EndConformance", "ExecConformance", "FolderConformance",
+           "ModelConformance", "NetworkConformance", "SandboxConformance", "SealConformance", "ShellConformance",
+           "StoreConformance", "ToolboxConformance", "WindowConformance", "fill", "given", "output_of"]  # fmt: skip

@@ -13,8 +13,8 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.local import memory
 from stockade.models.local.embedded import EmbeddedModel
 from stockade.models.providers import parse_name
-from stockade.models.resolve import open_model
 from stockade.models.settings import ModelSettings
+from stockade.runtime.models import open_model
 from stockade.testing.conformance.model import question
 
 from .test_gguf import gguf

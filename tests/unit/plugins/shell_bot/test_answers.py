@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from stockade.answers.choice import PROTOCOLS, choose, make_protocol
+from stockade.answers.choice import choose
 from stockade.core.actions import Action, Answer, EditFile, Finish, ReadFile, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo
 from stockade.plugins.shell_bot.answers import ListAnswers, schema
 from stockade.testing import MemorySandbox
+from tests.support.parts import PROTOCOLS, make_protocol
 from tests.unit.loop.helpers import Bench
 
 TOOLS = ("shell", "read_file", "write_file", "edit_file", "finish")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stockade.assemble.mcp import mcp_file
-from stockade.assemble.tools import Place, Plan, Request
+from stockade.assemble.tools import Plan, Request, ToolContext
 from stockade.core.policy import FolderRule, Limits, Network, Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
@@ -27,7 +27,7 @@ def planned(folder: Path, servers: dict[str, Any], policy: Policy) -> Plan:
 
 
 def toolbox(plan: Plan, place: Sandbox, folder: Path) -> Toolbox:
-    (found,) = plan.toolboxes(Place(place, plan.policy, "writing", folder / "state"))
+    (found,) = plan.toolboxes(ToolContext(place, plan.policy, "writing", folder / "state"))
     return found
 
 
