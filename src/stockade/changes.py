@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 from stockade.core.changes import Change, FolderLayer, Moved, shown_path
 from stockade.core.errors import LayerLost
@@ -17,7 +18,7 @@ from stockade.core.events import (
     RunStarted,
     SandboxStarted,
 )
-from stockade.core.ports import Differ, Reviewer
+from stockade.core.ports import Applying, Deciding, Differ, Reviewer
 
 Record = Callable[[RunEvent], None]
 Progress = Callable[[str, int, int], None]
@@ -135,10 +136,7 @@ def apply(
     done: Applied,
     *,
     flagged: bool,
-    force: bool = False,
-    merge: bool = False,
-    record: Record | None = None,
-    progress: Progress = quietly,
+    **how: Unpack[Applying],
 ) -> None:
     """Apply what can be applied, noting it in `done` as it goes. A layer with nothing left in it is removed.
 
@@ -151,46 +149,29 @@ def apply(
         chosen = [change for change in one.changes if not change.refused and (flagged or not change.flagged)]
         done.refused += [change for change in one.changes if change.refused]
         done.flagged += [change for change in one.changes if change.flagged and not (flagged or change.refused)]
-        if merge and not force:
+        if how.get("merge") and not how.get("force"):
             left = reviewer.conflicts(one.layer, chosen, merge=True)
             chosen = [change for change in chosen if change.path not in left]
             done.conflicts |= {shown_path(one.layer.inside, path): reason for path, reason in left.items()}
         if chosen:
-            paths = reviewer.apply(one.layer, chosen, force=force, merge=merge, record=record, progress=progress)
+            paths = reviewer.apply(one.layer, chosen, **how)
             done.paths += [shown_path(one.layer.inside, path) for path in paths]
         if len(chosen) == len(one.changes):
             over.append(one.layer)
     discard(reviewer, over)
 
 
-def undo(
-    reviewer: Reviewer,
-    layers: Iterable[FolderLayer],
-    *,
-    force: bool = False,
-    record: Record | None = None,
-    progress: Progress = quietly,
-) -> Moved:
-    """Take back what was applied, as far as it is still so; `force`: also what was edited since."""
+def move(reviewer: Reviewer, layers: Iterable[FolderLayer], *, back: bool, **how: Unpack[Deciding]) -> Moved:
+    """Take `back` what was applied, as far as it is still so, the last first; or apply again what was taken back, where
+    the layer is gone. `force`: also what was edited since.
+    """
     found = Moved()
-    for layer in reversed(list(layers)):
-        found.add(reviewer.undo(layer, force=force, record=record, progress=progress))
-    return found
-
-
-def redo(
-    reviewer: Reviewer,
-    layers: Iterable[FolderLayer],
-    *,
-    force: bool = False,
-    record: Record | None = None,
-    progress: Progress = quietly,
-) -> Moved:
-    """Apply again what was taken back, where the layer is gone."""
-    found = Moved()
-    for layer in layers:
-        if layer.is_lost:
-            found.add(reviewer.redo(layer, force=force, record=record, progress=progress))
+    if back:
+        for layer in reversed(list(layers)):
+            found.add(reviewer.undo(layer, **how))
+    else:
+        for layer in filter(lambda one: one.is_lost, layers):
+            found.add(reviewer.redo(layer, **how))
     return found
 
 

@@ -185,7 +185,7 @@ class Sandbox:
 
     def undo(self, *, force: bool = False) -> tuple[str, ...]:
         """Takes back what was applied; see RunResult.undo. Blocks."""
-        return tuple(changes.undo(assemble.reviewer(), self._layers, force=force).paths)
+        return tuple(changes.move(assemble.reviewer(), self._layers, back=True, force=force).paths)
 
     async def aend(self) -> None:
         """Ends all that runs in it: nothing writes any more to what is looked at then."""

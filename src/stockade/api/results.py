@@ -86,7 +86,7 @@ class RunResult:
         try:
             work = self._pending(reviewer)
             changes.apply(reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self._record)
-            again = changes.redo(reviewer, self.layers, force=force, record=self._record)
+            again = changes.move(reviewer, self.layers, back=False, force=force, record=self._record)
         finally:
             tidy(self.run_id)
         return (*done.paths, *again.paths)
@@ -97,7 +97,7 @@ class RunResult:
         What was edited since stays, unless `force`. Blocks.
         """
         reviewer = assemble.reviewer()
-        return tuple(changes.undo(reviewer, self.layers, force=force, record=self._record).paths)
+        return tuple(changes.move(reviewer, self.layers, back=True, force=force, record=self._record).paths)
 
     def discard(self) -> None:
         """Throw the changes away."""

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,9 @@ from stockade.cli.console import can_ask, moves_cursor, progress, results
 from stockade.cli.decide import Decider, ask_person
 from stockade.cli.failures import say
 from stockade.cli.safe import hide, one_line, safe_text, screen, some
-from stockade.core.changes import Moved
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, RunStarted
-from stockade.core.ports import Differ, RunStore
+from stockade.core.ports import Deciding, Differ, RunStore
 from stockade.core.secrets import EXACT
 from stockade.settings import Settings
 
@@ -148,8 +147,8 @@ def _shown(*, plain: bool) -> Iterator[Progress]:
 
     def show(what: str, done: int, total: int) -> None:
         if time.monotonic() - begun > _SOON_S:
-            bar.start()
             bar.update(task, description=what, completed=done, total=total)
+            bar.start()
 
     try:
         yield show
@@ -239,7 +238,7 @@ def apply(run: str | None, flagged: bool, force: bool, merge: bool, **values: An
         try:
             pending = found.pending()
         except Undone:
-            return _move(found, changes.redo, "applied", force=force)
+            return _move(found, "applied", force=force)
         decider = found.decider()
         with _shown(plain=found.settings.front.plain) as shown:
             done = decider.apply(pending, flagged=flagged, force=force, merge=merge, progress=shown)
@@ -268,12 +267,13 @@ def undo(run: str | None, force: bool, **values: Any) -> int:
     """
     with _opened(values, run, applied=True) as found:
         found.settle()
-        return _move(found, changes.undo, "undone", force=force)
+        return _move(found, "undone", force=force)
 
 
-def _move(found: _Run, act: Callable[..., Moved], done: str, *, force: bool) -> int:
+def _move(found: _Run, done: str, *, force: bool) -> int:
     with _shown(plain=found.settings.front.plain) as shown:
-        moved = act(found.reviewer, found.facts.layers, force=force, record=found.record, progress=shown)
+        how: Deciding = {"force": force, "record": found.record, "progress": shown}
+        moved = changes.move(found.reviewer, found.facts.layers, back=done == "undone", **how)
     for path, why in list(moved.left.items())[:_LEFT_SHOWN]:
         say(f"left as it is: {path}: {why}")
     if len(moved.left) > _LEFT_SHOWN:

@@ -3,18 +3,17 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 from rich.console import Console
 from rich.text import Text
 
 from stockade.assemble import SystemClock
-from stockade.changes import Progress, quietly
 from stockade.cli import review
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.core.events import ChangesDiscarded, RunEvent
-from stockade.core.ports import Reviewer
+from stockade.core.ports import Applying, Reviewer
 
 Ask = Callable[[str], str | None]
 """Shows a question and returns what was typed; None at the end of input."""
@@ -38,18 +37,10 @@ class Decider:
     record: Callable[[RunEvent], None]
     ask: Ask | None = None
 
-    def apply(
-        self,
-        work: list[review.Pending],
-        *,
-        flagged: bool = False,
-        force: bool = False,
-        merge: bool = False,
-        progress: Progress = quietly,
-    ) -> review.Applied:
+    def apply(self, work: list[review.Pending], *, flagged: bool = False, **how: Unpack[Applying]) -> review.Applied:
         """Apply, record, name what was left out. UsageError on conflicts, after recording what was applied before."""
         done = review.Applied()
-        how: dict[str, Any] = {"force": force, "merge": merge, "record": self.record, "progress": progress}
+        how["record"] = self.record
         try:
             review.apply(self.reviewer, work, done, flagged=flagged, **how)
         except UsageError:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypedDict, Unpack, runtime_checkable
 
 from stockade.core.actions import Action, Answer, CommandOutput, Observation, Step, SubTask, ToolResult
 from stockade.core.budget import Account
@@ -326,6 +326,22 @@ class Differ(Protocol):
     def unified_diff(self, layer: FolderLayer, change: Change) -> str: ...
 
 
+class Deciding(TypedDict, total=False):
+    """How a decision about changes is carried out. `force`: also over what was edited since. `record` gets the event
+    when it is decided, before anything is written; `progress` what is done, how many entries of it, and of how many.
+    """
+
+    force: bool
+    record: Callable[[RunEvent], None] | None
+    progress: Callable[[str, int, int], None]
+
+
+class Applying(Deciding, total=False):
+    """`merge`: what both sides changed is merged."""
+
+    merge: bool
+
+
 class Reviewer(Differ, Protocol):
     """Diff, apply and discard of a folder's layer."""
 
@@ -340,43 +356,17 @@ class Reviewer(Differ, Protocol):
         """By path, why a change conflicts with the host's side, and cannot be merged with it where `merge` is asked."""
         ...
 
-    def apply(
-        self,
-        layer: FolderLayer,
-        changes: Iterable[Change],
-        *,
-        force: bool = False,
-        merge: bool = False,
-        record: Callable[[RunEvent], None] | None = None,
-        progress: Callable[[str, int, int], None] = ...,
-    ) -> tuple[str, ...]:
+    def apply(self, layer: FolderLayer, changes: Iterable[Change], **how: Unpack[Applying]) -> tuple[str, ...]:
         """ChangedOnHost, and nothing written, when the host's files changed meanwhile: unless `force`, or where `merge`
         can put both together.
-
-        `record` gets the event when it is decided, before anything is written; `progress` what is done, how many
-        entries of it, and of how many.
         """
         ...
 
-    def undo(
-        self,
-        layer: FolderLayer,
-        *,
-        force: bool = False,
-        record: Callable[[RunEvent], None] | None = None,
-        progress: Callable[[str, int, int], None] = ...,
-    ) -> Moved:
+    def undo(self, layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
         """All that was applied of a layer is taken back, also when the layer itself is gone."""
         ...
 
-    def redo(
-        self,
-        layer: FolderLayer,
-        *,
-        force: bool = False,
-        record: Callable[[RunEvent], None] | None = None,
-        progress: Callable[[str, int, int], None] = ...,
-    ) -> Moved:
+    def redo(self, layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
         """What was taken back is applied again, where the layer is gone."""
         ...
 

@@ -285,3 +285,23 @@ def test_a_run_that_was_killed_can_still_be_applied(desk: Desk) -> None:
     anyio.run(keep, "r2", recorded("r2", desk.layer, finished=False, at=2e9))
     assert desk.runs("apply", "r2")[0] == 0
     assert (desk.host / "count.txt").read_text() == "1\n"
+
+
+def test_the_bar_begins_with_what_is_done() -> None:
+    """On a real terminal; what rich has for a task that nobody told it of is 0/100."""
+    code = """
+from stockade.cli import changes
+changes._SOON_S = 0
+with changes._shown(plain=False) as shown:
+    shown("writing", 3, 7)
+"""
+    ours, theirs = os.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    env.pop("CI", None)
+    subprocess.run([sys.executable, "-c", code], stderr=theirs, env=env, check=True)
+    os.close(theirs)
+    seen = os.read(ours, 65536)
+    os.close(ours)
+    assert b"writing" in seen
+    assert b"3/7" in seen
+    assert b"0/100" not in seen

@@ -14,11 +14,10 @@ from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.sandboxes.folders.base_parts import number_after
 from stockade.sandboxes.folders.changes import Comparison, check_whole, compare_all
-from stockade.sandboxes.folders.conflicts import check_conflicts, listed
 from stockade.sandboxes.folders.contents import Contents
 from stockade.sandboxes.folders.hostile import join, parent, spell, unspell
 from stockade.sandboxes.folders.journal import Entry, Look, forget_undone, journals_of, new_journal
-from stockade.sandboxes.folders.merging import Merged, resolved
+from stockade.sandboxes.folders.merging import Merged, check_conflicts, listed, resolved
 from stockade.sandboxes.folders.record import OpenLayer, open_layer
 from stockade.sandboxes.folders.writing import (
     Chosen,

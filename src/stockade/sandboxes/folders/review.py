@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import Unpack
 
 from stockade.core.changes import Change, FolderLayer, Moved
 from stockade.core.errors import UsageError
 from stockade.core.events import ChangesApplied, ChangesUndone
+from stockade.core.ports import Applying, Deciding
 from stockade.sandboxes.folders.apply import apply_changes
 from stockade.sandboxes.folders.base import base_of
 from stockade.sandboxes.folders.base_parts import number_after
@@ -18,7 +20,6 @@ from stockade.sandboxes.folders.merging import find_conflicts
 from stockade.sandboxes.folders.record import OpenLayer, open_layer, read_record
 from stockade.sandboxes.folders.snapshots import scan, shown_by_copy
 from stockade.sandboxes.folders.undo import decisions, holding, recover_layer, redo_layer, undo_layer
-from stockade.sandboxes.folders.writing import Progress, Record, quietly
 
 
 class Review:
@@ -61,34 +62,21 @@ class Review:
         """Those that the host changed too, by path with the reason; `merge`: only those that cannot be merged."""
         return find_conflicts(layer, changes, merge=merge)
 
-    def apply(
-        self,
-        layer: FolderLayer,
-        changes: Iterable[Change],
-        *,
-        force: bool = False,
-        merge: bool = False,
-        record: Record | None = None,
-        progress: Progress = quietly,
-    ) -> tuple[str, ...]:
+    def apply(self, layer: FolderLayer, changes: Iterable[Change], **how: Unpack[Applying]) -> tuple[str, ...]:
         """Write these changes to the host folder. `force`: also over what changed there since the run began;
         `merge`: merged with it.
 
         `record` gets the event once it is decided. What undo needs is kept beside the layer.
         """
-        return apply_changes(layer, changes, force=force, merge=merge, record=record, progress=progress)
+        return apply_changes(layer, changes, **how)
 
-    def undo(
-        self, layer: FolderLayer, *, force: bool = False, record: Record | None = None, progress: Progress = quietly
-    ) -> Moved:
+    def undo(self, layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
         """Take back all that was applied of a layer, which may be gone; `force`: also what was edited since."""
-        return undo_layer(layer, force=force, record=record, progress=progress)
+        return undo_layer(layer, **how)
 
-    def redo(
-        self, layer: FolderLayer, *, force: bool = False, record: Record | None = None, progress: Progress = quietly
-    ) -> Moved:
+    def redo(self, layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
         """Apply again what was taken back of a layer that is gone."""
-        return redo_layer(layer, force=force, record=record, progress=progress)
+        return redo_layer(layer, **how)
 
     def holding(self, layers: Iterable[FolderLayer]) -> AbstractContextManager[None]:
         """Nobody applies to their folders meanwhile, and nothing there is cut off. FolderMoved where that is not so."""

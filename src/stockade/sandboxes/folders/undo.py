@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 from stockade.core.changes import FolderLayer, Moved, shown_path
 from stockade.core.errors import FolderMoved
 from stockade.core.events import ChangesApplied, ChangesUndone
+from stockade.core.ports import Deciding
 from stockade.sandboxes.folders.apply import explained
 from stockade.sandboxes.folders.hostile import Tree, spell, unspell
 from stockade.sandboxes.folders.journal import (
@@ -27,8 +29,6 @@ from stockade.sandboxes.folders.journal import (
 )
 from stockade.sandboxes.folders.writing import (
     Exchange,
-    Progress,
-    Record,
     alone,
     counted,
     event_of,
@@ -72,9 +72,7 @@ def _opened(layer: FolderLayer) -> Iterator[_Opened]:
             host.__exit__(None, None, None)
 
 
-def undo_layer(
-    layer: FolderLayer, *, force: bool = False, record: Record | None = None, progress: Progress = quietly
-) -> Moved:
+def undo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
     """Everything that was applied of a layer as it was before, the last first. Also when the layer is gone.
 
     Only `force` takes back what was edited since; that too is kept, and comes again with `redo_layer`. UsageError and
@@ -83,20 +81,18 @@ def undo_layer(
     if layer.layer is None or not all_journals(journals_of(layer)):
         return Moved()
     with _opened(layer) as opened:
-        found = _all(opened, reversed(opened.journals), "before", force, record, progress)
+        found = _all(opened, reversed(opened.journals), "before", how)
         if not layer.is_lost:  # there it is all that is to be applied again
             forget_undone(journals_of(layer))
     return found
 
 
-def redo_layer(
-    layer: FolderLayer, *, force: bool = False, record: Record | None = None, progress: Progress = quietly
-) -> Moved:
+def redo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
     """What was taken back is applied again, in the order in which it was. Errors as of undo."""
     if layer.layer is None or not all_journals(journals_of(layer)):
         return Moved()
     with _opened(layer) as opened:
-        return _all(opened, opened.journals, "after", force, record, progress)
+        return _all(opened, opened.journals, "after", how)
 
 
 def recover_folder(folder: Path, runs: Path) -> bool:
@@ -156,14 +152,12 @@ def decisions(layer: FolderLayer) -> list[ChangesApplied | ChangesUndone]:
     return sorted(events, key=lambda event: event.at)
 
 
-def _all(
-    opened: _Opened, journals: Iterable[Journal], goal: Side, force: bool, record: Record | None, progress: Progress
-) -> Moved:
+def _all(opened: _Opened, journals: Iterable[Journal], goal: Side, how: Deciding) -> Moved:
     found = Moved()
     for journal in journals:
         head, entries = journal.head(), journal.entries()
         if head is not None and any(entry.at != goal for entry in entries):
-            _exchange(opened, journal, entries, goal, force, record, progress)
+            _exchange(opened, journal, entries, goal, how)
             found.paths += [shown_path(head.inside, entry.path) for entry in entries if not entry.left]
             left = {entry.path: entry.left for entry in entries if entry.left and entry.at != goal}
             found.left |= {
@@ -173,15 +167,8 @@ def _all(
     return found
 
 
-def _exchange(
-    opened: _Opened,
-    journal: Journal,
-    entries: list[Entry],
-    goal: Side,
-    force: bool,
-    record: Record | None,
-    progress: Progress,
-) -> None:
+def _exchange(opened: _Opened, journal: Journal, entries: list[Entry], goal: Side, how: Deciding) -> None:
+    force, progress = how.get("force", False), how.get("progress", quietly)
     with Exchange(opened.host, journal, len(entries), progress) as exchange:
         try:
             for number, entry in counted("preparing", entries, progress):
@@ -196,7 +183,7 @@ def _exchange(
         head = journal.head()
         assert head is not None
         if moving:
-            exchange.carry_out(opened.layer, head.layer_ns, goal, entries, record)
+            exchange.carry_out(opened.layer, head.layer_ns, goal, entries, how.get("record"))
         else:
             journal.write(head, entries)
             exchange.abandon(entries)
