@@ -9,7 +9,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --hypothesis-profile $(EXAMPLES)
 EXAMPLES = quick
 
-.PHONY: run test test-all test-slow test-long test-model test-wasm test-mcp check attack attack-page bench docs agent picture lock clean
+.PHONY: run test test-all test-slow test-long test-model test-wasm test-mcp check attack attack-page bench docs agent size picture lock clean
 
 $(BIN)/stockade: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +65,11 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev  ## docs/cli.md from the commands' own help
 	$(BIN)/python docs/make_cli.py
+
+size:  ## lines and files of src, Python and C
+	@for kind in py c h; do find src -name "*.$$kind" -print0 | xargs -0 cat | wc -l | tr '\n' ' '; \
+		echo "lines in $$(find src -name "*.$$kind" | wc -l) files .$$kind"; done
+	@echo "$$(find src -name '*.py' -size +0 -exec awk 'END { if (NR < 60) print FILENAME }' {} \; | wc -l) files .py below 60 lines"
 
 agent:  ## rebuild the two small C programs of the sandbox (needs musl-gcc)
 	sh src/stockade/sandboxes/agent/build.sh

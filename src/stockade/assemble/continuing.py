@@ -302,7 +302,7 @@ async def verifying(started: RunStarted, on_progress: OnProgress | None) -> Asyn
 
 def check_tracing() -> bool:
     """Whether `OTEL_*` asks for spans of runs. UsageError when they cannot be had."""
-    from stockade.exports.wanted import is_wanted
+    from stockade.exports import is_wanted
 
     if not is_wanted():
         return False

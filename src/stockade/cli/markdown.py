@@ -24,9 +24,8 @@ from stockade.core.events import (
     RunResumed,
     RunStarted,
 )
+from stockade.exports import in_words, used
 from stockade.exports.atif import text_of
-from stockade.exports.own import in_words
-from stockade.exports.used import used
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 

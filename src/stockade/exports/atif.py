@@ -21,8 +21,7 @@ from stockade.core.events import (
     RunResumed,
     RunStarted,
 )
-from stockade.exports.own import in_words
-from stockade.exports.used import used
+from stockade.exports import in_words, used
 
 SCHEMA = "ATIF-v1.7"
 

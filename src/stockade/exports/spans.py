@@ -21,8 +21,8 @@ from stockade.core.events import (
     RunResumed,
     RunStarted,
 )
+from stockade.exports import used
 from stockade.exports.atif import text_of
-from stockade.exports.used import used
 
 OPERATION, PROVIDER, CONVERSATION = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.conversation.id"
 AGENT, AGENT_VERSION = "gen_ai.agent.name", "gen_ai.agent.version"

@@ -14,9 +14,9 @@ from stockade.core.policy import MIB, Policy
 from stockade.sandboxes.egress.inside import environment as proxy_variables
 from stockade.sandboxes.engines import Engine
 from stockade.sandboxes.facts import PROC_MASKED, HostFacts
+from stockade.sandboxes.launcher.launch import OWN, in_a_container
 from stockade.sandboxes.layers import no_tools_here
 from stockade.sandboxes.rootfs import ETC_FILES, HOME, LAYERED_USR, SCRATCH, environment, scratch_bytes
-from stockade.sandboxes.seal import OWN, in_a_container
 from stockade.sandboxes.staging import inside_paths, written_place
 
 ETC = ("passwd", "group", "hosts", "hostname", "resolv.conf", "nsswitch.conf")

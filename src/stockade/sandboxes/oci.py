@@ -19,7 +19,7 @@ from stockade.sandboxes.container_argv import (
     system_binds,
     variables,
 )
-from stockade.sandboxes.seal import CAPABILITIES, OWN, in_gvisor
+from stockade.sandboxes.launcher.launch import CAPABILITIES, OWN, in_gvisor
 from stockade.sandboxes.staging import inside_paths
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ from anyio.abc import ByteStream
 
 from stockade.core.errors import SandboxDied
 from stockade.sandboxes.connections import Connection, Running
-from stockade.sandboxes.egress.groups import raising_the_one
 from stockade.sandboxes.session import AgentSession
+from stockade.sandboxes.stoppable import raising_the_one
 
 WORDS_BYTES = 4096
 END_S = 1.0

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from stockade.core.errors import UsageError
 from stockade.core.policy import MIB, Limits, Policy
 from stockade.sandboxes.facts import HostFacts
-from stockade.sandboxes.seal import OWN
+from stockade.sandboxes.launcher.launch import OWN
 
 INSIDE_UID = INSIDE_GID = 1000
 HOME = "/home/agent"

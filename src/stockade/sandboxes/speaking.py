@@ -15,10 +15,10 @@ from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, OnNetwork
-from stockade.sandboxes.egress.groups import raising_the_one
 from stockade.sandboxes.egress.inside import MakeServer, way_out
 from stockade.sandboxes.programs import RunningProgram, program
 from stockade.sandboxes.session import AgentSession
+from stockade.sandboxes.stoppable import raising_the_one
 
 
 class SpeakingSandbox(ABC):

@@ -1,7 +1,9 @@
-"""Long work in a thread that ends early when nobody waits for it any more, and says how far it is when it is long."""
+"""Long work in a thread that ends early when nobody waits for it any more, and says how far it is when it is long;
+and task groups whose one failure is raised as itself."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import anyio.from_thread
@@ -35,3 +37,18 @@ async def stoppable(work: Callable[[Progress], T], on_progress: Progress | None 
             anyio.from_thread.run_sync(on_progress, what, done, total)
 
     return await anyio.to_thread.run_sync(work, report)
+
+
+def _leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+@asynccontextmanager
+async def raising_the_one() -> AsyncIterator[None]:
+    """Around a task group: its first error comes out bare, so that it can be caught by its name."""
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        raise _leaf(errors) from errors

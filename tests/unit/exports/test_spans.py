@@ -11,9 +11,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from stockade.core.errors import UsageError
 from stockade.core.events import RunResumed
-from stockade.exports import otel
+from stockade.exports import is_wanted, otel
 from stockade.exports.spans import spans, trace_id
-from stockade.exports.wanted import is_wanted
 from tests.unit.exports.sample import sample_run
 
 

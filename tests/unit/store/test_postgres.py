@@ -9,8 +9,8 @@ import pytest
 
 from stockade.assemble import open_store
 from stockade.core.errors import StoreFailed, UsageError
+from stockade.store.database import migrations
 from stockade.store.postgres import PostgresStore
-from stockade.store.schema import migrations
 from stockade.testing.conformance.store import first, some
 from tests.support.postgres import Server
 

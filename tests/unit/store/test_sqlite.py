@@ -15,8 +15,8 @@ import pytest
 
 from stockade.core.errors import StoreFailed
 from stockade.core.events import RunEvent
+from stockade.store.database import migrations
 from stockade.store.record import SQLRecord
-from stockade.store.schema import migrations
 from stockade.store.sqlite import SQLiteDatabase, SQLiteStore
 from stockade.testing.conformance.store import first, some
 

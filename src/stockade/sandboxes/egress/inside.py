@@ -9,8 +9,8 @@ from anyio.abc import ByteStream
 
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Network, Policy
-from stockade.sandboxes.egress.groups import raising_the_one
 from stockade.sandboxes.session import AgentSession
+from stockade.sandboxes.stoppable import raising_the_one
 
 PORT = 3128
 """Of 127.0.0.1 inside a sandbox."""

@@ -16,7 +16,6 @@ from anyio.abc import ByteStream, SocketStream
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Policy
 from stockade.sandboxes.egress import http
-from stockade.sandboxes.egress.groups import raising_the_one
 from stockade.sandboxes.egress.inside import Accept, OnRequest
 from stockade.sandboxes.egress.relay import Cut, End, Meter, copy_body, tunnel
 from stockade.sandboxes.egress.resolve import (
@@ -28,6 +27,7 @@ from stockade.sandboxes.egress.resolve import (
 )
 from stockade.sandboxes.egress.rules import Refused, Rules, Target, parse_authority, shown
 from stockade.sandboxes.egress.tls import UNRECOGNIZED_NAME, NotTls, server_name
+from stockade.sandboxes.stoppable import raising_the_one
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"

@@ -9,9 +9,9 @@ import anyio
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from stockade.sandboxes.egress.groups import raising_the_one
 from stockade.sandboxes.egress.http import Body, Framing
 from stockade.sandboxes.egress.rules import Refused
+from stockade.sandboxes.stoppable import raising_the_one
 
 PIECE = 64 * 1024
 _MAX_LINE, _MAX_TRAILERS = 1024, 64
