@@ -8,7 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stockade.api.bots import BossBot, Bot, LogAnalysisBot, ReadingBot, WritingBot
+    from stockade.api.bots import (
+        BossBot,
+        Bot,
+        BrowsingBot,
+        CoderBot,
+        LogAnalysisBot,
+        PlannerBot,
+        ReadingBot,
+        ShellBot,
+        WritingBot,
+    )
     from stockade.api.environment import Execution, Folder, Sandbox
     from stockade.api.environment import Sandbox as Environment
     from stockade.api.llm import LLM
@@ -23,7 +33,10 @@ _WHERE = {
     "Bot": "api.bots",
     "BossBot": "api.bots",
     "BrowsingBot": "api.bots",
+    "CoderBot": "api.bots",
+    "ShellBot": "api.bots",
     "LogAnalysisBot": "api.bots",
+    "PlannerBot": "api.bots",
     "ReadingBot": "api.bots",
     "WritingBot": "api.bots",
     "Execution": "api.environment",
@@ -43,15 +56,18 @@ __all__ = [
     "BossBot",
     "Bot",
     "BrowsingBot",
+    "CoderBot",
     "Environment",
     "Exchange",
     "Execution",
     "Folder",
     "LogAnalysisBot",
+    "PlannerBot",
     "Policy",
     "ReadingBot",
     "RunResult",
     "Sandbox",
+    "ShellBot",
     "StockadeError",
     "ToolDefinition",
     "WritingBot",

@@ -3,11 +3,11 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -16,18 +16,21 @@ from stockade import assemble, changes
 from stockade.alive import held, tidy
 from stockade.api.environment import Folder, Sandbox, options_of
 from stockade.api.results import RunResult, result_of
+from stockade.assemble import coder, planning
 from stockade.bots.spec import BotSpec
+from stockade.core.actions import Action
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
 from stockade.core.policy import FolderMode, Policy
-from stockade.core.ports import Model, OnEvent, Toolbox
+from stockade.core.ports import Model, OnEvent, RunStore, Toolbox
 from stockade.loop.hooks import Hook
 from stockade.loop.subbot import BorrowedSandbox
 from stockade.options import Options
 from stockade.tools.function import FunctionTool
 from stockade.tools.tool_files import ToolDefinition
 
-BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "CUSTOM"]
+T = TypeVar("T")
+BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "SHELL", "PLANNER", "CUSTOM"]
 AnyTool = str | Path | ToolDefinition | Toolbox | Callable[..., Any]
 POLICY_OPTIONS = ("folder", "copy", "net", "env", "memory", "processes", "disk", "image", "command_timeout")
 """Options that a policy is made of."""
@@ -40,7 +43,8 @@ PERMISSIONS: dict[str, FolderMode] = {
     "rw": "rw",
 }
 _BUILT_IN = {"READING": "reading", "WRITING": "writing", "CUSTOM": "writing", "BROWSING": "browsing",
-             "LOG_ANALYSIS": "log-analysis", "BOSS": "boss"}  # fmt: skip
+             "LOG_ANALYSIS": "log-analysis", "BOSS": "boss", "SHELL": "shell",
+             "PLANNER": "planner"}  # fmt: skip
 
 
 class Bot:
@@ -130,6 +134,12 @@ class Bot:
     ) -> RunResult:
         """`run` in your event loop."""
         given = self._options_of_run(task, timeout, max_iterations, options)
+        box = self.environment
+        there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
+        return await self._done(given, partial(assemble.prepare, objects=replace(self._objects, sandbox=there)))
+
+    async def _done(self, given: Options, prepare: Callable[..., Awaitable[assemble.Prepared]]) -> RunResult:
+        """A run to its end; `prepare` takes its options, the record and who hears its events."""
         store = assemble.open_store(given.store)
         events: list[RunEvent] = []
 
@@ -138,10 +148,8 @@ class Bot:
             if self._on_event is not None:
                 self._on_event(event)
 
-        box = self.environment
-        there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
         try:
-            prepared = await assemble.prepare(given, store, heard, objects=replace(self._objects, sandbox=there))
+            prepared = await prepare(given, store, heard)
             with held(prepared.started.run_id):
                 await assemble.start(prepared)
         finally:
@@ -150,6 +158,11 @@ class Bot:
         result = result_of(prepared.started.run_id, events, given.store, prepared.parts.redactor)
         await to_thread.run_sync(_forget_unchanged, result)
         return result
+
+    def _refuse_objects(self) -> None:
+        if self._objects.model or self._objects.policy or self._objects.tools or self.environment:
+            what = f"{type(self).__name__} takes no objects but hooks"
+            raise UsageError(what, "a model and a sandbox by name, or another bot")
 
     def _options_of_run(
         self, task: str, timeout: float | None, max_iterations: int | None, options: dict[str, Any]
@@ -205,6 +218,85 @@ class LogAnalysisBot(Bot):
         copies = (*options.pop("copy", ()), str(log))
         words = log_task(log.name, user_prompt)
         return await super().arun(words, timeout or 300.0, max_iterations or 20, copy=copies, **options)
+
+
+class ShellBot(Bot):
+    """Lives in a folder and follows a goal until its turns or its time are over; it writes to the folder directly.
+
+    `run(goal, timeout, max_iterations)`: give one of the bounds, or it goes on until it is cancelled.
+    """
+
+    kind = "SHELL"
+
+
+class CoderBot(Bot):
+    """Writes a Python program, runs it, and mends it until its checks pass: a change in its folder. Model and sandbox
+    are given by name. `run` takes the same as `arun`.
+    """
+
+    kind = "WRITING"
+
+    async def arun(
+        self,
+        task: str,
+        timeout: float | None = None,
+        max_iterations: int | None = None,
+        *,
+        tests: str = "",
+        examples: Sequence[str] = (),
+        output: str = "solution.py",
+        **options: Any,
+    ) -> RunResult:
+        """`tests`: Python text with assert lines, test functions or a TestCase; `examples`: `f(2) == 4`, or doctests;
+        `output`: the program's name in the folder.
+        """
+        self._refuse_objects()
+        given = self._options_of_run(task, timeout, max_iterations, options)
+        wanted = coder.Wanted(task=task, tests=tests, examples=tuple(examples), output=output)
+        wanted.job()
+        return await self._done(given, partial(coder.prepare, wanted))
+
+
+class PlannerBot(Bot):
+    """Makes a plan for its task, and does an action only when that is authorised: by `on_approval`, which is shown the
+    action and answers as at a terminal (`y`, `y -3` for three, `n` to stop, else words for the bot), or by `granted`,
+    so many without a question (None: any). Model and sandbox are given by name.
+    """
+
+    kind = "PLANNER"
+
+    def __init__(
+        self,
+        *args: Any,
+        on_approval: Callable[[Action], Awaitable[str | None]] | None = None,
+        granted: int | None = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self._on_approval, self._wishes = on_approval, planning.Wishes(granted=granted)
+
+    async def arun(
+        self, task: str, timeout: float | None = None, max_iterations: int | None = None, **options: Any
+    ) -> RunResult:
+        """As `run`."""
+        self._refuse_objects()
+        given = self._options_of_run(task, timeout, max_iterations, options)
+        return await self._done(given, self._prepare_plan)
+
+    async def _prepare_plan(self, given: Options, store: RunStore, heard: OnEvent) -> assemble.Prepared:
+        prepared = await planning.prepare_plan(given, self._wishes, _as_it_is, store, heard)
+        on_approval, approver = self._on_approval, prepared.parts.approver
+        if on_approval is not None and isinstance(approver, assemble.Authoriser):
+
+            async def ask(action: Action, _problem: str | None) -> str | None:
+                return await on_approval(action)
+
+            approver.ask = ask
+        return prepared
+
+
+async def _as_it_is(profile: T) -> T:
+    return profile
 
 
 def _log(path: str) -> Path:

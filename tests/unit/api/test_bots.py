@@ -13,11 +13,14 @@ from stockade import (
     BossBot,
     Bot,
     BrowsingBot,
+    CoderBot,
     Folder,
     LogAnalysisBot,
+    PlannerBot,
     Policy,
     ReadingBot,
     Sandbox,
+    ShellBot,
     StockadeError,
     WritingBot,
     tool,
@@ -25,7 +28,7 @@ from stockade import (
 from stockade.api.bots import log_task
 from stockade.assemble import open_store
 from stockade.assemble.tools import plan_tools
-from stockade.core.actions import Action, CommandOutput, ToolResult
+from stockade.core.actions import Action, CommandOutput, Shell, ToolResult
 from stockade.core.errors import LayerLost, UsageError
 from stockade.core.events import ActionFinished, RunFinished, RunStarted, ToolsReady
 from stockade.core.policy import FolderRule
@@ -256,9 +259,9 @@ def test_in_an_event_loop_one_awaits(folder: Path, tmp_path: Path) -> None:
 def test_the_public_names() -> None:
     assert stockade.__all__ == sorted(stockade.__all__, key=lambda name: (not name.isupper(), name))
     assert set(stockade.__all__) == {
-        "LLM", "Bot", "BossBot", "BrowsingBot", "Environment", "Exchange", "Execution", "Folder", "LogAnalysisBot",
-        "Policy", "ReadingBot", "RunResult", "Sandbox", "StockadeError", "ToolDefinition", "WritingBot", "__version__",
-        "tool",
+        "LLM", "Bot", "BossBot", "BrowsingBot", "CoderBot", "Environment", "Exchange", "Execution", "Folder",
+        "LogAnalysisBot", "PlannerBot", "Policy", "ReadingBot", "RunResult", "Sandbox", "ShellBot", "StockadeError",
+        "ToolDefinition", "WritingBot", "__version__", "tool",
     }  # fmt: skip
     assert all(getattr(stockade, name) is not None for name in stockade.__all__)
     assert stockade.Environment is stockade.Sandbox
@@ -341,3 +344,46 @@ def test_a_sandbox_that_runs_is_given_as_sandbox(folder: Path, tmp_path: Path) -
 def test_what_is_no_tool_is_refused() -> None:
     with pytest.raises(UsageError, match="7 is no tool"):
         Bot(tools=[7])  # type: ignore[list-item]
+
+
+def test_a_coder_bot_delivers_a_program_that_passes_its_tests(folder: Path, tmp_path: Path) -> None:
+    wrong, right = (f"```python\ndef f(x):\n    return {body}\nprint(f(4))\n```" for body in ("x + 1", "2 * x"))
+    result = CoderBot(folder=folder, model=script(tmp_path, wrong, right, right)).run(
+        "Write f(x), twice x.", tests="assert f(2) == 4", output="twice.py"
+    )
+    assert (result.status, result.verified, [one.path for one in result.changes]) == (True, True, ["twice.py"])
+    assert result.apply() == ("twice.py",)
+    assert "2 * x" in (folder / "twice.py").read_text()
+    with pytest.raises(UsageError, match="CoderBot takes no objects"):
+        CoderBot(model=ScriptedModel([right])).run("Write f(x), twice x.")
+
+
+def test_a_shell_bot_writes_to_its_folder_until_its_bound(folder: Path, tmp_path: Path) -> None:
+    model = script(
+        tmp_path, *(json.dumps([{"action": "run", "command": f"echo {number} >> made"}]) for number in range(9))
+    )
+    result = ShellBot(folder=folder, model=model).run("live", max_iterations=2)
+    assert (result.status, result.error) == (False, "Max iterations 2 reached")
+    assert (folder / "made").exists()
+
+
+def test_a_planner_bot_does_what_is_authorised(folder: Path, tmp_path: Path) -> None:
+    def planned(**action: str) -> str:
+        return json.dumps({"thoughts": {"text": "I act."}, "action": action})
+
+    profile = json.dumps(
+        {"name": "Counter", "role": "counts", "constraints": [], "resources": [], "best_practices": []}
+    )
+    acts = planned(tool="shell", command="touch made"), planned(tool="finish", answer="made")
+    asked: list[Action] = []
+
+    async def yes(action: Action) -> str:
+        asked.append(action)
+        return "y"
+
+    bot = PlannerBot(folder=folder, model=script(tmp_path, profile, *acts, acts[1]), on_approval=yes)
+    result = bot.run("make it")
+    assert (result.status, result.result, [one.path for one in result.changes]) == (True, "made", ["made"])
+    assert asked[0] == Shell(command="touch made")
+    bot = PlannerBot(folder=folder, model=script(tmp_path, profile, *acts, acts[1]))
+    assert bot.run("make it", max_iterations=3).changes == ()
