@@ -1,4 +1,4 @@
-"""Command lines that count something else beside what was meant: names, totals, folders, blocks of a disk.
+"""Command lines that count something else beside what was meant: names and totals.
 
 Each rule is a fact about programs of a shell, whatever the task; where two readings are right, the task's words decide.
 A rule gets the stages of one pipeline and answers with a fact and the stages that do what was meant. What is proposed
@@ -8,7 +8,6 @@ has neither double quotes nor backslashes where that can be: in a JSON answer a 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from stockade.plugins.small_models.commands import Program, pipelines, quoted
 from stockade.plugins.small_models.task import Task
@@ -17,7 +16,6 @@ MOST_FACTS = 3
 _CD = re.compile(r"(?:cd\s+[^\s;&|]+\s*(?:&&|;)\s*)?")
 _STAGE = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^|'\"\\])+", re.DOTALL)
 _ESCAPED = re.compile(r"\\[;()+]")
-_SUMS = re.compile(r"\+=\s*\$1\b")
 _PLAIN_SUM = re.compile(r"\s*awk\s+'\s*\{\s*(\w+)\s*\+=\s*\$1;?\s*\}\s*END\s*\{\s*print\s+\1\s*;?\}\s*'\s*")
 _GLOB = re.compile(r"[*?\[{]")
 
@@ -83,16 +81,6 @@ def ended(task: Task, stages: Sequence[Stage]) -> Found | None:
     return "-exec has to end with a plus sign.", [f"{text} + ", *_texts(stages[1:])]
 
 
-def names(task: Task, stages: Sequence[Stage]) -> Found | None:
-    for place, (one, after) in enumerate(pairwise(stages)):
-        sums = after.program.name == "awk" and _SUMS.search(after.text) and "-F" not in after.text
-        if one.name == "grep" and one.several and sums and not set("hlL") & set(one.letters):
-            texts = _texts(stages)
-            texts[place] = _grep(one.text, "h")
-            return "With several files grep writes a name before each result, and awk takes that for a number.", texts
-    return None
-
-
 def total(task: Task, stages: Sequence[Stage]) -> Found | None:
     *before, last = stages
     if not before or (one := before[-1]).name != "wc" or not one.several or not _PLAIN_SUM.fullmatch(last.text):
@@ -137,40 +125,6 @@ def lines(task: Task, stages: Sequence[Stage]) -> Found | None:
     return None
 
 
-def contents(task: Task, stages: Sequence[Stage]) -> Found | None:
-    """Lines of the files are counted, where the files were wanted."""
-    for place, one in enumerate(stages):
-        words = one.program.words
-        if one.name == "wc" and "l" in one.letters and task.counts_files and not task.counts_lines:
-            if "-exec" in words:
-                text = one.text.partition("-exec")[0]
-            elif words[0] == "xargs" and place:
-                text = ""
-            else:
-                return None
-            kept = [*_texts(stages[:place]), *([text] if text else []), " wc -l"]
-            return "That counts the lines in the files, and the task wants the files.", kept
-    return None
-
-
-def alternatives(task: Task, stages: Sequence[Stage]) -> Found | None:
-    first = stages[0]
-    acts = {"-exec", "-print", "-print0", "-printf", "-delete"} & set(first.program.words)
-    if first.program.name != "find" or not ({"-o", "-or"} & set(first.program.words)) or "@" in first.text:
-        return None
-    if re.search(r"\\\(|'\('|\"\(\"", first.text) or not (acts or re.search(r"-type\s+\S+\s+-i?name", first.text)):
-        return None
-    found = re.search(r"(-i?name\s+\S+(?:\s+-o\s+(?:-type\s+\S+\s+)?-i?name\s+\S+)+)", first.text)
-    if found is None:
-        return None
-    inner = re.sub(r"(-o\s+)-type\s+\S+\s+", r"\1", found[1])
-    text = first.text.replace(found[1], f"'(' {inner} ')'", 1)
-    return "Without brackets what stands before and behind -o belongs to one side of it only.", [
-        text,
-        *_texts(stages[1:]),
-    ]
-
-
 def beside(task: Task, command: str) -> Found | None:
     """wc of one file, into a file: there the number alone is wanted."""
     one = found[0][0] if len(found := pipelines(command)) == 1 and len(found[0]) == 1 else Program()
@@ -184,8 +138,7 @@ def beside(task: Task, command: str) -> Found | None:
 
 
 RULES: tuple[tuple[str, Rule], ...] = (
-    ("ended", ended), ("lines", lines), ("names", names), ("total", total), ("each", each), ("contents", contents),
-    ("alternatives", alternatives),
+    ("ended", ended), ("lines", lines), ("total", total), ("each", each),
 )  # fmt: skip
 
 

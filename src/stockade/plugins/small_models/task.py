@@ -41,13 +41,7 @@ _MOST_WORDS = 40
 _OCCURRENCES = re.compile(r"\boccurrences?\b|\bhow (?:often|many times)\b|\bnumber of times\b", re.IGNORECASE)
 _LINES = re.compile(r"\b(?:lines?|rows?) (?:that|which|with|containing|contain|where)\b", re.IGNORECASE)
 _TOTAL = re.compile(r"\b(?:total|altogether|sum|overall|combined|in all|added together)\b", re.IGNORECASE)
-_COUNTS_FILES = re.compile(
-    r"\b(?:how many|number of|count(?:s|ing)?(?: of)?(?: all)?(?: the)?) (?:\S+ )?files\b", re.IGNORECASE
-)
 _NUMBER = re.compile(r"\b(?:number of|how many|count of)\b", re.IGNORECASE)
-_FOLDERS = re.compile(
-    r"\bfiles and (?:sub)?-?(?:director|folder)|\b(?:director\w+|folders?) and files\b", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
@@ -100,15 +94,6 @@ class Task:
     def number(self) -> bool:
         """It wants a number, and says of what."""
         return _NUMBER.search(self.words) is not None
-
-    @cached_property
-    def counts_files(self) -> bool:
-        """It wants files counted, and no folders with them."""
-        return _COUNTS_FILES.search(self.words) is not None and not _FOLDERS.search(self.words)
-
-    @cached_property
-    def counts_lines(self) -> bool:
-        return re.search(r"\b(?:lines?|rows?)\b", self.words, re.IGNORECASE) is not None
 
     def hollow(self, answer: str) -> bool:
         """Whether an answer says no more than that something is done."""

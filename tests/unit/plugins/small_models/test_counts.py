@@ -27,7 +27,6 @@ def printed(command: str, folder: Path) -> str:
 
 WRONG = {
     "ended": ("Which?", "find . -name b.txt -exec cat {} \\\\", "x"),
-    "names": ("How much?", "grep -c x *.txt | awk '{s += $1} END {print s}'", "2"),
     "total": ("Lines?", "find . -name '*.txt' -exec wc -l {} + | awk '{s+=$1} END {print s}'", "4"),
     "total-cd": ("Lines?", "cd sub && wc -l * | awk '{s+=$1} END {print s}'", "3"),
     "total-xargs": ("Lines?", "find . -name '*.txt' | xargs wc -l | awk '{s+=$1} END {print s}'", "4"),
@@ -35,9 +34,6 @@ WRONG = {
     "each-grep": ("What is the total?", "grep -c x *.txt", "2"),
     "lines": ("How often is x there?", "grep -c x a.txt", "2"),
     "lines-piped": ("How many times is x there?", "cat *.txt | grep x | wc -l", "3"),
-    "lines-names": ("The number of times x is there", "grep -c x *.txt | awk '{s+=$1} END {print s}'", "3"),
-    "contents": ("How many files are there?", "find . -type f -exec wc -l {} \\; | awk '{s+=$1} END {print s}'", "5"),
-    "alternatives": ("Lines?", "find . -type f -name '*.c' -o -name '*.h' -exec cat {} + | wc -l", "3"),
 }
 RIGHT = {
     "own-separator": ("How much?", "grep -c x *.txt | awk -F: '{s += $2} END {print s}'"),
