@@ -33,7 +33,16 @@ from stockade.assemble.sandboxes import (
     sandbox_names,
     taken_back,
 )
-from stockade.assemble.tools import OnProgress, Plan, ToolContext, check_tools, chosen, mcp_files, plan_tools
+from stockade.assemble.tools import (
+    IN_PROCESS,
+    OnProgress,
+    Plan,
+    ToolContext,
+    check_tools,
+    chosen,
+    mcp_files,
+    plan_tools,
+)
 from stockade.assemble.undecided import newest_applied, newest_undecided
 from stockade.bots.file import read_bot
 from stockade.bots.guidance import guidance_files
@@ -123,8 +132,20 @@ def find_bot(name: str) -> BotSpec:
 
 
 def bot_of(started: RunStarted) -> Bot:
-    """What drives a run on record. The bot of a file or of a program is a BotSpec without code of its own."""
-    return find_bot(started.bot).bot if started.bot in registry.names("stockade.bots") else Bot()
+    """What drives a run on record. UsageError when that is code of a program that is not here."""
+    if started.driver.startswith(IN_PROCESS):
+        what = f"its bot, {started.driver.removeprefix(IN_PROCESS)}, is a part of the Python program that began the run"
+        raise UsageError(what, "it goes on only there")
+    return find_bot(started.driver).bot if started.driver else Bot()
+
+
+def driver_of(spec: BotSpec) -> str:
+    """`RunStarted.driver` of a bot."""
+    kind = type(spec.bot)
+    if kind is Bot:
+        return ""
+    registered = (one.name for one in list_bots()[0] if type(one.bot) is kind)
+    return next(registered, f"{IN_PROCESS}{kind.__qualname__}")
 
 
 def with_defaults(options: Options, spec: BotSpec) -> Options:
@@ -320,6 +341,7 @@ def _first_event(
         run_id="",
         task="",
         bot=spec.file or spec.name,
+        driver=driver_of(spec),
         model="",
         answers=protocol.name,
         sandbox="",

@@ -79,6 +79,8 @@ class RunStarted(Event):
     """The person authorises each action."""
     hooks: tuple[str, ...] = ()
     """Names of the hooks that are on, in the order in which they are asked (loop/hooks.py)."""
+    driver: str = ""
+    """The registered bot whose code drives the run, or `python:` and a class of a program; empty: the plain loop."""
     boss: str | None = None
     """The run that this one was started by, for a part of its task."""
     autonomy: Autonomy | None = None

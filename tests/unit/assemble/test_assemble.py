@@ -7,15 +7,20 @@ from pydantic import ValidationError
 
 from stockade.assemble import (
     Options,
+    bot_of,
     check_task,
+    driver_of,
     find_bot,
     new_run_id,
     open_store,
     pick_protocol,
 )
 from stockade.assemble.policies import make_budget, make_policy
+from stockade.bots.spec import BotSpec
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
+from stockade.loop.bot import Bot
+from tests.unit.loop.helpers import started
 
 
 def options(**given: object) -> Options:
@@ -140,3 +145,22 @@ def test_names_that_do_not_exist() -> None:
     ):
         with pytest.raises(UsageError):
             call()
+
+
+class _Twice(Bot):
+    """A program's own."""
+
+
+def test_who_drives_a_run_is_on_record_and_drives_it_again() -> None:
+    renamed = find_bot("shell").model_copy(update={"name": "fred"})
+    assert [driver_of(spec) for spec in (find_bot("writing"), renamed)] == ["", "shell"]
+    again = bot_of(started().model_copy(update={"bot": "fred", "driver": driver_of(renamed)}))
+    assert type(again) is type(renamed.bot)
+    assert type(bot_of(started())) is Bot
+
+
+def test_a_run_that_a_programs_own_bot_drives_goes_on_only_there() -> None:
+    driver = driver_of(BotSpec(name="fred", summary="", prompt="You are one.", bot=_Twice()))
+    assert driver == "python:_Twice"
+    with pytest.raises(UsageError, match="_Twice, is a part of the Python program that began the run"):
+        bot_of(started().model_copy(update={"driver": driver}))
