@@ -153,7 +153,8 @@ async def test_a_client_that_resets_is_seen_and_its_place_is_free_again() -> Non
     async with carried(handler) as session:
         assert await python(session, code) == ""
         assert await python(session, "s = opened(); s.shutdown(1); print(s.recv(1))") == "b''"
-    assert set(ends) == {"broken", "end"}
+        while set(ends) != {"broken", "end"}:  # the programs' ends may be told before the connections'
+            await anyio.sleep(0.01)
 
 
 async def test_what_is_sent_last_arrives_although_the_host_lets_go() -> None:
