@@ -17,6 +17,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import anyio
@@ -87,7 +88,8 @@ class CommandHook(Hook):
                     status = await process.wait()
                 except BaseException:
                     if process.returncode is None:
-                        os.killpg(process.pid, signal.SIGKILL)
+                        with suppress(ProcessLookupError):  # it has ended, and that is not known yet
+                            os.killpg(process.pid, signal.SIGKILL)
                     raise
             return status, output, os.pread(stderr.fileno(), MAX_OUTPUT_BYTES, 0)
 
