@@ -278,13 +278,12 @@ def _move(found: _Run, done: str, *, force: bool) -> int:
         say(f"left as it is: {path}: {why}")
     if len(moved.left) > _LEFT_SHOWN:
         say(f"and {len(moved.left) - _LEFT_SHOWN} more are left as they are")
-    back = f"stockade {'apply' if done == 'undone' else 'undo'} {found.run_id} takes it back"
+    again, back = ("undo", "apply") if done == "undone" else ("apply", "undo")
+    others = f"stockade {again} {found.run_id} --force takes the others too" if moved.left else None
     if moved.paths:
-        say(
-            f"{done} {some(len(moved.paths), 'change')}; {back}", "--force takes the others too" if moved.left else None
-        )
+        say(f"{done} {some(len(moved.paths), 'change')}; stockade {back} {found.run_id} takes it back", others)
     else:
-        say(f"nothing of run {found.run_id} was {done}", "--force" if moved.left else _why_nothing(found, done))
+        say(f"nothing of run {found.run_id} was {done}", others or _why_nothing(found, done))
     found.end(**{done: moved.paths, "left": moved.left})
     return 1 if moved.left else 0
 

@@ -197,6 +197,7 @@ def test_undo_and_apply_again(desk: Desk) -> None:
     status, out, err = desk.runs("undo", "r1", "--json")
     assert (status, "left as it is: count.txt: it was edited since" in err) == (1, True)
     assert json.loads(out.splitlines()[-1])["left"] == {"count.txt": "it was edited since"}
+    assert err.endswith("hint: stockade undo r1 --force takes the others too\n")
     assert desk.runs("undo", "r1", "--force")[0] == 0
     assert not (desk.host / "count.txt").exists()
     assert desk.runs("apply", "r1")[0] == 0
