@@ -31,6 +31,15 @@ def looked(bench: Bench, script: str) -> Snapshots:
     return snapshots
 
 
+def tick(bench: Bench) -> None:
+    """Until the file system stamps later than it did last: what is stamped alike has no order, and is told so."""
+    probe = bench.top / "tick"
+    probe.touch()
+    last = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns <= last:
+        probe.touch()
+
+
 def git(folder: Path, *args: str) -> None:
     who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "safe.directory=*"]
     subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True)
@@ -167,6 +176,7 @@ def test_what_the_bot_met_changed_is_no_conflict(upper_bench: Bench) -> None:
     upper_bench.write("a", "old\n")
     snapshots = looked(upper_bench, "cat a")
     upper_bench.write("a", "mine\n")
+    tick(upper_bench)
     upper_bench.bash("echo bot >> a")
     snapshots.take()
     assert upper_bench.apply() == ("a",)
@@ -178,6 +188,7 @@ def test_what_came_and_went_is_no_base(upper_bench: Bench) -> None:
     upper_bench.bash("rm n")
     snapshots.take()
     upper_bench.write("n", "mine\n")
+    tick(upper_bench)
     snapshots.take()
     upper_bench.bash("echo bot >> n")
     snapshots.take()
