@@ -18,11 +18,11 @@ from pathlib import Path
 
 import anyio
 
-from stockade import assemble
 from stockade.core.events import HistoryFolded, RunEvent, RunFinished
 from stockade.loop.state import CompletedStep, fold
-from stockade.options import Options
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
+from stockade.runtime import factory
+from stockade.runtime.spec import Options
 from stockade.testing import MemoryStore
 
 WINDOW = 50
@@ -117,11 +117,11 @@ async def live(options: Options, arm: str, into: Path) -> list[RunEvent]:
             file.flush()
 
         options = options.model_copy(update={"folder": (f"{folder}:rw",)})
-        prepared = await assemble.prepare(options, store, on_event=heard)
+        prepared = await factory.prepare(options, store, on_event=heard)
         if arm == "off":
             hooks = tuple(hook for hook in prepared.parts.hooks if hook.name != "shell_bot")
             prepared = replace(prepared, parts=replace(prepared.parts, hooks=hooks))
-        await assemble.start(prepared)
+        await factory.start(prepared)
         return await store.events(prepared.started.run_id)
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import anyio
 
-from stockade import assemble
 from stockade.core.events import ModelAnswered, ModelStarted, OwnRules, RunEvent, RunStarted, from_json
 from stockade.core.messages import Message, ModelRequest, Sampling, Usage
 from stockade.loop.context import Context
 from stockade.loop.observe import whole_prompt
-from stockade.options import Options
 from stockade.plugins.shell_bot.answers import ListAnswers
+from stockade.runtime import models
+from stockade.runtime.spec import Options
 
 
 def requests(events: Sequence[RunEvent], *, once: bool) -> Iterator[tuple[Message, ...]]:
@@ -48,7 +48,7 @@ def _last(own: OwnRules | None, task: str) -> Message:
 
 
 async def measure(events: Sequence[RunEvent], options: Options, turns: int) -> None:
-    model, name, _ = await assemble.open_model(options, None)
+    model, name, _ = await models.model_of(options, None)
     async with model:
         for once in (True, False):
             usage = Usage()

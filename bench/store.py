@@ -24,7 +24,6 @@ from tests.support.postgres import server
 
 from bench.table import draw
 from stockade.answers.json_schema import JsonAnswers
-from stockade.assemble import open_store
 from stockade.core.actions import Answer, Chunk, CommandOutput, Shell, Step
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, ModelAnswered, RunEvent
 from stockade.core.messages import ModelAnswer, Usage
@@ -32,6 +31,7 @@ from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor
 from stockade.loop.context import Context
 from stockade.loop.record import Record
+from stockade.runtime.records import open_store
 from stockade.testing.conformance.store import first
 
 RUNS, PROCESSES = 100, 10

@@ -30,15 +30,15 @@ from wasmtime import wat2wasm
 from bench.cpu_group import counted
 from bench.processes import descendants, peak_rss
 from bench.table import draw
-from stockade.assemble import prepare_sandbox
-from stockade.assemble.mcp import mcp_file
-from stockade.assemble.tools import Plan, Request, ToolContext
-from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.plugins.wasm.component import Component
 from stockade.plugins.wasm.toolbox import WasmToolbox
 from stockade.plugins.wasm.worker import Reply
+from stockade.runtime.old_mcp import mcp_file
+from stockade.runtime.old_wasm import open_component, with_tool
+from stockade.runtime.sandboxes import prepare_sandbox
+from stockade.runtime.tools import Plan, Request, ToolContext
 
 CALLS = 60
 LIMIT_S, RUNAWAYS = 0.5, 5

@@ -17,7 +17,6 @@ import anyio
 
 from stockade import __version__
 from stockade.answers.json_schema import JsonAnswers
-from stockade.assemble import SystemClock, new_run_id, open_sandbox
 from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING
 from stockade.core.budget import Budget
@@ -26,6 +25,8 @@ from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import OnText
 from stockade.loop.run import Parts, run
+from stockade.runtime.records import SystemClock, new_run_id
+from stockade.runtime.sandboxes import open_sandbox
 from stockade.store.sqlite import SQLiteStore
 
 

@@ -22,8 +22,6 @@ from bench.humaneval.problems import HOME, Problem, load
 from bench.humaneval.recorded import Answers, Offline, RecordedModel
 from bench.humaneval.report import write_report
 from stockade import __version__
-from stockade.assemble import SystemClock, open_sandbox
-from stockade.assemble.coder import Wanted, coder_policy
 from stockade.core.budget import Budget
 from stockade.core.errors import SandboxFailed
 from stockade.core.events import RunStarted
@@ -32,13 +30,16 @@ from stockade.core.ports import Model, Sandbox
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
 from stockade.models.openai import OpenAIModel
-from stockade.options import Options
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.examples import wanted
 from stockade.plugins.coder.executor import PLACE, RUNNER_AT, Executor
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.report import Job, read_report
+from stockade.runtime.old_coder import Wanted, coder_policy
+from stockade.runtime.records import SystemClock
+from stockade.runtime.sandboxes import open_sandbox
+from stockade.runtime.spec import Options
 from stockade.testing.fakes import MemoryStore
 
 LIMIT_S = 10.0

@@ -13,16 +13,17 @@ from pathlib import Path
 import anyio
 
 from stockade import __version__
-from stockade.assemble import SystemClock, open_sandbox, open_store
-from stockade.assemble.coder import Wanted, coder_policy, make_coder
 from stockade.core.budget import Budget
 from stockade.core.events import RunStarted
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
-from stockade.options import Options
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.work import Plan
+from stockade.runtime.old_coder import Wanted, coder_policy, make_coder
+from stockade.runtime.records import SystemClock, open_store
+from stockade.runtime.sandboxes import open_sandbox
+from stockade.runtime.spec import Options
 from stockade.testing import ScriptedModel
 
 ATTEMPTS = 30

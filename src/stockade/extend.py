@@ -8,8 +8,6 @@ from stockade.answers.calls import action_in, native_answer
 from stockade.answers.lenient import whole
 from stockade.answers.spelling import usage_of
 from stockade.answers.tool_specs import spelled
-from stockade.assemble.sandboxes import open_sandbox, reviewer, sandbox_on
-from stockade.assemble.tools import ToolContext
 from stockade.bots.spec import BotSpec
 from stockade.core.actions import (
     Action,
@@ -59,6 +57,8 @@ from stockade.loop.ending import Ending
 from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
 from stockade.loop.run_context import RunContext
 from stockade.models.resolve import ModelContext
+from stockade.runtime.sandboxes import open_sandbox, reviewer, sandbox_on
+from stockade.runtime.tools import ToolContext
 from stockade.tools.function import FunctionTool, tool
 
 __all__ = [

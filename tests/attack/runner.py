@@ -10,11 +10,11 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from stockade.assemble import open_sandbox
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
 from stockade.core.policy import FolderRule, Limits, Policy
 from stockade.core.ports import Sandbox
+from stockade.runtime.sandboxes import open_sandbox
 from stockade.sandboxes.escapes import FIRED, TRIED
 from stockade.sandboxes.folders import Review
 from stockade.sandboxes.launcher.launch import launcher_bytes

@@ -14,7 +14,7 @@ import pytest
 
 from stockade.core.model_options import LLAMA_VARIABLES
 from stockade.models.providers import PROVIDERS
-from stockade.settings import KEYS, OTHER_VARIABLES, PREFIX, config_file, load
+from stockade.runtime.settings import KEYS, OTHER_VARIABLES, PREFIX, config_file, load
 from tests.docs.shown import ROOT, blocks
 
 PAGE = (ROOT / "docs" / "settings.md").read_text()

@@ -19,9 +19,9 @@ from typing import Any
 import anyio
 import pytest
 
-from stockade.assemble import open_store
 from stockade.core.errors import UsageError
 from stockade.core.events import to_json
+from stockade.runtime.records import open_store
 from stockade.testing import say
 from tests.cli.conftest import PATIENCE_S, Ended, Stage, descendants, gone, watched
 

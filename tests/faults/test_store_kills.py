@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.assemble import open_store
 from stockade.core.events import RunEvent
+from stockade.runtime.records import open_store
 from stockade.store.sqlite import SQLiteStore, large_outputs
 from tests.support.postgres import Server, server
 from tests.unit.store.conftest import where

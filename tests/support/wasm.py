@@ -6,12 +6,12 @@ from pathlib import Path
 
 from wasmtime import wat2wasm
 
-from stockade.assemble import prepare_sandbox
-from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Network, Policy
 from stockade.core.ports import Sandbox
 from stockade.plugins.wasm.component import Component
 from stockade.plugins.wasm.toolbox import WasmToolbox
+from stockade.runtime.old_wasm import open_component, with_tool
+from stockade.runtime.sandboxes import prepare_sandbox
 
 ECHO = Path(__file__).parents[2] / "examples/wasm/echo-c/echo.wasm"
 _REALLOC = """

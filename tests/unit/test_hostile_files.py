@@ -13,7 +13,7 @@ from stockade.core.errors import StockadeError
 from stockade.files import open_regular, read_regular, read_toml
 from stockade.models.pricing import price_of
 from stockade.models.scripted import ScriptedModel
-from stockade.settings import load
+from stockade.runtime.settings import load
 from stockade.tools.mcp.config import read_config
 from stockade.tools.tool_files import read_tool
 

@@ -9,8 +9,8 @@ import pytest
 from stockade import settings
 from stockade import trust as trusting
 from stockade.core.errors import UsageError
-from stockade.options import HookCommand
-from stockade.settings import load
+from stockade.runtime.settings import load
+from stockade.runtime.spec import HookCommand
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble.wasm import open_component, with_tool
 from stockade.core.policy import FolderRule, Network, Policy
 from stockade.plugins.wasm.build import WIT, build, scaffold
 from stockade.plugins.wasm.toolbox import WasmToolbox
+from stockade.runtime.old_wasm import open_component, with_tool
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from tests.support import wasm
 from tests.support.site import site, to_loopback

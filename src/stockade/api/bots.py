@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal, TypeVar
 import anyio
 from anyio import to_thread
 
-from stockade import assemble, changes
+from stockade import changes
 from stockade.alive import held, tidy
 from stockade.api.environment import Folder, Sandbox, options_of
 from stockade.api.results import RunResult, result_of
-from stockade.assemble import coder, planning
+from stockade.approval.authorise import Authoriser
 from stockade.bots.spec import BotSpec
 from stockade.core.actions import Action
 from stockade.core.errors import UsageError
@@ -25,7 +25,11 @@ from stockade.core.policy import FolderMode, Policy
 from stockade.core.ports import Model, OnEvent, RunStore, Toolbox
 from stockade.loop.hooks import Hook
 from stockade.loop.subbot import BorrowedSandbox
-from stockade.options import Options
+from stockade.places import state_dir
+from stockade.runtime import bots, factory, records, sandboxes
+from stockade.runtime import old_coder as coder
+from stockade.runtime import old_planning as planning
+from stockade.runtime.spec import Options
 from stockade.tools.function import FunctionTool
 from stockade.tools.tool_files import ToolDefinition
 
@@ -85,7 +89,7 @@ class Bot:
             raise UsageError(f"there is no permission {permission!r}", f"one of {', '.join(PERMISSIONS)}")
         if folder is not None and folder_to_mount is not None:
             raise UsageError("folder and folder_to_mount are the same", "give one of them")
-        spec = assemble.find_bot(_BUILT_IN[kind])
+        spec = bots.find_bot(_BUILT_IN[kind])
         changed: dict[str, Any] = {"name": name or spec.name}
         if system_prompt is not None:
             changed["prompt"] = system_prompt
@@ -96,7 +100,7 @@ class Bot:
         mounted = folder if folder is not None else folder_to_mount
         self.environment, policy = _sandbox(sandbox, environment, {**options, "folder": mounted})
         wanted = (*additional_tools, *tools)
-        self._objects = assemble.Objects(
+        self._objects = factory.Objects(
             spec=self.spec,
             model=None if isinstance(model, str) else model,
             policy=policy,
@@ -136,11 +140,11 @@ class Bot:
         given = self._options_of_run(task, timeout, max_iterations, options)
         box = self.environment
         there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
-        return await self._done(given, partial(assemble.prepare, objects=replace(self._objects, sandbox=there)))
+        return await self._done(given, partial(factory.prepare, objects=replace(self._objects, sandbox=there)))
 
-    async def _done(self, given: Options, prepare: Callable[..., Awaitable[assemble.Prepared]]) -> RunResult:
+    async def _done(self, given: Options, prepare: Callable[..., Awaitable[factory.Prepared]]) -> RunResult:
         """A run to its end; `prepare` takes its options, the record and who hears its events."""
-        store = assemble.open_store(given.store)
+        store = records.open_store(given.store)
         events: list[RunEvent] = []
 
         def heard(event: RunEvent) -> None:
@@ -151,7 +155,7 @@ class Bot:
         try:
             prepared = await prepare(given, store, heard)
             with held(prepared.started.run_id):
-                await assemble.start(prepared)
+                await factory.start(prepared)
         finally:
             with anyio.CancelScope(shield=True):
                 await store.close()
@@ -283,10 +287,10 @@ class PlannerBot(Bot):
         given = self._options_of_run(task, timeout, max_iterations, options)
         return await self._done(given, self._prepare_plan)
 
-    async def _prepare_plan(self, given: Options, store: RunStore, heard: OnEvent) -> assemble.Prepared:
+    async def _prepare_plan(self, given: Options, store: RunStore, heard: OnEvent) -> factory.Prepared:
         prepared = await planning.prepare_plan(given, self._wishes, _as_it_is, store, heard)
         on_approval, approver = self._on_approval, prepared.parts.approver
-        if on_approval is not None and isinstance(approver, assemble.Authoriser):
+        if on_approval is not None and isinstance(approver, Authoriser):
 
             async def ask(action: Action, _problem: str | None) -> str | None:
                 return await on_approval(action)
@@ -320,7 +324,7 @@ def log_task(name: str, user_prompt: str | None) -> str:
 
 def _forget_unchanged(result: RunResult) -> None:
     """Layers that nothing was written to are removed."""
-    reviewer = assemble.reviewer()
+    reviewer = sandboxes.reviewer()
     changed = [one.layer for one in changes.pending(reviewer, result.layers)]
     changes.discard(reviewer, [layer for layer in result.layers if layer not in changed])
     tidy(result.run_id)
@@ -365,7 +369,7 @@ def _tool(tool: AnyTool) -> str:
         return str(tool)
     text = json.dumps(tool.tool().model_dump(mode="json", exclude_defaults=True), sort_keys=True)
     name = f"{tool.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.yaml"
-    path = assemble.state_dir() / "tools" / name
+    path = state_dir() / "tools" / name
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.write_text(text)
     return str(path)

@@ -13,18 +13,20 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 from pydantic import ValidationError
 
-from stockade import assemble, changes
+from stockade import changes
 from stockade.alive import held
 from stockade.api.archive import MAX_COPY_BYTES, check_free, pack, unpack
-from stockade.assemble.policies import make_policy
-from stockade.assemble.tools import programs
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxDied, UsageError
 from stockade.core.policy import FolderMode, Policy
 from stockade.core.ports import Keeper
 from stockade.core.ports import Sandbox as SandboxPort
 from stockade.core.refused import first_refused
-from stockade.options import Options
+from stockade.places import run_dir
+from stockade.runtime import records, sandboxes
+from stockade.runtime.policies import make_policy
+from stockade.runtime.spec import Options
+from stockade.runtime.tools import programs
 
 COPY_S = 600.0
 T = TypeVar("T")
@@ -87,20 +89,20 @@ class Sandbox:
         return self._portal
 
     async def __aenter__(self) -> Self:
-        run_id = assemble.new_run_id()
+        run_id = records.new_run_id()
         async with AsyncExitStack() as stack:
             stack.enter_context(held(run_id))
-            base = assemble.run_dir(run_id)
+            base = run_dir(run_id)
             self.policy, makers = await programs(self._options.tool, self.policy)
-            box = await assemble.prepare_sandbox(self.policy, self._options.sandbox, base)
+            box = await sandboxes.prepare_sandbox(self.policy, self._options.sandbox, base)
             self._layers = box.layers
-            stack.callback(changes.discard, assemble.reviewer(), box.layers)
+            stack.callback(changes.discard, sandboxes.reviewer(), box.layers)
             self._running = AsyncExitStack()
             stack.push_async_callback(self._running.aclose)
             self._box = await self._running.enter_async_context(box)
             for make in makers:
                 await self._running.enter_async_context(make(box))
-            self._keeper = assemble.base_keeper(box)
+            self._keeper = sandboxes.base_keeper(box)
             self._async = stack.pop_all()
         return self
 
@@ -170,13 +172,13 @@ class Sandbox:
     @property
     def changes(self) -> tuple[Change, ...]:
         """What was written to the folders so far."""
-        work = changes.pending(assemble.reviewer(), self.live.layers)
+        work = changes.pending(sandboxes.reviewer(), self.live.layers)
         return tuple(change for one in work for change in one.changes)
 
     def apply(self, *, flagged: bool = False, force: bool = False) -> tuple[str, ...]:
         """Ends the sandbox, then writes its changes to the host's folders; see RunResult.apply. Blocks."""
         self._wait(self.aend)
-        done, reviewer = changes.Applied(), assemble.reviewer()
+        done, reviewer = changes.Applied(), sandboxes.reviewer()
         try:
             changes.apply(reviewer, changes.pending(reviewer, self._layers), done, flagged=flagged, force=force)
         finally:
@@ -185,7 +187,7 @@ class Sandbox:
 
     def undo(self, *, force: bool = False) -> tuple[str, ...]:
         """Takes back what was applied; see RunResult.undo. Blocks."""
-        return tuple(changes.move(assemble.reviewer(), self._layers, back=True, force=force).paths)
+        return tuple(changes.move(sandboxes.reviewer(), self._layers, back=True, force=force).paths)
 
     async def aend(self) -> None:
         """Ends all that runs in it: nothing writes any more to what is looked at then."""

@@ -2,10 +2,10 @@
 
 import anyio
 
-from stockade import assemble
 from stockade.api.environment import options_of
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling
 from stockade.core.ports import Model
+from stockade.runtime import models
 
 
 class LLM:
@@ -28,7 +28,7 @@ class LLM:
     async def aask(self, message: str) -> ModelAnswer:
         """The answer to a message, both of which are kept. ModelFailed, and nothing kept, when there is none."""
         if self._model is None:
-            self._model, _, _ = await assemble.open_model(self._options, None)
+            self._model, _, _ = await models.model_of(self._options, None)
         model = self._model
         asked = Message(role="user", content=message)
         sampling: Sampling = self._options.sampling(local=model.info.local)

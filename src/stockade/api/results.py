@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import anyio
 
-from stockade import assemble, changes
+from stockade import changes
 from stockade.alive import tidy
 from stockade.changes import Pending
 from stockade.core.actions import Action, Observation
@@ -26,6 +26,7 @@ from stockade.core.events import (
 from stockade.core.messages import Usage
 from stockade.core.ports import Reviewer, RunStore
 from stockade.core.secrets import EXACT, Redactor
+from stockade.runtime import records, sandboxes
 
 T = TypeVar("T")
 
@@ -64,13 +65,13 @@ class RunResult:
 
         LayerLost when what it wrote is not on this machine any more and nobody decided on it; so do `diff` and `apply`.
         """
-        work = self._pending(assemble.reviewer())
+        work = self._pending(sandboxes.reviewer())
         return tuple(change for one in work for change in one.changes)
 
     @property
     def diff(self) -> str:
         """The changes as a unified diff, to be read: what is hidden is masked in it, unchanged in the files."""
-        reviewer = assemble.reviewer()
+        reviewer = sandboxes.reviewer()
         work = self._pending(reviewer)
         diffs = (reviewer.unified_diff(one.layer, change) for one in work for change in one.changes)
         return "".join(map(self.redactor.text, diffs))
@@ -82,7 +83,7 @@ class RunResult:
         nothing of that folder written, when a file has other content there than the run met: unless `force` writes over
         it, or `merge` merges both sides; what it cannot merge stays among `changes`.
         """
-        done, reviewer = changes.Applied(), assemble.reviewer()
+        done, reviewer = changes.Applied(), sandboxes.reviewer()
         try:
             work = self._pending(reviewer)
             changes.apply(reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self._record)
@@ -96,13 +97,13 @@ class RunResult:
 
         What was edited since stays, unless `force`. Blocks.
         """
-        reviewer = assemble.reviewer()
+        reviewer = sandboxes.reviewer()
         return tuple(changes.move(reviewer, self.layers, back=True, force=force, record=self._record).paths)
 
     def discard(self) -> None:
         """Throw the changes away."""
-        self._record(ChangesDiscarded(at=assemble.SystemClock().now()))
-        changes.discard(assemble.reviewer(), self.layers)
+        self._record(ChangesDiscarded(at=records.SystemClock().now()))
+        changes.discard(sandboxes.reviewer(), self.layers)
         tidy(self.run_id)
 
     def _pending(self, reviewer: Reviewer) -> list[Pending]:
@@ -115,7 +116,7 @@ class RunResult:
 
     def _on_record(self, what: Callable[[RunStore], Awaitable[T]]) -> T:
         async def work() -> T:
-            store = assemble.open_store(self.store)
+            store = records.open_store(self.store)
             try:
                 return await what(store)
             finally:

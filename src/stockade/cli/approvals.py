@@ -8,13 +8,13 @@ import click
 from rich.text import Text
 
 from stockade.approval.remembered import Approval
-from stockade.assemble.approvals import approval_file
 from stockade.cli import flags, listing
 from stockade.cli.console import results
 from stockade.cli.failures import say
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
-from stockade.settings import load
+from stockade.runtime.approvals import approval_file
+from stockade.runtime.settings import load
 
 _COLUMNS = (
     listing.Column("n", right=True),

@@ -6,11 +6,11 @@ from typing import Any
 import click
 from rich.text import Text
 
-from stockade import assemble
 from stockade.cli import flags
 from stockade.cli.console import results
 from stockade.cli.failures import say
-from stockade.settings import load
+from stockade.runtime import bots
+from stockade.runtime.settings import load
 
 
 @click.command("bots", short_help="The bots that exist, with their permissions.")
@@ -18,7 +18,7 @@ from stockade.settings import load
 def command(**values: Any) -> int:
     """The bots that exist, with what they may do to a folder and which tools they have."""
     front = load(flags.given(values)).front
-    specs, broken = assemble.list_bots()
+    specs, broken = bots.list_bots()
     for spec in specs:
         if front.json_lines:
             print(json.dumps({**spec.model_dump(), "tools": spec.all_tools}))

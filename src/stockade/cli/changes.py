@@ -14,7 +14,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from stockade import assemble, changes
+from stockade import changes
 from stockade.alive import is_alive, tidy
 from stockade.changes import Progress
 from stockade.cli import flags, review
@@ -26,7 +26,8 @@ from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Deciding, Differ, RunStore
 from stockade.core.secrets import EXACT
-from stockade.settings import Settings
+from stockade.runtime import records, sandboxes, undecided
+from stockade.runtime.settings import Settings
 
 _LEFT_SHOWN = 20
 _TASK_SHOWN = 60
@@ -38,14 +39,14 @@ _RUN = click.argument("run", required=False)
 def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -> Iterator["_Run"]:
     """The run that is meant; which one is said where it was not named."""
     settings = flags.load(flags.given(values))
-    store = assemble.read_store(settings.options.store)
+    store = records.read_store(settings.options.store)
     try:
         if run is not None:
             run_id = anyio.run(store.find, run)
         elif applied:
-            run_id = assemble.newest_applied(Path.cwd())
+            run_id = undecided.newest_applied(Path.cwd())
         else:
-            run_id = anyio.run(assemble.newest_undecided, store, assemble.reviewer(), Path.cwd())
+            run_id = anyio.run(undecided.newest_undecided, store, sandboxes.reviewer(), Path.cwd())
         events = anyio.run(store.events, run_id)
         if run is None:
             started = events[0]
@@ -64,7 +65,7 @@ class _Run:
 
     def __init__(self, store: RunStore, settings: Settings, run_id: str, events: list[RunEvent]) -> None:
         self._store, self.settings, self.run_id, self.events = store, settings, run_id, events
-        self.reviewer = assemble.reviewer()
+        self.reviewer = sandboxes.reviewer()
 
     @property
     def facts(self) -> review.RunFacts:
@@ -92,7 +93,7 @@ class _Run:
         if is_alive(self.run_id):
             raise UsageError(f"run {self.run_id} is still under way", "wait for its end, or stop it")
         if wanted:
-            from stockade.assemble.restoring import bring_back
+            from stockade.runtime.restore import bring_back
 
             if bring_back(self.events):
                 say("the machine went down with this run: its changes are those of its last turn on record")
@@ -111,7 +112,7 @@ class _Run:
         if work := review.pending(self.reviewer, found.layers):
             return work
         review.discard(self.reviewer, found.layers)
-        assemble.sweep(self.run_id)
+        records.sweep(self.run_id)
         what = f"the changes of run {self.run_id} were"
         if found.discarded is not None:
             raise NothingLeft(f"{what} thrown away on {_when(found.discarded.at)}")
@@ -176,14 +177,14 @@ def diff(run: str | None, host: bool, show_secrets: bool, **values: Any) -> int:
             say(nothing.message, nothing.hint)
             if host or not isinstance(nothing, Undone):
                 return 0
-            reviewer = assemble.taken_back()
+            reviewer = sandboxes.taken_back()
             pending = [review.Pending(layer, reviewer.changes(layer)) for layer in found.facts.layers]
         if show_secrets:
             hide(EXACT)
         else:
             review.view(found.events, found.settings.options.redact).check_files()
         if host:
-            reviewer = assemble.host_side()
+            reviewer = sandboxes.host_side()
             pending = review.pending(reviewer, [one.layer for one in pending])
             if not pending:
                 say(f"nothing of what run {found.run_id} changed has changed here since")
@@ -311,7 +312,7 @@ def discard(run: str | None, **values: Any) -> int:
             pending = [review.Pending(layer, ()) for layer in review.kept_layers(found.facts.layers)]
             what = "the changes"
         found.decider().discard(pending)
-        assemble.sweep(found.run_id)
+        records.sweep(found.run_id)
         say(f"threw away {what} of run {found.run_id}")
         found.end()
         return 0

@@ -9,8 +9,15 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
-from stockade import assemble
-from stockade.assemble.coder import (
+from stockade.cli import flags
+from stockade.cli.failures import say, sole
+from stockade.cli.interrupt import Interrupt
+from stockade.cli.run import carry_out
+from stockade.cli.task import read_task
+from stockade.core.errors import UsageError
+from stockade.files import read_regular
+from stockade.runtime import records
+from stockade.runtime.old_coder import (
     MAX_TESTS_BYTES,
     SOLUTION,
     Answer,
@@ -22,13 +29,6 @@ from stockade.assemble.coder import (
     parse_address,
     prepare,
 )
-from stockade.cli import flags
-from stockade.cli.failures import say, sole
-from stockade.cli.interrupt import Interrupt
-from stockade.cli.run import carry_out
-from stockade.cli.task import read_task
-from stockade.core.errors import UsageError
-from stockade.files import read_regular
 
 OWN = ("tests", "example", "candidates", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
        "at_once")  # fmt: skip
@@ -48,7 +48,7 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
     settings = flags.load({**rest, "task": words})
     wanted = make_wanted(words, own)
     wanted.job()  # what is wrong with the checks is said before anything starts
-    store = assemble.open_store(settings.options.store)
+    store = records.open_store(settings.options.store)
     try:
         return carry_out(settings, store, partial(prepare, wanted, settings.options, store))
     finally:
@@ -64,7 +64,7 @@ def serve(own: Mapping[str, Any], rest: Mapping[str, Any]) -> int:
     options, front = settings.options, settings.front
     host, port = parse_address(own["serve"])
     plan, seconds = make_plan(own), _seconds(own)
-    store = assemble.open_store(options.store)
+    store = records.open_store(options.store)
     interrupt = Interrupt()
 
     async def solve(query: Query) -> Answer:

@@ -8,12 +8,12 @@ from typing import Unpack
 from rich.console import Console
 from rich.text import Text
 
-from stockade.assemble import SystemClock
 from stockade.cli import review
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.core.events import ChangesDiscarded, RunEvent
 from stockade.core.ports import Applying, Reviewer
+from stockade.runtime.records import SystemClock
 
 Ask = Callable[[str], str | None]
 """Shows a question and returns what was typed; None at the end of input."""

@@ -1,7 +1,8 @@
 """`stockade doctor`: what this machine can enforce, each line tried live."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -10,14 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stockade import assemble
 from stockade.alive import is_alive
-from stockade.assemble.removing import sweep_removed
 from stockade.cli import flags
 from stockade.cli.console import results
 from stockade.cli.safe import one_line
 from stockade.core.errors import StoreFailed
-from stockade.settings import load
+from stockade.places import state_dir
+from stockade.runtime import records, sandboxes
+from stockade.runtime.removing import sweep_removed
+from stockade.runtime.settings import load
+from stockade.sandboxes.leftovers import clean as clean_up
+from stockade.sandboxes.others import other_backends, sweep_others
+from stockade.sandboxes.probe import probe as run_probe
 
 if TYPE_CHECKING:
     from stockade.core.findings import Finding
@@ -26,6 +31,8 @@ NOT_SAFE = 4
 ESCAPE = "escape: "
 _GAP = 2
 _TRIED = "tried in each sandbox"
+TRIED, NOT_TRIED = ("docker", "podman", "gvisor"), ("bubblewrap", "unconfined", "remote")
+"""Sandboxes that `doctor` starts after the default one; not one that holds nothing, nor one on another machine."""
 
 
 @click.command("doctor", short_help="What this machine can enforce, tried live.")
@@ -36,7 +43,7 @@ def command(*, clean: bool, **values: Any) -> int:
     front = load(flags.given(values)).front
     if clean:
         return _clean(json_lines=front.json_lines)
-    findings = assemble.probe()
+    findings = _probe()
     safe = all(finding.held for finding in findings if finding.required)
     if front.json_lines:
         for finding in findings:
@@ -121,7 +128,7 @@ async def _recorded() -> tuple[set[str], list[str]]:
 
     StoreFailed where it cannot be told which runs there are: what belongs to them must not be taken for nobody's.
     """
-    store = assemble.open_store()
+    store = records.open_store()
     try:
         runs = await store.runs()
         gone = await sweep_removed(store)
@@ -137,6 +144,21 @@ async def _recorded() -> tuple[set[str], list[str]]:
 
 def _clean(*, json_lines: bool) -> int:
     recorded, lines = anyio.run(_recorded)
-    for line in lines + assemble.clean(recorded, is_alive):
+    for line in lines + _remains(recorded, is_alive):
         print(json.dumps({"type": "clean", "message": line}) if json_lines else one_line(line))
     return 0
+
+
+def _probe() -> "Sequence[Finding]":
+    """What this machine can hold, tried live."""
+    others = [name for name in sandboxes.sandbox_names() if name not in (*TRIED, *NOT_TRIED)]
+    return [*run_probe(), *other_backends({name: partial(sandboxes.backend_of, name) for name in (*TRIED, *others)})]
+
+
+def _remains(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
+    """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record.
+
+    Model servers are left alone: one that a killed run used ends by itself when its time is over, as any other.
+    """
+    lines = clean_up(state_dir() / "runs", recorded, alive)
+    return lines + [f"removed {name}" for name in sweep_others()]

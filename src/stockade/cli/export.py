@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 import click
 
-from stockade import assemble
 from stockade.cli import flags, review
 from stockade.cli.asciicast import cast
 from stockade.cli.markdown import report
@@ -18,6 +17,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, to_json
 from stockade.core.secrets import View
 from stockade.exports.atif import trajectory
+from stockade.runtime import records, sandboxes
 
 FORMATS = ("atif", "jsonl", "markdown", "asciicast")
 
@@ -32,7 +32,7 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     jsonl (its events), asciicast (version 2, for asciinema play).
     """
     settings = flags.load(flags.given(values))
-    store = assemble.read_store(settings.options.store)
+    store = records.read_store(settings.options.store)
     try:
         events = anyio.run(store.events, anyio.run(store.find, run))
     finally:
@@ -67,7 +67,7 @@ def _lines(events: Sequence[RunEvent], form: str, view: View) -> Iterable[str]:
 
 def _diff(events: Sequence[RunEvent], view: View) -> str | None:
     """Without secrets, or why it is left out. None when nothing is left that could be compared."""
-    reviewer, found = assemble.reviewer(), review.facts(events)
+    reviewer, found = sandboxes.reviewer(), review.facts(events)
     try:
         review.check_kept(found)
         if not (pending := review.pending(reviewer, found.layers)):

@@ -125,7 +125,7 @@ def _usage(error: click.ClickException) -> int:
 
 def renamed(error: click.NoSuchOption) -> str | None:
     """What a flag of version 1 is called now."""
-    from stockade.options import RENAMED
+    from stockade.runtime.spec import RENAMED
 
     old = error.option_name.removeprefix("--").replace("-", "_")
     if old.removeprefix("no_") == "advice":

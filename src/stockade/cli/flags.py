@@ -9,7 +9,7 @@ from stockade.cli.model_flags import LOADING_MORE, SAMPLING
 from stockade.cli.safe import hide_named
 
 if TYPE_CHECKING:
-    from stockade.settings import Settings
+    from stockade.runtime.settings import Settings
 
 Command = Callable[..., Any]
 
@@ -158,7 +158,7 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def load(values: Mapping[str, Any]) -> "Settings":
     """The settings of this call, from what was given. What they name is hidden from here on."""
-    from stockade.settings import load as settings
+    from stockade.runtime.settings import load as settings
 
     found = settings(values)
     hide_named(found.options.redact, found.options.env)

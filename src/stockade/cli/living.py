@@ -9,14 +9,14 @@ from typing import Any
 
 import anyio
 
-from stockade import assemble
 from stockade.cli import flags, workspace
 from stockade.cli.asciicast import Recorder
 from stockade.cli.failures import say
 from stockade.cli.run import carry_out
 from stockade.core.errors import UsageError
-from stockade.options import REMOTE
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
+from stockade.runtime import factory, records
+from stockade.runtime.spec import REMOTE
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
 WORKSPACE = "workspace"
@@ -31,14 +31,14 @@ def live(where: str | None, goal: str | None, given: Mapping[str, Any], *, show_
     settings = settings.model_copy(update={"options": settings.options.model_copy(update={"folder": folders})})
     shows = show_intro or os.environ.get("LLAMA_SHOW_INTRO", "").lower() in _YES
     far = settings.options.sandbox.startswith(REMOTE)  # then the workspace is on that machine
-    store = assemble.open_store(settings.options.store)
+    store = records.open_store(settings.options.store)
     try:
         with nullcontext() if far else workspace.held(folder):
             if not far and workspace.ensure(folder, TEMPLATE, named=where is not None):
                 say(f"made the workspace {folder}")
             tape = Recorder(cast, show_intro=shows) if cast is not None else None
             try:
-                prepare = partial(assemble.prepare, settings.options, store)
+                prepare = partial(factory.prepare, settings.options, store)
                 return carry_out(settings, store, prepare, show_intro=shows, tape=tape)
             finally:
                 if tape is not None:

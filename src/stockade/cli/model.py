@@ -9,7 +9,7 @@ import anyio
 import click
 from rich.text import Text
 
-from stockade.assemble import models
+from stockade.bots.model_profiles import profile_of
 from stockade.cli import flags, listing
 from stockade.cli.console import moves_cursor, progress, results
 from stockade.cli.failures import say
@@ -17,9 +17,18 @@ from stockade.cli.interrupt import Interrupt
 from stockade.cli.safe import one_line, some
 from stockade.cli.statusline import StatusLine, megabytes
 from stockade.core.messages import billions, is_small
-from stockade.settings import Front, load
+from stockade.models.local import catalogue
+from stockade.models.local import listing as listed
+from stockade.models.local import server_lease as lease
+from stockade.models.local.pull import pull as fetch
+from stockade.models.local.serve import served as serving
+from stockade.models.local.serve import until_it_dies
+from stockade.models.local.server import EmbeddedServer
+from stockade.runtime import models
+from stockade.runtime.settings import Front, load
 
 DEFAULT_PORT = 8080
+DEFAULT_MODEL = f"embedded/{catalogue.DEFAULT}"
 _COLUMNS = (
     listing.Column("model"),
     listing.Column("here"),
@@ -42,11 +51,11 @@ def command() -> None:
 def list_models(**values: Any) -> int:
     """The models on this machine, those that run now, and small ones worth fetching."""
     front = load(flags.given(values)).front
-    entries, running = models.list_models(), models.running()
+    entries, running = listed.list_models(), lease.running()
     if front.json_lines:
         for entry in entries:
             print(json.dumps({**entry.model_dump(), "running": _facts(entry, running), "pull": None}))
-        for model in models.recommended():
+        for model in catalogue.RECOMMENDED:
             print(json.dumps({**model.model_dump(exclude={"reference"}), "name": model.reference, "here": False,
                               "running": None, "pull": model.reference}))  # fmt: skip
         return 0
@@ -62,13 +71,13 @@ def list_models(**values: Any) -> int:
     listing.draw(console, _COLUMNS, rows)
     _show_running(running, front)
     console.print(Text("\nworth fetching where there is the memory (sizes about; not tried by us):", "dim"))
-    for model in models.recommended():
+    for model in catalogue.RECOMMENDED:
         words = f"{megabytes(model.size_bytes)}, {model.licence}, {model.about}"
         console.print(Text(f"stockade model pull {model.reference}   {words}"), soft_wrap=True)
     return 0
 
 
-def _facts(entry: models.ModelEntry, running: Sequence[models.Running]) -> dict[str, Any] | None:
+def _facts(entry: listed.ModelEntry, running: Sequence[lease.Running]) -> dict[str, Any] | None:
     """The server of this model, if one runs."""
     found = next((server for server in running if entry.here and server.path == _real(entry.path)), None)
     return found.model_dump() if found else None
@@ -85,7 +94,7 @@ def _real(path: str) -> str:
     return os.path.realpath(path)
 
 
-def _show_running(running: Sequence[models.Running], front: Front) -> None:
+def _show_running(running: Sequence[lease.Running], front: Front) -> None:
     console = results(plain=front.plain)
     for server in running:
         until = some(server.users, "user") if server.left_s is None else f"no users, ends in {server.left_s:.0f} s"
@@ -100,9 +109,10 @@ def _show_running(running: Sequence[models.Running], front: Front) -> None:
 def info(name: str, **values: Any) -> int:
     """What is known of one model: embedded/NAME or gguf/PATH."""
     front = load(flags.given(values)).front
-    entry = models.model_info(name)
+    models.check_provider(name)
+    entry = listed.model_info(name)
     if front.json_lines:
-        print(json.dumps({**entry.model_dump(), "running": _facts(entry, models.running())}))
+        print(json.dumps({**entry.model_dump(), "running": _facts(entry, lease.running())}))
         return 0
     console = results(plain=front.plain)
     facts = entry.model_dump(exclude={"parameters", "parameters_source", "small"})
@@ -111,7 +121,7 @@ def info(name: str, **values: Any) -> int:
         if value not in ("", None):
             shown = megabytes(value) if key == "size_bytes" else one_line(str(value))
             console.print(Text.assemble((f"{key.replace('_bytes', ''):13}", "bold"), shown), soft_wrap=True)
-    _show_running([server for server in models.running() if server.path == _real(entry.path)], front)
+    _show_running([server for server in lease.running() if server.path == _real(entry.path)], front)
     return 0
 
 
@@ -129,7 +139,7 @@ def probe(name: str, **values: Any) -> int:
         full, info, answers = _interruptible(lambda: models.probe(settings.options, shown))
     finally:
         shown.end()
-    profile = models.profile_of(info).name
+    profile = profile_of(info).name
     if front.json_lines:
         facts = info.model_dump(include={"native_tools", "enforces_schema", "context_window", "parameters", "sources"})
         print(json.dumps({"model": full, "answers": answers, "profile": profile, "small": info.small, **facts}))
@@ -185,7 +195,7 @@ def pull(reference: str, sha256: str, **values: Any) -> int:
     front = load(flags.given(values)).front
     shown = _Progress(front)
     try:
-        name, path = _interruptible(lambda: models.pull(reference, shown, sha256=sha256))
+        name, path = _interruptible(lambda: fetch(reference, shown, sha256=sha256))
     finally:
         shown.end()
     print(json.dumps({"model": name, "path": str(path)}) if front.json_lines else one_line(name))
@@ -208,7 +218,7 @@ def _interruptible(work: Any) -> Any:
 @click.argument("name")
 def rm(name: str) -> int:
     """Remove a model's file from the model folder: embedded/NAME or gguf/PATH."""
-    print(one_line(f"removed {models.remove(name)}"))
+    print(one_line(f"removed {listed.remove(name)}"))
     return 0
 
 
@@ -224,18 +234,20 @@ def serve(name: str | None, host: str, port: int, api_key: str | None, **values:
     """Serve a model to other programs, OpenAI-compatible, until Ctrl-C. Runs of yours share the server."""
     settings = load(flags.given(values))
     options = settings.options
-    spec = name or (options.model if options.model != "auto" else models.DEFAULT_MODEL)
+    spec = name or (options.model if options.model != "auto" else DEFAULT_MODEL)
+    models.check_provider(spec)
+    loading = models.model_settings(options).model_copy(update={"keep_warm_s": 0.0, "alone": False})
     shown = _Progress(settings.front)
     served = False
 
     async def work() -> None:
         nonlocal served
-        async with models.serve(spec, options, host, port, api_key, shown) as server:
+        async with serving(spec, loading, host=host, port=port, api_key=api_key, on_progress=shown) as server:
             if host not in ("127.0.0.1", "localhost", "::1"):
                 say(f"{host} is open to other machines, and what is sent to it is not encrypted")
             while served := True:
                 _say_where(server, settings.front)
-                await models.until_it_dies(server)
+                await until_it_dies(server)
                 await server.restart()
 
     try:
@@ -246,7 +258,7 @@ def serve(name: str | None, host: str, port: int, api_key: str | None, **values:
     return 0
 
 
-def _say_where(server: models.EmbeddedServer, front: Front) -> None:
+def _say_where(server: EmbeddedServer, front: Front) -> None:
     if front.json_lines:
         facts = {"base_url": server.base_url, "api_key": server.api_key, "pid": server.pid, **server.facts}
         print(json.dumps(facts), flush=True)

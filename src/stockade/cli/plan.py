@@ -12,10 +12,10 @@ from stockade.cli.failures import say
 from stockade.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from stockade.assemble import Prepared
-    from stockade.assemble.planning import Wishes
     from stockade.core.ports import RunStore
-    from stockade.settings import Settings
+    from stockade.runtime.factory import Prepared
+    from stockade.runtime.old_planning import Wishes
+    from stockade.runtime.settings import Settings
 
 ASKED = "Enter the task, with as much detail as possible: "
 FOLLOW_UP = "A follow-up task for {name} (Enter: none): "
@@ -54,15 +54,15 @@ def command(task: str | None, **values: Any) -> int:
     The fast model's server is where FAST_LLAMAFILE_URL says (FAST_ before any variable of a provider). Exit status
     as of `stockade run`.
     """
-    from stockade import assemble
     from stockade.cli.console import can_ask
+    from stockade.runtime import records
 
     settings = flags.load(flags.given(values))
     asks = not (settings.front.json_lines or settings.front.quiet) and can_ask(no_input=settings.front.no_input)
     _check(values, asks=asks)
     task = _task(task, asks=asks)
     settings = settings.model_copy(update={"options": settings.options.model_copy(update={"task": task})})
-    store = assemble.open_store(settings.options.store)
+    store = records.open_store(settings.options.store)
     try:
         return _carry_out(settings, store, values, asks=asks)
     finally:
@@ -105,10 +105,10 @@ def _line(question: str) -> str:
 
 def _carry_out(settings: "Settings", store: "RunStore", values: dict[str, Any], *, asks: bool) -> int:
     """The run, and those that follow as long as the person has a task for the same bot."""
-    from stockade.assemble import planning
     from stockade.cli.console import progress
     from stockade.cli.profile import Reviser
     from stockade.cli.run import carry_out
+    from stockade.runtime import old_planning as planning
 
     wishes = _wishes(values)
     front = settings.front
@@ -141,14 +141,14 @@ def _follow_up(prepared: "Prepared") -> str:
 
 
 def _again(settings: "Settings", store: "RunStore", run_id: str, task: str) -> Callable[..., Any]:
-    from stockade.assemble.continuing import Going, prepare_again
+    from stockade.runtime.resume import Going, prepare_again
 
     history = tuple(anyio.run(store.events, run_id))
     return partial(prepare_again, Going(run_id, history, task, {}), settings.options, store)
 
 
 def _wishes(values: dict[str, Any]) -> "Wishes":
-    from stockade.assemble.planning import Overrides, Wishes
+    from stockade.runtime.old_planning import Overrides, Wishes
 
     overrides = Overrides(
         name=_short(values["ai_name"]),

@@ -10,8 +10,6 @@ import anyio
 import click
 from rich.text import Text
 
-from stockade import assemble
-from stockade.assemble.removing import Candidate, candidates, remove, sweep_removed
 from stockade.cli import flags, listing
 from stockade.cli.console import can_ask, results
 from stockade.cli.decide import ask_person
@@ -19,6 +17,8 @@ from stockade.cli.failures import say
 from stockade.cli.safe import one_line, screen, some
 from stockade.core.errors import RunRemoved, StockadeError, UsageError
 from stockade.core.ports import RunStore
+from stockade.runtime import records, sandboxes
+from stockade.runtime.removing import Candidate, candidates, remove, sweep_removed
 
 _REFUSED = 2
 _TASK_SHOWN = 60
@@ -46,7 +46,7 @@ def rm(run: tuple[str, ...], force: bool, **values: Any) -> int:
     Status 2 when one of them is refused: while it is under way, and when nobody decided on its changes.
     """
     settings = flags.load(flags.given(values))
-    store = assemble.read_store(settings.options.store)
+    store = records.read_store(settings.options.store)
     try:
         status, found = 0, list[str]()
         for reference in run:
@@ -66,7 +66,7 @@ def _rm(store: RunStore, run_id: str, force: bool, *, json_lines: bool) -> int:
     """One that cannot be removed keeps no other."""
     status, why = 0, ""
     try:
-        anyio.run(lambda: remove(store, assemble.reviewer(), run_id, force=force))
+        anyio.run(lambda: remove(store, sandboxes.reviewer(), run_id, force=force))
         say(f"removed run {run_id}")
     except StockadeError as error:
         say(f"not removed: {error.message}", error.hint)
@@ -92,9 +92,9 @@ def prune(age: str | None, keep: int | None, dry_run: bool, yes: bool, **values:
         raise UsageError("which runs are to go?", "name an age, --older-than 30d, or a number, --keep 100, or both")
     before = time.time() - _seconds(age) if age is not None else None
     settings = flags.load(flags.given(values))
-    store = assemble.read_store(settings.options.store)
+    store = records.read_store(settings.options.store)
     try:
-        found = anyio.run(lambda: candidates(store, assemble.reviewer(), before=before, keep=keep))
+        found = anyio.run(lambda: candidates(store, sandboxes.reviewer(), before=before, keep=keep))
         going = [one for one in found if not one.stays]
         _show(found, json_lines=settings.front.json_lines)
         if going and not dry_run and not yes and can_ask(no_input=settings.front.no_input):

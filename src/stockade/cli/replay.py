@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from stockade import assemble
 from stockade.cli import flags, review
 from stockade.cli.console import moves_cursor, progress
 from stockade.cli.failures import say
@@ -20,7 +19,8 @@ from stockade.cli.safe import hide, one_line, safe_text, some
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.secrets import restore_secrets
-from stockade.options import Options
+from stockade.runtime import records, sandboxes
+from stockade.runtime.spec import Options
 
 if TYPE_CHECKING:
     from stockade.loop.verify import Compared
@@ -45,7 +45,7 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
     settings = flags.load(flags.given(values))
     if speed < 0:
         raise UsageError("--speed is below 0", "1 is as it went, 10 ten times as fast, 0 at once")
-    store = assemble.read_store(settings.options.store)
+    store = records.read_store(settings.options.store)
     try:
         events = anyio.run(store.events, anyio.run(store.find, run))
     finally:
@@ -66,9 +66,9 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
         renderer.close()
     try:
         review.check_kept(found := review.facts(events))
-        if work := review.pending(assemble.reviewer(), found.layers):
+        if work := review.pending(sandboxes.reviewer(), found.layers):
             view.check_files()
-            review.draw(console, assemble.reviewer(), work)
+            review.draw(console, sandboxes.reviewer(), work)
     except UsageError as error:
         say(f"the changes are not shown: {error.message}", error.hint)
     return 0
@@ -83,8 +83,8 @@ def _wait(seconds: float, renderer: Renderer) -> None:
 
 
 async def _verify(events: Sequence[RunEvent], console: Console, options: Options) -> int:
-    from stockade.assemble.continuing import redactor_again, verifying
     from stockade.loop.verify import verify
+    from stockade.runtime.resume import redactor_again, verifying
 
     started, verdict = events[0], _Verdict(console)
     assert isinstance(started, RunStarted)

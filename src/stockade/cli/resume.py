@@ -6,14 +6,14 @@ from typing import Any
 import anyio
 import click
 
-from stockade import assemble
 from stockade.alive import is_alive
 from stockade.cli import flags
 from stockade.cli.failures import say
 from stockade.cli.task import read_task
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
-from stockade.settings import Settings
+from stockade.runtime import records
+from stockade.runtime.settings import Settings
 
 RULES = ("hooks", "loop_repeats", "small_models")
 AGAIN = (
@@ -39,8 +39,8 @@ def resume(run: str, task: str | None, from_scratch: bool, **values: Any) -> int
     recorded turn, the shell is a new one in the same folder with the same exported variables. A new TASK has the run's
     budget once more. Exit status as of `stockade run`.
     """
-    from stockade.assemble.continuing import Going, prepare_again
     from stockade.cli.run import carry_out
+    from stockade.runtime.resume import Going, prepare_again
 
     given = flags.given(values)
     settings, store = _opened(given)
@@ -65,8 +65,8 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
 
     RUN itself stays as it is. With a TASK the bot is given that from there. Exit status as of `stockade run`.
     """
-    from stockade.assemble.continuing import Going, make_branch, prepare_again
     from stockade.cli.run import carry_out
+    from stockade.runtime.resume import Going, make_branch, prepare_again
 
     given = flags.given(values)
     settings, store = _opened(given)
@@ -93,7 +93,7 @@ def _opened(given: dict[str, Any]) -> tuple[Settings, RunStore]:
         if key not in RULES:
             raise UsageError(f"-o {key}: the run goes on with what it began with", f"-o is for {', '.join(RULES)} here")
         given[key] = getattr(settings.options, key)
-    return settings, assemble.read_store(settings.options.store)
+    return settings, records.read_store(settings.options.store)
 
 
 def _refuse_running(store: RunStore, run_id: str) -> None:

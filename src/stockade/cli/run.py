@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 
-from stockade import assemble
 from stockade.alive import held, tidy
+from stockade.approval.authorise import Authoriser
 from stockade.cli import flags, review
 from stockade.cli.asciicast import Recorder
 from stockade.cli.asking import Terminal
@@ -30,7 +30,8 @@ from stockade.cli.tracing import traced
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
 from stockade.core.ports import RunStore
 from stockade.loop.state import fold
-from stockade.settings import Front, Settings
+from stockade.runtime import factory, records, sandboxes
+from stockade.runtime.settings import Front, Settings
 
 TICK_S = 0.1
 
@@ -38,10 +39,10 @@ TICK_S = 0.1
 def begin(task: str, given: Mapping[str, Any]) -> int:
     """A new run of what was typed; the exit status."""
     settings = flags.load({**given, "task": read_task(task)})
-    store = assemble.open_store(settings.options.store)
+    store = records.open_store(settings.options.store)
     attended = not _silent(settings.front) and can_ask(no_input=settings.front.no_input)
     try:
-        return carry_out(settings, store, partial(assemble.prepare, settings.options, store, attended=attended))
+        return carry_out(settings, store, partial(factory.prepare, settings.options, store, attended=attended))
     finally:
         anyio.run(store.close)
 
@@ -56,7 +57,7 @@ class _Watch:
     stop: Callable[[], None] = lambda: None
     lost: OSError | None = None
     in_sandbox: bool = False
-    prepared: assemble.Prepared | None = None
+    prepared: factory.Prepared | None = None
     asker: Asker | None = None
     tape: Recorder | None = None
     scratch: Scratch | None = None
@@ -170,7 +171,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
             watch.stop = group.cancel_scope.cancel
             with interrupt.cancelling(group.cancel_scope.cancel):
                 group.start_soon(_tick, renderer)
-                prepared: assemble.Prepared = await prepare(
+                prepared: factory.Prepared = await prepare(
                     on_event=watch.heard,
                     on_text=None if silent else renderer.text,
                     on_progress=None if silent else renderer.progress,
@@ -189,7 +190,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                     watch.asker = Asker(pause, group, watch.event, stop, interrupt.answered, quiet)
                     interrupt.pause = watch.asker.begin
                     Terminal(renderer.console, quiet).attach(prepared.parts)
-                    if isinstance(authoriser := prepared.parts.approver, assemble.Authoriser):
+                    if isinstance(authoriser := prepared.parts.approver, Authoriser):
                         name = profile_name(prepared.started)
                         AuthorisingUser(authoriser, interrupt, renderer.console, quiet, stop, name).attach()
                 with held(prepared.started.run_id):
@@ -202,7 +203,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
             watch.asker.end()
 
 
-def _warn(prepared: assemble.Prepared) -> None:
+def _warn(prepared: factory.Prepared) -> None:
     """Of what the user has to know, and of what will be in vain."""
     for line in prepared.warnings:
         say(line)
@@ -215,14 +216,14 @@ def _warn(prepared: assemble.Prepared) -> None:
 def _forget_unstarted(watch: _Watch) -> None:
     """A run that was prepared and has no record leaves no layer either: nobody could ever name it."""
     if watch.prepared is not None and watch.facts.started is None and watch.prepared.resumed is None:
-        review.discard(assemble.reviewer(), watch.facts.layers)
+        review.discard(sandboxes.reviewer(), watch.facts.layers)
         tidy(watch.prepared.started.run_id)
 
 
-async def _to_the_end(prepared: assemble.Prepared, watch: _Watch, store: RunStore) -> None:
+async def _to_the_end(prepared: factory.Prepared, watch: _Watch, store: RunStore) -> None:
     """The run; and when it breaks in a way nobody foresaw, that is on record too."""
     try:
-        await assemble.start(prepared)
+        await factory.start(prepared)
     except Exception as error:
         if watch.facts.started is not None and watch.facts.finished is None:
             run_id, why = prepared.started.run_id, _unforeseen(error, watch)
@@ -253,7 +254,7 @@ def _decide(watch: _Watch, store: RunStore, *, may_ask: bool) -> None:
     assert facts.started is not None
     assert facts.finished is not None
     run_id = facts.started.run_id
-    reviewer = assemble.reviewer()
+    reviewer = sandboxes.reviewer()
 
     def record(event: RunEvent) -> None:
         anyio.run(store.append, run_id, [event])
@@ -274,7 +275,7 @@ def _decide(watch: _Watch, store: RunStore, *, may_ask: bool) -> None:
 
 def _changed(watch: _Watch) -> list[review.Pending]:
     """What there is to decide on; layers that nothing was written to are removed."""
-    reviewer = assemble.reviewer()
+    reviewer = sandboxes.reviewer()
     work = review.pending(reviewer, watch.facts.layers)
     changed = [one.layer for one in work]
     review.discard(reviewer, [layer for layer in watch.facts.layers if layer not in changed])

@@ -9,7 +9,6 @@ import anyio
 import click
 from rich.text import Text
 
-from stockade import assemble
 from stockade.alive import is_alive
 from stockade.cli import flags, listing, review
 from stockade.cli.changes import apply, diff, discard, undo
@@ -24,7 +23,8 @@ from stockade.cli.safe import one_line, screen
 from stockade.core.errors import LayerLost
 from stockade.core.events import to_json
 from stockade.core.ports import RunStore
-from stockade.settings import Settings
+from stockade.runtime import records
+from stockade.runtime.settings import Settings
 
 _TASK_SHOWN = 60
 _COLUMNS = (
@@ -47,7 +47,7 @@ def command() -> None:
 def _on_record(values: dict[str, Any], work: Callable[[RunStore, Settings], int]) -> int:
     """Open the record, do `work`, close it."""
     settings = flags.load(flags.given(values))
-    store = assemble.read_store(settings.options.store)
+    store = records.read_store(settings.options.store)
     try:
         return work(store, settings)
     finally:

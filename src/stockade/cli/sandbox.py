@@ -13,10 +13,7 @@ import anyio.to_thread
 import click
 from pydantic import Field, ValidationError
 
-from stockade import assemble
 from stockade.alive import held
-from stockade.assemble.policies import environment_of, make_policy
-from stockade.assemble.tools import programs
 from stockade.cli import flags, review
 from stockade.cli.console import piped_input
 from stockade.cli.failures import INTERRUPTED, renamed, say, sole
@@ -29,6 +26,11 @@ from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFail
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, Sandbox
 from stockade.core.secrets import Redactor, named_redactor
+from stockade.places import run_dir
+from stockade.runtime import records, sandboxes
+from stockade.runtime.policies import environment_of, make_policy
+from stockade.runtime.spec import Options
+from stockade.runtime.tools import programs
 
 SANDBOX_FAILED = 125
 MAX_EXEC_OUTPUT = 64 << 20
@@ -135,7 +137,7 @@ def _read_line() -> bytes:
     return line
 
 
-def sandbox_redactor(options: assemble.Options) -> Redactor:
+def sandbox_redactor(options: Options) -> Redactor:
     """What a program says is passed on as it is, but for values that were named."""
     redactor = named_redactor(os.environ, environment_of(options), options.redact)
     for line in redactor.warnings:
@@ -180,9 +182,7 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def in_sandbox(
-    options: assemble.Options, work: Callable[[Sandbox], Awaitable[T]], policy: Policy | None = None
-) -> T | None:
+def in_sandbox(options: Options, work: Callable[[Sandbox], Awaitable[T]], policy: Policy | None = None) -> T | None:
     """What `work` gives in a fresh sandbox, of `policy` where it is given; None when it was interrupted."""
 
     async def all_of_it() -> T | None:
@@ -204,19 +204,19 @@ def in_sandbox(
 
 
 @asynccontextmanager
-async def _fresh(options: assemble.Options, policy: Policy) -> AsyncIterator[Sandbox]:
+async def _fresh(options: Options, policy: Policy) -> AsyncIterator[Sandbox]:
     """A sandbox with the programs of tools in it, whose layers are thrown away at the end."""
-    run_id = assemble.new_run_id()
+    run_id = records.new_run_id()
     policy, makers = await programs(options.tool, policy)
     with held(run_id):
-        sandbox = await assemble.prepare_sandbox(policy, options.sandbox, assemble.run_dir(run_id))
+        sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
         try:
             async with sandbox, AsyncExitStack() as stack:
                 for make in makers:
                     await stack.enter_async_context(make(sandbox))
                 yield sandbox
         finally:
-            reviewer = assemble.reviewer()
+            reviewer = sandboxes.reviewer()
             if work := review.pending(reviewer, sandbox.layers):
                 changes = some(sum(len(one.changes) for one in work), "change")
                 say(f"thrown away: {changes}", "--folder PATH:rw writes to the folder itself")

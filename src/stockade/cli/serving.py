@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import click
 
-from stockade import assemble
 from stockade.alive import held
 from stockade.cli import review
 from stockade.cli.failures import INTERRUPTED, say, sole
@@ -15,6 +14,8 @@ from stockade.cli.interrupt import Interrupt
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy, parse_network
 from stockade.core.ports import OnNetwork, Sandbox
+from stockade.places import run_dir
+from stockade.runtime import records, sandboxes
 
 OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
 KEEP_S = 120.0
@@ -40,7 +41,7 @@ def serve(
     Folders are those of this machine, and only those that are allowed here. What travels is authenticated and cannot be
     changed, but it is not encrypted: across networks that are not yours, use a tunnel (docs/remote.md).
     """
-    from stockade.assemble import remote as assemble_remote
+    from stockade.runtime import old_remote as assemble_remote
 
     roots = tuple(assemble_remote.allowed_root(text) for text in allow)
     try:
@@ -77,15 +78,15 @@ def opener(backend: str) -> OpenBox:
 
     @asynccontextmanager
     async def open_box(policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
-        run_id = assemble.new_run_id()
+        run_id = records.new_run_id()
         with held(run_id):
-            box = await assemble.prepare_sandbox(policy, backend, assemble.run_dir(run_id))
+            box = await sandboxes.prepare_sandbox(policy, backend, run_dir(run_id))
             try:
                 box.on_network = on_network
                 async with box:
                     yield box
             finally:
-                review.discard(assemble.reviewer(), box.layers)
+                review.discard(sandboxes.reviewer(), box.layers)
 
     return open_box
 
@@ -94,7 +95,7 @@ def opener(backend: str) -> OpenBox:
 @click.argument("address", metavar="HOST:PORT")
 def health(address: str) -> int:
     """Whether sandboxes are served at HOST:PORT. Status 0 when they are, 4 when not; no token is needed."""
-    from stockade.assemble import remote as assemble_remote
+    from stockade.runtime import old_remote as assemble_remote
 
     version = anyio.run(assemble_remote.health, address)
     print(f"{address} serves sandboxes, protocol {version}")

@@ -4,9 +4,9 @@ import errno
 import sys
 from pathlib import Path
 
-from stockade.assemble import MAX_TASK_BYTES
 from stockade.core.errors import UsageError
 from stockade.files import read_regular
+from stockade.runtime.factory import MAX_TASK_BYTES
 
 
 def read_task(text: str) -> str:

@@ -7,8 +7,15 @@ from typing import Any
 import anyio
 import click
 
-from stockade.assemble.policies import make_policy
-from stockade.assemble.wasm import (
+from stockade.cli import flags, tool_text
+from stockade.cli.console import progress
+from stockade.cli.failures import INTERRUPTED, say
+from stockade.cli.safe import one_line
+from stockade.cli.sandbox import in_sandbox, sandbox_redactor
+from stockade.cli.tool_arguments import parsed
+from stockade.core.errors import UsageError
+from stockade.core.ports import Sandbox
+from stockade.runtime.old_wasm import (
     Component,
     Reply,
     Tool,
@@ -19,14 +26,7 @@ from stockade.assemble.wasm import (
     scaffold,
     with_tool,
 )
-from stockade.cli import flags, tool_text
-from stockade.cli.console import progress
-from stockade.cli.failures import INTERRUPTED, say
-from stockade.cli.safe import one_line
-from stockade.cli.sandbox import in_sandbox, sandbox_redactor
-from stockade.cli.tool_arguments import parsed
-from stockade.core.errors import UsageError
-from stockade.core.ports import Sandbox
+from stockade.runtime.policies import make_policy
 
 _POLICY = click.option(
     "--policy",

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from stockade.assemble.wasm import Component, Reply, Tool, key_of
 from stockade.cli.safe import one_line, safe_text
 from stockade.core.tools import ToolSpec
+from stockade.runtime.old_wasm import Component, Reply, Tool, key_of
 
 _NOT_GIVEN = ("wasi:sockets/", "wasi:http/")
 

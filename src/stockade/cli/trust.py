@@ -11,7 +11,7 @@ from stockade.cli.failures import say
 from stockade.cli.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.files import parse_toml
-from stockade.settings import PROJECT_FILE, SERVERS_FILE
+from stockade.runtime.settings import PROJECT_FILE, SERVERS_FILE
 from stockade.trust import is_trusted, read_bounded, trust
 
 MAX_SHOWN_LINES, MAX_LINE_CHARS = 200, 1000

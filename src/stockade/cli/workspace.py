@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from stockade import assemble
-from stockade.assemble.sandboxes import remove_folder
 from stockade.core.errors import UsageError
 from stockade.files import open_lock, try_lock
+from stockade.places import state_dir
+from stockade.runtime.sandboxes import remove_folder
 
 _LIST = "workspaces"
 
@@ -55,7 +55,7 @@ def reset(folder: Path, template: Mapping[str, str]) -> None:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Inside, nobody else can be in that workspace, nor reset it. UsageError when somebody is there."""
-    place = assemble.state_dir() / "held"
+    place = state_dir() / "held"
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
     descriptor = open_lock(place / name)
@@ -75,7 +75,7 @@ def _fill(folder: Path, template: Mapping[str, str]) -> None:
 def _note(folder: Path) -> None:
     known = _noted()
     if (path := str(folder.resolve())) not in known:
-        place = assemble.state_dir()
+        place = state_dir()
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (place / _LIST).open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{path}\n")
@@ -83,7 +83,7 @@ def _note(folder: Path) -> None:
 
 def _noted() -> list[str]:
     try:
-        text = (assemble.state_dir() / _LIST).read_text(encoding="utf-8", errors="surrogateescape")
+        text = (state_dir() / _LIST).read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
         return []
     return text.splitlines()

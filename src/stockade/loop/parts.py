@@ -26,7 +26,7 @@ from stockade.loop.pause import Pause
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The adapters of one run, chosen by assemble.py."""
+    """The adapters of one run, chosen by runtime/factory.py."""
 
     model: Model
     protocol: AnswerProtocol

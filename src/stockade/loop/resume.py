@@ -1,7 +1,7 @@
 """A run on record goes on: after a crash, after it was stopped, or after its end with a new task.
 
 Nothing is run again. An action that was under way when the run was cut is reported to the bot as unknown; its files are
-those of the last checkpoint, which whoever calls this has restored before (assemble does). The conversation is the same
+those of the last checkpoint, which whoever calls this has restored before (runtime does). The conversation is the same
 fold over the same events, so the next request begins with every byte of the last one.
 """
 

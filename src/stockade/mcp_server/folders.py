@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stockade.assemble.policies import parse_folder
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderMode
-from stockade.options import current_folder
+from stockade.runtime.policies import parse_folder
+from stockade.runtime.spec import current_folder
 
 MAX_PATH_CHARS = 4096
 

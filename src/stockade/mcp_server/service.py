@@ -10,10 +10,8 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
-from stockade import assemble, changes
+from stockade import changes
 from stockade.alive import held, is_alive, tidy
-from stockade.assemble.policies import environment_of, make_policy
-from stockade.assemble.restoring import bring_back
 from stockade.core.changes import what_changed
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, RunEvent, RunStarted
@@ -21,7 +19,11 @@ from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
 from stockade.mcp_server.folders import Roots
-from stockade.options import Options
+from stockade.places import run_dir
+from stockade.runtime import factory, records, sandboxes
+from stockade.runtime.policies import environment_of, make_policy
+from stockade.runtime.restore import bring_back
+from stockade.runtime.spec import Options
 
 MAX_RUNS = 4
 """At once; who asks for more is told so."""
@@ -70,7 +72,7 @@ class Service:
 
     @asynccontextmanager
     async def _store(self) -> AsyncIterator[RunStore]:
-        store = assemble.open_store(self.options.store)
+        store = records.open_store(self.options.store)
         try:
             yield store
         finally:
@@ -103,10 +105,10 @@ class Service:
         if bot is not None and bot.endswith(".toml"):
             raise UsageError(f"there is no bot {bot!r}", "a bot is a name here, never a file")
         async with self._room(), self._store() as store:
-            prepared = await assemble.prepare(options, store, on_event=heard)
+            prepared = await factory.prepare(options, store, on_event=heard)
             run_id = prepared.started.run_id
             with held(run_id):
-                finished = await assemble.start(prepared)
+                finished = await factory.start(prepared)
         return {
             "run": run_id,
             "status": finished.status,
@@ -125,17 +127,17 @@ class Service:
         if len(command) > MAX_COMMAND_CHARS:
             raise UsageError(f"the command is longer than {MAX_COMMAND_CHARS} characters")
         options = self._options(folder, "overlay")
-        policy, run_id = make_policy(options, "overlay"), assemble.new_run_id()
+        policy, run_id = make_policy(options, "overlay"), records.new_run_id()
         limit = self._bounded("command_timeout", timeout_s, policy.limits.command_timeout_s)
         async with self._room():
             with held(run_id):
-                sandbox = await assemble.prepare_sandbox(policy, options.sandbox, assemble.run_dir(run_id))
+                sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
                 try:
                     async with sandbox:
                         found = await sandbox.run(command, limit)
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await anyio.to_thread.run_sync(changes.discard, assemble.reviewer(), sandbox.layers)
+                        await anyio.to_thread.run_sync(changes.discard, sandboxes.reviewer(), sandbox.layers)
         found = self.redactor.output(found)  # before it is clipped
         return {
             "exit_code": found.exit_code,
@@ -182,7 +184,7 @@ class Service:
         view = self._view(events)
 
         def work() -> str:
-            reviewer = assemble.reviewer()
+            reviewer = sandboxes.reviewer()
             changes.check_kept(facts := changes.facts(events))
             found = changes.pending(reviewer, facts.layers)
             return "".join(reviewer.unified_diff(one.layer, change) for one in found for change in one.changes)
@@ -220,7 +222,7 @@ class Service:
             def record(event: RunEvent) -> None:
                 anyio.from_thread.run(append, event)
 
-            changes.apply(assemble.reviewer(), work, done, flagged=flagged, record=record)
+            changes.apply(sandboxes.reviewer(), work, done, flagged=flagged, record=record)
 
         with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
             await anyio.to_thread.run_sync(carry_out)
@@ -242,7 +244,7 @@ class Service:
                 self.roots.allowed(layer.host, "overlay")
         await anyio.to_thread.run_sync(bring_back, events)
         changes.check_kept(found)
-        work = await anyio.to_thread.run_sync(changes.pending, assemble.reviewer(), found.layers)
+        work = await anyio.to_thread.run_sync(changes.pending, sandboxes.reviewer(), found.layers)
         if not work:
             raise UsageError(f"run {run_id} changed nothing that is still to be decided on")
         return run_id, work

@@ -12,13 +12,13 @@ from bench.humaneval.problems import Problem
 from bench.humaneval.recorded import Answers, Offline, RecordedModel, key_of
 from bench.humaneval.report import common, curve, rows, solved, write_report
 
-from stockade.assemble import open_sandbox
-from stockade.assemble.coder import coder_policy
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import OnText
-from stockade.options import Options
 from stockade.plugins.coder.prompts import opening
 from stockade.plugins.coder.work import Attempt, Verdict
+from stockade.runtime.old_coder import coder_policy
+from stockade.runtime.sandboxes import open_sandbox
+from stockade.runtime.spec import Options
 from stockade.testing import ScriptedModel
 
 PROBLEM = Problem(

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from stockade.assemble import find_bot, with_defaults
 from stockade.bots.file import read_bot
 from stockade.bots.front_matter import front_matter
 from stockade.bots.guidance import MAX_AGENTS_CHARS, guidance, guidance_files
 from stockade.core.errors import UsageError
-from stockade.options import Options
+from stockade.runtime.bots import find_bot, with_defaults
+from stockade.runtime.spec import Options
 
 WHOLE = """
 name = "triage"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from stockade import assemble
 from stockade.cli import review
 from stockade.cli.decide import Decider
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
 from stockade.core.policy import FolderRule
+from stockade.runtime import sandboxes
 from stockade.sandboxes.folders import prepare_layer
 
 
@@ -39,7 +39,7 @@ class Desk:
         return [event.type for event in self.events]
 
     def work(self) -> list[review.Pending]:
-        return review.pending(assemble.reviewer(), [self.layer])
+        return review.pending(sandboxes.reviewer(), [self.layer])
 
     def decider(self, *answers: str | None) -> Decider:
         typed: Iterator[str | None] = iter(answers)
@@ -49,7 +49,7 @@ class Desk:
             return next(typed)
 
         console = Console(file=self.screen, width=200, highlight=False)
-        return Decider("r1", console, assemble.reviewer(), self.events.append, ask)
+        return Decider("r1", console, sandboxes.reviewer(), self.events.append, ask)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_the_drawing_marks_what_to_look_at_and_what_is_refused(desk: Desk) -> No
     os.symlink("/etc/passwd", desk.written / "link")
     (desk.written / "a\x1b[2Jb").write_text("\x1b[2J\n")
     console = Console(file=desk.screen, width=200, highlight=False)
-    review.draw(console, assemble.reviewer(), desk.work())
+    review.draw(console, sandboxes.reviewer(), desk.work())
     text = desk.screen.getvalue()
     assert " A .envrc +1 -0  look first: " in text
     assert "refused: " in text
@@ -149,7 +149,7 @@ def test_of_very_many_files_the_first_are_drawn_and_all_that_are_flagged(desk: D
     (desk.written / "zzz").mkdir()
     (desk.written / "zzz" / ".envrc").write_text("x\n")
     console = Console(file=desk.screen, width=200, highlight=False)
-    review.draw(console, assemble.reviewer(), desk.work())
+    review.draw(console, sandboxes.reviewer(), desk.work())
     text = desk.screen.getvalue()
     assert "more files not shown ...]" in text
     assert "more files not listed ...]" in text
@@ -160,6 +160,6 @@ def test_of_very_many_files_the_first_are_drawn_and_all_that_are_flagged(desk: D
 def test_a_long_diff_is_clipped(desk: Desk) -> None:
     (desk.written / "long.txt").write_text("".join(f"{number}\n" for number in range(1000)))
     console = Console(file=desk.screen, width=200, highlight=False)
-    review.draw(console, assemble.reviewer(), desk.work())
+    review.draw(console, sandboxes.reviewer(), desk.work())
     assert "lines not shown ...]" in desk.screen.getvalue()
     assert len(desk.screen.getvalue().splitlines()) < 200

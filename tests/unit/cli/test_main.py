@@ -12,7 +12,7 @@ from stockade import cli
 from stockade.cli import failures
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 
-HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.assemble", "sqlite3", "asyncio")
+HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sqlite3", "asyncio")
 
 
 @pytest.mark.parametrize("asked", [["--help"], ["run", "--help"]])
@@ -27,8 +27,8 @@ def test_help_imports_nothing_heavy(asked: list[str]) -> None:
 
 def test_a_run_that_goes_on_imports_nothing_of_the_coder() -> None:
     code = (
-        "import sys\nimport stockade.cli.resume, stockade.assemble.continuing\n"
-        "begins = ('stockade.plugins.coder', 'stockade.assemble.coder')\n"
+        "import sys\nimport stockade.cli.resume, stockade.runtime.resume\n"
+        "begins = ('stockade.plugins.coder', 'stockade.runtime.old_coder')\n"
         "print([name for name in sys.modules if name.startswith(begins)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

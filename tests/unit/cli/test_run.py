@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from stockade import alive, assemble
+from stockade import alive
 from stockade.answers.json_schema import JsonAnswers
 from stockade.cli.endings import status_of
 from stockade.cli.run import carry_out
@@ -23,8 +23,11 @@ from stockade.core.events import RunFinished, RunStarted
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import ExecResult, OnEvent, OnText
 from stockade.loop.run import Parts
+from stockade.places import run_dir
+from stockade.runtime import factory, records, sandboxes
+from stockade.runtime.settings import Front, Settings
+from stockade.runtime.spec import Options
 from stockade.sandboxes.folders import prepare_layer
-from stockade.settings import Front, Settings
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel, say
 
 WORK = say("shell", command="work")
@@ -65,7 +68,7 @@ class Stage:
         **front: Any,
     ) -> int:
         started = RunStarted(
-            at=assemble.SystemClock().now(), version="0", run_id="r1", task="count", bot="writing", model="script",
+            at=records.SystemClock().now(), version="0", run_id="r1", task="count", bot="writing", model="script",
             answers="json", sandbox="memory", policy=Policy(folders=(FolderRule(host=str(self.host)),)),
             budget=Budget(max_turns=5), system_prompt="", check=check,
         )  # fmt: skip
@@ -73,13 +76,13 @@ class Stage:
             model=ScriptedModel([*answers, *answers[-1:]]), protocol=JsonAnswers(),
             sandbox=sandbox or Beside(on_command=on_command or self.work, layers=(self.layer,)),
             store=self.store,
-            clock=FixedClock(assemble.SystemClock().now()), tools=("shell", "finish"), reviewer=assemble.reviewer(),
+            clock=FixedClock(records.SystemClock().now()), tools=("shell", "finish"), reviewer=sandboxes.reviewer(),
         )  # fmt: skip
 
-        async def prepare(on_event: OnEvent, on_text: OnText | None, on_progress: object) -> assemble.Prepared:
-            return assemble.Prepared(started, replace(parts, on_event=on_event, on_text=on_text))
+        async def prepare(on_event: OnEvent, on_text: OnText | None, on_progress: object) -> factory.Prepared:
+            return factory.Prepared(started, replace(parts, on_event=on_event, on_text=on_text))
 
-        settings = Settings(options=assemble.Options(), front=Front.model_validate(front))
+        settings = Settings(options=Options(), front=Front.model_validate(front))
         return carry_out(settings, self.store, prepare)
 
     @property
@@ -101,7 +104,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     host = tmp_path / "demo"
     host.mkdir()
     (host / "data.csv").write_text("a\nb\nc\n")
-    base = assemble.run_dir("r1")
+    base = run_dir("r1")
     base.mkdir(parents=True)
     layer = prepare_layer(FolderRule(host=str(host)), base, sandbox_uid=None, can_overlay=lambda _: "not in this test")
     return Stage(tmp_path, MemoryStore(), host, layer)
@@ -125,20 +128,20 @@ def test_apply_writes_to_the_folder_and_leaves_no_layer(stage: Stage) -> None:
     assert stage.run(WORK, DONE, DONE, apply=True) == 0
     assert (stage.host / "count.txt").read_text() == "3\n"
     assert stage.kinds[-2:] == ["run_finished", "changes_applied"]
-    assert [entry.name for entry in assemble.run_dir("r1").iterdir()] == ["0.journal"]  # what undo needs
+    assert [entry.name for entry in run_dir("r1").iterdir()] == ["0.journal"]  # what undo needs
 
 
 def test_discard_leaves_the_folder_and_no_layer(stage: Stage) -> None:
     assert stage.run(WORK, DONE, DONE, discard=True) == 0
     assert not (stage.host / "count.txt").exists()
     assert stage.kinds[-1] == "changes_discarded"
-    assert not assemble.run_dir("r1").exists()
+    assert not run_dir("r1").exists()
 
 
 def test_a_run_without_changes_leaves_nothing(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage.run(DONE) == 0
     assert "kept" not in capsys.readouterr().err
-    assert not assemble.run_dir("r1").exists()
+    assert not run_dir("r1").exists()
 
 
 def test_work_that_did_not_succeed_is_never_applied_by_itself(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,11 +222,11 @@ def test_a_failed_check_is_status_1(stage: Stage) -> None:
 
 
 def test_a_mistake_before_the_start_leaves_no_record(stage: Stage) -> None:
-    async def prepare(**_: object) -> assemble.Prepared:
+    async def prepare(**_: object) -> factory.Prepared:
         raise UsageError("no such folder")
 
     with pytest.raises(UsageError, match="no such folder"):
-        carry_out(Settings(options=assemble.Options(), front=Front()), stage.store, prepare)
+        carry_out(Settings(options=Options(), front=Front()), stage.store, prepare)
     assert anyio.run(stage.store.runs) == []
 
 

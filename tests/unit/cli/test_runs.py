@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade import alive, assemble, cli
+from stockade import alive, cli
 from stockade.core.actions import Answer, Chunk, CommandOutput, Finish, Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer
@@ -26,6 +26,8 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelAnswer
 from stockade.core.policy import FolderRule, Policy
+from stockade.places import run_dir
+from stockade.runtime import records
 from stockade.sandboxes.folders import prepare_layer
 from stockade.sandboxes.folders.snapshots import Snapshots
 
@@ -66,7 +68,7 @@ class Desk:
 
 
 async def keep(run_id: str, events: list[RunEvent]) -> None:
-    store = assemble.open_store()
+    store = records.open_store()
     await store.append(run_id, events)
     await store.close()
 
@@ -79,7 +81,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     host.mkdir()
     (host / "data.csv").write_text("a\n")
     layer = prepare_layer(
-        FolderRule(host=str(host)), assemble.run_dir("r1"), sandbox_uid=None, can_overlay=lambda _: "not in this test"
+        FolderRule(host=str(host)), run_dir("r1"), sandbox_uid=None, can_overlay=lambda _: "not in this test"
     )
     anyio.run(keep, "r1", recorded("r1", layer))
     desk = Desk(host, layer, capsys)
@@ -176,7 +178,7 @@ def test_diff_as_json_has_each_change_with_its_patch(desk: Desk) -> None:
 def test_apply_then_again(desk: Desk) -> None:
     assert desk.runs("apply", "last")[::2] == (0, "stockade: applied 1 change; stockade undo r1 takes it back\n")
     assert (desk.host / "count.txt").read_text() == "1\n"
-    assert [entry.name for entry in assemble.run_dir("r1").iterdir()] == ["0.journal"]
+    assert [entry.name for entry in run_dir("r1").iterdir()] == ["0.journal"]
     status, _, err = desk.runs("apply", "last")
     assert status == 2
     assert err.startswith("stockade: the changes of run r1 were already applied on ")

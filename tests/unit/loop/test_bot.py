@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stockade.assemble.sandboxes import own_sandbox
 from stockade.core.actions import Shell, Step
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, MessageInjected, RunFinished
@@ -16,6 +15,7 @@ from stockade.core.ports import Sandbox
 from stockade.loop.bot import Bot
 from stockade.loop.ending import Ending
 from stockade.loop.run_context import RunContext
+from stockade.runtime.sandboxes import own_sandbox
 from stockade.testing import MemorySandbox
 from tests.unit.loop.helpers import Bench, started
 

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextCon
 from stockade.mcp_server.app import make_server
 from stockade.mcp_server.folders import Roots
 from stockade.mcp_server.service import Service
-from stockade.options import Options
+from stockade.runtime.spec import Options
 
 pytestmark = pytest.mark.anyio
 

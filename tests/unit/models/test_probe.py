@@ -9,12 +9,12 @@ import pytest
 from platformdirs import user_cache_path
 
 from stockade.answers.choice import choose
-from stockade.assemble import known_of
 from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelInfo
 from stockade.models.openai import OpenAIModel
 from stockade.models.openai_request import Dialect
 from stockade.models.probe import probe_capabilities
+from stockade.runtime.models import known_of
 from stockade.testing.fake_openai import FakeOpenAI, Reply, fails, piece, says
 
 pytestmark = pytest.mark.anyio

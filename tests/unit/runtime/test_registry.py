@@ -6,14 +6,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.assemble import find_bot, list_bots, open_sandbox
-from stockade.assemble.hooks import _made
-from stockade.assemble.tools import plan_tools
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.runtime import registry
-from stockade.runtime.models import is_ours, open_model
-from stockade.runtime.protocols import pick_protocol
+from stockade.runtime.bots import find_bot, list_bots
+from stockade.runtime.hooks import _made
+from stockade.runtime.models import is_ours, open_model, pick_protocol
+from stockade.runtime.sandboxes import open_sandbox
+from stockade.runtime.tools import plan_tools
 
 MODULE = """
 from stockade.testing import ScriptedModel

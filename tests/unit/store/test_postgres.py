@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import psycopg
 import pytest
 
-from stockade.assemble import open_store
 from stockade.core.errors import StoreFailed, UsageError
+from stockade.runtime.records import open_store
 from stockade.store.database import migrations
 from stockade.store.postgres import PostgresStore
 from stockade.testing.conformance.store import first, some

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import xllamacpp
 
-from stockade.assemble import Options, model_settings
 from stockade.core.errors import UsageError
 from stockade.core.model_options import LoadOptions
 from stockade.models.local.launch_spec import as_flags
 from stockade.models.local.worker import set_fields
+from stockade.runtime.models import model_settings
+from stockade.runtime.spec import Options
 
 ALL: dict[str, Any] = {
     "threads_batch": 3, "batch_size": 256, "ubatch_size": 128, "mmap": False, "mlock": True, "cache_type_k": "q8_0",

@@ -3,11 +3,11 @@
 import anyio
 import pytest
 
-from stockade.assemble import coder
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import Model, OnText
-from stockade.options import Options
 from stockade.plugins.coder.fan import Fan
+from stockade.runtime import old_coder as coder
+from stockade.runtime.spec import Options
 from stockade.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stockade.assemble import SystemClock, open_sandbox
-from stockade.assemble.coder import OFFLINE, Wanted, coder_policy, make_coder
 from stockade.core.actions import Action
 from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable, StockadeError
@@ -17,12 +15,15 @@ from stockade.core.messages import ModelAnswer, Sampling
 from stockade.core.ports import Approver
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
-from stockade.options import Options
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.prompts import cases, system
 from stockade.plugins.coder.questions import wrong_values
 from stockade.plugins.coder.work import Plan, Result
+from stockade.runtime.old_coder import OFFLINE, Wanted, coder_policy, make_coder
+from stockade.runtime.records import SystemClock
+from stockade.runtime.sandboxes import open_sandbox
+from stockade.runtime.spec import Options
 from stockade.testing import MemoryStore, ScriptedModel
 
 pytestmark = pytest.mark.anyio

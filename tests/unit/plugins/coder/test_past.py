@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from stockade.assemble import SystemClock, open_sandbox
-from stockade.assemble.coder import Wanted, coder_policy, make_coder, wanted_of
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.core.events import (
@@ -24,12 +22,15 @@ from stockade.core.messages import ModelRequest, Sampling
 from stockade.loop.parts import Parts
 from stockade.loop.resume import resume
 from stockade.loop.run import run
-from stockade.options import Options
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.past import progress_of
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.work import Attempt, Plan
+from stockade.runtime.old_coder import Wanted, coder_policy, make_coder, wanted_of
+from stockade.runtime.records import SystemClock
+from stockade.runtime.sandboxes import open_sandbox
+from stockade.runtime.spec import Options
 from stockade.testing import MemoryStore, ScriptedModel
 
 pytestmark = pytest.mark.anyio

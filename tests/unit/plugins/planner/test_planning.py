@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from stockade import assemble
 from stockade.approval.authorise import Authoriser
-from stockade.assemble.planning import Wishes, fast_environment, prepare_plan
 from stockade.core.errors import ModelFailed, UsageError
 from stockade.exports.atif import trajectory
 from stockade.loop.state import fold
-from stockade.options import Options
+from stockade.places import state_dir
 from stockade.plugins.planner.bot import DEFAULT_PROFILE, Overrides, Profile, prompt_of, with_fixed
+from stockade.runtime import factory
+from stockade.runtime.old_planning import Wishes, fast_environment, prepare_plan
+from stockade.runtime.spec import Options
 from stockade.testing import MemoryStore
 from stockade.testing.fake_openai import FakeOpenAI, fails, says
 
@@ -46,7 +47,7 @@ async def test_two_servers_each_with_its_key_or_without(
         store = MemoryStore()
         given = options(tmp_path, fast_model="llamafile/fake")
         prepared = await prepare_plan(given, Wishes(granted=None), as_it_is, store)
-        finished = await assemble.start(prepared)
+        finished = await factory.start(prepared)
     assert (finished.status, finished.answer) == ("done", "3 lines")
     assert prepared.started.options["profile"]["name"] == "Counter"
     assert prepared.started.answers == "plan"
@@ -61,7 +62,7 @@ async def test_one_server_does_both(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     async with FakeOpenAI([says(json.dumps(PROFILE)), says(DONE), says(DONE)]) as server:
         monkeypatch.setenv("LLAMAFILE_URL", server.url)
         prepared = await prepare_plan(options(tmp_path), Wishes(), as_it_is, MemoryStore())
-        assert (await assemble.start(prepared)).status == "done"
+        assert (await factory.start(prepared)).status == "done"
     assert "You are Counter, an expert for lines." in server.questions[1].body["messages"][0]["content"]
 
 
@@ -71,7 +72,7 @@ async def test_what_the_profile_costs_is_the_runs(tmp_path: Path, monkeypatch: p
     async with FakeOpenAI(replies) as server, FakeOpenAI([replies[0]]) as again:
         monkeypatch.setenv("LLAMAFILE_URL", server.url)
         prepared = await prepare_plan(options(tmp_path), Wishes(), as_it_is, store)
-        await assemble.start(prepared)
+        await factory.start(prepared)
         events = await store.events(prepared.started.run_id)
         asked = [event.answer.usage for event in events if event.type == "model_answered"]
         finished = fold(events).finished
@@ -81,7 +82,7 @@ async def test_what_the_profile_costs_is_the_runs(tmp_path: Path, monkeypatch: p
         assert trajectory(events)["final_metrics"]["total_prompt_tokens"] == finished.usage.prompt_tokens
         monkeypatch.setenv("LLAMAFILE_URL", again.url)
         spent = await prepare_plan(options(tmp_path, max_tokens=130), Wishes(), as_it_is, MemoryStore())
-        ended = await assemble.start(spent)
+        ended = await factory.start(spent)
     assert (ended.status, ended.reason, ended.turns) == ("stopped", "tokens", 0)
     assert len(again.questions) == 1
 
@@ -91,7 +92,7 @@ async def test_a_wrong_key_is_an_error_and_leaves_nothing(tmp_path: Path, monkey
         monkeypatch.setenv("LLAMAFILE_URL", server.url)
         with pytest.raises(ModelFailed):
             await prepare_plan(options(tmp_path), Wishes(), as_it_is, MemoryStore())
-    assert not list((assemble.state_dir() / "runs").glob("*"))
+    assert not list((state_dir() / "runs").glob("*"))
 
 
 async def test_an_unknown_model_is_named_and_never_another_one(tmp_path: Path) -> None:

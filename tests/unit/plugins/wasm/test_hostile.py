@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble.wasm import open_component
 from stockade.core.errors import UsageError
 from stockade.plugins.wasm.toolbox import WasmToolbox
+from stockade.runtime.old_wasm import open_component
 from tests.support import wasm
 
 pytestmark = pytest.mark.anyio

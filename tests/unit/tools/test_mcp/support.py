@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from stockade.assemble import open_sandbox
 from stockade.core.policy import Limits, Policy
 from stockade.core.ports import Sandbox
+from stockade.runtime.sandboxes import open_sandbox
 from stockade.tools.mcp.config import ServerConfig
 from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
 

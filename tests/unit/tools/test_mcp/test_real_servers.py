@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble.mcp import mcp_file
-from stockade.assemble.tools import Plan, Request, ToolContext
 from stockade.core.policy import FolderRule, Limits, Network, Policy
 from stockade.core.ports import Sandbox, Toolbox
+from stockade.runtime.old_mcp import mcp_file
+from stockade.runtime.tools import Plan, Request, ToolContext
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from tests.support.hostile_site import Site, hostile_site
 from tests.support.site import to_loopback

@@ -5,21 +5,16 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from stockade.assemble import (
-    Options,
-    bot_of,
-    check_task,
-    driver_of,
-    find_bot,
-    new_run_id,
-    open_store,
-    pick_protocol,
-)
-from stockade.assemble.policies import make_budget, make_policy
 from stockade.bots.spec import BotSpec
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.loop.bot import Bot
+from stockade.runtime.bots import bot_of, driver_of, find_bot
+from stockade.runtime.factory import check_task
+from stockade.runtime.models import pick_protocol
+from stockade.runtime.policies import make_budget, make_policy
+from stockade.runtime.records import new_run_id, open_store
+from stockade.runtime.spec import Options
 from tests.unit.loop.helpers import started
 
 

@@ -1,18 +1,16 @@
-"""From a task to a Planner's run that is ready to start: assemble's other half for a bot that is made for its task."""
+"""From a task to a Planner's run that is ready to start."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from stockade import assemble
 from stockade.approval.authorise import Authoriser
 from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Usage
-from stockade.core.ports import Model, OnEvent, OnText, RunStore
+from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore
 from stockade.core.secrets import build_redactor
 from stockade.models.smart_and_fast import SmartAndFast
-from stockade.options import Options
 from stockade.plugins.planner.bot import (
     DEFAULT_PROFILE,
     PLANNER,
@@ -23,7 +21,9 @@ from stockade.plugins.planner.bot import (
     read_profile,
     with_fixed,
 )
+from stockade.runtime import factory, models, records
 from stockade.runtime.models import open_model
+from stockade.runtime.spec import Options
 
 FAST = "FAST_"
 """`FAST_LLAMAFILE_URL` is LLAMAFILE_URL for the fast model, and so with every variable of a provider."""
@@ -48,15 +48,15 @@ async def prepare_plan(
     store: RunStore,
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
-    on_progress: assemble.OnProgress | None = None,
+    on_progress: OnProgress | None = None,
     *,
     attended: bool = False,
-) -> assemble.Prepared:
-    """Everything of the run but its start; errors and `attended` are those of `assemble.prepare`."""
+) -> factory.Prepared:
+    """Everything of the run but its start; errors and `attended` are those of `factory.prepare`."""
     answers = PLANNER.answers if options.answers == "auto" else options.answers
     options = options.model_copy(update={"bot": PLANNER.name, "answers": answers})
     fast = await open_fast(options.fast_model, options, on_progress)
-    prepared = await assemble.prepare(options, store, on_event, on_text, on_progress, attended=attended)
+    prepared = await factory.prepare(options, store, on_event, on_text, on_progress, attended=attended)
     started = prepared.started
     try:
         redactor = build_redactor(os.environ, started.policy.environment, options.redact)
@@ -66,7 +66,7 @@ async def prepare_plan(
         profile = with_fixed(own, policy.workdir, network=policy.network.mode != "none")
         profile = await revise(wishes.overrides.on(profile))
     except BaseException:
-        assemble.forget(started.run_id)
+        records.forget(started.run_id)
         raise
     started = started.model_copy(
         update={
@@ -97,21 +97,19 @@ def _recorded(profile: Profile, wishes: Wishes, options: Options) -> dict[str, o
     return {"profile": profile.model_dump(mode="json"), **granted, **fast}
 
 
-async def with_fast(
-    model: Model, fast_model: str, options: Options, on_progress: assemble.OnProgress | None
-) -> SmartAndFast:
+async def with_fast(model: Model, fast_model: str, options: Options, on_progress: OnProgress | None) -> SmartAndFast:
     """The model of a run that goes on, with the fast one of its start beside it."""
     fast = await open_fast(fast_model, options, on_progress)
     assert fast is not None
     return SmartAndFast(model, fast)
 
 
-async def open_fast(name: str | None, options: Options, on_progress: assemble.OnProgress | None) -> Model | None:
+async def open_fast(name: str | None, options: Options, on_progress: OnProgress | None) -> Model | None:
     """The fast model, not entered; None where none is wanted. Its server is where the FAST_ variables say."""
     if not name:
         return None
     environment = fast_environment(os.environ)
-    model, _, _ = await open_model(name, assemble.model_settings(options), on_progress, environment)
+    model, _, _ = await open_model(name, models.model_settings(options), on_progress, environment)
     return model
 
 
@@ -127,7 +125,7 @@ def _names_place(variable: str) -> bool:
 
 
 async def _profile(
-    model: Model, task: str, overrides: Overrides, on_progress: assemble.OnProgress | None
+    model: Model, task: str, overrides: Overrides, on_progress: OnProgress | None
 ) -> tuple[Profile, Usage, str | None]:
     """A profile for the task, what it cost, and a line where it is not the model's. Not asked for where the flags say
     who it is.

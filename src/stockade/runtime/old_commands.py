@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import anyio.from_thread
 import platformdirs
 
-from stockade.assemble.tools import OnProgress, Plan, Request
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox, Toolbox
+from stockade.runtime.tools import OnProgress, Plan, Request
 from stockade.sandboxes.building import SystemLayers
 from stockade.tools.layers import Layers, Ready, prepare_again, prepare_external, prepare_tool
 from stockade.tools.tool_files import SUFFIXES, CommandTool, read_tool, shipped
@@ -29,7 +29,7 @@ def layers(on_progress: OnProgress | None = None) -> Layers:
 
 
 def command_file(request: Request) -> Plan:
-    """The plan with the tool of a file in it; installs it when it is not. Implements assemble.tools.FileTool."""
+    """The plan with the tool of a file in it; installs it when it is not. Implements runtime.tools.FileTool."""
     tool = read_tool(request.path)
     for path in map(Path, request.plan.asked):
         if path.suffix.lower() in SUFFIXES and read_tool(path).name == tool.name:
@@ -58,7 +58,7 @@ def plan_command(tool: CommandTool, request: Request) -> Plan:
 async def programs(
     wanted: Sequence[str], policy: Policy, on_progress: OnProgress | None = None
 ) -> tuple[Policy, tuple[Callable[[Sandbox], Toolbox], ...]]:
-    """See assemble.tools.programs."""
+    """See runtime.tools.programs."""
     makers = []
     for tool in [_program(name) for name in wanted]:
         ready = await prepare_tool(tool, policy, layers(on_progress))

@@ -4,11 +4,11 @@ import hashlib
 import re
 from pathlib import Path
 
-from stockade.assemble.tools import ToolContext
 from stockade.core.errors import UsageError
 from stockade.core.events import NetworkRequested
 from stockade.core.ports import OnNetwork, Toolbox
 from stockade.core.search import SearchEngine
+from stockade.runtime.tools import ToolContext
 from stockade.sandboxes.egress.proxy import Egress
 from stockade.sandboxes.reading import ReadingRoom
 from stockade.tools.documents import DocumentToolbox

@@ -28,7 +28,7 @@ from stockade.core.model_options import (
 from stockade.core.policy import FolderMode
 from stockade.core.refused import first_refused
 from stockade.files import read_toml
-from stockade.options import RENAMED, Options, current_folder
+from stockade.runtime.spec import RENAMED, Options, current_folder
 from stockade.trust import MAX_FILE_BYTES, is_trusted
 
 PREFIX = "STOCKADE_"

@@ -1,4 +1,4 @@
-"""assemble.py for the coder: from what a person asked for to a run whose loop is that of plugins/coder/loop.py."""
+"""factory.py for the coder: from what a person asked for to a run whose loop is that of plugins/coder/loop.py."""
 
 import os
 import time
@@ -9,22 +9,6 @@ from typing import Any
 
 from stockade import __version__
 from stockade.alive import held
-from stockade.assemble import (
-    OnProgress,
-    Prepared,
-    SystemClock,
-    check_task,
-    forget,
-    new_run_id,
-    open_model,
-    prepare_sandbox,
-    reviewer,
-    run_dir,
-    start,
-)
-from stockade.assemble.bots import CODER
-from stockade.assemble.policies import check_priced, make_budget, make_policy
-from stockade.assemble.sandboxes import noting_its_holder
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
@@ -32,10 +16,10 @@ from stockade.core.events import RunEvent, RunStarted
 from stockade.core.messages import Sampling
 from stockade.core.model_options import LoadOptions
 from stockade.core.policy import WORKSPACE, FolderRule, Policy
-from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
+from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
 from stockade.loop.parts import Parts
-from stockade.options import Options
+from stockade.places import run_dir
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.examples import wanted
 from stockade.plugins.coder.executor import RUNNER_AT, Executor
@@ -46,6 +30,13 @@ from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.report import MAX_TESTS_BYTES, runner_folder
 from stockade.plugins.coder.service import DEFAULT_PORT, Answer, Query, Service, parse_address
 from stockade.plugins.coder.work import Job, Plan, Result, make_job
+from stockade.runtime.factory import Prepared, check_task, start
+from stockade.runtime.models import model_of
+from stockade.runtime.old_bots import CODER
+from stockade.runtime.policies import check_priced, make_budget, make_policy
+from stockade.runtime.records import SystemClock, forget, new_run_id
+from stockade.runtime.sandboxes import noting_its_holder, prepare_sandbox, reviewer
+from stockade.runtime.spec import Options
 
 ANSWER_TOKENS = 2048
 SOLUTION = "solution.py"
@@ -86,7 +77,7 @@ async def prepare(
     on_text: OnText | None = None,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
-    """Everything of a coder's run but its start; errors are those of assemble.prepare."""
+    """Everything of a coder's run but its start; errors are those of factory.prepare."""
     return (await prepare_coder(wanted_, options, store, on_event, on_text, on_progress))[0]
 
 
@@ -208,13 +199,13 @@ async def open_models(
 
     With a seed the candidates are asked for one after the other: those that are computed together change each other.
     """
-    model, name, note = await open_model(options, on_progress)
+    model, name, note = await model_of(options, on_progress)
     if candidates == 1 or not name.startswith(("embedded/", "gguf/")):
         return model, name, note
     if options.seed is not None:
         return Fan([model]), name, note
     same = options.model_copy(update={"model": name})
-    return Fan([model, *[(await open_model(same, None))[0] for _ in range(candidates - 1)]]), name, note
+    return Fan([model, *[(await model_of(same, None))[0] for _ in range(candidates - 1)]]), name, note
 
 
 def _sampling(options: Options, *, local: bool) -> Sampling:

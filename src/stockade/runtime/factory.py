@@ -1,63 +1,28 @@
-"""From what the person asked for to a run ready to start. The only place that names concrete adapters.
+"""From what the person asked for to a run ready to start. New, resumed and branched runs are made here."""
 
-Adapters are imported inside the functions that need them, so that `stockade --help` and `runs list` stay quick.
-"""
-
-import difflib
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from anyio import to_thread
-from pydantic import ValidationError
 
 from stockade import __version__
-from stockade.approval.authorise import Authoriser
-from stockade.assemble.approvals import approval_notes, make_approver
-from stockade.assemble.hooks import hooks_of
-from stockade.assemble.policies import check_priced, make_budget, make_policy
-from stockade.assemble.records import SystemClock, forget, new_run_id, open_store, read_store, sweep
-from stockade.assemble.sandboxes import (
-    backend_of,
-    base_keeper,
-    host_side,
-    noting_its_holder,
-    open_sandbox,
-    own_sandbox,
-    prepare_sandbox,
-    reviewer,
-    sandbox_names,
-    taken_back,
-)
-from stockade.assemble.tools import (
-    IN_PROCESS,
-    OnProgress,
-    Plan,
-    ToolContext,
-    check_tools,
-    chosen,
-    mcp_files,
-    plan_tools,
-)
-from stockade.assemble.undecided import newest_applied, newest_undecided
-from stockade.bots.file import read_bot
+from stockade.answers.choice import AUTO
 from stockade.bots.guidance import guidance_files
 from stockade.bots.model_profiles import ModelProfile, profile_of, reason
 from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
 from stockade.bots.spec import BotSpec
 from stockade.core.budget import Budget
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
-from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnText, RunStore, Sandbox, Toolbox
-from stockade.core.refused import first_refused
+from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnProgress, OnText, RunStore, Sandbox, Toolbox
 from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
 from stockade.loop.bot import Bot
 from stockade.loop.hooks import Hook
@@ -65,19 +30,20 @@ from stockade.loop.pause import Pause, UserPrompt
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
 from stockade.loop.subbot import SubBots
-from stockade.options import RECORDED, REMOTE, HookCommand, Options, autonomy
 from stockade.places import run_dir, state_dir
-from stockade.runtime import registry
-from stockade.runtime.protocols import pick_protocol
-
-if TYPE_CHECKING:
-    from stockade.core.findings import Finding
-    from stockade.models.local.listing import ModelEntry
-    from stockade.models.settings import ModelSettings
+from stockade.runtime import models
+from stockade.runtime.approvals import approval_notes, make_approver
+from stockade.runtime.bots import driver_of, find_bot, with_defaults
+from stockade.runtime.hooks import hooks_of
+from stockade.runtime.models import pick_protocol
+from stockade.runtime.policies import check_priced, make_budget, make_policy
+from stockade.runtime.records import SystemClock, forget, new_run_id, sweep
+from stockade.runtime.sandboxes import noting_its_holder, own_sandbox, prepare_sandbox, reviewer
+from stockade.runtime.spec import RECORDED, REMOTE, HookCommand, Options, autonomy
+from stockade.runtime.tools import Plan, ToolContext, chosen, mcp_files, plan_tools
+from stockade.sandboxes.keeping import LayerKeeper, forget_holder
 
 MAX_TASK_BYTES = 1_000_000
-TRIED, NOT_TRIED = ("docker", "podman", "gvisor"), ("bubblewrap", "unconfined", "remote")
-"""Sandboxes that `doctor` starts after the default one; not one that holds nothing, nor one on another machine."""
 KEPT_BYTES = 2 << 30
 """Of what a bot wrote in earlier turns, a folder, for going back to them."""
 
@@ -115,73 +81,6 @@ class Objects:
     hooks: tuple[Hook, ...] = ()
 
 
-def find_bot(name: str) -> BotSpec:
-    """A bot by its name, or one of a TOML file by its path. UsageError when there is none."""
-    if name.endswith(".toml"):
-        spec = read_bot(Path(name).expanduser().absolute())
-        check_tools(str(spec.file), spec.tools)
-        return spec
-    if name not in (known := registry.names("stockade.bots")):
-        near = difflib.get_close_matches(name, known, n=1)
-        way_out = f"did you mean {near[0]}?" if near else f"the bots are {', '.join(known)}; or FILE.toml"
-        raise UsageError(f"there is no bot {name!r}", way_out)
-    spec = registry.load("stockade.bots", name)
-    if not isinstance(spec, BotSpec):
-        raise registry.wrong("stockade.bots", name, f"is {type(spec).__name__}, not a BotSpec")
-    return spec
-
-
-def bot_of(started: RunStarted) -> Bot:
-    """What drives a run on record. UsageError when that is code of a program that is not here."""
-    if started.driver.startswith(IN_PROCESS):
-        what = f"its bot, {started.driver.removeprefix(IN_PROCESS)}, is a part of the Python program that began the run"
-        raise UsageError(what, "it goes on only there")
-    return find_bot(started.driver).bot if started.driver else Bot()
-
-
-def driver_of(spec: BotSpec) -> str:
-    """`RunStarted.driver` of a bot."""
-    kind = type(spec.bot)
-    if kind is Bot:
-        return ""
-    registered = (one.name for one in list_bots()[0] if type(one.bot) is kind)
-    return next(registered, f"{IN_PROCESS}{kind.__qualname__}")
-
-
-def with_defaults(options: Options, spec: BotSpec) -> Options:
-    """What nobody set is as the bot wants it. UsageError when a value of its file is none."""
-    unset = {key: value for key, value in spec.settings.items() if key not in options.model_fields_set}
-    if spec.settings.get("hooks"):
-        unset["hooks"] = (*spec.settings["hooks"], *options.hooks)
-    try:
-        return Options.model_validate({**options.model_dump(by_alias=True, exclude_unset=True), **unset})
-    except ValidationError as error:
-        key, words = first_refused(error, Options)
-        raise UsageError(f"{spec.file or f'bot {spec.name}'}: {key}{words}") from None
-
-
-def list_bots() -> tuple[list[BotSpec], list[UsageError]]:
-    """The bots of all packages, and what is wrong with those that are broken."""
-    found, broken = [], []
-    for name in registry.names("stockade.bots"):
-        try:
-            found.append(find_bot(name))
-        except UsageError as error:
-            broken.append(error)
-    return found, broken
-
-
-async def known_of(model: Model, name: str, answers: str, on_progress: OnProgress | None = None) -> ModelInfo:
-    """What is known of the model before it is asked. What it does is tried once a model, where `answers` are `auto`."""
-    from stockade.answers.choice import AUTO
-    from stockade.models.probe import probe_capabilities
-    from stockade.runtime.models import is_ours
-
-    if not is_ours(name):
-        return model.info
-    return await probe_capabilities(model, name, on_progress, trial=answers == AUTO)
-
-
 def check_task(task: str) -> str:
     """The task without control characters a terminal or template could trip over."""
     if not task.strip():
@@ -189,66 +88,6 @@ def check_task(task: str) -> str:
     if len(task.encode(errors="replace")) > MAX_TASK_BYTES:
         raise UsageError(f"the task is larger than {MAX_TASK_BYTES} bytes", "put it in a file and use --copy")
     return "".join(char for char in task if char in "\n\t" or (char >= " " and char != "\x7f"))
-
-
-def probe() -> "Sequence[Finding]":
-    """What this machine can hold, tried live."""
-    from stockade.sandboxes.others import other_backends
-    from stockade.sandboxes.probe import probe as run_probe
-
-    others = [name for name in sandbox_names() if name not in (*TRIED, *NOT_TRIED)]
-    return [*run_probe(), *other_backends({name: partial(backend_of, name) for name in (*TRIED, *others)})]
-
-
-def clean(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
-    """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record.
-
-    Model servers are left alone: one that a killed run used ends by itself when its time is over, as any other.
-    """
-    from stockade.sandboxes.leftovers import clean as found
-    from stockade.sandboxes.others import sweep_others
-
-    lines = found(state_dir() / "runs", recorded, alive)
-    return lines + [f"removed {name}" for name in sweep_others()]
-
-
-async def open_model(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
-    """The model, its full name, and a line on why this one where the choice was ours."""
-    from stockade.runtime.models import open_model
-
-    check_provider(options.model)
-    return await open_model(options.model, model_settings(options), on_progress)
-
-
-def check_provider(name: str) -> None:
-    """UsageError when `name` is, or is nearly, one of the catalogue without its provider."""
-    from stockade.models.local.catalogue import CATALOGUE
-    from stockade.models.providers import AUTO, PROVIDER_NAMES
-
-    if "/" in name or name == AUTO or name in PROVIDER_NAMES:
-        return
-    if near := difflib.get_close_matches(name.lower(), CATALOGUE, n=1):
-        raise UsageError(f"not a model: '{name}'", f"did you mean embedded/{near[0]}?")
-
-
-def model_settings(options: Options) -> "ModelSettings":
-    """How an embedded model is loaded; with a seed on a server that nobody shares, or the run is another each time."""
-    from stockade.models.settings import ModelSettings
-
-    more = options.load_more()
-    if "lora" in more:
-        more["lora"] = str(Path(more["lora"]).expanduser().absolute())
-        if not Path(more["lora"]).is_file():
-            raise UsageError(f"--lora {options.lora}: there is no such file")
-    return ModelSettings(
-        ctx_size=options.ctx_size,
-        threads=options.threads,
-        gpu_layers=options.gpu_layers,
-        more=more,
-        keep_warm_s=options.keep_warm_s,
-        llama_server=options.llama_server,
-        alone=options.seed is not None,
-    )
 
 
 async def prepare(
@@ -285,7 +124,7 @@ async def prepare(
         model, name, note = await _model_of(options, objects, on_progress)
         check_priced(make_budget(options, Budget()), model.info, name)
         own = objects.model is not None
-        info = model.info if own else await known_of(model, name, options.answers, on_progress)
+        info = model.info if own else await models.known_of(model, name, options.answers, on_progress)
         protocol = pick_protocol(options.answers, info)
     except BaseException:
         forget(run_id)
@@ -310,7 +149,7 @@ async def _model_of(
 ) -> tuple[Model, str, str | None]:
     """`open_model`, or the object that was passed, under the name that its info says."""
     if objects.model is None:
-        return await open_model(options, on_progress)
+        return await models.model_of(options, on_progress)
     return objects.model, f"{objects.model.info.provider}/{objects.model.info.name}", None
 
 
@@ -366,8 +205,6 @@ def _first_event(
 
 def _why_these(options: Options, model: ModelInfo) -> str:
     """Who chose the answer protocol, in words."""
-    from stockade.answers.choice import AUTO
-
     if options.answers != AUTO:
         return "as set"
     return model.sources.get("native_tools") or "by what its provider says"
@@ -375,8 +212,6 @@ def _why_these(options: Options, model: ModelInfo) -> str:
 
 async def start(prepared: Prepared) -> RunFinished:
     """The run to its end, as loop.run.run or loop.resume.resume say. RunTaken when another process drives it."""
-    from stockade.sandboxes.keeping import forget_holder
-
     run_id, store = prepared.started.run_id, prepared.parts.store
     async with store.driving(run_id):
         try:
@@ -410,8 +245,6 @@ def make_parts(
     bot: Bot,
 ) -> Parts:
     """The adapters of a run that begins or goes on; its files are kept turn by turn, from the snapshots `names` on."""
-    from stockade.sandboxes.keeping import LayerKeeper
-
     pause = Pause()
     approver = make_approver(started, pause, redactor)
     person = UserPrompt(pause)
@@ -443,48 +276,3 @@ def make_parts(
     here = not started.sandbox.startswith(REMOTE)
     prompt = opening(HELPER, protocol, started.policy, tools, plan.usage, here=here)
     return replace(parts, helper=SubBots(started, parts, prompt, tools))
-
-
-def list_models() -> "Sequence[ModelEntry]":
-    """What is on this machine and what could be fetched. Blocking, no network."""
-    from stockade.models.local.listing import list_models as found
-
-    return found()
-
-
-def model_info(name: str) -> "ModelEntry":
-    """One model. UsageError or ModelUnavailable when nothing is known of it."""
-    from stockade.models.local.listing import model_info as found
-
-    check_provider(name)
-    return found(name)
-
-
-Decision = Literal["apply", "discard", "keep"]
-
-__all__ = [
-    "Authoriser",
-    "Decision",
-    "FolderLayer",
-    "OnProgress",
-    "Options",
-    "Prepared",
-    "SystemClock",
-    "base_keeper",
-    "forget",
-    "host_side",
-    "new_run_id",
-    "newest_applied",
-    "newest_undecided",
-    "open_sandbox",
-    "open_store",
-    "pick_protocol",
-    "prepare",
-    "prepare_sandbox",
-    "read_store",
-    "reviewer",
-    "run_dir",
-    "state_dir",
-    "sweep",
-    "taken_back",
-]  # fmt: skip

@@ -6,10 +6,10 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from stockade.assemble.tools import Plan, Request, ToolContext
 from stockade.core.errors import UsageError, to_install
 from stockade.core.policy import FolderRule
 from stockade.core.ports import Toolbox
+from stockade.runtime.tools import Plan, Request, ToolContext
 from stockade.tools.mcp.config import ServerConfig, read_config
 from stockade.trust import is_trusted
 
@@ -20,7 +20,7 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc")
 
 
 def mcp_file(request: Request) -> Plan:
-    """The plan with the servers of a file in it. Implements assemble.tools.FileTool."""
+    """The plan with the servers of a file in it. Implements runtime.tools.FileTool."""
     path, plan = request.path, request.plan
     if find_spec("mcp") is None:
         raise UsageError("MCP servers need the package mcp", to_install("mcp"))

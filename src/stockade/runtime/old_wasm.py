@@ -1,4 +1,4 @@
-"""What `stockade tool` does and what `--tool FILE.wasm` needs, beside assemble.py: components in sandboxes."""
+"""What `stockade tool` does and what `--tool FILE.wasm` needs, beside runtime/factory.py: components in sandboxes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,8 +7,6 @@ from typing import Any
 
 import anyio
 
-from stockade.assemble.sandboxes import own_sandbox
-from stockade.assemble.tools import GROUP, OnProgress, Plan, Request, ToolContext, named, shipped
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
@@ -22,6 +20,8 @@ from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, granted
 from stockade.plugins.wasm.worker import Reply, inside_of, lent
 from stockade.runtime import registry
+from stockade.runtime.sandboxes import own_sandbox
+from stockade.runtime.tools import GROUP, OnProgress, Plan, Request, ToolContext, named, shipped
 
 
 async def open_component(path: Path, policy: Path | None = None, on_progress: OnProgress | None = None) -> Component:

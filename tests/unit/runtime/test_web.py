@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from stockade.assemble import prepare, state_dir
-from stockade.assemble.web import memory_name
 from stockade.core.actions import Failed, ToolResult
 from stockade.core.events import ActionFinished, NetworkRequested, RunEvent, RunFinished
 from stockade.loop.run import run
-from stockade.options import Options
+from stockade.places import state_dir
+from stockade.runtime.factory import prepare
+from stockade.runtime.old_web import memory_name
+from stockade.runtime.spec import Options
 from stockade.testing.fakes import MemoryStore, say
 from tests.support.documents import pdf
 from tests.support.hostile_site import Site, hostile_site

@@ -17,7 +17,7 @@ from stockade.core.policy import (
     parse_network,
     parse_size,
 )
-from stockade.options import Options
+from stockade.runtime.spec import Options
 
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
 

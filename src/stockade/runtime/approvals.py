@@ -8,8 +8,8 @@ from stockade.core.events import RunStarted
 from stockade.core.ports import Approver
 from stockade.core.secrets import Redactor
 from stockade.loop.pause import Pause
-from stockade.options import REMOTE
 from stockade.places import state_dir
+from stockade.runtime.spec import REMOTE
 
 if TYPE_CHECKING:
     from stockade.approval.remembered import ApprovalFile

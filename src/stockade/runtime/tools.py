@@ -143,14 +143,14 @@ async def programs(
     """
     if not wanted:
         return policy, ()
-    from stockade.assemble.commands import programs as found
+    from stockade.runtime.old_commands import programs as found
 
     return await found(wanted, policy, on_progress)
 
 
 def shipped() -> Mapping[str, Path]:
     """The tool files that come with Stockade, by name."""
-    from stockade.assemble.commands import shipped as found
+    from stockade.runtime.old_commands import shipped as found
 
     return found()
 

@@ -10,9 +10,9 @@ from stockade.core.ports import Approver
 from stockade.loop.builtin_hooks import Approval
 from stockade.loop.hooks import Hook
 from stockade.loop.loop_detection import LoopDetection
-from stockade.options import HookCommand
 from stockade.plugins.command_hooks import CommandHook
 from stockade.runtime import registry
+from stockade.runtime.spec import HookCommand
 
 GROUP: registry.Group = "stockade.hooks"
 """Each is a class, or a function without arguments that makes one."""

@@ -4,14 +4,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from stockade.assemble import OnProgress, prepare_sandbox, run_dir
-from stockade.assemble.bots import CODER
-from stockade.assemble.sandboxes import sandbox_on
 from stockade.core.changes import FolderLayer
 from stockade.core.events import RunEvent, RunStarted
-from stockade.core.ports import Sandbox
+from stockade.core.ports import OnProgress, Sandbox
 from stockade.loop.state import RunState, fold
-from stockade.options import REMOTE
+from stockade.places import run_dir
+from stockade.runtime.old_bots import CODER
+from stockade.runtime.sandboxes import prepare_sandbox, sandbox_on
+from stockade.runtime.spec import REMOTE
 
 
 class Restore:

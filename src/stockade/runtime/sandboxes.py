@@ -12,9 +12,14 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, SandboxStarted
 from stockade.core.policy import Policy
 from stockade.core.ports import Backend, Differ, Keeper, OnEvent, OnProgress, Reviewer, Sandbox
-from stockade.options import REMOTE
 from stockade.places import run_dir, state_dir
 from stockade.runtime import registry
+from stockade.runtime.spec import REMOTE
+from stockade.sandboxes.folders import HostSide, Review, TakenBack
+from stockade.sandboxes.folders.discard import remove_tree
+from stockade.sandboxes.keeping import base_keeper as keeper
+from stockade.sandboxes.keeping import note_holder
+from stockade.sandboxes.stoppable import stoppable
 
 GROUP: registry.Group = "stockade_sandbox.backends"
 AUTO, DEFAULT = "auto", "bubblewrap"
@@ -22,8 +27,6 @@ AUTO, DEFAULT = "auto", "bubblewrap"
 
 async def prepare_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
     """open_sandbox in a thread: cancelled, it ends between two files that it copies, and leaves none."""
-    from stockade.sandboxes.stoppable import stoppable
-
     return await stoppable(lambda progress: open_sandbox(policy, backend, base, progress), on_progress)
 
 
@@ -52,29 +55,21 @@ def backend_of(name: str) -> Backend:
 
 
 def reviewer() -> Reviewer:
-    from stockade.sandboxes.folders import Review
-
     return Review()
 
 
 def host_side() -> Differ:
     """How the host's files differ from what they were when a bot first changed them."""
-    from stockade.sandboxes.folders import HostSide
-
     return HostSide()
 
 
 def base_keeper(sandbox: Sandbox) -> Keeper:
     """Notes what the host has where the bot has written, in a sandbox without a run."""
-    from stockade.sandboxes.keeping import base_keeper as keeper
-
     return keeper(sandbox.layers)
 
 
 def taken_back() -> Differ:
     """What was applied of layers that are gone, and undone."""
-    from stockade.sandboxes.folders import TakenBack
-
     return TakenBack()
 
 
@@ -89,7 +84,6 @@ def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[Folder
 
 def noting_its_holder(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -> OnEvent:
     """Hears the events of a run and notes the sandbox's process, so that what a killed run leaves can be found."""
-    from stockade.sandboxes.keeping import note_holder
 
     def heard(event: RunEvent) -> None:
         if isinstance(event, SandboxStarted):
@@ -103,8 +97,6 @@ def noting_its_holder(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -
 @asynccontextmanager
 async def own_sandbox(policy: Policy, backend: str = "bubblewrap") -> AsyncIterator[Sandbox]:
     """A sandbox that is no run's, entered; it leaves nothing."""
-    from stockade.sandboxes.folders.discard import remove_tree
-
     base = state_dir() / "boxes" / secrets.token_hex(8)
     try:
         async with await prepare_sandbox(policy, backend, base) as sandbox:
@@ -116,8 +108,6 @@ async def own_sandbox(policy: Policy, backend: str = "bubblewrap") -> AsyncItera
 
 def remove_folder(folder: Path) -> None:
     """With all that a bot may have left in it. UsageError when that is not possible."""
-    from stockade.sandboxes.folders.discard import remove_tree
-
     try:
         remove_tree(folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""From a run on record to one that is ready to go on: assemble's other half, with the same rights to name adapters."""
+"""From a run on record to one that is ready to go on: factory.py's other half."""
 
 import os
 import time
@@ -12,38 +12,29 @@ from typing import Any, TypedDict
 from anyio import to_thread
 
 from stockade import __version__, changes
-from stockade.assemble import (
-    OnProgress,
-    Prepared,
-    bot_of,
-    check_task,
-    find_bot,
-    make_parts,
-    new_run_id,
-    open_model,
-    open_sandbox,
-    pick_protocol,
-    prepare_sandbox,
-    run_dir,
-)
-from stockade.assemble.approvals import approval_notes
-from stockade.assemble.bots import CODER
-from stockade.assemble.hooks import BUILT_IN
-from stockade.assemble.planning import with_fast
-from stockade.assemble.policies import make_budget
-from stockade.assemble.restoring import sandbox_again
-from stockade.assemble.sandboxes import sandbox_on
-from stockade.assemble.tools import plan_tools
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError, to_install
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
-from stockade.core.ports import Model, OnEvent, OnText, RunStore, Sandbox
+from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, build_redactor, hidden_names, redact_callbacks, restore_secrets
 from stockade.loop.branch import branch, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
-from stockade.options import LOADING, HookCommand, Options
+from stockade.places import run_dir
+from stockade.runtime.approvals import approval_notes
+from stockade.runtime.bots import bot_of, find_bot
+from stockade.runtime.factory import Prepared, check_task, make_parts
+from stockade.runtime.hooks import BUILT_IN
+from stockade.runtime.models import model_of, pick_protocol
+from stockade.runtime.old_bots import CODER
+from stockade.runtime.old_planning import with_fast
+from stockade.runtime.policies import make_budget
+from stockade.runtime.records import new_run_id
+from stockade.runtime.restore import sandbox_again
+from stockade.runtime.sandboxes import open_sandbox, prepare_sandbox, sandbox_on
+from stockade.runtime.spec import LOADING, HookCommand, Options
+from stockade.runtime.tools import plan_tools
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 RULES = ("loop_repeats", "small_models")
@@ -93,7 +84,7 @@ async def prepare_again(
     on_text: OnText | None = None,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
-    """Everything but going on. UsageError when there is nothing to go on with; else what `assemble.prepare` raises."""
+    """Everything but going on. UsageError when there is nothing to go on with; else what `factory.prepare` raises."""
     started, state = restore_secrets(going.started, os.environ), fold(going.history)
     rules = {key: value for key, value in going.changed.items() if key in RULES}
     started = started.model_copy(update={"options": {**started.options, **rules}})
@@ -107,7 +98,7 @@ async def prepare_again(
     facts: Callable[[], dict[str, Any]] = dict
     around = _Around(model=model, sandbox=sandbox, store=store, on_event=on_event, on_text=on_text, redactor=redactor)
     if started.bot == CODER:
-        from stockade.assemble import coder
+        from stockade.runtime import old_coder as coder
 
         parts, facts = coder.again(going.history, started, **around)
     else:
@@ -161,10 +152,10 @@ async def _model(
     settings["seed"] = started.sampling.seed
     options_ = options.model_copy(update=settings)
     if started.bot == CODER:
-        from stockade.assemble import coder
+        from stockade.runtime import old_coder as coder
 
         return await coder.open_models(options_, coder.wanted_of(started).plan.candidates, on_progress)
-    model, full, note = await open_model(options_, on_progress)
+    model, full, note = await model_of(options_, on_progress)
     if isinstance(beside := started.options.get("fast_model"), str):
         model = await with_fast(model, beside, options, on_progress)
     return model, full, note
@@ -216,7 +207,7 @@ def _lost(going: Going) -> tuple[str, ...]:
 
 def _check_coder(going: Going, state: RunState) -> None:
     """A coder does one task, by the checks that it began with."""
-    from stockade.assemble import coder
+    from stockade.runtime import old_coder as coder
 
     done = state.finished is not None and state.finished.status == "done"
     if going.task is not None or "check" in going.changed or done:

@@ -1,0 +1,72 @@
+"""Bots by their names, and who drives the runs of one."""
+
+import difflib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from stockade.bots.file import read_bot
+from stockade.bots.spec import BotSpec
+from stockade.core.errors import UsageError
+from stockade.core.events import RunStarted
+from stockade.core.refused import first_refused
+from stockade.loop.bot import Bot
+from stockade.runtime import registry
+from stockade.runtime.spec import Options
+from stockade.runtime.tools import IN_PROCESS, check_tools
+
+
+def find_bot(name: str) -> BotSpec:
+    """A bot by its name, or one of a TOML file by its path. UsageError when there is none."""
+    if name.endswith(".toml"):
+        spec = read_bot(Path(name).expanduser().absolute())
+        check_tools(str(spec.file), spec.tools)
+        return spec
+    if name not in (known := registry.names("stockade.bots")):
+        near = difflib.get_close_matches(name, known, n=1)
+        way_out = f"did you mean {near[0]}?" if near else f"the bots are {', '.join(known)}; or FILE.toml"
+        raise UsageError(f"there is no bot {name!r}", way_out)
+    spec = registry.load("stockade.bots", name)
+    if not isinstance(spec, BotSpec):
+        raise registry.wrong("stockade.bots", name, f"is {type(spec).__name__}, not a BotSpec")
+    return spec
+
+
+def bot_of(started: RunStarted) -> Bot:
+    """What drives a run on record. UsageError when that is code of a program that is not here."""
+    if started.driver.startswith(IN_PROCESS):
+        what = f"its bot, {started.driver.removeprefix(IN_PROCESS)}, is a part of the Python program that began the run"
+        raise UsageError(what, "it goes on only there")
+    return find_bot(started.driver).bot if started.driver else Bot()
+
+
+def driver_of(spec: BotSpec) -> str:
+    """`RunStarted.driver` of a bot."""
+    kind = type(spec.bot)
+    if kind is Bot:
+        return ""
+    registered = (one.name for one in list_bots()[0] if type(one.bot) is kind)
+    return next(registered, f"{IN_PROCESS}{kind.__qualname__}")
+
+
+def with_defaults(options: Options, spec: BotSpec) -> Options:
+    """What nobody set is as the bot wants it. UsageError when a value of its file is none."""
+    unset = {key: value for key, value in spec.settings.items() if key not in options.model_fields_set}
+    if spec.settings.get("hooks"):
+        unset["hooks"] = (*spec.settings["hooks"], *options.hooks)
+    try:
+        return Options.model_validate({**options.model_dump(by_alias=True, exclude_unset=True), **unset})
+    except ValidationError as error:
+        key, words = first_refused(error, Options)
+        raise UsageError(f"{spec.file or f'bot {spec.name}'}: {key}{words}") from None
+
+
+def list_bots() -> tuple[list[BotSpec], list[UsageError]]:
+    """The bots of all packages, and what is wrong with those that are broken."""
+    found, broken = [], []
+    for name in registry.names("stockade.bots"):
+        try:
+            found.append(find_bot(name))
+        except UsageError as error:
+            broken.append(error)
+    return found, broken
