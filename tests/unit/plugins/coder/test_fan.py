@@ -64,7 +64,7 @@ async def test_with_a_seed_candidates_are_asked_one_after_the_other(
         models.append(ScriptedModel(["a"]))
         return models[-1], "embedded/x", None
 
-    monkeypatch.setattr(coder, "open_model", open_model)
+    monkeypatch.setattr(coder, "model_of", open_model)
     model, _, _ = await coder.open_models(Options(seed=seed), 3, None)
     assert isinstance(model, Fan)
     assert len(models) == opened
