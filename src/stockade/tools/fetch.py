@@ -9,7 +9,7 @@ at the limit, before it is in memory.
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,8 +18,9 @@ from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
 import anyio
 import httpcore2
+import httpx2
 from anyio.abc import ByteStream, SocketStream
-from anyio.streams.tls import TLSStream
+from httpcore2._backends.anyio import AnyIOStream  # public only behind a connection that it makes itself
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed
@@ -30,14 +31,15 @@ MAX_CHARS = 2000
 _KEPT = "/%:@!$&'()*+,;=~-._?"
 _PROXY = "http://stockade.invalid:3128"
 """Nobody looks it up: the backend connects to the proxy whatever its name."""
-ACCEPTED = "gzip, deflate"
-_GZIP_OR_ZLIB, _RAW = 47, -15
-_MOVED = (301, 302, 303, 307, 308)
+_GZIP = 31
 _READABLE = ("text/", "application/json", "application/xml", "application/xhtml", "application/pdf",
              "application/octet-stream", "application/x-ipynb", "application/javascript", "application/rtf",
              "application/vnd.openxmlformats-officedocument.wordprocessingml")  # fmt: skip
-_CUT = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, anyio.BrokenResourceError,
-        anyio.ClosedResourceError, anyio.EndOfStream, OSError)  # fmt: skip
+_MAX_PACKED = 64 * MIB
+_HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; stockade)", "Accept-Encoding": "gzip", "Connection": "close",
+            "Accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5",
+            "Accept-Language": "en,*;q=0.5"}  # fmt: skip
+_FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.ProxyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,9 @@ def parse(text: str, base: Address | None = None) -> Address:
 
 
 class Connecting(Protocol):
-    """Makes the pool of one fetch."""
+    """Makes the client of one fetch."""
 
-    def pool(self) -> AbstractAsyncContextManager[httpcore2.AsyncConnectionPool]: ...
+    def client(self) -> AbstractAsyncContextManager[httpx2.AsyncClient]: ...
 
 
 class Server(Protocol):
@@ -106,55 +108,66 @@ def tls_context() -> ssl.SSLContext:
     return httpcore2.default_ssl_context()
 
 
-class AnyioStream(httpcore2.AsyncNetworkStream):
-    """An anyio stream as httpcore wants one, with TLS on it where that is asked for; errors are httpcore's."""
+class _Body(httpx2.AsyncByteStream):
+    """A response's bytes, as they come, up to a bound."""
 
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
+    def __init__(self, parts: AsyncIterable[bytes], max_bytes: int) -> None:
+        self._parts, self._max_bytes = parts, max_bytes
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        room = self._max_bytes
         try:
-            with anyio.fail_after(timeout):
-                return await self._stream.receive(max_bytes)
-        except anyio.EndOfStream:
-            return b""
-        except TimeoutError as error:
-            raise httpcore2.ReadTimeout("no answer in time") from error
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
-            raise httpcore2.ReadError("the connection broke") from error
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        try:
-            with anyio.fail_after(timeout):
-                await self._stream.send(buffer)
-        except TimeoutError as error:
-            raise httpcore2.WriteTimeout("nobody takes what is sent") from error
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError) as error:
-            raise httpcore2.WriteError("the connection broke") from error
+            async for part in self._parts:
+                if (room := room - len(part)) < 0:
+                    raise httpx2.TransportError(f"the answer is larger than {self._max_bytes >> 20} MiB")
+                yield part
+        except _FAILURES as error:
+            raise httpx2.TransportError(str(error) or type(error).__name__) from error
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        if (close := getattr(self._parts, "aclose", None)) is not None:
+            await close()
 
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.AsyncNetworkStream:
+
+class Transport(httpx2.AsyncBaseTransport):
+    """httpx over connections of our own, with what a response may hold bounded, in a packing that was asked for."""
+
+    def __init__(self, pool: httpcore2.AsyncConnectionPool, max_bytes: int) -> None:
+        self._pool, self._max_bytes = pool, max_bytes
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        url = httpcore2.URL(
+            scheme=request.url.raw_scheme, host=request.url.raw_host, port=request.url.port, target=request.url.raw_path
+        )
+        asked = httpcore2.Request(
+            method=request.method,
+            url=url,
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
         try:
-            with anyio.fail_after(timeout):
-                wrapped = await TLSStream.wrap(
-                    self._stream, hostname=server_hostname, ssl_context=ssl_context, standard_compatible=False
-                )
-        except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await self._stream.aclose()
-            if isinstance(error, ssl.SSLError | anyio.EndOfStream | anyio.BrokenResourceError):
-                raise httpcore2.ConnectError(f"no TLS: {error}") from error
-            if isinstance(error, TimeoutError):
-                raise httpcore2.ConnectTimeout("no TLS in time") from error
-            raise
-        return AnyioStream(wrapped)
+            answer = await self._pool.handle_async_request(asked)
+        except httpcore2.ProxyError as error:
+            raise httpx2.ProxyError(str(error)) from error
+        except _FAILURES as error:
+            raise httpx2.TransportError(str(error) or type(error).__name__) from error
+        assert isinstance(answer.stream, AsyncIterable)
+        response = httpx2.Response(
+            status_code=answer.status,
+            headers=answer.headers,
+            stream=_Body(answer.stream, self._max_bytes),
+            extensions=answer.extensions,
+        )
+        packed = response.headers.get("content-encoding", "identity").strip().lower()
+        if packed not in ("identity", request.headers["accept-encoding"]):
+            await response.aclose()
+            raise httpx2.TransportError("the answer is packed in a way that was not asked for")
+        return response
 
-    def get_extra_info(self, info: str) -> Any:
-        return None
+    async def aclose(self) -> None:
+        await self._pool.aclose()
 
 
 @dataclass
@@ -176,7 +189,7 @@ class _ToProxy(httpcore2.AsyncNetworkBackend):
             ours, theirs = [await SocketStream.from_socket(end) for end in socket.socketpair()]
         self.ends += (ours, theirs)
         await self.offer(theirs)
-        return AnyioStream(ours)
+        return AnyIOStream(ours)
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -192,15 +205,16 @@ class ThroughProxy:
     tls: Callable[[], ssl.SSLContext] = tls_context
 
     @asynccontextmanager
-    async def pool(self) -> AsyncIterator[httpcore2.AsyncConnectionPool]:
+    async def client(self) -> AsyncIterator[httpx2.AsyncClient]:
         """While it lasts the proxy serves it, and nobody else."""
         give, take = anyio.create_memory_object_stream[ByteStream](8)
         backend = _ToProxy(give.send)
         try:
             async with give, take, anyio.create_task_group() as group:
                 group.start_soon(self.server.serve, take.receive)
-                async with httpcore2.AsyncHTTPProxy(_PROXY, ssl_context=self.tls(), network_backend=backend) as pool:
-                    yield pool
+                pool = httpcore2.AsyncHTTPProxy(_PROXY, ssl_context=self.tls(), network_backend=backend)
+                async with _client(pool) as client:
+                    yield client
                 group.cancel_scope.cancel()
         finally:
             await backend.close()
@@ -208,62 +222,16 @@ class ThroughProxy:
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """Without the proxy: for an address that the person wrote down, never for one that a model or a page did."""
+    """Without the proxy: for an address that the user wrote down, never for one that a model or a page did."""
 
     @asynccontextmanager
-    async def pool(self) -> AsyncIterator[httpcore2.AsyncConnectionPool]:
-        async with httpcore2.AsyncConnectionPool(ssl_context=tls_context()) as pool:
-            yield pool
+    async def client(self) -> AsyncIterator[httpx2.AsyncClient]:
+        async with _client(httpcore2.AsyncConnectionPool(ssl_context=tls_context())) as client:
+            yield client
 
 
-class _Unpacker(Protocol):
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
-
-    @property
-    def unconsumed_tail(self) -> bytes: ...
-
-
-@dataclass(slots=True)
-class Body:
-    """ActionFailed when it is larger than `limit` bytes, packed or not, or packed in a way nobody asked for."""
-
-    encoding: str
-    limit: int
-    data: bytearray = field(default_factory=bytearray)
-    _packed: int = 0
-    _unpacker: _Unpacker | None = None
-    _may_be_raw: bool = False
-
-    def __post_init__(self) -> None:
-        coding = self.encoding.strip().lower()
-        if coding in ("gzip", "x-gzip", "deflate"):
-            self._unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
-            self._may_be_raw = coding == "deflate"
-        elif coding not in ("", "identity"):
-            raise ActionFailed("the page is packed in a way that was not asked for")
-
-    def feed(self, piece: bytes) -> None:
-        self._packed += len(piece)
-        if self._packed > self.limit:
-            raise self._too_large()
-        if self._unpacker is None:
-            self.data += piece
-            return
-        room = self.limit + 1 - len(self.data)
-        try:
-            self.data += self._unpacker.decompress(piece, room)
-        except zlib.error:
-            if not self._may_be_raw or self._packed != len(piece):
-                raise ActionFailed("the page is packed, and broken") from None
-            # RFC 9110 section 8.4.1.2: some servers send it without zlib
-            self._unpacker, self._may_be_raw, self._packed = zlib.decompressobj(_RAW), False, 0
-            self.feed(piece)
-            return
-        if len(self.data) > self.limit or self._unpacker.unconsumed_tail:
-            raise self._too_large()
-
-    def _too_large(self) -> ActionFailed:
-        return ActionFailed(f"the page is larger than {self.limit >> 20} MiB")
+def _client(pool: httpcore2.AsyncConnectionPool) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=Transport(pool, _MAX_PACKED), headers=_HEADERS, timeout=None, trust_env=False)
 
 
 class Bounds(Data):
@@ -292,10 +260,10 @@ class Fetched:
 async def fetch(connecting: Connecting, address: Address, bounds: Bounds = BOUNDS) -> Fetched:
     """ActionFailed, for the model, for everything that the rules, the network or the server do against it."""
     result: Fetched | ActionFailed = ActionFailed(f"{address.host} did not answer in full within {bounds.total_s:g} s")
-    async with connecting.pool() as pool:  # has a task group, which would wrap what is raised within
+    async with connecting.client() as client:  # has a task group, which would wrap what is raised within
         with anyio.move_on_after(bounds.total_s):
             try:
-                result = await _follow(pool, address, bounds)
+                result = await _follow(client, address, bounds)
             except ActionFailed as error:
                 result = error
     if isinstance(result, ActionFailed):
@@ -303,13 +271,13 @@ async def fetch(connecting: Connecting, address: Address, bounds: Bounds = BOUND
     return result
 
 
-async def _follow(pool: httpcore2.AsyncConnectionPool, address: Address, bounds: Bounds) -> Fetched:
+async def _follow(client: httpx2.AsyncClient, address: Address, bounds: Bounds) -> Fetched:
     for number in range(1, bounds.redirects + 2):
         try:
-            found = await _ask(pool, address, bounds, number)
-        except httpcore2.ProxyError as error:
+            found = await _ask(client, address, bounds, number)
+        except httpx2.ProxyError as error:
             raise ActionFailed(_refused(str(error).partition(" ")[2] or str(error))) from None
-        except _CUT as error:
+        except (httpx2.HTTPError, OSError) as error:
             raise ActionFailed(f"{address.host} {_why(error)}") from None
         if isinstance(found, Fetched):
             return found
@@ -317,61 +285,53 @@ async def _follow(pool: httpcore2.AsyncConnectionPool, address: Address, bounds:
     raise ActionFailed(f"more than {bounds.redirects} redirections, the last one to {one_line(str(address), 200)}")
 
 
-async def _ask(pool: httpcore2.AsyncConnectionPool, address: Address, bounds: Bounds, number: int) -> Fetched | Address:
+async def _ask(client: httpx2.AsyncClient, address: Address, bounds: Bounds, number: int) -> Fetched | Address:
     """The page, or where it is said to be."""
-    headers = [("Host", address.authority), ("User-Agent", "Mozilla/5.0 (compatible; stockade)"),
-               ("Accept", "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5"),
-               ("Accept-Encoding", ACCEPTED), ("Accept-Language", "en,*;q=0.5"), ("Connection", "close")]  # fmt: skip
-    async with pool.stream("GET", str(address), headers=headers) as response:
-        named = _headers(response.headers)
+    async with client.stream("GET", str(address)) as response:
+        named = response.headers
         if "x-stockade-egress" in named:
-            text = b"".join([piece async for piece in response.aiter_stream()])[:1000]
-            raise ActionFailed(_refused(text.decode(errors="replace")))
-        if response.status in _MOVED and "location" in named:
-            return parse(named["location"], address)
-        if response.status >= 400:
-            phrase = one_line(bytes(response.extensions.get("reason_phrase", b"")).decode("latin-1"), 60)
-            raise ActionFailed(f"{address.host} answers HTTP {response.status} {phrase}".rstrip())
-        kind, charset = _kind(named.get("content-type", ""))
+            raise ActionFailed(_refused((await response.aread())[:1000].decode(errors="replace")))
+        if response.is_redirect and "location" in named:
+            return parse(named.get_list("location")[0], address)
+        if response.status_code >= 400:
+            raise ActionFailed(f"{address.host} answers HTTP {response.status_code} {_phrase(response)}".rstrip())
+        kind = named.get("content-type", "").partition(";")[0].strip().lower()[:100]
         if kind and not kind.startswith(_READABLE) and not kind.endswith(("+xml", "+json")):
             raise ActionFailed(f"it is {one_line(kind, 60)}, not text")
-        body = Body(named.get("content-encoding", ""), bounds.body_bytes)
-        length = named.get("content-length", "")
-        if length.isdecimal() and len(length) < 20 and int(length) > bounds.body_bytes:
-            raise ActionFailed(f"the page is larger than {bounds.body_bytes >> 20} MiB")
-        async for piece in response.aiter_stream():
-            body.feed(piece)
-    return Fetched(address, response.status, kind, charset, bytes(body.data), number)
+        data = await unpacked(response, bounds.body_bytes)
+    return Fetched(address, response.status_code, kind, (response.charset_encoding or "")[:40].lower(), data, number)
 
 
-def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The first of each name."""
-    found: dict[str, str] = {}
-    for name, value in raw:
-        found.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-    return found
+async def unpacked(response: httpx2.Response, limit: int) -> bytes:
+    """The body. ActionFailed when it is larger than `limit` bytes, packed or not: no more of it is in memory."""
+    unpacker = zlib.decompressobj(_GZIP) if "content-encoding" in response.headers else None
+    data, too_large = bytearray(), ActionFailed(f"the page is larger than {limit >> 20} MiB")
+    length = response.headers.get("content-length", "")
+    if length.isdecimal() and (len(length) > 19 or int(length) > limit):
+        raise too_large
+    async for piece in response.aiter_raw():
+        try:
+            data += piece if unpacker is None else unpacker.decompress(piece, limit + 1 - len(data))
+        except zlib.error:
+            raise ActionFailed("the page is packed, and broken") from None
+        if len(data) > limit or (unpacker is not None and unpacker.unconsumed_tail):
+            raise too_large
+    return bytes(data)
 
 
-def _kind(text: str) -> tuple[str, str]:
-    kind, *parameters = text.split(";")
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip().lower() == "charset":
-            return kind.strip().lower()[:100], value.strip(" \"'").lower()[:40]
-    return kind.strip().lower()[:100], ""
+def _phrase(response: httpx2.Response) -> str:
+    return one_line(bytes(response.extensions.get("reason_phrase", b"")).decode("latin-1"), 60)
 
 
 def _refused(text: str) -> str:
-    """What the proxy says; its rules are the person's."""
+    """What the proxy says; its rules are the user's."""
     return one_line(text, 300).removeprefix("stockade: ")
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, httpcore2.TimeoutException):
-        return "cannot be read: it takes too long"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"has no valid certificate: {cause.verify_message}"
-        cause = cause.__context__  # httpcore raises "from None"
+        cause = cause.__cause__ or cause.__context__
     return f"cannot be read: {one_line(str(error), 150) or 'the connection was cut'}"

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio.to_thread
-from pydantic import Field
+from pydantic import create_model
 
 from stockade.core.actions import ToolResult
 from stockade.core.changes import FolderLayer
@@ -25,21 +25,22 @@ from stockade.core.text import is_text, one_line
 from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
 from stockade.tools.documents import Room
-from stockade.tools.memory_worker import MAX_DEPTH, ROOT
+from stockade.tools.memory_worker import ROOT
 
-MAX_NAME_BYTES = 120
 _PREFIX = "memory_"
 _GRACE_S = 5.0
 """For a change that has begun when the time is over."""
-_TEXT = {"type": "string"}
-_PATH = {"type": "string", "description": f"{ROOT} or {ROOT}/NAME"}
-_KINDS: dict[str, dict[str, Any]] = {
+_TEXT = (str, {"type": "string"})
+_PATH = (str, {"type": "string", "description": f"{ROOT} or {ROOT}/NAME"})
+_KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "path": _PATH,
     "old_path": _PATH,
     "new_path": _PATH,
-    "insert_line": {"type": "integer", "description": "0 is the beginning"},
-    "view_range": {"type": "array", "items": {"type": "integer"}, "description": "[first, last] line"},
-}
+    "insert_line": (int, {"type": "integer", "description": "0 is the beginning"}),
+    "view_range": (tuple[int, int], {"type": "array", "items": {"type": "integer"},
+                                     "description": "[first, last] line"}),
+}  # fmt: skip
+"""Of the arguments that are no plain text: their type here and what a model is told of it."""
 _COMMANDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "view": (f"Your notes from earlier runs: the list of {ROOT}, or one file. Look here before you begin.",
              ("path",), ("view_range",)),
@@ -51,21 +52,26 @@ _COMMANDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "clear": (f"Forget all notes; the path must be {ROOT}.", ("path",), ()),
 }  # fmt: skip
 """What each is for, what it needs, and what it may have besides."""
-_ROOT_CANNOT = {"create": "be created", "delete": "be deleted (use clear to forget everything)", "rename": "be renamed"}
 
 
 def _spec(command: str) -> ToolSpec:
     about, needs, may_have = _COMMANDS[command]
-    return ToolSpec(
-        name=_PREFIX + command,
-        description=about,
-        parameters={
-            "type": "object",
-            "properties": {name: _KINDS.get(name, _TEXT) for name in (*needs, *may_have)},
-            "required": list(needs),
-            "additionalProperties": False,
-        },
-    )
+    properties = {name: _KINDS.get(name, _TEXT)[1] for name in (*needs, *may_have)}
+    schema = {"type": "object", "properties": properties, "required": list(needs), "additionalProperties": False}
+    return ToolSpec(name=_PREFIX + command, description=about, parameters=schema)
+
+
+@cache
+def _arguments(command: str) -> type[Arguments]:
+    _, needs, may_have = _COMMANDS[command]
+    fields: dict[str, Any] = {name: (_KINDS.get(name, _TEXT)[0], ...) for name in needs}
+    fields |= {name: (_KINDS.get(name, _TEXT)[0] | None, None) for name in may_have}
+    return create_model(command, __base__=Arguments, **fields)
+
+
+@cache
+def _worker() -> str:
+    return Path(__file__).with_name("memory_worker.py").read_text()
 
 
 class Bounds(Data):
@@ -74,18 +80,6 @@ class Bounds(Data):
     file_bytes: int = 64 * KIB
     total_bytes: int = MIB
     files: int = 200
-
-
-class _Requested(Arguments):
-    path: str | None = None
-    file_text: str | None = None
-    old_str: str | None = Field(default=None, min_length=1)
-    new_str: str | None = None
-    insert_line: int | None = None
-    insert_text: str | None = None
-    old_path: str | None = None
-    new_path: str | None = None
-    view_range: tuple[int, int] | None = None
 
 
 class MemoryToolbox:
@@ -118,72 +112,22 @@ class MemoryToolbox:
             ) from error
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
-        command = name.removeprefix(_PREFIX)
-        if name != _PREFIX + command:
-            raise KeyError(name)
-        try:
-            asked = {"command": command, "arguments": _checked(command, arguments), "wait_s": timeout_s}
-            status, text = await self._done(asked | {"bounds": self._bounds.model_dump()}, timeout_s)
-        except ActionFailed as error:
-            status, text = "error", error.message
-        return ToolResult(status="success" if status == "success" else "error", text=text)
-
-    async def _done(self, asked: dict[str, Any], timeout_s: float | None) -> tuple[str, str]:
         """In a sandbox that sees the folder, which another run that holds the lock may keep waiting."""
+        command = name.removeprefix(_PREFIX)
+        if name != _PREFIX + command or command not in _COMMANDS:
+            raise KeyError(name)
         argv = [self._room.python, "-I", "-S", "-B", "-c", _worker()]
         limit_s = None if timeout_s is None else timeout_s + _GRACE_S
         try:
+            given = read(_arguments(command), arguments).model_dump(exclude_none=True)
+            if not all(is_text(value) for value in given.values() if isinstance(value, str)):
+                raise ActionFailed("the text holds a NUL byte or half a surrogate pair, which is no text")
+            asked = {"command": command, "arguments": given, "wait_s": timeout_s, "bounds": self._bounds.model_dump()}
             async with self._room.open(folders=(self._layer,)) as sandbox:
                 done = await sandbox.exec(argv, json.dumps(asked).encode(), limit_s)
             status, text = json.loads(done.stdout)
+        except ActionFailed as error:
+            return ToolResult(status="error", text=error.message)
         except (SandboxDied, ValueError, TypeError) as error:
-            raise ActionFailed(f"the memory cannot be used: {one_line(str(error), 200)}") from None
-        return status, text
-
-
-@cache
-def _worker() -> str:
-    return Path(__file__).with_name("memory_worker.py").read_text()
-
-
-def _checked(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The command's own arguments, paths in full. ActionFailed for what is missing or wrong in them."""
-    _, needs, may_have = _COMMANDS[command]
-    asked = read(_Requested, arguments).model_dump(exclude_none=True)
-    if missing := [name for name in needs if name not in asked]:
-        raise ActionFailed(f"{_PREFIX}{command} needs {' and '.join(missing)}: it takes {', '.join(needs)}")
-    asked = {name: asked[name] for name in (*needs, *may_have) if name in asked}
-    for name, value in asked.items():
-        if name.endswith("path"):
-            asked[name] = path = full_path(value)
-            if path == ROOT and command in _ROOT_CANNOT:
-                raise ActionFailed(f"{ROOT} itself cannot {_ROOT_CANNOT[command]}; write {ROOT}/NAME")
-            if path != ROOT and command == "clear":
-                raise ActionFailed(f"clear forgets everything: its path is {ROOT}; to forget {path}, delete it")
-        elif isinstance(value, str) and not is_text(value):
-            raise ActionFailed("the text holds a NUL byte or half a surrogate pair, which is no text")
-    return asked
-
-
-def full_path(path: str) -> str:
-    """`/memories/...` of a path as a model writes it. ActionFailed for all that is not plainly inside.
-
-    `notes.md`, `memories/notes.md` and `/memories/notes.md` are the same: small models write all three.
-    """
-    if not is_text(path) or not path.strip() or not path.isprintable():
-        raise ActionFailed(f"the path is empty or has characters that no name has; write {ROOT}/NAME")
-    names = [name for name in path.strip().split("/") if name not in ("", ".")]
-    if names and f"/{names[0]}" == ROOT:
-        names = names[1:]
-    elif path.strip().startswith("/") and names:
-        raise ActionFailed(f"{path.strip()[:200]} is not in the memory: paths begin with {ROOT}/")
-    if ".." in names:
-        raise ActionFailed(f"'..' leads out of the memory: write {ROOT}/NAME")
-    if len(names) > MAX_DEPTH:
-        raise ActionFailed(f"more than {MAX_DEPTH} folders deep")
-    for name in names:
-        if name.startswith("."):
-            raise ActionFailed(f"{name[:80]!r}: names in the memory do not begin with a dot")
-        if len(name.encode()) > MAX_NAME_BYTES:
-            raise ActionFailed(f"a name longer than {MAX_NAME_BYTES} bytes: {name[:40]}...")
-    return "/".join((ROOT, *names))
+            return ToolResult(status="error", text=f"the memory cannot be used: {one_line(str(error), 200)}")
+        return ToolResult(status="success" if status == "success" else "error", text=text)

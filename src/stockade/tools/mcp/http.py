@@ -4,7 +4,7 @@ directly.
 """
 
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,16 +13,16 @@ import anyio
 import httpcore2
 import httpx2
 from anyio.abc import ByteStream, TaskGroup, TaskStatus
+from httpcore2._backends.anyio import AnyIOStream  # see tools/fetch.py
 
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Program, Programs
-from stockade.tools.fetch import AnyioStream
+from stockade.tools.fetch import Transport
 
 _PROXY_URL = "http://127.0.0.1:3128"
 """Where a sandbox with a network has its proxy (sandboxes/egress/inside.py)."""
 MAX_RESPONSE_BYTES = 64 << 20
 READ_S = 300.0
-_FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, httpcore2.TimeoutException)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _CARRY = """
 exec 4<&0
@@ -75,7 +75,7 @@ class _Inside(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectTimeout(f"{host}:{port} does not answer") from error
         if isinstance(carried, str):
             raise httpcore2.ConnectError(carried)
-        return AnyioStream(carried)
+        return AnyIOStream(carried)
 
     async def _hold(self, host: str, port: int, *, task_status: TaskStatus[ByteStream | str]) -> None:
         finished = anyio.Event()
@@ -92,61 +92,6 @@ class _Inside(httpcore2.AsyncNetworkBackend):
             task_status.started(error.message)
 
 
-class _Body(httpx2.AsyncByteStream):
-    """A response's bytes, up to a bound."""
-
-    def __init__(self, parts: AsyncIterable[bytes]) -> None:
-        self._parts = parts
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        room = MAX_RESPONSE_BYTES
-        try:
-            async for part in self._parts:
-                if (room := room - len(part)) < 0:
-                    raise httpx2.TransportError(f"the answer is larger than {MAX_RESPONSE_BYTES >> 20} MiB")
-                yield part
-        except _FAILURES as error:
-            raise httpx2.TransportError(str(error) or type(error).__name__) from error
-
-    async def aclose(self) -> None:
-        if (close := getattr(self._parts, "aclose", None)) is not None:
-            await close()
-
-
-class _Transport(httpx2.AsyncBaseTransport):
-    """httpx over httpcore, with what a response may hold bounded. Not compressed: that would make the bound void."""
-
-    def __init__(self, pool: httpcore2.AsyncConnectionPool) -> None:
-        self._pool = pool
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        request.headers["accept-encoding"] = "identity"
-        assert isinstance(request.stream, httpx2.AsyncByteStream)
-        url = httpcore2.URL(
-            scheme=request.url.raw_scheme, host=request.url.raw_host, port=request.url.port, target=request.url.raw_path
-        )
-        asked = httpcore2.Request(
-            method=request.method,
-            url=url,
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
-        try:
-            answer = await self._pool.handle_async_request(asked)
-        except _FAILURES as error:
-            raise httpx2.TransportError(str(error) or type(error).__name__) from error
-        assert isinstance(answer.stream, AsyncIterable)
-        body = _Body(answer.stream)
-        if any(name.lower() == b"content-encoding" and value.lower() != b"identity" for name, value in answer.headers):
-            await body.aclose()
-            raise httpx2.TransportError("the answer is compressed, which was not asked for")
-        return httpx2.Response(status_code=answer.status, headers=answer.headers, stream=body)
-
-    async def aclose(self) -> None:
-        await self._pool.aclose()
-
-
 @asynccontextmanager
 async def client_inside(url: str, headers: Mapping[str, str], programs: Programs) -> AsyncIterator[httpx2.AsyncClient]:
     """A client for `url`, whose connections begin inside and end with this. Follows no redirect, keeps no cookie."""
@@ -160,8 +105,8 @@ async def client_inside(url: str, headers: Mapping[str, str], programs: Programs
         )
         try:
             async with httpx2.AsyncClient(
-                transport=_Transport(pool),
-                headers=dict(headers),
+                transport=Transport(pool, MAX_RESPONSE_BYTES),
+                headers={**headers, "accept-encoding": "identity"},
                 timeout=httpx2.Timeout(30.0, read=READ_S),
                 trust_env=False,
             ) as client:

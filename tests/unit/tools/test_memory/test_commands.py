@@ -77,7 +77,7 @@ def test_lines_of_a_file(root: Path) -> None:
         "     9\tline 9",
     ]
     assert "9 lines" in bad(root, "view", path="n", view_range=[10, 12])
-    assert "ends before" in bad(root, "view", path="n", view_range=[3, 2])
+    assert "[3, 2]" in bad(root, "view", path="n", view_range=[3, 2])
     assert "is for files" in bad(root, "view", path="/memories", view_range=[1, 2])
 
 
@@ -123,7 +123,7 @@ def test_delete_and_rename(root: Path) -> None:
     good(root, "delete", path="old")
     assert sorted(path.name for path in root.iterdir()) == [".lock", "b"]
     assert "forgets everything" in bad(root, "clear", path="b")
-    assert "needs path" in bad(root, "clear")
+    assert "path: Field required" in bad(root, "clear")
     assert "1 file deleted" in good(root, "clear", path="/memories")
     assert good(root, "view", path="/memories") == "/memories is empty."
 
@@ -139,8 +139,8 @@ def test_the_root_itself_stays(root: Path, path: str) -> None:
 
 
 def test_what_a_command_lacks_is_named(root: Path) -> None:
-    assert bad(root, "create", path="x") == "memory_create needs file_text: it takes path, file_text"
-    assert "old_path and new_path" in bad(root, "rename", path="x")
+    assert bad(root, "create", path="x") == "file_text: Field required"
+    assert bad(root, "rename", path="x") == "old_path: Field required; new_path: Field required"
     assert "view_range" in bad(root, "view", path="x", view_range=[1])
 
 
@@ -155,7 +155,3 @@ def test_bounds(root: Path) -> None:
     assert "no room for more than 4" in bad(root, "create", small, path="d/e", file_text="")
     assert "no room for more than 4" in bad(root, "rename", small, old_path="a", new_path="d/e/f")
     assert "10 fit" in bad(root, "insert", small, path="a", insert_line=0, insert_text="x")
-    assert "folders deep" in bad(root, "create", path="/".join("abcdefghi"), file_text="")
-    good(root, "create", path="x/y/z/a/b", file_text="")
-    good(root, "create", path="p/q/r/s/t", file_text="")
-    assert "folders deep" in bad(root, "rename", old_path="x", new_path="p/q/r/s/u")

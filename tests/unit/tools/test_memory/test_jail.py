@@ -59,7 +59,7 @@ import json, os
 os.umask(0o077)
 memory, seen = Memory(65536, 1 << 20, 200), []
 for _ in range(3000):
-    for look in (lambda: read(f"{ROOT}/f/secret", 100), lambda: memory._write(f"{ROOT}/f/new", "x") or "written",
+    for look in (lambda: memory._read(f"{ROOT}/f/secret"), lambda: memory._write(f"{ROOT}/f/new", "x") or "written",
                  lambda: str(len(entries(ROOT)))):
         try:
             seen.append(look())
