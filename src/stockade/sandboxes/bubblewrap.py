@@ -19,6 +19,7 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade.core.policy import Policy
 from stockade.core.ports import Backend
+from stockade.sandboxes.agent.binary import sealed_memfd
 from stockade.sandboxes.copies import copy_in
 from stockade.sandboxes.egress.inside import MakeServer, guarantee
 from stockade.sandboxes.egress.proxy import Egress
@@ -26,7 +27,6 @@ from stockade.sandboxes.egress.rules import Rules
 from stockade.sandboxes.explain import last_line, start_failure
 from stockade.sandboxes.facts import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
 from stockade.sandboxes.folders.discard import remove_tree
-from stockade.sandboxes.launcher.launch import sealed_memfd
 from stockade.sandboxes.layers import make_layers, not_with_an_image
 from stockade.sandboxes.leftovers import COPIES, private_folder, remove_stale
 from stockade.sandboxes.limits import Groups, guarantees, make_groups, places, remove_groups, sweep

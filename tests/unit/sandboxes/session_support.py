@@ -24,14 +24,14 @@ def deadly(command: str) -> str:
 
 
 def start_agent(
-    prefix: tuple[str, ...] = NAMESPACE, extra: tuple[int, ...] = ()
+    prefix: tuple[str, ...] = NAMESPACE, extra: tuple[int, ...] = (), machine: str | None = None
 ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Our end of its stream, and the process that was started (`prefix` puts the agent into a namespace).
 
-    It inherits `extra` as well.
+    It inherits `extra` as well; `machine` is whose program it is.
     """
     ours, theirs = socket.socketpair()
-    program = agent_memfd()
+    program = agent_memfd(machine)
     try:
         argv = [*prefix, f"/proc/self/fd/{program}", str(theirs.fileno())]
         return ours, subprocess.Popen(argv, pass_fds=[program, theirs.fileno(), *extra], cwd="/")
@@ -42,10 +42,13 @@ def start_agent(
 
 @contextlib.asynccontextmanager
 async def agent(
-    config: AgentConfig | None = None, prefix: tuple[str, ...] = NAMESPACE, extra: tuple[int, ...] = ()
+    config: AgentConfig | None = None,
+    prefix: tuple[str, ...] = NAMESPACE,
+    extra: tuple[int, ...] = (),
+    machine: str | None = None,
 ) -> AsyncIterator[tuple[AgentSession, subprocess.Popen[bytes]]]:
     """A session and the process behind it, which has ended afterwards."""
-    ours, process = start_agent(prefix, extra)
+    ours, process = start_agent(prefix, extra, machine)
     try:
         session = await AgentSession.open(ours, config or AgentConfig(cwd="/tmp", grace_s=0.2, timeout_s=20))
         try:

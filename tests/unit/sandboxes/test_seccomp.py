@@ -12,7 +12,7 @@ import pytest
 
 from stockade.core.errors import PolicyNotEnforceable
 from stockade.sandboxes import seccomp
-from stockade.sandboxes.launcher.launch import sealed_memfd
+from stockade.sandboxes.agent.binary import sealed_memfd
 from stockade.sandboxes.seccomp import ALLOW, ARCHITECTURES, KILL_PROCESS, Architecture, Instruction, assemble
 
 X86, ARM = ARCHITECTURES["x86_64"], ARCHITECTURES["aarch64"]

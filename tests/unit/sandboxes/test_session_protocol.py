@@ -1,10 +1,7 @@
 """Frames, the program itself, and what a broken stream leads to."""
 
 import contextlib
-import hashlib
 import os
-import platform
-import shutil
 import socket
 import struct
 import subprocess
@@ -16,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxDied, SandboxFailed
-from stockade.sandboxes.agent import binary, frames
+from stockade.sandboxes.agent import frames
 from stockade.sandboxes.agent.frames import (
     Closed,
     Data,
@@ -176,32 +173,6 @@ async def test_a_hundred_commands_in_a_row() -> None:
     async with agent() as (session, _):
         for i in range(100):
             assert (await session.run(f"echo {i}")).stdout == b"%d\n" % i
-
-
-def test_a_changed_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(binary.SHA256, platform.machine(), "0" * 64)
-    with pytest.raises(SandboxFailed, match="was changed") as caught:
-        agent_memfd()
-    assert "make agent" in str(caught.value)
-
-
-def test_the_program_is_what_the_sources_make(tmp_path: Path) -> None:
-    assert shutil.which("musl-gcc"), "install musl-tools, then `make agent`"
-    target = tmp_path / "agent"
-    subprocess.run(["sh", str(binary.FOLDER / "build.sh"), str(target)], check=True, env={"PATH": os.environ["PATH"]})
-    built, shipped = target.read_bytes(), (binary.FOLDER / "agent-x86_64").read_bytes()
-    assert built == shipped, "agent-x86_64 is not built from these sources: run `make agent`"
-    assert hashlib.sha256(shipped).hexdigest() == binary.SHA256["x86_64"], "put the new SHA-256 into agent/binary.py"
-    assert len(shipped) < 60_000
-
-
-def test_the_program_in_memory_cannot_be_written() -> None:
-    descriptor = agent_memfd()
-    try:
-        with pytest.raises(PermissionError):
-            os.write(descriptor, b"x")
-    finally:
-        os.close(descriptor)
 
 
 def test_a_silent_agent_does_not_hold_the_start_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

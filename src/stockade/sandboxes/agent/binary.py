@@ -1,67 +1,78 @@
-"""The agent's program, checked, in a sealed memory file: the sandbox never sees a path to it."""
+"""The sandbox's two C programs, agent and launcher, for both architectures: checked, and in sealed memory files.
+
+What runs is the bytes that were hashed, and the sandbox sees no path to them. `make agent` builds them; a test builds
+each again and wants the same bytes.
+"""
 
 import fcntl
 import functools
 import hashlib
 import os
 import platform
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
 from stockade.core.errors import SandboxFailed
 
-SHA256 = {"x86_64": "4c2d2a8e790a3ed9e0aeb2cc86963b05df609a4653321c957612f59c0ce9edf4"}
-_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-FOLDER = Path(__file__).parent
+SHA256 = {
+    "agent/agent-x86_64": "4c2d2a8e790a3ed9e0aeb2cc86963b05df609a4653321c957612f59c0ce9edf4",
+    "agent/agent-aarch64": "781e239af1ce5c0a18f658d24db581e41df01c22e927ee8018b45415d9d96e54",
+    "launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
+    "launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
+}
+FOLDER = Path(__file__).parents[1]
+"""The keys of SHA256 are paths below it."""
 
 
-def agent_memfd() -> int:
-    """A descriptor of the program, to be executed as /proc/self/fd/N; the caller closes it.
+def program_bytes(program: str, machine: str | None = None) -> bytes:
+    """`agent/agent` or `launcher/launch` for `machine` (default: this one).
 
-    SandboxFailed when the shipped program is not the one that was built, or none can be had for this machine.
+    SandboxFailed when none is shipped for it, or the file is not the one that was built.
     """
-    machine = platform.machine()
-    data = _program(machine, SHA256.get(machine))
-    descriptor = os.memfd_create("agent", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-    except OSError as error:
-        os.close(descriptor)
-        raise SandboxFailed(f"the agent cannot be loaded into memory: {error.strerror}") from error
-    return descriptor
+    name = f"{program}-{machine or platform.machine()}"
+    return _verified(name, SHA256.get(name))
 
 
 @functools.cache
-def _program(machine: str, expected: str | None) -> bytes:
+def _verified(name: str, expected: str | None) -> bytes:
     if expected is None:
-        return _built(machine)
-    path = FOLDER / f"agent-{machine}"
+        raise SandboxFailed(f"no {name} is shipped", f"sandboxes run on {' and '.join(_machines())}")
     try:
-        data = path.read_bytes()
+        data = (FOLDER / name).read_bytes()
     except OSError as error:
-        raise SandboxFailed(f"the agent is missing: {error.strerror}: {path}", "install Stockade again") from error
+        raise SandboxFailed(f"{FOLDER / name} cannot be read: {error.strerror}", "install Stockade again") from error
     if hashlib.sha256(data).hexdigest() != expected:
-        raise SandboxFailed(f"the agent was changed: {path}", "install Stockade again, or run `make agent`")
+        raise SandboxFailed(f"{FOLDER / name} was changed", "install Stockade again, or run `make agent`")
     return data
 
 
-def _built(machine: str) -> bytes:
-    """For a machine no program is shipped for: from the sources, with the compiler that is here."""
-    compiler = shutil.which("musl-gcc") or shutil.which("cc")
-    if compiler is None:
-        raise SandboxFailed(f"no agent is shipped for {machine}", "install a C compiler (cc), it is then built here")
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "agent"
-        result = subprocess.run(
-            ["sh", str(FOLDER / "build.sh"), str(target)],
-            env={**os.environ, "CC": compiler}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if result.returncode:
-            reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
-            raise SandboxFailed(f"the agent cannot be built for {machine}: {reason}", f"compiler: {compiler}")
-        return target.read_bytes()
+def _machines() -> list[str]:
+    return sorted({name.rpartition("-")[2] for name in SHA256})
+
+
+def agent_memfd(machine: str | None = None) -> int:
+    """The agent, to be executed as /proc/self/fd/N; the caller closes it. SandboxFailed as `program_bytes`."""
+    try:
+        return sealed_memfd("agent", program_bytes("agent/agent", machine), executable=True)
+    except OSError as error:
+        raise SandboxFailed(f"the agent cannot be loaded into memory: {error.strerror}") from error
+
+
+def sealed_memfd(name: str, data: bytes, *, executable: bool = False) -> int:
+    """A memfd with `data` that nobody can change any more, at its start; the caller closes it."""
+    mfd_exec, mfd_noexec_seal = 0x10, 0x8  # Linux 6.3; older kernels refuse unknown flags
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        fd = os.memfd_create(name, flags | (mfd_exec if executable else mfd_noexec_seal))
+    except OSError:
+        fd = os.memfd_create(name, flags)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd

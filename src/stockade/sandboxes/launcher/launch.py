@@ -1,21 +1,8 @@
-"""The launcher on the host side: its verified binary as a memfd, its operation list, and what its errors mean.
+"""The launcher on the host side: its operation list, and what its errors mean. launch.c says what each one does."""
 
-launch.c says what each operation does. The binary is run from the bytes that were hashed, so nothing can be swapped in
-between; it is built by build.sh, and a test builds it again and wants the same bytes.
-"""
-
-import fcntl
-import functools
-import hashlib
-import os
-import platform
 from collections.abc import Sequence
-from importlib.resources import files
 
-from stockade.core.errors import SandboxFailed
-
-LAUNCHER_SHA256 = {"x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325"}
-"""Of `launch-MACHINE`."""
+from stockade.sandboxes.agent.binary import program_bytes, sealed_memfd
 
 FIRST_FD = 3
 """The operation `fds` gives its descriptors the numbers from here on."""
@@ -34,50 +21,9 @@ class Operations:
         self.argv += [name, *(str(argument) for argument in arguments)]
 
 
-def sealed_memfd(name: str, data: bytes, *, executable: bool = False) -> int:
-    """A memfd with `data` that nobody can change any more, at its start; the caller closes it."""
-    mfd_exec, mfd_noexec_seal = 0x10, 0x8  # Linux 6.3; older kernels refuse unknown flags
-    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    try:
-        fd = os.memfd_create(name, flags | (mfd_exec if executable else mfd_noexec_seal))
-    except OSError:
-        fd = os.memfd_create(name, flags)
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(fd, left) :]
-        os.lseek(fd, 0, os.SEEK_SET)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
-
-
 def launcher_bytes() -> bytes:
-    """The launcher, verified and from then on kept. SandboxFailed when it is not the binary we made."""
-    machine = platform.machine()
-    return _verified(machine, LAUNCHER_SHA256.get(machine))
-
-
-@functools.cache
-def _verified(machine: str, expected: str | None) -> bytes:
-    if expected is None:
-        raise SandboxFailed(
-            f"no sandbox launcher is shipped for the architecture {machine}",
-            "build it with stockade/sandboxes/launcher/build.sh and add its sha256 to launch.py",
-        )
-    try:
-        data = (files(__package__) / f"launch-{machine}").read_bytes()
-    except OSError as error:
-        raise SandboxFailed(
-            f"the sandbox launcher cannot be read: {error.strerror}", "install stockade again"
-        ) from error
-    if hashlib.sha256(data).hexdigest() != expected:
-        raise SandboxFailed(
-            f"the sandbox launcher launch-{machine} is not the one that was shipped", "install stockade again"
-        )
-    return data
+    """The launcher of this machine, verified. SandboxFailed when there is none, or it was changed."""
+    return program_bytes("launcher/launch")
 
 
 def launcher_memfd() -> int:
