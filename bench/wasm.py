@@ -32,13 +32,13 @@ from bench.processes import descendants, peak_rss
 from bench.table import draw
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
+from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.plugins.wasm.component import Component
-from stockade.plugins.wasm.toolbox import WasmToolbox
+from stockade.plugins.wasm.prepare import prepared
+from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
 from stockade.plugins.wasm.worker import Reply
-from stockade.runtime.old_mcp import mcp_file
-from stockade.runtime.old_wasm import open_component, with_tool
-from stockade.runtime.sandboxes import prepare_sandbox
-from stockade.runtime.tools import Plan, Request, ToolContext
+from stockade.runtime.sandboxes import own_sandbox, prepare_sandbox
+from stockade.tools.mcp.file import mcp_file
 
 CALLS = 60
 LIMIT_S, RUNAWAYS = 0.5, 5
@@ -130,20 +130,20 @@ class Bench:
         copied = Path(shutil.copy2(path, made))
         for beside in path.parent.glob(f"{path.stem}.policy.*"):
             shutil.copy2(beside, made)
-        found, wall, cpu = await self.timed(lambda: open_component(copied))
+        found, wall, cpu = await self.timed(lambda: prepared(copied, own_sandbox))
         way = Way(f"{path.parent.name}/{path.name}, {len(data) >> 10} KiB", _nothing)
         way.compiled = f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
         self.components.append((way, found, name, arguments))
         self.policy = with_tool(found)(self.policy)
 
-    async def start(self, sandbox: Sandbox, plan: Plan) -> None:
+    async def start(self, sandbox: Sandbox, plan: ToolPlan) -> None:
         """Each is ready when it has answered for the first time: in a sandbox that is there, from its cache."""
         for way, found, name, arguments in self.components:
 
             async def first(
                 way: Way = way, found: Component = found, name: str = name, given: dict[str, Any] = arguments
             ) -> Reply:
-                cached = await open_component(Path(found.file))
+                cached = await prepared(Path(found.file), own_sandbox)
                 box = await self.stack.enter_async_context(WasmToolbox((cached,), sandbox, self.policy))
                 called = name or box.specs[0].name
                 way.call = lambda: box.ask(called, given)
@@ -161,7 +161,7 @@ class Bench:
         ):
             self.ways.append(Way(what, lambda argv=argv: sandbox.exec(argv)))  # type: ignore[misc]
 
-    async def servers(self, sandbox: Sandbox, plan: Plan) -> None:
+    async def servers(self, sandbox: Sandbox, plan: ToolPlan) -> None:
         echo, rows = Way("echo in Python, MCP server", _nothing), Way("csv in Python, the same server", _nothing)
 
         async def first() -> Any:
@@ -212,7 +212,7 @@ async def runaway(folder: Path) -> list[float]:
     path = folder / "spin.wasm"
     await anyio.Path(path).write_bytes(wat2wasm(SPIN))
     await anyio.Path(folder / "spin.policy.yaml").write_text(f"limits: {{timeout_s: {LIMIT_S}}}")
-    found = await open_component(path)
+    found = await prepared(path, own_sandbox)
     policy = with_tool(found)(Policy())
     late = []
     with tempfile.TemporaryDirectory() as base:
@@ -241,7 +241,7 @@ async def main(asked: list[str], made: Path, cpu_s: Callable[[], float]) -> None
             path, _, rest = one.partition(":")
             name, _, arguments = rest.partition(":") if not rest.startswith("{") else ("", "", rest)
             await bench.compile(Path(path), name, json.loads(arguments or "{}"))
-        plan = mcp_file(Request(servers, Plan(policy=bench.policy)))
+        plan = mcp_file(ToolRequest(servers, ToolPlan(policy=bench.policy)))
         bench.policy = plan.policy
         sandbox = await stack.enter_async_context(await prepare_sandbox(plan.policy, "bubblewrap", made / "box"))
         await bench.start(sandbox, plan)

@@ -51,6 +51,7 @@ from stockade.core.ports import (
     Sandbox,
     Toolbox,
 )
+from stockade.core.tool_plan import ToolContext, ToolFile, ToolPlan, ToolRequest
 from stockade.core.tools import Offered, ToolSpec
 from stockade.loop.bot import Bot
 from stockade.loop.ending import Ending
@@ -58,7 +59,6 @@ from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, Hook
 from stockade.loop.run_context import RunContext
 from stockade.models.resolve import ModelContext
 from stockade.runtime.sandboxes import open_sandbox, reviewer, sandbox_on
-from stockade.runtime.tools import ToolContext
 from stockade.tools.function import FunctionTool, tool
 
 __all__ = [
@@ -117,6 +117,9 @@ __all__ = [
     "SubTask",
     "ToolCall",
     "ToolContext",
+    "ToolFile",
+    "ToolPlan",
+    "ToolRequest",
     "ToolResult",
     "ToolSpec",
     "Toolbox",

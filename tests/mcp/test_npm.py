@@ -13,9 +13,9 @@ import pytest
 
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox, Toolbox
-from stockade.runtime.old_mcp import mcp_file
-from stockade.runtime.tools import Plan, Request, ToolContext
+from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
+from stockade.tools.mcp.file import mcp_file
 from tests.support.toolchains import NODE_HOME, node_packages
 
 pytestmark = pytest.mark.toolchain
@@ -37,7 +37,7 @@ async def server(base: Path, folder: Path, package: str, *arguments: str) -> Asy
     entry = {"command": str(node), "args": [str(main), *arguments], "lend": [str(NODE_HOME)]}
     file = base / "servers.json"
     file.write_text(json.dumps({"mcpServers": {"npm": entry}}))
-    plan = mcp_file(Request(file, Plan(policy=Policy(folders=(FolderRule(host=str(folder), mode="overlay"),)))))
+    plan = mcp_file(ToolRequest(file, ToolPlan(policy=Policy(folders=(FolderRule(host=str(folder), mode="overlay"),)))))
     async with BubblewrapSandbox(plan.policy, prepare_layers(plan.policy, base / "run"), base / "run") as place:
         (made,) = plan.toolboxes(ToolContext(place, plan.policy, "writing", base / "state"))
         async with made as box:

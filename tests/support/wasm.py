@@ -9,9 +9,9 @@ from wasmtime import wat2wasm
 from stockade.core.policy import FolderRule, Network, Policy
 from stockade.core.ports import Sandbox
 from stockade.plugins.wasm.component import Component
-from stockade.plugins.wasm.toolbox import WasmToolbox
-from stockade.runtime.old_wasm import open_component, with_tool
-from stockade.runtime.sandboxes import prepare_sandbox
+from stockade.plugins.wasm.prepare import prepared
+from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
+from stockade.runtime.sandboxes import own_sandbox, prepare_sandbox
 
 ECHO = Path(__file__).parents[2] / "examples/wasm/echo-c/echo.wasm"
 _REALLOC = """
@@ -123,7 +123,7 @@ async def opened(folder: Path, data: bytes, policy: str | None = None, name: str
     path.write_bytes(data)
     if policy is not None:
         path.with_suffix(".policy.yaml").write_text(policy)
-    return await open_component(path)
+    return await prepared(path, own_sandbox)
 
 
 @asynccontextmanager

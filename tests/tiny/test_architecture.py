@@ -60,11 +60,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "plugins",
         "runtime",
         "sandboxes",
+        "tools",
         "trust",
     },
     "server": {"core", "runtime"},
     "fleet": {"core", "runtime"},
     **{name: {"core", "files"} for name in ADAPTERS},
+    "tools": {"core", "files", "sandboxes", "trust"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
     "mcp": {"tools", "mcp_server"},

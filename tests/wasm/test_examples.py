@@ -9,8 +9,9 @@ import pytest
 
 from stockade.core.policy import FolderRule, Network, Policy
 from stockade.plugins.wasm.build import WIT, build, scaffold
-from stockade.plugins.wasm.toolbox import WasmToolbox
-from stockade.runtime.old_wasm import open_component, with_tool
+from stockade.plugins.wasm.prepare import prepared
+from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
+from stockade.runtime.sandboxes import own_sandbox
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from tests.support import wasm
 from tests.support.site import site, to_loopback
@@ -30,7 +31,7 @@ def _toolchains(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("source", ["echo-c/echo.c", "echo-js/echo.js", "echo-rust/echo.rs"])
 async def test_echo_in_c_javascript_and_rust(tmp_path: Path, source: str) -> None:
     copied = Path(shutil.copy(str(EXAMPLES / source), str(tmp_path)))
-    component = await open_component(build(copied, adapter=ADAPTER if copied.suffix == ".rs" else None)[0])
+    component = await prepared(build(copied, adapter=ADAPTER if copied.suffix == ".rs" else None)[0], own_sandbox)
     async with wasm.toolbox(tmp_path, component) as box:
         assert (await box.ask("Echo", {"value": PHRASE})).text == PHRASE
         assert (await box.ask("Echo", {"value": ""})).status == "success"
@@ -45,7 +46,7 @@ async def test_the_committed_echo_is_what_its_source_gives(tmp_path: Path) -> No
 
 
 async def _text(path: Path, base: Path, name: str, arguments: dict[str, Any]) -> str:
-    async with wasm.toolbox(base, await open_component(path)) as box:
+    async with wasm.toolbox(base, await prepared(path, own_sandbox)) as box:
         return (await box.ask(name, arguments)).text
 
 
@@ -54,7 +55,7 @@ async def test_the_reactor_adapter_is_used_where_a_tool_needs_wasi(tmp_path: Pat
     text = (WIT / "llama-cpp-tool" / "tool.c").read_text()
     source = tmp_path / "loud.c"
     source.write_text("#include <stdio.h>\n" + text.replace("run(void) {", 'run(void) { puts("x");'))
-    component = await open_component(build(source, adapter=ADAPTER)[0])
+    component = await prepared(build(source, adapter=ADAPTER)[0], own_sandbox)
     assert any(name.startswith("wasi:cli/stdout") for name in component.imports)
     async with wasm.toolbox(tmp_path, component) as box:
         assert (await box.ask("Echo", {"value": PHRASE})).text == PHRASE
@@ -65,7 +66,7 @@ async def test_csv_query_in_python_reads_the_folder_of_its_policy_only(tmp_path:
     data = tmp_path / "data"
     data.mkdir()
     (data / "people.csv").write_text("name,city\nAda,London\nKurt,Wien\nÉmile,Paris\n")
-    component = await open_component(built)
+    component = await prepared(built, own_sandbox)
     assert "CSV file" in component.tools[0].spec.description
     async with wasm.toolbox(tmp_path, component, folders=(FolderRule(host=str(data), mode="ro"),)) as box:
         path = "/workspace/people.csv"
@@ -81,7 +82,7 @@ async def test_csv_query_in_python_reads_the_folder_of_its_policy_only(tmp_path:
 @pytest.mark.parametrize("language", ["python", "js"])
 async def test_what_new_writes_builds_as_it_is(tmp_path: Path, language: str) -> None:
     source = next(file for file in scaffold("loud", language, tmp_path) if file.suffix in (".py", ".js"))
-    component = await open_component(build(source)[0])
+    component = await prepared(build(source)[0], own_sandbox)
     async with wasm.toolbox(tmp_path, component) as box:
         assert (await box.ask("loud_run", {"text": "hé"})).text == "HÉ"
         empty = await box.ask("loud_run", {"text": ""})
@@ -91,7 +92,7 @@ async def test_what_new_writes_builds_as_it_is(tmp_path: Path, language: str) ->
 @pytest.mark.parametrize(("language", "suffix"), [("c", ".c"), ("rust", ".rs")])
 async def test_what_new_writes_for_the_tool_world_builds_as_it_is(tmp_path: Path, language: str, suffix: str) -> None:
     source = next(file for file in scaffold("loud", language, tmp_path) if file.suffix == suffix)
-    component = await open_component(build(source, adapter=ADAPTER)[0])
+    component = await prepared(build(source, adapter=ADAPTER)[0], own_sandbox)
     async with wasm.toolbox(tmp_path, component) as box:
         assert (await box.ask("loud", {"value": PHRASE})).text == PHRASE
 
@@ -103,7 +104,7 @@ async def test_http_get_in_javascript_asks_its_host_and_no_other(tmp_path: Path)
     served = tmp_path / "site"
     served.mkdir()
     (served / "page").write_text("hello\n")
-    component = await open_component(built)
+    component = await prepared(built, own_sandbox)
     with site(served, None) as port:
         policy = with_tool(component)(Policy(network=Network(mode="allow", hosts=(f"good.test:{port}",))))
         base = tmp_path / "box"

@@ -26,7 +26,7 @@ from stockade.places import run_dir
 from stockade.runtime import records, sandboxes
 from stockade.runtime.policies import make_policy
 from stockade.runtime.spec import Options
-from stockade.runtime.tools import programs
+from stockade.tools.command_file import programs
 
 COPY_S = 600.0
 T = TypeVar("T")

@@ -112,7 +112,7 @@ class _Run:
         if work := review.pending(self.reviewer, found.layers):
             return work
         review.discard(self.reviewer, found.layers)
-        records.sweep(self.run_id)
+        sandboxes.sweep(self.run_id)
         what = f"the changes of run {self.run_id} were"
         if found.discarded is not None:
             raise NothingLeft(f"{what} thrown away on {_when(found.discarded.at)}")
@@ -312,7 +312,7 @@ def discard(run: str | None, **values: Any) -> int:
             pending = [review.Pending(layer, ()) for layer in review.kept_layers(found.facts.layers)]
             what = "the changes"
         found.decider().discard(pending)
-        records.sweep(found.run_id)
+        sandboxes.sweep(found.run_id)
         say(f"threw away {what} of run {found.run_id}")
         found.end()
         return 0

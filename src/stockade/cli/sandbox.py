@@ -30,7 +30,7 @@ from stockade.places import run_dir
 from stockade.runtime import records, sandboxes
 from stockade.runtime.policies import environment_of, make_policy
 from stockade.runtime.spec import Options
-from stockade.runtime.tools import programs
+from stockade.tools.command_file import programs
 
 SANDBOX_FAILED = 125
 MAX_EXEC_OUTPUT = 64 << 20

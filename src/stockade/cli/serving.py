@@ -41,16 +41,16 @@ def serve(
     Folders are those of this machine, and only those that are allowed here. What travels is authenticated and cannot be
     changed, but it is not encrypted: across networks that are not yours, use a tunnel (docs/remote.md).
     """
-    from stockade.runtime import old_remote as assemble_remote
+    from stockade.sandboxes.remote import endpoint
 
-    roots = tuple(assemble_remote.allowed_root(text) for text in allow)
+    roots = tuple(endpoint.allowed_root(text) for text in allow)
     try:
         network = parse_network(net)
     except ValueError as error:
         raise UsageError(f"--net: {error}") from None
-    if assemble_remote.ensure_token(token_file):
+    if endpoint.ensure_token(token_file):
         say(f"made a token: copy {token_file} to the other machine")
-    token = assemble_remote.read_token(token_file)
+    token = endpoint.read_token(token_file)
 
     def listening(where: str, near: bool) -> None:
         print(f"serving {where}", flush=True)
@@ -62,7 +62,7 @@ def serve(
         try:
             async with anyio.create_task_group() as group:
                 with interrupt.cancelling(group.cancel_scope.cancel):
-                    await assemble_remote.serve(
+                    await endpoint.serve(
                         listen, token, roots, network, images=allow_images, keep_s=keep, open_box=opener(sandbox),
                         listening=listening,
                     )  # fmt: skip
@@ -95,8 +95,8 @@ def opener(backend: str) -> OpenBox:
 @click.argument("address", metavar="HOST:PORT")
 def health(address: str) -> int:
     """Whether sandboxes are served at HOST:PORT. Status 0 when they are, 4 when not; no token is needed."""
-    from stockade.runtime import old_remote as assemble_remote
+    from stockade.sandboxes.remote import endpoint
 
-    version = anyio.run(assemble_remote.health, address)
+    version = anyio.run(endpoint.health, address)
     print(f"{address} serves sandboxes, protocol {version}")
     return 0

@@ -1,6 +1,7 @@
 """`stockade tool`: what tools there are, what a component is and may do, calling one, building one."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,16 @@ from stockade.cli.sandbox import in_sandbox, sandbox_redactor
 from stockade.cli.tool_arguments import parsed
 from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox
-from stockade.runtime.old_wasm import (
-    Component,
-    Reply,
-    Tool,
-    build_component,
-    call_tool,
-    known_tools,
-    open_component,
-    scaffold,
-    with_tool,
-)
+from stockade.plugins.wasm.build import build as build_component
+from stockade.plugins.wasm.build import scaffold
+from stockade.plugins.wasm.component import Component, Tool
+from stockade.plugins.wasm.policy import beside
+from stockade.plugins.wasm.prepare import prepared
+from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
+from stockade.plugins.wasm.worker import Reply
 from stockade.runtime.policies import make_policy
+from stockade.runtime.sandboxes import own_sandbox
+from stockade.runtime.tools import known_tools
 
 _POLICY = click.option(
     "--policy",
@@ -48,12 +47,22 @@ def command() -> None:
 def list_tools(folders: tuple[Path, ...], **values: Any) -> int:
     """Names that --tool and --no-tool take, and the components in each FOLDER (by default in this one)."""
     front = flags.load(flags.given(values)).front
-    for row in known_tools(folders or (Path(),)):
+    for row in [*known_tools(), *_components(folders or (Path(),))]:
         if front.json_lines:
             print(json.dumps({"name": row[0], "kind": row[1], "about": row[2]}))
         else:
             print(f"{one_line(row[0]):<28} {row[1]:<10} {one_line(row[2])}".rstrip())
     return 0
+
+
+def _components(folders: Sequence[Path]) -> Iterator[tuple[str, str, str]]:
+    """Those in the folders, as `known_tools`; they are not looked into, which may mean compiling them."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: there is no such folder")
+        for path in sorted(folder.glob("*.wasm")):
+            policy = beside(path)
+            yield str(path), "component", f"held to {policy.name}" if policy else "may do nothing: no policy"
 
 
 @command.command("inspect")
@@ -93,7 +102,8 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
         print("\n".join(tool_text.before_call(component, tool)), flush=True)
 
     async def work(sandbox: Sandbox) -> Reply:
-        return await call_tool(component, sandbox, run_policy, tool.spec.name, arguments)
+        async with WasmToolbox((component,), sandbox, run_policy) as box:
+            return await box.ask(tool.spec.name, arguments)
 
     redactor = sandbox_redactor(settings.options)
     reply = in_sandbox(settings.options, work, run_policy)
@@ -159,7 +169,7 @@ def _opened(file: Path, policy: Path | None) -> Component:
         progress().print(one_line(words), style="dim")
 
     async def work() -> Component:
-        return await open_component(file, policy, told)
+        return await prepared(file, own_sandbox, policy, told)
 
     return anyio.run(work)
 

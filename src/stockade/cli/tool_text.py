@@ -5,7 +5,9 @@ from typing import Any
 
 from stockade.cli.safe import one_line, safe_text
 from stockade.core.tools import ToolSpec
-from stockade.runtime.old_wasm import Component, Reply, Tool, key_of
+from stockade.plugins.wasm.component import Component, Tool
+from stockade.plugins.wasm.descriptions import key_of
+from stockade.plugins.wasm.worker import Reply
 
 _NOT_GIVEN = ("wasi:sockets/", "wasi:http/")
 

@@ -4,21 +4,14 @@ Hooks watch one loop; a bot is more: it runs the loop of run.py once (the plain 
 that it does goes on record before it takes effect, as everything else in a run.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from stockade.core.events import RunStarted
-from stockade.core.policy import Policy
-from stockade.core.ports import Sandbox
 from stockade.loop.ending import Ending
 from stockade.loop.hooks import Hook
 
 if TYPE_CHECKING:  # it has the run's parts, and one of them is the bot
     from stockade.loop.run_context import RunContext
-
-OpenSandbox = Callable[[Policy], AbstractAsyncContextManager[Sandbox]]
-"""A sandbox of its own for a policy, sealed as the run's is, which leaves nothing behind."""
 
 
 class Bot:

@@ -19,7 +19,8 @@ from stockade.core.ports import (
     Toolbox,
 )
 from stockade.core.secrets import Redactor
-from stockade.loop.bot import Bot, OpenSandbox
+from stockade.core.tool_plan import OpenSandbox
+from stockade.loop.bot import Bot
 from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause
 

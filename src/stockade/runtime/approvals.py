@@ -1,24 +1,22 @@
 """Who may say no in a run: `--approve`, and what the user has allowed for always in that place."""
 
 import os
-from typing import TYPE_CHECKING
 
+from stockade.approval.approver import RulesApprover
 from stockade.approval.authorise import Authoriser
+from stockade.approval.remembered import ApprovalFile, Remembered
+from stockade.approval.rules import RuleSet, rule_set
 from stockade.core.events import RunStarted
 from stockade.core.ports import Approver
 from stockade.core.secrets import Redactor
 from stockade.loop.pause import Pause
 from stockade.places import state_dir
 from stockade.runtime.spec import REMOTE
-
-if TYPE_CHECKING:
-    from stockade.approval.remembered import ApprovalFile
+from stockade.sandboxes.folders.hostile import birth_ns, filesystem
 
 
-def approval_file() -> "ApprovalFile":
+def approval_file() -> ApprovalFile:
     """Where the user's approvals are kept."""
-    from stockade.approval.remembered import ApprovalFile
-
     return ApprovalFile(state_dir() / "approvals.jsonl")
 
 
@@ -29,10 +27,6 @@ def make_approver(started: RunStarted, pause: Pause, redactor: Redactor) -> Appr
     """
     rules: Approver | None = None
     if started.approve != "never":
-        from stockade.approval.approver import RulesApprover
-        from stockade.approval.remembered import Remembered
-        from stockade.approval.rules import RuleSet, rule_set
-
         chosen = rule_set("careful") if started.approve == "rules" else RuleSet()
         folders = folders_of(started)
         remembered = Remembered(approval_file(), place_of(started), started.bot, redactor.names, folders)
@@ -54,8 +48,6 @@ def folders_of(started: RunStarted) -> tuple[str, ...]:
 
     Empty of another machine's. A folder that was moved is asked about anew by its path.
     """
-    from stockade.sandboxes.folders.hostile import birth_ns, filesystem
-
     found = []
     for rule in started.policy.folders if not started.sandbox.startswith(REMOTE.rstrip("=")) else ():
         try:

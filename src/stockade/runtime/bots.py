@@ -10,10 +10,11 @@ from stockade.bots.spec import BotSpec
 from stockade.core.errors import UsageError
 from stockade.core.events import RunStarted
 from stockade.core.refused import first_refused
+from stockade.core.tool_plan import IN_PROCESS
 from stockade.loop.bot import Bot
 from stockade.runtime import registry
 from stockade.runtime.spec import Options
-from stockade.runtime.tools import IN_PROCESS, check_tools
+from stockade.runtime.tools import check_tools
 
 
 def find_bot(name: str) -> BotSpec:

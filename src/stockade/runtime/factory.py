@@ -24,6 +24,7 @@ from stockade.core.messages import ModelInfo
 from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnProgress, OnText, RunStore, Sandbox, Toolbox
 from stockade.core.secrets import Redactor, build_redactor, redact_callbacks
+from stockade.core.tool_plan import ToolContext, ToolPlan
 from stockade.loop.bot import Bot
 from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause, UserPrompt
@@ -37,10 +38,10 @@ from stockade.runtime.bots import driver_of, find_bot, with_defaults
 from stockade.runtime.hooks import hooks_of
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.policies import check_priced, make_budget, make_policy
-from stockade.runtime.records import SystemClock, forget, new_run_id, sweep
-from stockade.runtime.sandboxes import noting_its_holder, own_sandbox, prepare_sandbox, reviewer
+from stockade.runtime.records import SystemClock, new_run_id
+from stockade.runtime.sandboxes import forget, noting_its_holder, own_sandbox, prepare_sandbox, reviewer, sweep
 from stockade.runtime.spec import RECORDED, REMOTE, HookCommand, Options, autonomy
-from stockade.runtime.tools import Plan, ToolContext, chosen, mcp_files, plan_tools
+from stockade.runtime.tools import chosen, mcp_files, plan_tools
 from stockade.sandboxes.keeping import LayerKeeper, forget_holder
 
 MAX_TASK_BYTES = 1_000_000
@@ -167,7 +168,7 @@ def _note(started: RunStarted, hidden: Sequence[str], choice: str | None, profil
 
 
 def _first_event(
-    options: Options, spec: BotSpec, plan: Plan, budget: Budget, model: ModelInfo, protocol: AnswerProtocol
+    options: Options, spec: BotSpec, plan: ToolPlan, budget: Budget, model: ModelInfo, protocol: AnswerProtocol
 ) -> RunStarted:
     """All that is needed to run it again, but for its id, task, model and sandbox."""
     may = autonomy(options) if spec.autonomous else None
@@ -230,7 +231,7 @@ async def start(prepared: Prepared) -> RunFinished:
 
 def make_parts(
     started: RunStarted,
-    plan: Plan,
+    plan: ToolPlan,
     *,
     model: Model,
     protocol: AnswerProtocol,

@@ -34,8 +34,8 @@ from stockade.runtime.factory import Prepared, check_task, start
 from stockade.runtime.models import model_of
 from stockade.runtime.old_bots import CODER
 from stockade.runtime.policies import check_priced, make_budget, make_policy
-from stockade.runtime.records import SystemClock, forget, new_run_id
-from stockade.runtime.sandboxes import noting_its_holder, prepare_sandbox, reviewer
+from stockade.runtime.records import SystemClock, new_run_id
+from stockade.runtime.sandboxes import forget, noting_its_holder, prepare_sandbox, reviewer
 from stockade.runtime.spec import Options
 
 ANSWER_TOKENS = 2048

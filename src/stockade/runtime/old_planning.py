@@ -21,8 +21,9 @@ from stockade.plugins.planner.bot import (
     read_profile,
     with_fixed,
 )
-from stockade.runtime import factory, models, records
+from stockade.runtime import factory, models
 from stockade.runtime.models import open_model
+from stockade.runtime.sandboxes import forget
 from stockade.runtime.spec import Options
 
 FAST = "FAST_"
@@ -66,7 +67,7 @@ async def prepare_plan(
         profile = with_fixed(own, policy.workdir, network=policy.network.mode != "none")
         profile = await revise(wishes.overrides.on(profile))
     except BaseException:
-        records.forget(started.run_id)
+        forget(started.run_id)
         raise
     started = started.model_copy(
         update={

@@ -3,13 +3,14 @@
 import os
 import secrets
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeGuard
 
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
-from stockade.places import run_dir, state_dir
+from stockade.places import state_dir
+from stockade.store.postgres import PostgresStore
+from stockade.store.sqlite import SQLiteStore
 
 
 class SystemClock:
@@ -34,11 +35,7 @@ def open_store(where: str | None = None) -> RunStore:
     The file is made where it is not there. UsageError when its folder is not: only the default one is made.
     """
     if _is_address(where):
-        from stockade.store.postgres import PostgresStore
-
         return PostgresStore(where)
-    from stockade.store.sqlite import SQLiteStore
-
     return SQLiteStore(_in_a_folder(_path(where)) if where else _path(where))
 
 
@@ -67,20 +64,3 @@ def _path(where: str | None) -> Path:
 
 def _is_address(where: str | None) -> TypeGuard[str]:
     return where is not None and where.startswith(("postgresql:", "postgres:"))
-
-
-def sweep(run_id: str = "*") -> None:
-    """Remove what is left of layers that were thrown away while the process was killed; of one run, or of all."""
-    from stockade.sandboxes.folders.discard import TOMBSTONE, sweep_tombstones
-
-    for run in {tombstone.parent for tombstone in (state_dir() / "runs").glob(f"{run_id}/{TOMBSTONE}*")}:
-        with suppress(OSError):  # the next one tries again
-            sweep_tombstones(run)
-
-
-def forget(run_id: str) -> None:
-    """Remove what was prepared for a run that will not begin."""
-    from stockade.sandboxes.folders.discard import remove_tree
-
-    if run_dir(run_id).exists():
-        remove_tree(run_dir(run_id))

@@ -98,6 +98,8 @@ def load(group: Group, name: str) -> Any:
     (part,) = several
     try:
         return part.entry.load()
+    except StockadeError:  # it says itself what it needs
+        raise
     except Exception as error:
         raise broken(part, f"cannot be made: {type(error).__name__}: {error}") from error
 

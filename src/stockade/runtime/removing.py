@@ -21,6 +21,7 @@ from stockade.core.errors import FolderMoved, LayerLost, RunTaken, SandboxFailed
 from stockade.core.events import RunEvent
 from stockade.core.ports import Reviewer, RunStore, RunSummary
 from stockade.places import run_dir, state_dir
+from stockade.sandboxes.folders.discard import remove_tree
 
 REMOVED = ".removed-"
 
@@ -124,8 +125,6 @@ async def sweep_removed(store: RunStore) -> list[Path]:
 
 
 def _sweep(gone: dict[str, float]) -> list[Path]:
-    from stockade.sandboxes.folders.discard import remove_tree
-
     runs = state_dir() / "runs"
     for folder in list(runs.iterdir()) if runs.is_dir() else ():
         if folder.name in gone and not is_alive(folder.name):

@@ -12,6 +12,11 @@ from stockade.places import run_dir
 from stockade.runtime.old_bots import CODER
 from stockade.runtime.sandboxes import prepare_sandbox, sandbox_on
 from stockade.runtime.spec import REMOTE
+from stockade.sandboxes.carried import PRIVATE
+from stockade.sandboxes.folders.discard import remove_tree
+from stockade.sandboxes.folders.restore import restore
+from stockade.sandboxes.keeping import await_gone
+from stockade.sandboxes.others import sweep_others
 
 
 class Restore:
@@ -28,12 +33,6 @@ class Restore:
         self._known = {layer.layer for layer in known}
 
     def __call__(self) -> None:
-        from stockade.sandboxes.carried import PRIVATE
-        from stockade.sandboxes.folders.discard import remove_tree
-        from stockade.sandboxes.folders.restore import restore
-        from stockade.sandboxes.keeping import await_gone
-        from stockade.sandboxes.others import sweep_others
-
         await_gone(run_dir(self._run_id))
         if self._backend in ("docker", "podman", "gvisor"):
             sweep_others()

@@ -14,8 +14,8 @@ from anyio import to_thread
 from stockade import __version__, changes
 from stockade.core.budget import exhausted
 from stockade.core.changes import FolderLayer
-from stockade.core.errors import UsageError, to_install
-from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunResumed, RunStarted
 from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, build_redactor, hidden_names, redact_callbacks, restore_secrets
 from stockade.loop.branch import branch, up_to
@@ -35,6 +35,8 @@ from stockade.runtime.restore import sandbox_again
 from stockade.runtime.sandboxes import open_sandbox, prepare_sandbox, sandbox_on
 from stockade.runtime.spec import LOADING, HookCommand, Options
 from stockade.runtime.tools import plan_tools
+from stockade.sandboxes.folders.discard import remove_tree
+from stockade.sandboxes.folders.restore import share_snapshots
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 RULES = ("loop_repeats", "small_models")
@@ -259,8 +261,6 @@ def _branch_layers(parent: RunStarted, events: Sequence[RunEvent], run_id: str) 
         )
     if not old:
         return ()
-    from stockade.sandboxes.folders.restore import share_snapshots
-
     fresh = open_sandbox(parent.policy, parent.sandbox, run_dir(run_id)).layers
     for layer, source, name in zip(fresh, old, [*names, *[None] * (len(fresh) - len(names))], strict=True):
         if name is not None:
@@ -274,8 +274,6 @@ async def verifying(started: RunStarted, on_progress: OnProgress | None) -> Asyn
 
     `started` has its secrets. UsageError for a run that wrote to its folder directly: doing that again would change it.
     """
-    from stockade.sandboxes.folders.discard import remove_tree
-
     if any(rule.mode == "rw" for rule in started.policy.folders):
         raise UsageError("the run wrote to its folder directly (rw): doing it again would change the folder")
     base = run_dir(f"verify-{new_run_id()}")
@@ -289,25 +287,3 @@ async def verifying(started: RunStarted, on_progress: OnProgress | None) -> Asyn
     finally:
         if base.exists():  # read-only folders leave nothing
             await to_thread.run_sync(remove_tree, base)
-
-
-def check_tracing() -> bool:
-    """Whether `OTEL_*` asks for spans of runs. UsageError when they cannot be had."""
-    from stockade.exports import is_wanted
-
-    if not is_wanted():
-        return False
-    try:
-        from stockade.exports import otel
-    except ImportError:
-        raise UsageError("OTEL_* asks for spans, which needs OpenTelemetry", to_install("otel")) from None
-    return bool(otel)
-
-
-async def trace(store: RunStore, run_id: str, known: int) -> bool:
-    """Send the spans of what came after the first `known` events. False when the collector did not take them."""
-    from stockade.exports import otel
-
-    events = await store.events(run_id)
-    sent = max((place + 1 for place, event in enumerate(events[:known]) if isinstance(event, RunFinished)), default=0)
-    return await to_thread.run_sync(otel.send, events, sent)

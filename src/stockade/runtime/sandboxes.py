@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from anyio import to_thread
@@ -16,7 +16,7 @@ from stockade.places import run_dir, state_dir
 from stockade.runtime import registry
 from stockade.runtime.spec import REMOTE
 from stockade.sandboxes.folders import HostSide, Review, TakenBack
-from stockade.sandboxes.folders.discard import remove_tree
+from stockade.sandboxes.folders.discard import TOMBSTONE, remove_tree, sweep_tombstones
 from stockade.sandboxes.keeping import base_keeper as keeper
 from stockade.sandboxes.keeping import note_holder
 from stockade.sandboxes.stoppable import stoppable
@@ -112,3 +112,16 @@ def remove_folder(folder: Path) -> None:
         remove_tree(folder)
     except OSError as error:
         raise UsageError(f"{folder} cannot be removed: {error.strerror}") from None
+
+
+def sweep(run_id: str = "*") -> None:
+    """Remove what is left of layers that were thrown away while the process was killed; of one run, or of all."""
+    for run in {tombstone.parent for tombstone in (state_dir() / "runs").glob(f"{run_id}/{TOMBSTONE}*")}:
+        with suppress(OSError):  # the next one tries again
+            sweep_tombstones(run)
+
+
+def forget(run_id: str) -> None:
+    """Remove what was prepared for a run that will not begin."""
+    if run_dir(run_id).exists():
+        remove_tree(run_dir(run_id))

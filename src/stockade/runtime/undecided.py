@@ -6,6 +6,8 @@ from stockade.changes import facts, pending
 from stockade.core.errors import UsageError
 from stockade.core.ports import Reviewer, RunStore
 from stockade.places import run_dir, state_dir
+from stockade.sandboxes.folders.hostile import spell
+from stockade.sandboxes.folders.journal import journals_on
 
 
 def _is_of(folder: Path, host: str) -> bool:
@@ -31,9 +33,6 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
 
 def newest_applied(folder: Path) -> str:
     """The run whose changes to `folder`, or one that it lies in, were the last to be applied. UsageError: none was."""
-    from stockade.sandboxes.folders.hostile import spell
-    from stockade.sandboxes.folders.journal import journals_on
-
     hosts = [spell(str(one)) for one in (folder, *folder.parents)]
     found = journals_on(hosts, state_dir() / "runs")
     applied = [(head.at, base.parent.name) for base, _, head in found if head.goal == "after"]

@@ -12,9 +12,9 @@ from stockade.core.events import ActionFinished, NetworkRequested, RunEvent, Run
 from stockade.loop.run import run
 from stockade.places import state_dir
 from stockade.runtime.factory import prepare
-from stockade.runtime.old_web import memory_name
 from stockade.runtime.spec import Options
 from stockade.testing.fakes import MemoryStore, say
+from stockade.tools.registered import memory_name
 from tests.support.documents import pdf
 from tests.support.hostile_site import Site, hostile_site
 

@@ -15,8 +15,9 @@ from pydantic import Field, field_validator
 
 from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed, SandboxFailed, UsageError
-from stockade.core.ports import Programs, Sandbox
+from stockade.core.ports import Programs, Sandbox, Toolbox
 from stockade.core.text import fenced, is_text
+from stockade.core.tool_plan import ToolContext
 from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
 from stockade.plugins.browser.browser import MAX_READ_CHARS, MAX_TYPED_CHARS, Browser, Tab
@@ -208,3 +209,10 @@ class BrowserToolbox:
         end = start + len(text)
         rest = f" There is more: start={end}." if end < length and len(text) >= MAX_READ_CHARS else ""
         return f"Characters {start} to {end} of {length}.{rest}\n" + fenced(f"{url}\n{text}", "the web page in view")
+
+
+def browser(context: ToolContext) -> Toolbox:
+    """UsageError when the run has no network: a browser without one is of no use."""
+    if context.policy.network.mode == "none":
+        raise UsageError("the browser has no network", "--net allow=HOST,... or --net open")
+    return BrowserToolbox(context.sandbox)

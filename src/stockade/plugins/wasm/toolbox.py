@@ -1,20 +1,25 @@
 """Components as a bot's tools: implements core.ports.Toolbox. Every call is a fresh instance in the run's sandbox."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import anyio
+
 from stockade.core.actions import ToolResult
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
-from stockade.core.ports import Sandbox
+from stockade.core.ports import Sandbox, Toolbox
+from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.core.tools import ToolSpec
 from stockade.plugins.wasm.component import Component, Tool
 from stockade.plugins.wasm.descriptions import squats
 from stockade.plugins.wasm.policy import check_network, environment_of, folders_of
-from stockade.plugins.wasm.worker import Reply, Worker, check_place, inside_of, worker_in
+from stockade.plugins.wasm.prepare import prepared
+from stockade.plugins.wasm.worker import Reply, Worker, check_place, inside_of, lent, worker_in
 
 
 class WasmToolbox:
@@ -92,3 +97,32 @@ def granted(component: Component, policy: Policy) -> dict[str, Any]:
             "hosts": [host.model_dump() for host in rules.hosts],
         },
     }
+
+
+def wasm_file(request: ToolRequest) -> ToolPlan:
+    """`--tool FILE.wasm`: its functions as tools, held to the policy file beside it.
+
+    Implements core.tool_plan.ToolFile. Blocks while it is compiled.
+    """
+    assert request.open_sandbox is not None
+    component = anyio.run(prepared, request.path, request.open_sandbox, None, request.on_progress)
+    folder = Path(component.compiled).parent
+    if request.again and inside_of(folder) not in {rule.inside for rule in request.plan.policy.lent}:
+        raise UsageError(f"{request.path} is not what it was when the run began", "put the component of then there")
+    policy = with_tool(component)(request.plan.policy)
+
+    def make(context: ToolContext) -> Toolbox:
+        return WasmToolbox((component,), context.sandbox, context.policy)
+
+    return replace(request.plan, policy=policy, makers=(*request.plan.makers, make))
+
+
+def with_tool(component: Component) -> Callable[[Policy], Policy]:
+    """What a sandbox must see for this component to be called in it. UsageError as for `--tool`."""
+
+    def more(policy: Policy) -> Policy:
+        extended = lent(policy, (Path(component.compiled).parent,))
+        granted(component, extended)
+        return extended
+
+    return more

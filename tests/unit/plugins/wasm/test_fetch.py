@@ -10,8 +10,7 @@ from stockade.core.events import NetworkRequested
 from stockade.core.policy import Network, Policy
 from stockade.plugins.wasm.inside.fetch import Fetch, Refused, allowed
 from stockade.plugins.wasm.policy import Host
-from stockade.plugins.wasm.toolbox import WasmToolbox
-from stockade.runtime.old_wasm import with_tool
+from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from tests.support import wasm
 from tests.support.site import site, to_loopback

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from stockade.core.errors import UsageError
+from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox
-from stockade.runtime.old_wasm import open_component
+from stockade.runtime.sandboxes import own_sandbox
 from tests.support import wasm
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +124,7 @@ async def test_a_suffix_of_another_kind_is_refused_as_the_llama_cpp_agent_does(t
     path = tmp_path / "tool.bin"
     path.write_bytes(wasm.ECHO.read_bytes())
     with pytest.raises(UsageError, match=r"must have a \.wasm extension"):
-        await open_component(path)
+        await prepared(path, own_sandbox)
 
 
 async def test_resources_are_left_out_with_the_reason(tmp_path: Path) -> None:

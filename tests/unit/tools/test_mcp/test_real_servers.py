@@ -10,9 +10,9 @@ import pytest
 
 from stockade.core.policy import FolderRule, Limits, Network, Policy
 from stockade.core.ports import Sandbox, Toolbox
-from stockade.runtime.old_mcp import mcp_file
-from stockade.runtime.tools import Plan, Request, ToolContext
+from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
+from stockade.tools.mcp.file import mcp_file
 from tests.support.hostile_site import Site, hostile_site
 from tests.support.site import to_loopback
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.anyio
 PYTHON = str(Path(sys.prefix) / "bin" / "python")
 
 
-def planned(folder: Path, servers: dict[str, Any], policy: Policy) -> Plan:
+def planned(folder: Path, servers: dict[str, Any], policy: Policy) -> ToolPlan:
     file = folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": servers}))
-    return mcp_file(Request(file, Plan(policy=policy)))
+    return mcp_file(ToolRequest(file, ToolPlan(policy=policy)))
 
 
-def toolbox(plan: Plan, place: Sandbox, folder: Path) -> Toolbox:
+def toolbox(plan: ToolPlan, place: Sandbox, folder: Path) -> Toolbox:
     (found,) = plan.toolboxes(ToolContext(place, plan.policy, "writing", folder / "state"))
     return found
 

@@ -11,13 +11,11 @@ import platformdirs
 
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
-from stockade.core.ports import Sandbox, Toolbox
-from stockade.runtime.tools import OnProgress, Plan, Request
+from stockade.core.ports import OnProgress, Sandbox, Toolbox
+from stockade.core.tool_plan import ToolPlan, ToolRequest
 from stockade.sandboxes.building import SystemLayers
 from stockade.tools.layers import Layers, Ready, prepare_again, prepare_external, prepare_tool
 from stockade.tools.tool_files import SUFFIXES, CommandTool, read_tool, shipped
-
-__all__ = ["SUFFIXES", "command_file", "layers", "plan_command", "programs", "shipped"]
 
 T = TypeVar("T")
 
@@ -28,8 +26,8 @@ def layers(on_progress: OnProgress | None = None) -> Layers:
     return Layers(folder, SystemLayers(), on_progress)
 
 
-def command_file(request: Request) -> Plan:
-    """The plan with the tool of a file in it; installs it when it is not. Implements runtime.tools.FileTool."""
+def command_file(request: ToolRequest) -> ToolPlan:
+    """The plan with the tool of a file in it; installs it when it is not. Implements core.tool_plan.ToolFile."""
     tool = read_tool(request.path)
     for path in map(Path, request.plan.asked):
         if path.suffix.lower() in SUFFIXES and read_tool(path).name == tool.name:
@@ -37,7 +35,7 @@ def command_file(request: Request) -> Plan:
     return plan_command(tool, request)
 
 
-def plan_command(tool: CommandTool, request: Request) -> Plan:
+def plan_command(tool: CommandTool, request: ToolRequest) -> ToolPlan:
     """The same for a tool that is there as data; blocks, in a worker thread of an event loop."""
     plan = request.plan
     if tool.external:
@@ -50,7 +48,7 @@ def plan_command(tool: CommandTool, request: Request) -> Plan:
     return replace(
         plan,
         policy=ready.policy,
-        makers=(*plan.makers, lambda place: ready.make(place.sandbox)),
+        makers=(*plan.makers, lambda context: ready.make(context.sandbox)),
         usage=(*plan.usage, ready.usage) if ready.usage else plan.usage,
     )
 
@@ -58,7 +56,10 @@ def plan_command(tool: CommandTool, request: Request) -> Plan:
 async def programs(
     wanted: Sequence[str], policy: Policy, on_progress: OnProgress | None = None
 ) -> tuple[Policy, tuple[Callable[[Sandbox], Toolbox], ...]]:
-    """See runtime.tools.programs."""
+    """For a sandbox without a model: the policy with these installed tools, and what is entered in it.
+
+    UsageError for a tool that is no program in the sandbox.
+    """
     makers = []
     for tool in [_program(name) for name in wanted]:
         ready = await prepare_tool(tool, policy, layers(on_progress))

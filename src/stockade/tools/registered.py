@@ -8,21 +8,22 @@ from stockade.core.errors import UsageError
 from stockade.core.events import NetworkRequested
 from stockade.core.ports import OnNetwork, Toolbox
 from stockade.core.search import SearchEngine
-from stockade.runtime.tools import ToolContext
+from stockade.core.tool_plan import ToolContext
 from stockade.sandboxes.egress.proxy import Egress
 from stockade.sandboxes.reading import ReadingRoom
 from stockade.tools.documents import DocumentToolbox
 from stockade.tools.fetch import ThroughProxy
 from stockade.tools.memory import MemoryToolbox
+from stockade.tools.program import PythonTool
 from stockade.tools.search import DuckDuckGo, SearchToolbox, SearXNG
 from stockade.tools.web import PageToolbox
 
 DUCKDUCKGO = "duckduckgo"
 
 
-def memory(place: ToolContext) -> Toolbox:
+def memory(context: ToolContext) -> Toolbox:
     """One memory a bot, in the state folder."""
-    return MemoryToolbox(place.state / "memory" / memory_name(place.bot), _room(place))
+    return MemoryToolbox(context.state / "memory" / memory_name(context.bot), _room(context))
 
 
 def memory_name(bot: str) -> str:
@@ -32,17 +33,17 @@ def memory_name(bot: str) -> str:
     return f"{name}-{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:8]}" if path.suffix else name
 
 
-def documents(place: ToolContext) -> Toolbox:
-    return DocumentToolbox(place.sandbox, _room(place))
+def documents(context: ToolContext) -> Toolbox:
+    return DocumentToolbox(context.sandbox, _room(context))
 
 
-def pages(place: ToolContext) -> Toolbox:
+def pages(context: ToolContext) -> Toolbox:
     """By the rules of the run's --net, through a proxy of its own."""
-    return PageToolbox(ThroughProxy(Egress.of(place.policy, _hearer(place))), _room(place))
+    return PageToolbox(ThroughProxy(Egress.of(context.policy, _hearer(context))), _room(context))
 
 
-def search(place: ToolContext) -> Toolbox:
-    return SearchToolbox(lambda: engine(place.search, _room(place), _hearer(place)))
+def search(context: ToolContext) -> Toolbox:
+    return SearchToolbox(lambda: engine(context.search, _room(context), _hearer(context)))
 
 
 def engine(wanted: str | None, room: ReadingRoom, on_network: OnNetwork) -> SearchEngine:
@@ -52,30 +53,19 @@ def engine(wanted: str | None, room: ReadingRoom, on_network: OnNetwork) -> Sear
     return DuckDuckGo.installed(room, on_network) if wanted == DUCKDUCKGO else SearXNG.at(wanted, on_network)
 
 
-def browser(place: ToolContext) -> Toolbox:
-    """UsageError when the run has no network: a browser without one is of no use."""
-    from stockade.plugins.browser.toolbox import BrowserToolbox
-
-    if place.policy.network.mode == "none":
-        raise UsageError("the browser has no network", "--net allow=HOST,... or --net open")
-    return BrowserToolbox(place.sandbox)
+def python(context: ToolContext) -> Toolbox:
+    return PythonTool(context.sandbox)
 
 
-def python(place: ToolContext) -> Toolbox:
-    from stockade.tools.program import PythonTool
-
-    return PythonTool(place.sandbox)
+def _room(context: ToolContext) -> ReadingRoom:
+    return ReadingRoom(context.state / "reading")
 
 
-def _room(place: ToolContext) -> ReadingRoom:
-    return ReadingRoom(place.state / "reading")
-
-
-def _hearer(place: ToolContext) -> OnNetwork:
+def _hearer(context: ToolContext) -> OnNetwork:
     """Of requests, which belong on record like those of the run's sandbox."""
 
     def heard(event: NetworkRequested) -> None:
-        if (on_network := place.on_network) is not None:
+        if (on_network := context.on_network) is not None:
             on_network(event)
 
     return heard

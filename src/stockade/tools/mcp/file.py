@@ -3,15 +3,19 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from stockade.core.errors import UsageError, to_install
 from stockade.core.policy import FolderRule
 from stockade.core.ports import Toolbox
-from stockade.runtime.tools import Plan, Request, ToolContext
+from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.tools.mcp.config import ServerConfig, read_config
 from stockade.trust import is_trusted
+
+try:
+    from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
+except ModuleNotFoundError:
+    raise UsageError("MCP servers need the package mcp", to_install("mcp")) from None
 
 FOLDER_FILE = ".mcp.json"
 """In a folder: has to be trusted, and what cannot be used of it is left out."""
@@ -19,11 +23,9 @@ PINS = "mcp-pins.json"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc")
 
 
-def mcp_file(request: Request) -> Plan:
-    """The plan with the servers of a file in it. Implements runtime.tools.FileTool."""
+def mcp_file(request: ToolRequest) -> ToolPlan:
+    """The plan with the servers of a file in it. Implements core.tool_plan.ToolFile."""
     path, plan = request.path, request.plan
-    if find_spec("mcp") is None:
-        raise UsageError("MCP servers need the package mcp", to_install("mcp"))
     of_folder = path.name == FOLDER_FILE
     if of_folder and not is_trusted(path):
         raise UsageError(f"{path} is not trusted as it stands", f"look at it: stockade trust {path}")
@@ -35,10 +37,8 @@ def mcp_file(request: Request) -> Plan:
         lent = [rule for rule in _lent(servers, path.parent) if rule.inside not in known]
         policy = policy.model_copy(update={"lent": (*policy.lent, *lent)})
 
-    def make(place: ToolContext) -> Toolbox:
-        from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
-
-        asker, say = place.asker, request.on_progress
+    def make(context: ToolContext) -> Toolbox:
+        asker, say = context.asker, request.on_progress
 
         async def confirm(question: str) -> bool:
             typed = await asker.ask(f"{question} [y]es / [N]o") if asker is not None else None
@@ -49,14 +49,14 @@ def mcp_file(request: Request) -> Plan:
                 say(words, 0, 0)
 
         rules = Rules(
-            Pins(place.state / PINS),
+            Pins(context.state / PINS),
             confirm,
             note,
             required=not of_folder,
             accepted=tuple(request.mcp_accept),
-            timeout_s=place.policy.limits.command_timeout_s or 3600.0,
+            timeout_s=context.policy.limits.command_timeout_s or 3600.0,
         )
-        return McpToolbox(servers, place.sandbox, rules)
+        return McpToolbox(servers, context.sandbox, rules)
 
     return replace(plan, policy=policy, makers=(*plan.makers, make))
 
@@ -94,6 +94,3 @@ def _environment_of(command: Path) -> tuple[Path, ...] | None:
     ]
     pythons = [Path(home).resolve().parent for home in homes if Path(home).is_dir()]
     return (config.parent.absolute(), *pythons)
-
-
-__all__ = ["FOLDER_FILE", "mcp_file", "read_config"]
