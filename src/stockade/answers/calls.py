@@ -2,15 +2,16 @@
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from stockade.answers.lenient import HALF, SURROGATES, first_value, objects, only_object
+from stockade.answers.lenient import HALF, SURROGATES, first_value, objects, only_object, whole
 from stockade.answers.spelling import make_action, short_thought, tool_named
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Action, Answer, Finish, InvalidCall, Step
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import ModelAnswer
+from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
 
 EARLY_FINISH = "this finish was not done: look at what came of the actions before it first, then finish by itself"
@@ -161,3 +162,24 @@ def _before(text: str) -> str:
 def as_json(action: Action) -> str:
     """An action as the object that `action_in` reads."""
     return json.dumps(spelled(action), ensure_ascii=False)
+
+
+class TextAnswers(ABC):
+    """An answer protocol of calls in a text of its own form: implements core.ports.AnswerProtocol but for `name`,
+    `instructions`, `listing`, `write` and `parse`. Real tool calls are read whatever the protocol.
+    """
+
+    @abstractmethod
+    def parse(self, text: str, tools: Sequence[Offered]) -> Answer:
+        """The answer that stands in a text; UnreadableAnswer with what is wrong with it, for the model."""
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
+        return request
+
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
+        text = whole(answer)
+        native = native_answer(answer, text, tools)
+        return self.parse(text, tools) if native is None else native
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)

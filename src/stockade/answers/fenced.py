@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from stockade.answers.block_actions import LONGER, TEXTS, action_of, block_of, is_action, usage_of
 from stockade.answers.blocks import Block, as_lines, fenced, find_blocks, is_output, languages
-from stockade.answers.calls import as_json, native_answer, salvaged
-from stockade.answers.lenient import whole
+from stockade.answers.calls import TextAnswers, as_json, salvaged
 from stockade.answers.spelling import further, short_thought
 from stockade.core.actions import Action, Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.messages import Message, ModelRequest
 from stockade.core.tools import Offered
 
 STOP = ("```\n\n```bash",)
@@ -23,8 +22,8 @@ STOP = ("```\n\n```bash",)
 
 
 @dataclass(frozen=True, slots=True)
-class FencedAnswers:
-    """Implements core.ports.AnswerProtocol. One action an answer."""
+class FencedAnswers(TextAnswers):
+    """One action an answer."""
 
     name: str = "fenced"
 
@@ -38,10 +37,7 @@ class FencedAnswers:
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"stop": STOP})
 
-    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        text = whole(answer)
-        if (native := native_answer(answer, text, tools)) is not None:
-            return native
+    def parse(self, text: str, tools: Sequence[Offered]) -> Answer:
         if not text.strip():
             raise UnreadableAnswer("the answer is empty: write one block, such as a bash block")
         blocks = find_blocks(text)
@@ -61,9 +57,6 @@ class FencedAnswers:
         block = "\n".join(spelled(step.action) for step in answer.steps)
         thought = re.sub(r"`{3,}", "``", answer.thought or "")
         return Message(role="assistant", content=f"{thought}\n{block}" if thought else block)
-
-    def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text)
 
 
 def _as_json(block: Block, tools: Sequence[Offered]) -> Action | None:

@@ -25,7 +25,7 @@ from anyio.abc import Process
 
 from stockade.core.actions import Action, Finish, Observation, Step
 from stockade.core.errors import HookFailed
-from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
+from stockade.extend import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
 
 Moment = Literal["before_turn", "before_action", "after_action", "before_finish"]
 MAX_OUTPUT_BYTES = 100_000

@@ -4,25 +4,13 @@ import json
 import re
 from collections.abc import Sequence
 
-from stockade.extend import (
-    Answer,
-    Message,
-    ModelAnswer,
-    ModelRequest,
-    Offered,
-    Step,
-    UnreadableAnswer,
-    action_in,
-    native_answer,
-    spelled,
-    usage_of,
-    whole,
-)
+from stockade.extend import Answer, Message, Offered, Step, UnreadableAnswer, action_in, spelled, usage_of
+from stockade.extend.answers import TextAnswers
 
 _CALL = re.compile(r"\A([^<]*)<call>([^<]*)</call>\s*\Z")
 
 
-class CallTags:
+class CallTags(TextAnswers):
     """One action an answer. A `<` in a call is written `\\u003c`, as JSON allows, so that the tags are no guess."""
 
     name = "call-tag"
@@ -36,13 +24,7 @@ class CallTags:
     def listing(self, tools: Sequence[Offered]) -> str:
         return "\n".join(f"- {usage_of(tool)}" for tool in tools)
 
-    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
-        return request
-
-    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        text = whole(answer)
-        if (native := native_answer(answer, text, tools)) is not None:
-            return native
+    def parse(self, text: str, tools: Sequence[Offered]) -> Answer:
         found = _CALL.match(text)
         if found is None:
             raise UnreadableAnswer("write one call: <call>{...}</call>, and nothing behind it")
@@ -58,6 +40,3 @@ class CallTags:
         call = json.dumps(spelled(answer.steps[0].action)).replace("<", "\\u003c")
         thought = (answer.thought or "").replace("<", "")
         return Message(role="assistant", content=f"{thought}<call>{call}</call>")
-
-    def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text)

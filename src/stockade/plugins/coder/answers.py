@@ -14,16 +14,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.answers.block_actions import SHELLS, action_of, block_of
-from stockade.answers.blocks import Block, as_lines, fenced, here_document
-from stockade.answers.calls import as_json, native_answer, salvaged
-from stockade.answers.lenient import whole
-from stockade.answers.spelling import further, short_thought
-from stockade.answers.tool_specs import described, names, notes, sample
 from stockade.core.actions import Action, Answer, Shell, Step, ToolCall, WriteFile
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.messages import Message
 from stockade.core.tools import Offered, ToolSpec
+from stockade.extend.answers import (
+    SHELLS,
+    Block,
+    TextAnswers,
+    action_of,
+    as_json,
+    as_lines,
+    block_of,
+    described,
+    fenced,
+    further,
+    here_document,
+    names,
+    notes,
+    salvaged,
+    sample,
+    short_thought,
+)
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]*(?:\*\*)?[ \t]*([A-Za-z_]+)((?:[ \t].*)?)$")
 _LABEL = re.compile(r"^[ \t]*(?:\*\*)?([A-Z][A-Za-z_]+)(?:\*\*:|:\*\*|:)[ \t]*$")
@@ -179,8 +191,8 @@ _USAGE = {
 
 
 @dataclass(frozen=True, slots=True)
-class SectionAnswers:
-    """Implements core.ports.AnswerProtocol. A program or one action an answer."""
+class SectionAnswers(TextAnswers):
+    """A program or one action an answer."""
 
     name: str = "sections"
 
@@ -195,13 +207,7 @@ class SectionAnswers:
     def listing(self, tools: Sequence[Offered]) -> str:
         return "\n".join(_usage(tool) for tool in tools) + further(tools, "under ### Action")
 
-    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
-        return request
-
-    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        text = whole(answer)
-        if (native := native_answer(answer, text, tools)) is not None:
-            return native
+    def parse(self, text: str, tools: Sequence[Offered]) -> Answer:
         found = find_sections(text, _NAMES)
         if not found:
             raise UnreadableAnswer("the headings are missing: write ### Requirements, ### Code and ### Example")
@@ -214,9 +220,6 @@ class SectionAnswers:
         thought = re.sub(r"^(\s*)#+", r"\1", answer.thought or "", flags=re.MULTILINE)
         body = _written_program(answer.steps) or "\n".join(_written(step.action) for step in answer.steps)
         return Message(role="assistant", content=f"{thought}\n{body}" if thought else body)
-
-    def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text)
 
 
 def _usage(tool: Offered) -> str:

@@ -8,10 +8,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from stockade.answers.lenient import spoken
 from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
+from stockade.extend.answers import spoken
 from stockade.plugins.coder.answers import Section, find_sections, libraries
 from stockade.plugins.coder.program import functions, is_empty, statements, syntax_error
 

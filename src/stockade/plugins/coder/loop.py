@@ -26,9 +26,7 @@ from stockade.core.events import (
     StopReason,
 )
 from stockade.core.messages import ModelRequest
-from stockade.loop.bot import Bot
-from stockade.loop.ending import Ending
-from stockade.loop.run_context import RunContext
+from stockade.extend import Bot, Ending, RunContext
 from stockade.plugins.coder import prompts
 from stockade.plugins.coder.draft import Draft, read
 from stockade.plugins.coder.executor import NO_NETWORK, Executor

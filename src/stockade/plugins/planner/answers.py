@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.answers import json_schema
-from stockade.answers.calls import action_in, native_answer
-from stockade.answers.lenient import cut_off, first_value, spoken
-from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Answer, Step, Thoughts
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
+from stockade.extend.answers import action_in, cut_off, first_value, json_schema, native_answer, spelled, spoken
 
 MAX_PART_CHARS = 120
 MAX_PLAN_STEPS = 4

@@ -9,12 +9,11 @@ from typing import Any
 
 from pydantic import Field
 
-from stockade.answers.lenient import first_value, spoken
-from stockade.bots.model_profiles import FILES
-from stockade.bots.spec import BotSpec
 from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling
+from stockade.extend import FILES, BotSpec
+from stockade.extend.answers import first_value, spoken
 
 MAX_DIRECTIVES = 12
 MAX_DIRECTIVE_CHARS = 300

@@ -8,10 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.answers.calls import EARLY_FINISH, action_in, done_or_refused, invalid, native_answer
-from stockade.answers.lenient import first_value, whole
-from stockade.answers.spelling import PARAMETERS, make_action
-from stockade.answers.tool_specs import call_schema, described, names, notes, plain_schema, sample, spelled
 from stockade.core.actions import (
     Action,
     Answer,
@@ -26,8 +22,25 @@ from stockade.core.actions import (
     WriteFile,
 )
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.messages import Message, ModelRequest
 from stockade.core.tools import Offered, ToolSpec, name_of
+from stockade.extend.answers import (
+    EARLY_FINISH,
+    PARAMETERS,
+    TextAnswers,
+    action_in,
+    call_schema,
+    described,
+    done_or_refused,
+    first_value,
+    invalid,
+    make_action,
+    names,
+    notes,
+    plain_schema,
+    sample,
+    spelled,
+)
 
 MAX_ACTIONS = 16
 """That a server's grammar lets a model write; however many there are, each is answered."""
@@ -45,8 +58,8 @@ _FORMS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ListAnswers:
-    """Implements core.ports.AnswerProtocol. Several actions an answer, done in order."""
+class ListAnswers(TextAnswers):
+    """Several actions an answer, done in order."""
 
     name: str = "list"
 
@@ -61,10 +74,7 @@ class ListAnswers:
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"schema_": schema(tools)})
 
-    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        text = whole(answer)
-        if (native := native_answer(answer, text, tools)) is not None:
-            return native
+    def parse(self, text: str, tools: Sequence[Offered]) -> Answer:
         if not text.strip():
             raise UnreadableAnswer("the answer is empty: answer with a JSON list of actions")
         found = first_value(text)
@@ -75,9 +85,6 @@ class ListAnswers:
 
     def write(self, answer: Answer) -> Message:
         return Message(role="assistant", content=json.dumps([_item(step) for step in answer.steps], ensure_ascii=False))
-
-    def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text)
 
 
 def schema(tools: Sequence[Offered]) -> dict[str, Any]:

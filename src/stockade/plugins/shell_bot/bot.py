@@ -4,16 +4,11 @@ It lives until its budget is used up or somebody stops it: its hook tells it whe
 run, refuses an action or takes a tool away (docs/shell.md).
 """
 
-from stockade.bots.spec import BotSpec
 from stockade.core.actions import ReadFile, Shell, Step, WriteFile
 from stockade.core.budget import Budget
 from stockade.core.events import Autonomy, OwnRules, RunStarted
 from stockade.core.messages import Sampling
-from stockade.loop.bot import Bot
-from stockade.loop.ending import Ending
-from stockade.loop.hooks import AddMessage, Hook, HookContext
-from stockade.loop.loop_detection import rounds
-from stockade.loop.run_context import RunContext
+from stockade.extend import AddMessage, Bot, BotSpec, Ending, Hook, HookContext, RunContext, rounds
 from stockade.plugins.shell_bot.own_files import OwnFiles, over
 
 DEFAULT_GOAL = "Become the best programmer in the world!"

@@ -7,8 +7,7 @@ bounded number of times a task; it is silent on work that is right. What the bot
 
 from stockade.core.actions import Action, Finish, Refused, Shell
 from stockade.core.messages import Sampling
-from stockade.loop.builtin_hooks import DRY, warmer
-from stockade.loop.hooks import Hook, HookContext, Refuse, SendBack
+from stockade.extend import DRY, Hook, HookContext, Refuse, SendBack, warmer
 from stockade.plugins.small_models import before, finish
 
 MAX_REFUSALS = 3

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from stockade.core.actions import CommandOutput, Shell
 from stockade.core.errors import ActionFailed
-from stockade.loop.hooks import HookContext
+from stockade.extend import HookContext
 from stockade.plugins.small_models.commands import Program, pipelines
 from stockade.plugins.small_models.counts import objection as miscount
 from stockade.plugins.small_models.finish import content

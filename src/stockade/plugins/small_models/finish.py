@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from stockade.core.actions import CommandOutput, Failed, Finish, Refused, Shell
 from stockade.core.changes import Change
 from stockade.core.errors import ActionFailed, UsageError
-from stockade.loop.hooks import HookContext
+from stockade.extend import HookContext
 from stockade.plugins.small_models.task import Task
 
 MAX_FILES = 8

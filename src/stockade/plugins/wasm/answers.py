@@ -10,15 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.answers.arguments import refused
-from stockade.answers.calls import native_answer
-from stockade.answers.lenient import whole
-from stockade.answers.spelling import PARAMETERS, make_action, parameter_names, short_thought, tool_named
-from stockade.answers.tool_specs import described, names, notes, sample, spelled
 from stockade.core.actions import Action, Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.core.messages import Message
 from stockade.core.tools import Offered, ToolSpec
+from stockade.extend.answers import (
+    PARAMETERS,
+    TextAnswers,
+    described,
+    make_action,
+    names,
+    notes,
+    parameter_names,
+    refused,
+    sample,
+    short_thought,
+    spelled,
+    tool_named,
+)
 
 _USE = re.compile(r"^[ \t]*(?:[-*>] +)?[*]*(`*)[*]*USE_TOOL([`*]*)[ \t]*:[`*]*[ \t]*(.*)", re.MULTILINE | re.IGNORECASE)
 _NAME = re.compile(r"[\"'`*]*([\w.-]+)[\"'`*]*[ \t]*(?:,|$|(?=\n)|(?=[ \t(]))[ \t]*\(?", re.MULTILINE)
@@ -38,8 +47,8 @@ USAGE = {
 
 
 @dataclass(frozen=True, slots=True)
-class UseToolAnswers:
-    """Implements core.ports.AnswerProtocol. One action an answer."""
+class UseToolAnswers(TextAnswers):
+    """One action an answer."""
 
     name: str = "use-tool"
 
@@ -52,13 +61,7 @@ class UseToolAnswers:
     def listing(self, tools: Sequence[Offered]) -> str:
         return "\n".join(usage_line(tool) for tool in tools)
 
-    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
-        return request
-
-    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        text = whole(answer)
-        if (native := native_answer(answer, text, tools)) is not None:
-            return native
+    def parse(self, text: str, tools: Sequence[Offered]) -> Answer:
         line = _USE.search(text)
         if line is None:
             raise UnreadableAnswer('the answer holds no line such as USE_TOOL: shell, command="ls"')
@@ -74,9 +77,6 @@ class UseToolAnswers:
         line = "\n".join(_line(step.action) for step in answer.steps)
         thought = re.sub("use_tool", "USE TOOL", answer.thought or "", flags=re.IGNORECASE)
         return Message(role="assistant", content=f"{thought}\n{line}" if thought else line)
-
-    def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text)
 
 
 def _line(action: Action) -> str:

@@ -1,14 +1,13 @@
 """What a package needs to add a part: ports, the data that they speak in, errors, and helpers (docs/extending.md).
 
 A part is registered as an entry point, or passed to `stockade.Bot` as an object. `stockade.testing.conformance` has the
-suites that it passes.
+suites that it passes, `stockade.extend.answers` what reads and writes an answer protocol. Our own plug-ins import
+nothing of ours but these and `stockade.core`. What lies above the core is imported when it is used.
 """
 
-from stockade.answers.calls import action_in, native_answer
-from stockade.answers.lenient import whole
-from stockade.answers.spelling import usage_of
-from stockade.answers.tool_specs import spelled
-from stockade.bots.spec import BotSpec
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from stockade.core.actions import (
     Action,
     Answer,
@@ -48,20 +47,63 @@ from stockade.core.ports import (
     OnNetwork,
     OnProgress,
     OnText,
+    Program,
+    Programs,
     Sandbox,
     Toolbox,
 )
 from stockade.core.tool_plan import ToolContext, ToolFile, ToolPlan, ToolRequest
 from stockade.core.tools import Offered, ToolSpec
-from stockade.loop.bot import Bot
-from stockade.loop.ending import Ending
-from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
-from stockade.loop.run_context import RunContext
-from stockade.models.resolve import ModelContext
-from stockade.runtime.sandboxes import open_sandbox, reviewer, sandbox_on
-from stockade.tools.function import FunctionTool, tool
 
+if TYPE_CHECKING:
+    from stockade.answers.calls import action_in, native_answer
+    from stockade.answers.lenient import whole
+    from stockade.answers.spelling import usage_of
+    from stockade.answers.tool_specs import spelled
+    from stockade.bots.model_profiles import FILES
+    from stockade.bots.spec import BotSpec
+    from stockade.loop.bot import Bot
+    from stockade.loop.builtin_hooks import DRY, warmer
+    from stockade.loop.ending import Ending
+    from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
+    from stockade.loop.loop_detection import rounds
+    from stockade.loop.run_context import RunContext
+    from stockade.models.resolve import ModelContext
+    from stockade.runtime.sandboxes import open_sandbox, reviewer, sandbox_on
+    from stockade.tools.function import FunctionTool, tool
+
+_WHERE = {
+    "Accept": "loop.hooks",
+    "AddMessage": "loop.hooks",
+    "AddWords": "loop.hooks",
+    "Bot": "loop.bot",
+    "BotSpec": "bots.spec",
+    "DRY": "loop.builtin_hooks",
+    "EndRun": "loop.hooks",
+    "Ending": "loop.ending",
+    "FILES": "bots.model_profiles",
+    "FunctionTool": "tools.function",
+    "Hook": "loop.hooks",
+    "HookContext": "loop.hooks",
+    "ModelContext": "models.resolve",
+    "Refuse": "loop.hooks",
+    "RunContext": "loop.run_context",
+    "SendBack": "loop.hooks",
+    "action_in": "answers.calls",
+    "native_answer": "answers.calls",
+    "open_sandbox": "runtime.sandboxes",
+    "reviewer": "runtime.sandboxes",
+    "rounds": "loop.loop_detection",
+    "sandbox_on": "runtime.sandboxes",
+    "spelled": "answers.tool_specs",
+    "tool": "tools.function",
+    "usage_of": "answers.spelling",
+    "warmer": "loop.builtin_hooks",
+    "whole": "answers.lenient",
+}
 __all__ = [
+    "DRY",
+    "FILES",
     "Accept",
     "Action",
     "ActionFailed",
@@ -103,6 +145,8 @@ __all__ = [
     "OnText",
     "Policy",
     "PolicyNotEnforceable",
+    "Program",
+    "Programs",
     "ReadFile",
     "Refuse",
     "RunContext",
@@ -131,9 +175,20 @@ __all__ = [
     "native_answer",
     "open_sandbox",
     "reviewer",
+    "rounds",
     "sandbox_on",
     "spelled",
     "tool",
     "usage_of",
+    "warmer",
     "whole",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A name from above the core."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"stockade.{_WHERE[name]}"), name)
+    globals()[name] = found
+    return found
