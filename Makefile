@@ -11,10 +11,10 @@ EXAMPLES = quick
 
 .PHONY: run test test-all test-slow test-long test-model test-wasm test-mcp check attack attack-page bench docs agent size picture lock clean
 
-$(BIN)/stockade: pyproject.toml requirements.lock
+$(BIN)/stockade: packages/sandbox/pyproject.toml packages/stockade/pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m pip install --quiet --no-deps --editable packages/sandbox --editable packages/stockade
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/stockade requirements-dev.lock
@@ -66,14 +66,14 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.dev  ## docs/cli.md from the commands' own help
 	$(BIN)/python docs/make_cli.py
 
-size:  ## lines and files of src, Python and C
-	@for kind in py c h; do find src -name "*.$$kind" -print0 | xargs -0 cat | wc -l | tr '\n' ' '; \
-		echo "lines in $$(find src -name "*.$$kind" | wc -l) files .$$kind"; done
-	@echo "$$(find src -name '*.py' -size +0 -exec awk 'END { if (NR < 60) print FILENAME }' {} \; | wc -l) files .py below 60 lines"
+size:  ## lines and files of packages/*/src, Python and C
+	@for kind in py c h; do find packages/*/src -name "*.$$kind" -print0 | xargs -0 cat | wc -l | tr '\n' ' '; \
+		echo "lines in $$(find packages/*/src -name "*.$$kind" | wc -l) files .$$kind"; done
+	@echo "$$(find packages/*/src -name '*.py' -size +0 -exec awk 'END { if (NR < 60) print FILENAME }' {} \; | wc -l) files .py below 60 lines"
 
 agent: $(VENV)/.dev  ## rebuild the two small C programs of the sandbox (musl-gcc for x86-64, zig of PyPI for aarch64)
-	for program in agent/agent launcher/launch; do \
-		build="src/stockade/sandboxes/$$(dirname $$program)/build.sh" && out="$$(basename $$program)" && \
+	for program in agent/agent backends/bubblewrap/launcher/launch; do \
+		build="packages/sandbox/src/stockade_sandbox/$$(dirname $$program)/build.sh" && out="$$(basename $$program)" && \
 		sh $$build $$out-x86_64 && CC="$$($(BIN)/python -m tests.support.toolchains)" sh $$build $$out-aarch64 || exit 1; done
 
 picture: $(BIN)/stockade demo/data.csv  ## docs/run.svg from a real run
@@ -81,8 +81,9 @@ picture: $(BIN)/stockade demo/data.csv  ## docs/run.svg from a real run
 
 lock:  ## new lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet '.[dev]'
-	$(VENV)/lock/bin/python -m pip freeze --exclude stockade > requirements-dev.lock
+	$(VENV)/lock/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)/lock/bin/python -m pip install --quiet --group dev packages/sandbox packages/stockade
+	$(VENV)/lock/bin/python -m pip freeze --exclude stockade --exclude stockade-sandbox > requirements-dev.lock
 	rm -rf $(VENV)/lock
 
 clean:

@@ -23,8 +23,8 @@ from bench.figures import tenth
 from bench.table import draw
 from bench.ways import BARE, Ours, Way, field, note
 from stockade.core.policy import FolderRule, Policy
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.sandboxes.folders import Review
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.overlay import Review
 
 COMMANDS = ("echo 1", "/bin/true")
 PAUSE_S = 0.005

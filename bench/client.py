@@ -18,6 +18,13 @@ from bench.processes import cpu_clock
 from bench.server import Request
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def source_path(checkout: Path) -> str:
+    """PYTHONPATH of a checkout: its packages, or the one folder that older ones have."""
+    return os.pathsep.join(map(str, sorted(checkout.glob("packages/*/src")))) or str(checkout / "src")
+
+
 TIMEOUT_S = 300.0
 _AS_PID = 'OPENAI_BASE_URL="$0/$$/v1"; export OPENAI_BASE_URL; exec "$@"'
 """exec keeps the pid: the client's own is in its address before it begins."""

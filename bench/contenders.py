@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from bench.client import ROOT, Contender
+from bench.client import ROOT, Contender, source_path
 
 BENCH = ROOT / "bench"
 PYTHON = sys.executable
@@ -25,6 +25,6 @@ def pair(base: Path) -> tuple[Contender, Contender]:
     """`stockade run` of this checkout and of `base`, another one: the same interpreter and libraries."""
 
     def of(root: Path, name: str) -> Contender:
-        return Contender(name, [PYTHON, "-m", "stockade", *RUN.argv[1:]], {"PYTHONPATH": str(root / "src")})
+        return Contender(name, [PYTHON, "-m", "stockade", *RUN.argv[1:]], {"PYTHONPATH": source_path(root)})
 
     return of(ROOT, "stockade run, here"), of(base.resolve(), f"stockade run, {base.name}")

@@ -10,7 +10,7 @@ import anyio
 
 from bench.processes import descendants
 from stockade.core.policy import Policy
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 
 AT_ONCE = 8
 """Starts that overlap. More would only wait for the processors."""

@@ -7,8 +7,8 @@ from statistics import median
 
 import anyio
 
-from stockade.sandboxes.reading import ReadingRoom
 from stockade.tools.documents import Reader, Wanted
+from stockade_sandbox.reading import ReadingRoom
 
 ROUNDS = 9
 PAGE = b"<html><body><article><h1>Tea</h1>" + b"<p>The kettle is filled and set on the stove.</p>" * 200 + b"</article>"

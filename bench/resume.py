@@ -25,10 +25,10 @@ from stockade.core.budget import Budget
 from stockade.core.events import RunEvent, RunStarted, SandboxStarted
 from stockade.core.messages import ModelAnswer, ModelInfo, Usage
 from stockade.core.policy import FolderRule, Policy
-from stockade.sandboxes.bubblewrap import prepare_layers
-from stockade.sandboxes.keeping import LayerKeeper
 from stockade.store.sqlite import SQLiteStore
 from stockade.testing import say
+from stockade_sandbox.backends.bubblewrap.sandbox import prepare_layers
+from stockade_sandbox.overlay.snapshot_store import LayerKeeper
 
 FILES = 20
 _ASKED = """
@@ -49,7 +49,9 @@ scripted.ScriptedModel.ask = ask
 from stockade.cli import call
 sys.exit(call(["runs", "resume", "last", "--no-input", "--max-turns", "100000", "--timeout", "0"]))
 """
-_IMPORTS = "import stockade.cli.resume, stockade.cli.run, stockade.store.sqlite, stockade.sandboxes.bubblewrap"
+_IMPORTS = (
+    "import stockade.cli.resume, stockade.cli.run, stockade.store.sqlite, stockade_sandbox.backends.bubblewrap.sandbox"
+)
 
 
 async def make(home: Path, turns: int) -> None:

@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench import table
-from bench.client import ROOT
+from bench.client import ROOT, source_path
 from bench.command import machine
 
 PER_FOLDER = 100
@@ -74,7 +74,7 @@ def measure(case: str, folder: Path, lines: Path, skip: int, *, copy: bool, sour
         if copy:
             (Path(home) / "m").mkdir()
             argv = ["unshare", "-m", "sh", "-c", ON_OVERLAY, f"{home}/m", *argv]
-        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home, "PYTHONPATH": str(source / "src")}
+        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home, "PYTHONPATH": source_path(source)}
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{case}: exit status {done.returncode}\n{done.stderr[-1500:]}")

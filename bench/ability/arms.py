@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from bench.ability.outcome import Ended, Tokens
 from bench.ability.proxy import Proxy
-from bench.client import ROOT
+from bench.client import ROOT, source_path
 from bench.contenders import PYTHON
 from bench.peers import FOLDER, PEERS, Peer, installed
 
@@ -65,7 +65,7 @@ class Stockade:
     def do(self, words: str, folder: Path, run: str, max_turns: int) -> Did:
         with tempfile.TemporaryDirectory(prefix="stockade-ability-") as home:
             environment = {
-                "PATH": os.environ["PATH"], "PYTHONPATH": str(self.checkout / "src"), "LANG": "C.UTF-8", "HOME": home,
+                "PATH": os.environ["PATH"], "PYTHONPATH": source_path(self.checkout), "LANG": "C.UTF-8", "HOME": home,
                 "XDG_STATE_HOME": f"{home}/state",
                 "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": "none",
             }  # fmt: skip
@@ -104,7 +104,7 @@ class StockadeApi:
     def do(self, words: str, folder: Path, run: str, max_turns: int) -> Did:
         with tempfile.TemporaryDirectory(prefix="stockade-ability-") as home:
             environment = {
-                "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8", "HOME": home,
+                "PATH": os.environ["PATH"], "PYTHONPATH": source_path(ROOT), "LANG": "C.UTF-8", "HOME": home,
                 "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": "none",
             }  # fmt: skip
             script = str(ROOT / "bench" / "ability" / "ours_api.py")

@@ -13,12 +13,12 @@ import pytest
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Limits, Network, Policy
 from stockade.core.ports import Sandbox
-from stockade.sandboxes.egress import http, proxy
-from stockade.sandboxes.egress.inside import OnRequest
-from stockade.sandboxes.egress.proxy import Bounds, Egress
-from stockade.sandboxes.egress.relay import End
-from stockade.sandboxes.egress.resolve import Address
-from stockade.sandboxes.egress.rules import Rules, Target
+from stockade_sandbox.egress import http, proxy
+from stockade_sandbox.egress.inside import OnRequest
+from stockade_sandbox.egress.proxy import Bounds, Egress
+from stockade_sandbox.egress.relay import End
+from stockade_sandbox.egress.resolve import Address
+from stockade_sandbox.egress.rules import Rules, Target
 from tests.support.backends import sandbox_of
 
 SECRET = "s3cret-of-the-host"

@@ -15,9 +15,9 @@ from stockade.core.errors import SandboxFailed
 from stockade.core.policy import FolderRule, Limits, Policy
 from stockade.core.ports import Sandbox
 from stockade.runtime.sandboxes import open_sandbox
-from stockade.sandboxes.escapes import FIRED, TRIED
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.launcher.launch import launcher_bytes
+from stockade_sandbox.backends.bubblewrap.launcher.launch import launcher_bytes
+from stockade_sandbox.doctor.escapes import FIRED, TRIED
+from stockade_sandbox.overlay import Review
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.known import known
 from tests.attack.scene import Scene

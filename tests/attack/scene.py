@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stockade.sandboxes.escapes import Bait
+from stockade_sandbox.doctor.escapes import Bait
 
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
 

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from stockade.core.policy import Policy
-from stockade.sandboxes.escapes import escapes
-from stockade.sandboxes.seccomp import ARCHITECTURES
+from stockade_sandbox.backends.seccomp import ARCHITECTURES
+from stockade_sandbox.doctor.escapes import escapes
 from tests.attack.attempts import AREAS
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.page import PAGE, cell

@@ -9,10 +9,10 @@ import anyio
 
 from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.sandboxes.building import BuildSandbox, SystemLayers
 from stockade.tools.layers import Layers
 from stockade.tools.tool_files import CommandTool
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.backends.building import BuildSandbox, SystemLayers
 from tests.attack.runner import HELD, Backend
 from tests.attack.scene import Scene
 from tests.attack.together import SHARING, attacked_together

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.sandboxes.egress.proxy import Bounds
+from stockade_sandbox.egress.proxy import Bounds
 from tests.attack.egress_scene import SECRET, Servers, box, make_egress, servers, weaken
 from tests.support.backends import BACKENDS, ready
 

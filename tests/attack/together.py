@@ -11,7 +11,7 @@ import anyio.to_thread
 from stockade.core.errors import StockadeError
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
-from stockade.sandboxes.folders import Review
+from stockade_sandbox.overlay import Review
 from tests.attack.attempts import AREAS
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.runner import HELD, LIMITS, THROUGH, Backend, by_the_host, fired, put_probe, tried

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from stockade.core.policy import Policy
 from stockade.core.ports import OnNetwork, Sandbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.limits import places
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.limits.cgroups import places
+from stockade_sandbox.overlay import Review
 from tests.support.site import to_loopback
 
 

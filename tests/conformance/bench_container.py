@@ -9,11 +9,11 @@ from pathlib import Path
 
 from stockade.core.policy import Policy
 from stockade.core.ports import OnNetwork, Sandbox
-from stockade.sandboxes.container import ContainerSandbox
-from stockade.sandboxes.engines import EngineName, find_engine
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.host_stage import BASE
-from stockade.sandboxes.layers import container_layers
+from stockade_sandbox.backends.containers.container import ContainerSandbox
+from stockade_sandbox.backends.containers.engines import EngineName, find_engine
+from stockade_sandbox.backends.containers.host_stage import BASE
+from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.overlay import Review
 from tests.support.site import to_loopback
 
 

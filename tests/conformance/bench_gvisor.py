@@ -7,10 +7,10 @@ from pathlib import Path
 
 from stockade.core.policy import Policy
 from stockade.core.ports import OnNetwork, Sandbox
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.gvisor import STATE, GVisorSandbox
-from stockade.sandboxes.host_stage import BASE
-from stockade.sandboxes.layers import container_layers
+from stockade_sandbox.backends.containers.gvisor import STATE, GVisorSandbox
+from stockade_sandbox.backends.containers.host_stage import BASE
+from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.overlay import Review
 from tests.conformance.bench_bubblewrap import descendants
 from tests.support.site import to_loopback
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stockade.core.policy import Policy
 from stockade.core.ports import OnNetwork, Sandbox
-from stockade.sandboxes.remote.client import Address, RemoteSandbox
+from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
 from tests.conformance.bench_bubblewrap import BubblewrapBench, descendants
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from stockade.sandboxes.engines import EngineName
 from stockade.testing.conformance.programs import ProgramConformance
 from stockade.testing.conformance.sandbox import fill
+from stockade_sandbox.backends.containers.engines import EngineName
 from tests.conformance.bench_bubblewrap import BubblewrapBench
 from tests.conformance.bench_container import ContainerBench
 from tests.conformance.bench_gvisor import GVisorBench

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade.tools.memory import MemoryToolbox
+from stockade_sandbox.reading import ReadingRoom
 
 
 class TestMemory(ToolboxConformance):

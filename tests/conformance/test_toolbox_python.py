@@ -7,9 +7,9 @@ import pytest
 
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade.tools.program import PythonTool
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 
 
 @pytest.fixture

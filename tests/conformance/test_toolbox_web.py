@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade.testing.search import LocalEngine
 from stockade.tools.fetch import ThroughProxy
 from stockade.tools.search import SearchToolbox
 from stockade.tools.web import PageToolbox
+from stockade_sandbox.reading import ReadingRoom
 from tests.support.hostile_site import Site, hostile_site
 
 

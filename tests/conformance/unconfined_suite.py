@@ -12,10 +12,10 @@ import pytest
 
 from stockade.core.policy import Policy
 from stockade.core.ports import OnNetwork, Sandbox
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.layers import copied_layers
-from stockade.sandboxes.unconfined import UnconfinedSandbox, end_tree
 from stockade.testing.conformance.sandbox import SandboxConformance, fill
+from stockade_sandbox.backends.layers import copied_layers
+from stockade_sandbox.backends.unconfined import UnconfinedSandbox, end_tree
+from stockade_sandbox.overlay import Review
 from tests.conformance.bench_bubblewrap import descendants
 from tests.conformance.ordinary_user import UID
 

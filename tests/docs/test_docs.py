@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.shown import PAGES, ROOT, all_flags, anchors, calls, columns, inline, problem, tables, without_blocks
 
-SOURCE = ROOT / "src" / "stockade"
+SOURCE = ROOT / "packages/stockade/src/stockade"
 PACKAGES = "|".join(sorted(path.parent.name for path in SOURCE.glob("*/__init__.py")))
 OTHERS_FLAGS = {
     "--": "ends the flags of every program", "--security-opt": "docker", "--network": "docker",

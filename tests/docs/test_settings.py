@@ -48,7 +48,7 @@ def asked_for(tree: ast.AST) -> Iterator[str]:
 
 
 def test_every_variable_is_named() -> None:
-    read = {name for path in (ROOT / "src").rglob("*.py") for name in asked_for(ast.parse(path.read_text()))}
+    read = {name for path in (ROOT / "packages").rglob("*.py") for name in asked_for(ast.parse(path.read_text()))}
     assert {"STOCKADE_MODELS", "HF_ENDPOINT", "XDG_RUNTIME_DIR", "CI", "STOCKADE_API_KEY"} <= read
     read |= OTHER_VARIABLES
     read |= {name for one in PROVIDERS.values() for name in (*one.url_variables, *one.key_variables)}
@@ -58,7 +58,7 @@ def test_every_variable_is_named() -> None:
 
 def test_every_variable_of_ours_that_is_named_is_read() -> None:
     """In any page: a setting, or one of the others."""
-    code = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "packages").rglob("*.py"))
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for name in set(re.findall(r"\bSTOCKADE_[A-Z_]*[A-Z]\b", page.read_text())) - {"STOCKADE_NAME"}:
             assert name.removeprefix(PREFIX).lower() in KEYS or f'"{name}"' in code, f"{page.name}: {name}"

@@ -57,7 +57,7 @@ EACH = {
 }
 LAYER = {"discard", "discarded"}
 NAMED = {"discard": LAYER, "apply": EACH | LAYER, "undo": EACH, "redo": EACH}
-"""What each command must come to (sandboxes/folders/journal.py); `redo` is the apply of what was undone."""
+"""What each command must come to (stockade_sandbox/overlay/journal.py); `redo` is the apply of what was undone."""
 THEN = {
     "discard": ("discard", "apply", "run"),
     "apply": ("apply", "undo", "run", "discard"),

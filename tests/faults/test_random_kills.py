@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.processes import descendants
-from stockade.sandboxes.limits import places, sweep
+from stockade_sandbox.limits.cgroups import places, sweep
 from tests.unit.sandboxes.test_bubblewrap_killed import HOLDER, await_ends, in_groups_of
 
 KILLS = int(os.environ.get("STOCKADE_KILLS", "12"))

@@ -13,7 +13,7 @@ import pytest
 
 from stockade.core.errors import SandboxDied
 from stockade.core.policy import FolderRule, Policy
-from stockade.sandboxes.remote.client import Address, RemoteSandbox
+from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
 from tests.conformance.bench_bubblewrap import descendants
 from tests.conformance.bench_remote import ROOT, TOKEN, serving
 from tests.unit.sandboxes.remote.helpers import until
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 CLIENT = """
 import sys, anyio
 from stockade.core.policy import FolderRule, Policy
-from stockade.sandboxes.remote.client import Address, RemoteSandbox
+from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
 
 async def main(port, folder, token):
     policy = Policy(folders=(FolderRule(host=folder, mode="rw"),))

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import MIB, Network, Policy
-from stockade.sandboxes.egress.proxy import Egress
+from stockade_sandbox.egress.proxy import Egress
 from tests.support.documents import pdf
 from tests.support.site import to_loopback
 

@@ -13,10 +13,10 @@ import anyio.to_thread
 
 from stockade.core.policy import Network, Policy
 from stockade.core.ports import OnNetwork, Sandbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.remote.allowed import Allowed, Root
-from stockade.sandboxes.remote.server import Server
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.backends.remote.allowed import Allowed, Root
+from stockade_sandbox.backends.remote.server import Server
+from stockade_sandbox.overlay import Review
 from tests.support.site import to_loopback
 
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from stockade.core.policy import Policy
-from stockade.sandboxes.egress.inside import OnRequest
-from stockade.sandboxes.egress.proxy import Egress
+from stockade_sandbox.egress.inside import OnRequest
+from stockade_sandbox.egress.proxy import Egress
 
 
 def run(*argv: str | Path, cwd: Path | None = None) -> None:

@@ -26,7 +26,7 @@ _WARM = (
     "anyio._backends._asyncio", "pygments.lexers", "rich.syntax", "tree_sitter_bash", "stockade.answers.choice",
     "stockade.approval.approver", "stockade.runtime.restore", "stockade.runtime.sandboxes", "stockade.cli.begin",
     "stockade.cli.run", "stockade.cli.runs", "stockade.loop.run", "stockade.models.scripted",
-    "stockade.sandboxes.bubblewrap", "stockade.sandboxes.folders.apply", "stockade.store.sqlite",
+    "stockade_sandbox.backends.bubblewrap.sandbox", "stockade_sandbox.overlay.apply", "stockade.store.sqlite",
 )  # fmt: skip
 _CHANGING = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.link", "os.chmod", "os.chown")
 

@@ -11,7 +11,8 @@ import pytest
 from tests.tiers import SLOW
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "stockade"
+SOURCE = ROOT / "packages/stockade/src/stockade"
+SANDBOX = ROOT / "packages/sandbox/src/stockade_sandbox"
 MODULE_LINES, FUNCTION_LINES, LOOP_LINES = 500, 60, 200
 
 ADAPTERS = {"models", "answers", "sandboxes", "tools", "store", "approval"}
@@ -97,7 +98,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 
 def modules() -> list[Path]:
-    return sorted(SOURCE.rglob("*.py"))
+    return sorted([*SOURCE.rglob("*.py"), *SANDBOX.rglob("*.py")])
 
 
 @cache
@@ -121,11 +122,13 @@ def _walk(node: ast.AST, *, at_import: bool) -> Iterator[tuple[str, bool]]:
 
 
 def part(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    """The package or module of `stockade` that a file is in; `sandboxes` for all of `stockade_sandbox`."""
+    return "sandboxes" if SANDBOX in path.parents else path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def name_of(path: Path) -> str:
-    return ".".join(("stockade", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    top = SANDBOX if SANDBOX in path.parents else SOURCE
+    return ".".join(path.relative_to(top.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def test_parts_import_only_what_they_may() -> None:
@@ -134,9 +137,9 @@ def test_parts_import_only_what_they_may() -> None:
         own = part(path)
         for name, _ in imports(path):
             words = name.split(".")
-            if words[0] != "stockade" or own == "__init__":
+            if words[0] not in ("stockade", "stockade_sandbox") or own == "__init__":
                 continue
-            target = words[1] if len(words) > 1 else ""
+            target = "sandboxes" if words[0] == "stockade_sandbox" else words[1] if len(words) > 1 else ""
             if target in ("__version__", own):
                 continue
             if target not in MAY_IMPORT[own]:
@@ -195,7 +198,7 @@ def test_no_import_cycle() -> None:
         visit(name, ())
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "bench"])
+@pytest.mark.parametrize("folder", ["packages", "tests", "bench"])
 def test_modules_are_short(folder: str) -> None:
     long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py")}
     assert not {path: lines for path, lines in long.items() if lines > MODULE_LINES}
@@ -229,9 +232,15 @@ def test_tests_use_no_mocks_and_skip_nothing() -> None:
 
 
 def test_every_dependency_is_named_in_the_docs() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     docs = (ROOT / "docs" / "dependencies.md").read_text()
-    names = [line.split(";")[0].split("=")[0].split(">")[0].strip() for line in project["dependencies"]]
+    wanted = [
+        line
+        for path in ROOT.glob("packages/*/pyproject.toml")
+        for line in tomllib.loads(path.read_text())["project"]["dependencies"]
+        if not line.startswith("stockade-sandbox")
+    ]
+    names = [line.split(";")[0].split("=")[0].split(">")[0].strip() for line in wanted]
+    assert len(names) > 10
     assert not [name for name in names if f"`{name}`" not in docs]
 
 

@@ -12,7 +12,7 @@ from stockade.plugins.wasm.build import WIT, build, scaffold
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
 from stockade.runtime.sandboxes import own_sandbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from tests.support import wasm
 from tests.support.site import site, to_loopback
 from tests.support.toolchains import HOME, toolchains

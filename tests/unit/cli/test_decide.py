@@ -16,7 +16,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
 from stockade.core.policy import FolderRule
 from stockade.runtime import sandboxes
-from stockade.sandboxes.folders import prepare_layer
+from stockade_sandbox.overlay import prepare_layer
 
 
 @dataclass

@@ -27,8 +27,8 @@ from stockade.places import run_dir
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.settings import Front, Settings
 from stockade.runtime.spec import Options
-from stockade.sandboxes.folders import prepare_layer
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel, say
+from stockade_sandbox.overlay import prepare_layer
 
 WORK = say("shell", command="work")
 DONE = say("finish", answer="It is 42.")

@@ -28,8 +28,8 @@ from stockade.core.messages import ModelAnswer
 from stockade.core.policy import FolderRule, Policy
 from stockade.places import run_dir
 from stockade.runtime import records
-from stockade.sandboxes.folders import prepare_layer
-from stockade.sandboxes.folders.snapshots import Snapshots
+from stockade_sandbox.overlay import prepare_layer
+from stockade_sandbox.overlay.snapshots import Snapshots
 
 
 def recorded(run_id: str, layer: FolderLayer | None, *, finished: bool = True, at: float = 1e9) -> list[RunEvent]:

@@ -99,4 +99,4 @@ def test_an_installation_that_is_older_than_the_code_is_told(monkeypatch: pytest
     with pytest.raises(UsageError, match="installed before the code that runs") as caught:
         find_bot("writing")
     assert caught.value.hint is not None
-    assert "pip install -e ." in caught.value.hint
+    assert "make .venv/.dev" in caught.value.hint

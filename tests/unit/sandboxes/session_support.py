@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import anyio.to_thread
 
-from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
+from stockade_sandbox.agent.session import AgentConfig, AgentSession, agent_memfd
 
 NAMESPACE = ("unshare", *(() if os.geteuid() == 0 else ("-Ur",)), "-pf", "--kill-child", "--mount-proc")
 LARGE = 64 << 20

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.sandboxes.agent.binary import FOLDER
+from stockade_sandbox.agent.binary import FOLDER
 
 
 @pytest.mark.parametrize("read", [1, 2], ids=["before the walk", "amid the walk"])

@@ -7,8 +7,8 @@ import pytest
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import CopyRule, Limits, Network, Policy
-from stockade.sandboxes.facts import Bwrap, HostFacts, TopEntry
-from stockade.sandboxes.staging import Launch, Owner, bubblewrap_argv, launch_operations, program
+from stockade_sandbox.backends.bubblewrap.argv import Launch, Owner, bubblewrap_argv, launch_operations, program
+from stockade_sandbox.backends.host_info import Bwrap, HostFacts, TopEntry
 
 USER = HostFacts(
     Bwrap((0, 8, 0), path="/usr/bin/bwrap"),

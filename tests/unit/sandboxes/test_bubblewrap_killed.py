@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from stockade.sandboxes.limits import places, sweep
+from stockade_sandbox.limits.cgroups import places, sweep
 
 HOLDER = """
 import sys, tempfile
 from pathlib import Path
 import anyio
 from stockade.core.policy import Policy
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 
 async def main():
     async with BubblewrapSandbox(Policy(), (), Path(tempfile.gettempdir())) as box:

@@ -13,12 +13,13 @@ from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import CopyRule, FolderRule, Limits, Policy
 from stockade.loop.act import Actor
-from stockade.sandboxes import bubblewrap, facts
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.sandboxes.copies import copy_in
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.probe import probe
-from stockade.sandboxes.trials import overlay_check
+from stockade_sandbox.backends import host_info as facts
+from stockade_sandbox.backends.bubblewrap import sandbox as bubblewrap
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.backends.copies import copy_in
+from stockade_sandbox.backends.feature_probe import overlay_check
+from stockade_sandbox.doctor.probe import probe
+from stockade_sandbox.overlay import Review
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import StoreFailed
-from stockade.sandboxes.clip import Clip, Stream
+from stockade_sandbox.agent.clip import Clip, Stream
 
 STREAMS: st.SearchStrategy[Stream] = st.sampled_from(["stdout", "stderr"])
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxDied, SandboxFailed
-from stockade.sandboxes.agent import frames
-from stockade.sandboxes.agent.frames import Closed, Data, Malformed, Opened, Taken
-from stockade.sandboxes.connections import Carried, Connection, Connections
-from stockade.sandboxes.session import AgentConfig, AgentSession
+from stockade_sandbox.agent import frames
+from stockade_sandbox.agent.connections import Carried, Connection, Connections
+from stockade_sandbox.agent.frames import Closed, Data, Malformed, Opened, Taken
+from stockade_sandbox.agent.session import AgentConfig, AgentSession
 from tests.unit.sandboxes.session_support import NAMESPACE, agent
 
 pytestmark = pytest.mark.anyio

@@ -12,10 +12,10 @@ import pytest
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.policy import MIB, FolderRule, Limits, Policy
 from stockade.core.processes import start_time
-from stockade.sandboxes.container import ContainerSandbox, sweep
-from stockade.sandboxes.engines import Engine, EngineName, ask, find_engine
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.host_stage import BASE, machine_id
+from stockade_sandbox.backends.containers.container import ContainerSandbox, sweep
+from stockade_sandbox.backends.containers.engines import Engine, EngineName, ask, find_engine
+from stockade_sandbox.backends.containers.host_stage import BASE, machine_id
+from stockade_sandbox.overlay import Review
 from tests.support.engines import engine_environment, small_rootfs
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +133,7 @@ import sys
 from pathlib import Path
 import anyio
 from stockade.core.policy import FolderRule, Policy
-from stockade.sandboxes.container import ContainerSandbox
+from stockade_sandbox.backends.containers.container import ContainerSandbox
 
 async def main():
     policy = Policy(folders=(FolderRule(host=sys.argv[2]),))

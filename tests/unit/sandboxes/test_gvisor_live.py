@@ -10,10 +10,10 @@ import pytest
 
 from stockade.core.errors import PolicyNotEnforceable, SandboxDied, UsageError
 from stockade.core.policy import MIB, FolderMode, FolderRule, Limits, Policy
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.gvisor import STATE, GVisorSandbox, find_runsc, refuse, sweep
-from stockade.sandboxes.host_stage import BASE
-from stockade.sandboxes.layers import container_layers
+from stockade_sandbox.backends.containers.gvisor import STATE, GVisorSandbox, find_runsc, refuse, sweep
+from stockade_sandbox.backends.containers.host_stage import BASE
+from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.overlay import Review
 from tests.support.engines import need, small_rootfs
 
 pytestmark = pytest.mark.anyio
@@ -120,8 +120,8 @@ import sys
 from pathlib import Path
 import anyio
 from stockade.core.policy import FolderRule, Policy
-from stockade.sandboxes.gvisor import GVisorSandbox
-from stockade.sandboxes.layers import container_layers
+from stockade_sandbox.backends.containers.gvisor import GVisorSandbox
+from stockade_sandbox.backends.layers import container_layers
 
 async def main():
     base = Path(sys.argv[2])

@@ -9,8 +9,8 @@ import pytest
 
 from stockade.core.policy import FolderRule
 from stockade.core.processes import start_time
-from stockade.sandboxes.folders import prepare_layer
-from stockade.sandboxes.keeping import HOLDER, LayerKeeper, await_gone, note_holder
+from stockade_sandbox.overlay import prepare_layer
+from stockade_sandbox.overlay.snapshot_store import HOLDER, LayerKeeper, await_gone, note_holder
 
 
 @pytest.mark.anyio

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stockade.core.policy import FolderRule
-from stockade.sandboxes.folders import prepare_layer
-from stockade.sandboxes.leftovers import COPIES, DAY_S, clean, private_folder, remove_stale
+from stockade_sandbox.leftovers import COPIES, DAY_S, clean, private_folder, remove_stale
+from stockade_sandbox.overlay import prepare_layer
 
 
 def age(path: Path) -> None:

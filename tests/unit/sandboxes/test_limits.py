@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 
 from stockade.core.policy import Limits
-from stockade.sandboxes.limits import (
+from stockade_sandbox.limits.cgroups import (
     CgroupParent,
     Groups,
     guarantees,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed
-from stockade.sandboxes import facts
-from stockade.sandboxes.explain import Causes, last_line, namespace_hint, start_failure
+from stockade_sandbox.backends import host_info as facts
+from stockade_sandbox.backends.bubblewrap.explain import Causes, last_line, namespace_hint, start_failure
 
 
 def make_bwrap(folder: Path, version: str, mode: int = 0o755) -> Path:

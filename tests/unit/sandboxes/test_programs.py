@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from stockade.core.errors import ActionFailed, SandboxDied
-from stockade.sandboxes.agent import frames
-from stockade.sandboxes.programs import RunningProgram, program
-from stockade.sandboxes.session import AgentSession
+from stockade_sandbox.agent import frames
+from stockade_sandbox.agent.programs import RunningProgram, program
+from stockade_sandbox.agent.session import AgentSession
 from tests.unit.sandboxes.session_support import agent, shell
 
 pytestmark = pytest.mark.anyio

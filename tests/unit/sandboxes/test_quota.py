@@ -14,11 +14,11 @@ import pytest
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
 from stockade.core.policy import GIB, KIB, MIB, CopyRule, FolderMode, FolderRule, Limits, Policy
-from stockade.sandboxes import bubblewrap
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.quota import DiskWatch, count, file_limit, nothing_in, removed_but_open, spelled
-from stockade.sandboxes.staging import written_places
+from stockade_sandbox.backends.bubblewrap import sandbox as bubblewrap
+from stockade_sandbox.backends.bubblewrap.argv import written_places
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.limits.disk import DiskWatch, count, file_limit, nothing_in, removed_but_open, spelled
+from stockade_sandbox.overlay import Review
 from tests.conformance.ordinary_user import run_as_ordinary_user
 
 ROOT = Path(__file__).parents[3]
@@ -135,7 +135,7 @@ def _children(pid: int) -> list[int]:
 
 
 def test_a_nearly_full_disk_ends_it_without_any_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stockade.sandboxes.quota.floor_of", lambda _: 1 << 60)
+    monkeypatch.setattr("stockade_sandbox.limits.disk.floor_of", lambda _: 1 << 60)
     ended: list[str] = []
     watch = DiskWatch([tmp_path], 0, lambda: ended.append("now"), lambda: None)
     watch.start()

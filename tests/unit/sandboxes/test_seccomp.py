@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import PolicyNotEnforceable
-from stockade.sandboxes import seccomp
-from stockade.sandboxes.agent.binary import sealed_memfd
-from stockade.sandboxes.seccomp import ALLOW, ARCHITECTURES, KILL_PROCESS, Architecture, Instruction, assemble
+from stockade_sandbox.agent.binary import sealed_memfd
+from stockade_sandbox.backends import seccomp
+from stockade_sandbox.backends.seccomp import ALLOW, ARCHITECTURES, KILL_PROCESS, Architecture, Instruction, assemble
 
 X86, ARM = ARCHITECTURES["x86_64"], ARCHITECTURES["aarch64"]
 EPERM, ENOSYS = 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from stockade.core.errors import PolicyNotEnforceable
-from stockade.sandboxes.seccomp import MISSING, REFUSED
-from stockade.sandboxes.seccomp_json import profile
+from stockade_sandbox.backends.seccomp import MISSING, REFUSED
+from stockade_sandbox.backends.seccomp_json import profile
 
 CLONE_NEWUSER, AF_VSOCK, AF_NETLINK = 0x10000000, 40, 16
 

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from stockade.core.errors import SandboxDied
-from stockade.sandboxes.session import AgentConfig
+from stockade_sandbox.agent.session import AgentConfig
 from tests.unit.sandboxes.session_support import NAMESPACE, agent, deadly, shell
 
 pytestmark = pytest.mark.anyio

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stockade.sandboxes.session import refuse_fullscreen
+from stockade_sandbox.agent.session import refuse_fullscreen
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxDied, SandboxFailed
-from stockade.sandboxes.agent import frames
-from stockade.sandboxes.agent.frames import (
+from stockade_sandbox.agent import frames
+from stockade_sandbox.agent.frames import (
     Closed,
     Data,
     Done,
@@ -27,7 +27,7 @@ from stockade.sandboxes.agent.frames import (
     Reply,
     Taken,
 )
-from stockade.sandboxes.session import AgentConfig, AgentSession, agent_memfd
+from stockade_sandbox.agent.session import AgentConfig, AgentSession, agent_memfd
 from tests.unit.sandboxes.session_support import agent, start_agent
 
 
@@ -176,7 +176,7 @@ async def test_a_hundred_commands_in_a_row() -> None:
 
 
 def test_a_silent_agent_does_not_hold_the_start_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stockade.sandboxes.session.HELLO_S", 0.05)
+    monkeypatch.setattr("stockade_sandbox.agent.session.HELLO_S", 0.05)
 
     async def main() -> None:
         ours, theirs = socket.socketpair()

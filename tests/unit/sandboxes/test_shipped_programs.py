@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import SandboxFailed
-from stockade.sandboxes.agent import binary
-from stockade.sandboxes.session import AgentConfig
+from stockade_sandbox.agent import binary
+from stockade_sandbox.agent.session import AgentConfig
 from tests.support.toolchains import zig
 from tests.unit.sandboxes.session_support import NAMESPACE, agent
 

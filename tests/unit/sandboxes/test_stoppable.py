@@ -10,9 +10,9 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade.core.policy import CopyRule, FolderRule, Policy
-from stockade.sandboxes.copies import copy_in
-from stockade.sandboxes.layers import copied_layers
-from stockade.sandboxes.stoppable import Progress, quietly, stoppable
+from stockade_sandbox.backends.copies import copy_in
+from stockade_sandbox.backends.layers import copied_layers
+from stockade_sandbox.stoppable import Progress, quietly, stoppable
 
 
 class _Gate:
@@ -107,7 +107,7 @@ def test_what_is_cancelled_before_it_began_does_not_begin() -> None:
 
 
 def test_progress_is_told_in_the_event_loop_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stockade.sandboxes.stoppable._LONG_S", 0.0)
+    monkeypatch.setattr("stockade_sandbox.stoppable._LONG_S", 0.0)
     seen: list[tuple[str, int, int, bool]] = []
 
     async def main() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from stockade.core.errors import PolicyNotEnforceable
 from stockade.core.policy import Policy
-from stockade.sandboxes import layers as made_layers
-from stockade.sandboxes.building import SystemLayers
-from stockade.sandboxes.container import ContainerSandbox
-from stockade.sandboxes.engines import EngineName
-from stockade.sandboxes.folders.discard import remove_tree
-from stockade.sandboxes.gvisor import GVisorSandbox
 from stockade.tools.layers import Layers
 from stockade.tools.tool_files import CommandTool
+from stockade_sandbox.backends import layers as made_layers
+from stockade_sandbox.backends.building import SystemLayers
+from stockade_sandbox.backends.containers.container import ContainerSandbox
+from stockade_sandbox.backends.containers.engines import EngineName
+from stockade_sandbox.backends.containers.gvisor import GVisorSandbox
+from stockade_sandbox.overlay.discard import remove_tree
 from tests.support.engines import engine_environment
 
 _HI = "printf '#!/bin/sh\\necho hi\\n' > /usr/local/bin/hi && chmod +x /usr/local/bin/hi"

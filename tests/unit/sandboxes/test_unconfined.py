@@ -9,7 +9,7 @@ import pytest
 
 from stockade.core.errors import PolicyNotEnforceable, UsageError
 from stockade.core.policy import CopyRule, FolderRule, Network, Policy
-from stockade.sandboxes.unconfined import ALLOW_ROOT, UnconfinedSandbox, end_tree, refuse
+from stockade_sandbox.backends.unconfined import ALLOW_ROOT, UnconfinedSandbox, end_tree, refuse
 
 
 def test_every_line_is_loud(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from stockade.core.changes import FolderLayer
 from stockade.core.policy import FolderRule, Limits, Policy
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, sandbox_uid
-from stockade.sandboxes.folders import prepare_layer
-from stockade.sandboxes.folders.segments import read_snapshot
-from stockade.sandboxes.folders.snapshots import Snapshots
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, sandbox_uid
+from stockade_sandbox.overlay import prepare_layer
+from stockade_sandbox.overlay.segments import read_snapshot
+from stockade_sandbox.overlay.snapshots import Snapshots
 
 pytestmark = pytest.mark.anyio
 MAKE = "mkdir -p m/n && for i in $(seq 400); do echo $i > m/n/$i; done"

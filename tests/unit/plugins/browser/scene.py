@@ -10,7 +10,7 @@ from typing import Any, Self
 from stockade.core.policy import Network, Policy
 from stockade.core.ports import Sandbox
 from stockade.plugins.browser.toolbox import BrowserToolbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from tests.support.site import site, to_loopback
 
 PATIENCE_S = 80.0

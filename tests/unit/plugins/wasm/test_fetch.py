@@ -11,7 +11,7 @@ from stockade.core.policy import Network, Policy
 from stockade.plugins.wasm.inside.fetch import Fetch, Refused, allowed
 from stockade.plugins.wasm.policy import Host
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from tests.support import wasm
 from tests.support.site import site, to_loopback
 

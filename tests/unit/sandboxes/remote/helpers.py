@@ -9,10 +9,10 @@ from anyio.abc import ByteStream, SocketAttribute
 from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, OnNetwork, Sandbox
-from stockade.sandboxes.remote.allowed import Allowed
-from stockade.sandboxes.remote.client import Address
-from stockade.sandboxes.remote.server import Server
 from stockade.testing import MemorySandbox
+from stockade_sandbox.backends.remote.allowed import Allowed
+from stockade_sandbox.backends.remote.client import Address
+from stockade_sandbox.backends.remote.server import Server
 
 TOKEN = b"both sides know these words, and nobody else does"
 _GONE = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)

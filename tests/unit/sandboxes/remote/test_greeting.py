@@ -8,9 +8,9 @@ import pytest
 
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.policy import Policy
-from stockade.sandboxes.remote import greeting
-from stockade.sandboxes.remote.client import Address, RemoteSandbox
-from stockade.sandboxes.remote.greeting import MAX_WORD_BYTES, probe
+from stockade_sandbox.backends.remote import greeting
+from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
+from stockade_sandbox.backends.remote.greeting import MAX_WORD_BYTES, probe
 from tests.unit.sandboxes.remote.helpers import TOKEN, Way, scene, until
 
 pytestmark = pytest.mark.anyio
@@ -165,7 +165,7 @@ async def _drips(stream: anyio.abc.ByteStream, said: list[str]) -> bool:
 
 
 async def test_strangers_do_not_take_all_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stockade.sandboxes.remote.server.MAX_STRANGERS", 4)
+    monkeypatch.setattr("stockade_sandbox.backends.remote.server.MAX_STRANGERS", 4)
     async with scene() as here:
         async with RemoteSandbox(Policy(), here.address, TOKEN) as box:
             streams = [await anyio.connect_tcp(here.address.host, here.address.port) for _ in range(8)]

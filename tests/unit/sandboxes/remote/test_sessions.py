@@ -6,11 +6,11 @@ import pytest
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxDied, SandboxFailed, UsageError
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import CopyRule, FolderRule, Network, Policy
-from stockade.sandboxes.remote import messages
-from stockade.sandboxes.remote.allowed import Allowed, Root
-from stockade.sandboxes.remote.client import RemoteSandbox
-from stockade.sandboxes.remote.greeting import as_client
-from stockade.sandboxes.remote.wire import Link, LinkLost
+from stockade_sandbox.backends.remote import messages
+from stockade_sandbox.backends.remote.allowed import Allowed, Root
+from stockade_sandbox.backends.remote.client import RemoteSandbox
+from stockade_sandbox.backends.remote.greeting import as_client
+from stockade_sandbox.backends.remote.wire import Link, LinkLost
 from tests.unit.sandboxes.remote.helpers import TOKEN, Scene, scene, until
 
 pytestmark = pytest.mark.anyio

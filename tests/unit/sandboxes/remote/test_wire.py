@@ -11,7 +11,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stockade.sandboxes.remote.wire import MAX_FRAME_BYTES, Link, LinkLost
+from stockade_sandbox.backends.remote.wire import MAX_FRAME_BYTES, Link, LinkLost
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 

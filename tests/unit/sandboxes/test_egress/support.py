@@ -10,10 +10,10 @@ from anyio.abc import ByteStream, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from stockade.core.events import NetworkRequested
-from stockade.sandboxes.egress.inside import Accept
-from stockade.sandboxes.egress.proxy import Bounds, Egress
-from stockade.sandboxes.egress.resolve import Resolver
-from stockade.sandboxes.egress.rules import Rule, Rules
+from stockade_sandbox.egress.inside import Accept
+from stockade_sandbox.egress.proxy import Bounds, Egress
+from stockade_sandbox.egress.resolve import Resolver
+from stockade_sandbox.egress.rules import Rule, Rules
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX-From: origin\r\n\r\nok\n"
 BOUNDS = Bounds()

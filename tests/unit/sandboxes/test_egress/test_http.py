@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.sandboxes.egress import http
-from stockade.sandboxes.egress.http import Body, Request, Response
-from stockade.sandboxes.egress.rules import Refused, Target, shown
+from stockade_sandbox.egress import http
+from stockade_sandbox.egress.http import Body, Request, Response
+from stockade_sandbox.egress.rules import Refused, Target, shown
 
 A = Target("a.org", 80)
 

@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 from anyio.abc import SocketStream
 
-from stockade.sandboxes.egress.proxy import Bounds
+from stockade_sandbox.egress.proxy import Bounds
 from tests.unit.sandboxes.test_egress.support import everything, head_of, net
 from tests.unit.sandboxes.test_egress.test_tls import real_hello
 

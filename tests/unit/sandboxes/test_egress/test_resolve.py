@@ -6,9 +6,9 @@ from ipaddress import ip_address
 import anyio
 import pytest
 
-from stockade.sandboxes.egress import resolve
-from stockade.sandboxes.egress.resolve import is_own, is_public, never_private, public_addresses
-from stockade.sandboxes.egress.rules import Refused, Target
+from stockade_sandbox.egress import resolve
+from stockade_sandbox.egress.resolve import is_own, is_public, never_private, public_addresses
+from stockade_sandbox.egress.rules import Refused, Target
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.sandboxes.egress.rules import Refused
-from stockade.sandboxes.egress.tls import MAX_HELLO_BYTES, NotTls, server_name
+from stockade_sandbox.egress.rules import Refused
+from stockade_sandbox.egress.tls import MAX_HELLO_BYTES, NotTls, server_name
 
 
 def real_hello(name: str | None) -> bytes:

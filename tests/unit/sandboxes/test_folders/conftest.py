@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.sandboxes.folders.discard import remove_tree
+from stockade_sandbox.overlay.discard import remove_tree
 from tests.unit.sandboxes.test_folders.helpers import Bench
 
 MakeBench = Callable[[str], Bench]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stockade.core.changes import Change, FolderLayer
 from stockade.core.policy import FolderRule
-from stockade.sandboxes.folders import Review, prepare_layer
+from stockade_sandbox.overlay import Review, prepare_layer
 from tests.unit.sandboxes.test_folders.pictures import Picture, picture
 
 ORDINARY = 1001

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from stockade.core.changes import Change
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.policy import FolderRule
-from stockade.sandboxes.folders import prepare_layer
-from stockade.sandboxes.folders.journal import STAGING
+from stockade_sandbox.overlay import prepare_layer
+from stockade_sandbox.overlay.journal import STAGING
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, in_child, mount_small_disk
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench, times

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from stockade.core.changes import Change, FolderLayer
-from stockade.sandboxes.folders import Review
-from stockade.sandboxes.folders.hostile import Tree, spell, unspell
+from stockade_sandbox.overlay import Review
+from stockade_sandbox.overlay.safe_fs import Tree, spell, unspell
 from tests.unit.sandboxes.test_folders.helpers import Bench, times
 
 OPERATIONS = {

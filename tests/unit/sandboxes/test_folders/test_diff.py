@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stockade.core.changes import Change
 from stockade.core.errors import UsageError
-from stockade.sandboxes.folders.diff import TEXT_BYTES, count_lines, hunks, is_binary
+from stockade_sandbox.overlay.diff import TEXT_BYTES, count_lines, hunks, is_binary
 from tests.unit.sandboxes.test_folders.helpers import Bench
 
 TOOLS = {"git": ["git", "apply", "--unsafe-paths", "-"], "patch": ["patch", "-p1", "--no-backup-if-mismatch"]}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import LayerLost, UsageError
-from stockade.sandboxes.folders.discard import remove_entry, remove_tree, sweep_tombstones
+from stockade_sandbox.overlay.discard import remove_entry, remove_tree, sweep_tombstones
 from tests.unit.sandboxes.test_folders.children import cut_off_after
 from tests.unit.sandboxes.test_folders.helpers import Bench, times
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from stockade.sandboxes.folders import flag
-from stockade.sandboxes.folders.flags import refusal
-from stockade.sandboxes.folders.hostile import Node
+from stockade_sandbox.overlay import flag
+from stockade_sandbox.overlay.flags import refusal
+from stockade_sandbox.overlay.safe_fs import Node
 from tests.unit.sandboxes.test_folders.helpers import Bench
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade.core.policy import FolderRule
-from stockade.sandboxes.folders import places, prepare_layer
-from stockade.sandboxes.folders.copying import check_space
-from stockade.sandboxes.folders.prepare import all_owned_by_us
+from stockade_sandbox.overlay import places, prepare_layer
+from stockade_sandbox.overlay.copying import check_space
+from stockade_sandbox.overlay.prepare import all_owned_by_us
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import Bench
 

@@ -8,10 +8,10 @@ import pytest
 
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.policy import FolderRule
-from stockade.sandboxes.folders.prepare import prepare_layer
-from stockade.sandboxes.folders.restore import restore
-from stockade.sandboxes.folders.segments import KEPT
-from stockade.sandboxes.folders.snapshots import Snapshots
+from stockade_sandbox.overlay.prepare import prepare_layer
+from stockade_sandbox.overlay.restore import restore
+from stockade_sandbox.overlay.segments import KEPT
+from stockade_sandbox.overlay.snapshots import Snapshots
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench
 
 FILL = """

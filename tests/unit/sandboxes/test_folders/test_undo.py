@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
-from stockade.sandboxes.folders import TakenBack
-from stockade.sandboxes.folders.journal import STAGING, all_journals, journals_of
-from stockade.sandboxes.folders.undo import recover_folder
+from stockade_sandbox.overlay import TakenBack
+from stockade_sandbox.overlay.journal import STAGING, all_journals, journals_of
+from stockade_sandbox.overlay.undo import recover_folder
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, cut_off_at, in_child
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench

@@ -11,12 +11,12 @@ import pytest
 from stockade.core.errors import CommandFailed, PolicyNotEnforceable, UsageError
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox, Toolbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.sandboxes.building import SystemLayers
-from stockade.sandboxes.layers import copied_layers
 from stockade.tools.layers import UNUSED_S, Layers, Ready, found, prepare_again, prepare_tool
 from stockade.tools.program import InstalledTools
 from stockade.tools.tool_files import CommandTool, ToolFile
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.backends.building import SystemLayers
+from stockade_sandbox.backends.layers import copied_layers
 
 pytestmark = pytest.mark.anyio
 

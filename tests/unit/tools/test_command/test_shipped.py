@@ -8,10 +8,10 @@ import pytest
 
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
-from stockade.sandboxes.bubblewrap import BubblewrapSandbox, prepare_layers
-from stockade.sandboxes.building import SystemLayers
 from stockade.tools.layers import Layers, prepare_tool
 from stockade.tools.tool_files import read_tool, shipped
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.backends.building import SystemLayers
 
 pytestmark = pytest.mark.anyio
 

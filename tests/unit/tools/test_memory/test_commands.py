@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from stockade.core.actions import ToolResult
-from stockade.sandboxes.reading import ReadingRoom
 from stockade.tools.memory import Bounds, MemoryToolbox
+from stockade_sandbox.reading import ReadingRoom
 
 NOTES = "/memories/notes.md"
 

@@ -17,9 +17,9 @@ from stockade.core.actions import ToolResult
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import Limits
-from stockade.sandboxes.reading import READING, ReadingRoom
 from stockade.tools import memory_worker as worker
 from stockade.tools.memory import MemoryToolbox
+from stockade_sandbox.reading import READING, ReadingRoom
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 SECRET = "the person's own secret"
@@ -27,7 +27,7 @@ SECRET = "the person's own secret"
 BOX = """
 import anyio, sys
 from pathlib import Path
-from stockade.sandboxes.reading import ReadingRoom
+from stockade_sandbox.reading import ReadingRoom
 from stockade.tools.memory import MemoryToolbox
 root, who = Path(sys.argv[1]), sys.argv[2]
 box = MemoryToolbox(root, ReadingRoom(root.parent / f"rooms-{who}"))

@@ -12,8 +12,8 @@ import pytest
 
 from stockade.core.errors import ActionFailed
 from stockade.core.policy import MIB
-from stockade.sandboxes.reading import READING, ReadingRoom
 from stockade.tools.documents import Document, Reader, Wanted
+from stockade_sandbox.reading import READING, ReadingRoom
 from tests.support.documents import docx, notebook, paragraph, pdf
 
 pytestmark = pytest.mark.anyio
@@ -232,7 +232,7 @@ async def test_where_no_place_can_be_made_the_person_is_told(tmp_path: Path) -> 
     """As root of a user namespace with one id, where bubblewrap cannot give a run an id of its own."""
     program = (
         "import sys\nfrom pathlib import Path\nfrom stockade.core.errors import UsageError\n"
-        "from stockade.sandboxes.reading import ReadingRoom\n"
+        "from stockade_sandbox.reading import ReadingRoom\n"
         "try:\n    ReadingRoom(Path(sys.argv[1])).check()\nexcept UsageError as error:\n    print(error)\n"
     )
     done = await anyio.run_process(["unshare", "-Ur", sys.executable, "-c", program, str(tmp_path)])

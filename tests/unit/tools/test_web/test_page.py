@@ -8,9 +8,9 @@ import pytest
 
 from stockade.core.actions import ToolResult
 from stockade.core.text import clean, fenced
-from stockade.sandboxes.reading import ReadingRoom
 from stockade.tools.fetch import ThroughProxy
 from stockade.tools.web import PageToolbox, nearest, passages
+from stockade_sandbox.reading import ReadingRoom
 from tests.support.hostile_site import Site, hostile_site
 
 FENCE = re.compile(r"<<<([0-9a-f]{12})\n(.*)\n\1>>>", re.DOTALL)

@@ -15,12 +15,12 @@ from stockade.core.errors import UsageError
 from stockade.core.events import NetworkRequested
 from stockade.core.policy import Network, Policy
 from stockade.core.search import SearchEngine
-from stockade.sandboxes.egress.inside import OnRequest
-from stockade.sandboxes.egress.proxy import Egress
-from stockade.sandboxes.egress.rules import Rule, Rules, Target
-from stockade.sandboxes.reading import ReadingRoom
 from stockade.testing.search import LocalEngine
 from stockade.tools.search import HOST, DuckDuckGo, SearchToolbox, SearXNG
+from stockade_sandbox.egress.inside import OnRequest
+from stockade_sandbox.egress.proxy import Egress
+from stockade_sandbox.egress.rules import Rule, Rules, Target
+from stockade_sandbox.reading import ReadingRoom
 from tests.support.hostile_site import Site, hostile_site
 from tests.support.site import certificates
 

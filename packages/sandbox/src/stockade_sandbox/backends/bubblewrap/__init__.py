@@ -1,0 +1,1 @@
+"""The default: bubblewrap, which needs neither a daemon nor root."""

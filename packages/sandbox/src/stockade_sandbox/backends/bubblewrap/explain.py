@@ -1,0 +1,107 @@
+"""Why a sandbox did not start, and the way out: from the failure lines of launcher and bubblewrap to our errors."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, StockadeError
+from stockade_sandbox.backends.bubblewrap.launcher.launch import complaint
+
+_OTHERS = ("docker", "podman")
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What commonly keeps user namespaces away; read once from /proc and /."""
+
+    clone_off: bool = False
+    none_allowed: bool = False
+    apparmor: bool = False
+    container: bool = False
+
+    @classmethod
+    def of_this_machine(cls, root: Path = Path("/")) -> "Causes":
+        def reads(path: str, value: str) -> bool:
+            file = root / path
+            return file.is_file() and file.read_text().strip() == value
+
+        return cls(
+            clone_off=reads("proc/sys/kernel/unprivileged_userns_clone", "0"),
+            none_allowed=reads("proc/sys/user/max_user_namespaces", "0"),
+            apparmor=reads("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
+            container=(root / ".dockerenv").exists() or (root / "run/.containerenv").exists(),
+        )
+
+
+def namespace_hint(causes: Causes) -> str:
+    """The way out when namespaces are refused."""
+    if causes.clone_off:
+        return "an administrator can allow it: sysctl kernel.unprivileged_userns_clone=1"
+    if causes.none_allowed:
+        return "an administrator can allow it: sysctl user.max_user_namespaces=10000"
+    if causes.container:
+        return (
+            "this is a container: start it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+        )
+    if causes.apparmor:
+        return (
+            "AppArmor restricts user namespaces: install a profile for bwrap with `userns,` "
+            "(Ubuntu: apt-get install apparmor-profiles, file bwrap-userns-restrict), "
+            "or sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+        )
+    return "user or mount namespaces are refused by this machine's security settings; `stockade doctor` says more"
+
+
+def _of_launcher(operation: str, reason: str, causes: Causes) -> StockadeError:
+    why = f"{operation} {reason}"
+    if operation in ("userns", "mountns"):
+        return PolicyNotEnforceable("sandbox", f"a namespace could not be made: {why}", namespace_hint(causes), _OTHERS)
+    if operation == "idmap":
+        hint = "use overlay for the folder, or run stockade as the folder's owner instead of root"
+        return PolicyNotEnforceable("folders", f"the folder's owner cannot be mapped here: {why}", hint, _OTHERS)
+    if operation == "overlay":
+        hint = "move the state directory to an ordinary file system such as ext4, or use a copied layer"
+        return PolicyNotEnforceable("folders", f"the overlay could not be mounted: {why}", hint, _OTHERS)
+    if operation in ("one", "tree"):
+        return SandboxFailed(
+            f"a folder could not be mounted: {reason}", "check that it exists and that you may read it"
+        )
+    if operation == "cgroup":
+        return SandboxFailed(f"a control group could not be joined: {reason}", "try again; `stockade doctor` says more")
+    return SandboxFailed(f"the sandbox launcher failed: {why}", "`stockade doctor` says what this machine allows")
+
+
+_BWRAP_NAMESPACE = (
+    "creating new namespace",
+    "no permissions to create",
+    "setting up uid map",
+    "unprivileged",
+    "new user",
+)
+
+
+def start_failure(stderr: str, status: int | None, causes: Causes | None = None) -> StockadeError:
+    """The error for a sandbox that ended before its agent spoke. `stderr` is what launcher and bubblewrap wrote."""
+    known = causes or Causes.of_this_machine()
+    said = complaint(stderr)
+    if said:
+        return _of_launcher(*said, known)
+    line = last_line(stderr)
+    lower = line.lower()
+    if any(words in lower for words in _BWRAP_NAMESPACE):
+        return PolicyNotEnforceable(
+            "sandbox", f"namespaces are not allowed here: {line}", namespace_hint(known), _OTHERS
+        )
+    if "mount proc" in lower:
+        hint = "inside a container: start it with --security-opt systempaths=unconfined"
+        return PolicyNotEnforceable("sandbox", f"a new /proc is not allowed here: {line}", hint, _OTHERS)
+    how = f"with status {status}" if status is not None else "without a word"
+    detail = f": {line}" if line else ""
+    return SandboxFailed(
+        f"the sandbox ended {how} while starting{detail}", "`stockade doctor` says what this machine allows"
+    )
+
+
+def last_line(text: str) -> str:
+    """The last line that is not blank, made printable and short."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "".join(char if char.isprintable() else "?" for char in lines[-1])[:300] if lines else ""

@@ -1,0 +1,136 @@
+"""The process chain launcher -> bubblewrap -> agent of a sandbox: started, watched, ended.
+
+Nothing here blocks on the sandbox: ends are seen through pidfds, stderr goes to a memfd that cannot fill up.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+import anyio
+
+from stockade.core.errors import SandboxFailed
+from stockade_sandbox.backends.bubblewrap.launcher.launch import command_line, launcher_memfd
+
+_END_TIMEOUT_S = 10.0
+_STDERR_BYTES = 64 * 1024
+
+
+def keep(stack: ExitStack, fd: int) -> int:
+    """`fd`, closed when the stack unwinds."""
+    stack.callback(os.close, fd)
+    return fd
+
+
+@dataclass
+class Chain:
+    """A started chain. `process` is the launcher, which stays as guard of bubblewrap, first of a pid namespace."""
+
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    stderr_fd: int
+    pid_fd: int
+
+    def stderr(self) -> str:
+        size = os.fstat(self.stderr_fd).st_size
+        data = os.pread(self.stderr_fd, _STDERR_BYTES, max(0, size - _STDERR_BYTES))
+        return data.decode(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """The guard's; all processes of the sandbox are its descendants."""
+        return self.process.pid
+
+    def kill(self) -> None:
+        """Asks the guard to end the sandbox; from any thread, before `end` is called."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
+
+    def ward(self) -> int | None:
+        """The host's pid of bubblewrap; None before it was forked."""
+        said = os.pread(self.pid_fd, 32, 0)
+        return int(said) if said else None
+
+    async def ended(self) -> int:
+        """Waits for the end of the guard; the status as a shell would give it."""
+        await anyio.wait_readable(self.pidfd)
+        return self._status()
+
+    def _status(self) -> int:
+        status = self.process.wait()
+        return status if status >= 0 else 128 - status
+
+    async def end(self) -> int:
+        """Ends what is left and waits until the kernel has let go of every process of the sandbox.
+
+        On SIGTERM the guard kills bubblewrap and waits; that returns once the whole pid namespace is gone. A guard that
+        was killed, or is not there yet, took everything with it: bubblewrap's death signal is set before it runs.
+        """
+        with anyio.CancelScope(shield=True):
+            with suppress(ProcessLookupError):
+                self.process.terminate()
+            with anyio.move_on_after(_END_TIMEOUT_S):
+                await self.ended()
+            if self.process.poll() is None:
+                self.process.kill()
+                await self.ended()
+            await self._ward_gone()
+            for fd in (self.pidfd, self.stderr_fd, self.pid_fd):
+                os.close(fd)
+        return self._status()
+
+    async def _ward_gone(self) -> None:
+        pid = self.ward()
+        if pid is None:
+            return
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        try:
+            with anyio.move_on_after(_END_TIMEOUT_S):
+                await anyio.wait_readable(pidfd)
+        finally:
+            os.close(pidfd)
+
+
+def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[int], pid_fd: int) -> Chain:
+    """Starts the chain; `pid_fd` is the memfd that takes bubblewrap's pid, and now the chain's.
+
+    SandboxFailed when the machine has no process, memory or descriptor left for it.
+    """
+    with ExitStack() as stack:
+        try:
+            launcher = keep(stack, launcher_memfd())
+            stderr_fd = os.memfd_create("sandbox-stderr")
+        except OSError as error:
+            raise SandboxFailed(
+                f"cannot start a sandbox: {error.strerror}", "free some memory or descriptors"
+            ) from error
+        try:
+            process = subprocess.Popen(
+                ["launch", *command_line(operations, program)],
+                executable=f"/proc/self/fd/{launcher}",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr_fd,
+                env={},
+                cwd="/",
+                pass_fds=[launcher, *pass_fds],
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(stderr_fd)
+            raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", "free some memory or processes") from error
+        return Chain(process, os.pidfd_open(process.pid), stderr_fd, pid_fd)
+
+
+def channel() -> tuple[socket.socket, socket.socket]:
+    """The agent's stream: our end and the sandbox's."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.setblocking(False)
+    return ours, theirs

@@ -1,0 +1,268 @@
+"""The default sandbox: bubblewrap, without a daemon and without root.
+
+The chain is launcher (mounts, ids) -> bubblewrap (namespaces, view, filter) -> agent (pid 1 inside, driven over an
+inherited stream). facts.py says which bubblewrap is used and why; staging.py goes from policy to command line.
+Started by root, everything from bubblewrap on runs under a uid of its own that owns nothing on the host.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
+from stockade.core.policy import Policy
+from stockade.core.ports import Backend
+from stockade_sandbox.agent.agent_sandbox import SpeakingSandbox
+from stockade_sandbox.agent.binary import sealed_memfd
+from stockade_sandbox.agent.session import AgentConfig, AgentSession, agent_memfd
+from stockade_sandbox.backends.bubblewrap.argv import (
+    Build,
+    Launch,
+    Owner,
+    bubblewrap_argv,
+    launch_operations,
+    program,
+    written_place,
+    written_places,
+)
+from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
+from stockade_sandbox.backends.bubblewrap.process import Chain, channel, keep, start
+from stockade_sandbox.backends.copies import copy_in
+from stockade_sandbox.backends.feature_probe import can_idmap, overlay_check, owner_of
+from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
+from stockade_sandbox.backends.layers import make_layers, not_with_an_image
+from stockade_sandbox.backends.rootfs import scratch_bytes
+from stockade_sandbox.backends.seccomp import filter_bytes
+from stockade_sandbox.egress.inside import MakeServer, guarantee
+from stockade_sandbox.egress.proxy import Egress
+from stockade_sandbox.egress.rules import Rules
+from stockade_sandbox.leftovers import COPIES, private_folder, remove_stale
+from stockade_sandbox.limits.cgroups import Groups, guarantees, make_groups, places, remove_groups, sweep
+from stockade_sandbox.limits.disk import DiskWatch, nothing_in
+from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.stoppable import Progress, stoppable
+
+__all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
+
+_DEATH_NOTE_S = 2.0
+
+
+def prepare_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
+    """The layers of the policy's folders, made below `base` for one sandbox. Blocks while a folder is copied.
+
+    `on_progress` may raise to end that. Raises SandboxFailed and UsageError, also for a bad network rule.
+    """
+    Rules.of(policy.network)
+    not_with_an_image(policy)
+    return make_layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
+
+
+def sandbox_uid(layers: Sequence[FolderLayer]) -> int:
+    """The kernel's uid for a run: our own for an ordinary user; for root that of the layers, or a new one.
+
+    SandboxFailed when layers belong to different ones.
+    """
+    fresh = fresh_sandbox_uid()
+    if fresh is None:
+        return os.geteuid()
+    places = [f"{layer.layer}/upper" if layer.strategy == "overlay" else written_place(layer)
+              for layer in layers if layer.strategy != "direct"]  # fmt: skip
+    found = {owner_of(place).uid for place in places}
+    if len(found) > 1 or not all(is_sandbox_uid(uid) for uid in found):
+        raise SandboxFailed("the layers of this run do not belong to one sandbox user", "prepare them anew")
+    return found.pop() if found else fresh
+
+
+def layer_owners(layers: Sequence[FolderLayer], host: HostFacts, uid: int) -> tuple[Owner | None, ...]:
+    """Whose files each layer's host folder holds, where they must be mapped to `uid`.
+
+    A read-only folder on a file system that cannot do it is mounted as it is: what others may read can be read.
+    """
+    owners: list[Owner | None] = []
+    for layer in layers:
+        owner = owner_of(layer.host) if host.root and layer.strategy != "copy" else None
+        if owner and (owner.uid == uid or (layer.mode == "ro" and can_idmap(Path(layer.host)))):
+            owner = None
+        owners.append(owner)
+    return tuple(owners)
+
+
+def unmapped(layers: Sequence[FolderLayer], owners: Sequence[Owner | None], uid: int) -> tuple[str, ...]:
+    """What to say of read-only folders that root gives on file systems that cannot map owners."""
+    return tuple(
+        f"{layer.inside}: owners cannot be mapped on its file system, so only what all may read can be read"
+        for layer, owner in zip(layers, owners, strict=True)
+        if layer.mode == "ro" and owner is None and owner_of(layer.host).uid != uid
+    )
+
+
+class BubblewrapSandbox(SpeakingSandbox):
+    """One sandbox on prepared layers; implements `core.ports.Sandbox`. The caller owns layers and `run_dir`.
+
+    Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one.
+    """
+
+    backend = "bubblewrap"
+    _build: Build | None = None
+
+    def __init__(
+        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
+    ) -> None:
+        super().__init__(policy, layers, run_dir, egress)
+        self._chain: Chain | None = None
+        self._groups = Groups((), frozenset())
+        self._copies: Path | None = None
+        self._host: HostFacts | None = None
+        self._watch: DiskWatch | None = None
+        self._unmapped: tuple[str, ...] = ()
+
+    @classmethod
+    def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "BubblewrapSandbox":
+        """One with its layers made below `base`; what cannot be held is refused before that."""
+        if policy.rootfs and not Path(policy.rootfs).is_dir():
+            what = f"--image {policy.rootfs}: bubblewrap takes a root file system directory"
+            raise UsageError(what, "images are for docker and podman")
+        return cls(policy, prepare_layers(policy, base, on_progress), base)
+
+    @property
+    def host_pid(self) -> int | None:
+        """Of bubblewrap, as the host sees it; None while there is none."""
+        return self._chain.ward() if self._chain else None
+
+    @property
+    def guarantees(self) -> tuple[str, ...]:
+        """What holds, one line each; complete after entering."""
+        lines = (
+            "own user, mount, process, network, IPC, host name and control group namespaces; no capabilities",
+            guarantee(self._policy.network),
+            "system call filter",
+            *guarantees(self._policy.limits, self._groups.controllers, scratch_bytes(self._policy.limits)),
+            *self._unmapped,
+        )
+        return (*lines, f"made by {self._host.bwrap.source}") if self._host else lines
+
+    async def _start(self) -> None:
+        self._host = host = host_facts(self._policy.rootfs)
+        uid = self._build.uid if self._build else sandbox_uid(self._layers)
+        owners = layer_owners(self._layers, host, uid)
+        self._unmapped = unmapped(self._layers, owners, uid) if host.root else ()
+        copies = await self._copy(uid if host.root else None)
+        build = (self._build.folder,) if self._build else ()
+        if written := written_places(self._layers, (*copies, *build)):
+            self._watch = await self._disk_watch(written)
+        where = places()
+        sweep(where)
+        self._groups = make_groups(self._policy.limits, where)
+        ours, theirs = channel()
+        with ExitStack() as stack:
+            stack.callback(theirs.close)
+            try:
+                self._launch(
+                    stack, host, theirs, Launch(os.getpid(), uid, owners=owners, copies=copies, build=self._build)
+                )
+            except BaseException:
+                ours.close()
+                raise
+        await self._open_session(ours)
+
+    async def _disk_watch(self, written: tuple[Path, ...]) -> DiskWatch:
+        """Made in a thread, as it counts what is there already; where that is nothing, a thread costs more."""
+
+        def made() -> DiskWatch:
+            return DiskWatch(written, self._policy.limits.disk_bytes, self._kill, self._guard)
+
+        return made() if nothing_in(written) else await anyio.to_thread.run_sync(made)
+
+    def _guard(self) -> int | None:
+        return self._chain.pid if self._chain else None
+
+    def _kill(self) -> None:
+        if chain := self._chain:
+            chain.kill()
+
+    async def _copy(self, uid: int | None) -> tuple[str, ...]:
+        if not self._policy.copies:
+            return ()
+        self._run_dir.mkdir(parents=True, exist_ok=True)
+        remove_stale(self._run_dir)
+        self._copies = private_folder(COPIES, self._run_dir)
+        limit = self._policy.limits.disk_bytes
+        rules, into = self._policy.copies, self._copies
+        return await stoppable(lambda progress: copy_in(rules, into, uid, limit, progress))
+
+    def _launch(self, stack: ExitStack, host: HostFacts, theirs: socket.socket, launch: Launch) -> None:
+        building = self._build is not None
+        options = bubblewrap_argv(self._policy, self._layers, host, building=building)
+        args = os.fsencode("".join(f"{option}\0" for option in options))
+        agent = keep(stack, agent_memfd())
+        args_fd = keep(stack, sealed_memfd("bwrap-args", args))
+        seccomp_fd = keep(stack, sealed_memfd("seccomp", filter_bytes(installing=building)))
+        package = pinned_files(host.bwrap.package) if host.bwrap.package else {}
+        package_fds = tuple(keep(stack, sealed_memfd("package", data)) for data in package.values())
+        pid_fd = os.memfd_create("bwrap-pid")
+        fds = (theirs.fileno(), agent, args_fd, seccomp_fd)
+        groups = tuple(str(folder) for folder in self._groups.folders)
+        complete = replace(launch, pid_fd=pid_fd, cgroups=groups, package_fds=package_fds, fds=fds)
+        try:
+            operations = launch_operations(self._policy, self._layers, host, complete)
+            self._chain = start(operations, program(host), (*fds, pid_fd, *package_fds), pid_fd)
+            if self._watch:
+                self._watch.start()
+        except BaseException:
+            os.close(pid_fd)
+            raise
+
+    async def _open_session(self, ours: socket.socket) -> None:
+        chain = self._chain
+        assert chain is not None
+        try:
+            self._session = await AgentSession.open(ours, AgentConfig.of(self._policy.limits, self._policy.workdir))
+        except SandboxFailed as error:
+            with anyio.move_on_after(_DEATH_NOTE_S):
+                status = await chain.ended()
+                if chain.stderr() or status:
+                    raise start_failure(chain.stderr(), status) from error
+            raise
+
+    async def _end(self) -> None:
+        with anyio.CancelScope(shield=True):
+            session, self._session = self._session, None
+            chain, self._chain = self._chain, None
+            try:
+                if self._watch:
+                    await anyio.to_thread.run_sync(self._watch.stop)
+                if session:
+                    await session.close()
+            finally:
+                if chain:
+                    await chain.end()
+                groups, self._groups = self._groups, Groups((), frozenset())
+                left = await remove_groups(groups)
+                if self._copies:
+                    await anyio.to_thread.run_sync(remove_tree, self._copies)
+                    self._copies = None
+            if left:
+                raise SandboxFailed(f"a control group could not be removed: {left[0]}", "`stockade doctor --clean`")
+
+    async def _died(self, error: SandboxDied) -> StockadeError:
+        chain = self._chain
+        if self._watch and self._watch.reason:
+            return SandboxFailed(self._watch.reason, "free some space, or raise --disk if the task needs it")
+        if chain is None:
+            return error
+        status: int | None = None
+        with anyio.move_on_after(_DEATH_NOTE_S):
+            status = await chain.ended()
+        how = "and is being ended" if status is None else f"with status {status}"
+        line = last_line(chain.stderr())
+        return SandboxDied(f"{error.message}, {how}{': ' + line if line else ''}", error.hint)
+
+
+BACKEND = Backend(BubblewrapSandbox.prepared, BubblewrapSandbox)

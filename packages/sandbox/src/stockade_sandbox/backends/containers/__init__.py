@@ -1,0 +1,1 @@
+"""Docker, Podman and gVisor: the agent is process one of a container."""

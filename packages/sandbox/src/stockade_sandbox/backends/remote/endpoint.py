@@ -1,0 +1,131 @@
+"""Two machines: what is asked of another one, and what is served to others."""
+
+import os
+import secrets
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio
+import platformdirs
+from anyio.abc import SocketAttribute
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import SandboxFailed, UsageError
+from stockade.core.policy import FolderMode, Network, Policy
+from stockade.core.ports import Backend, OnProgress, Sandbox
+from stockade_sandbox.backends.remote.allowed import Allowed, Root
+from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
+from stockade_sandbox.backends.remote.greeting import probe
+from stockade_sandbox.backends.remote.server import OpenBox, Server
+
+TOKEN_VARIABLE = "STOCKADE_TOKEN_FILE"
+LEAST_TOKEN_CHARS = 32
+_MAX_TOKEN_BYTES = 4096
+_MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def remote_sandbox(policy: Policy, address: str) -> Sandbox:
+    """A sandbox on another machine. UsageError for what cannot be had there, and for a token that cannot be used."""
+    if any(rule.mode == "overlay" for rule in policy.folders):
+        raise UsageError(
+            "a folder of another machine is read or written there, not reviewed here",
+            "--folder PATH:ro or --folder PATH:rw, PATH being one of that machine",
+        )
+    if policy.copies:
+        raise UsageError("--copy cannot be used with a sandbox on another machine", "put the file there")
+    return RemoteSandbox(policy, Address.of(address), read_token(token_path()))
+
+
+def backend(address: str) -> Backend:
+    """Of the address behind `remote=`. Its folders are not here: a run that goes on has nothing of it to bring back."""
+
+    def prepare(policy: Policy, _base: Path, _on_progress: OnProgress | None) -> Sandbox:
+        return remote_sandbox(policy, address)
+
+    def reopen(policy: Policy, _layers: Sequence[FolderLayer], _base: Path) -> Sandbox:
+        return remote_sandbox(policy, address)
+
+    return Backend(prepare, reopen)
+
+
+def token_path() -> Path:
+    """$STOCKADE_TOKEN_FILE, else `token` in the configuration's folder."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    return (
+        Path(given).expanduser() if given else Path(platformdirs.user_config_dir("stockade", appauthor=False)) / "token"
+    )
+
+
+def read_token(path: Path) -> bytes:
+    """UsageError when there is none, when it is too short, or when others can read it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise UsageError(
+            f"the token file {path} cannot be read: {error.strerror}", f"name it by {TOKEN_VARIABLE}, or copy it there"
+        ) from None
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise UsageError(f"the token file {path} is no plain file")
+        if info.st_mode & 0o077:
+            raise UsageError(f"others can read the token file {path}", f"chmod 600 {path}")
+        token = os.read(descriptor, _MAX_TOKEN_BYTES).strip()
+    finally:
+        os.close(descriptor)
+    if len(token) < LEAST_TOKEN_CHARS:
+        raise UsageError(
+            f"the token in {path} is shorter than {LEAST_TOKEN_CHARS} characters",
+            "remove the file: `stockade sandbox serve` makes a good one",
+        )
+    return token
+
+
+def ensure_token(path: Path) -> bool:
+    """Makes a token where there is no such file, for its owner alone; True when it did."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise UsageError(f"the token file {path} cannot be made: {error.strerror}") from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(32) + "\n")
+    return True
+
+
+def allowed_root(text: str) -> Root:
+    """`PATH` (read-only) or `PATH:MODE`. UsageError when it is no folder."""
+    path, _, mode = text.rpartition(":")
+    if mode not in _MODES:
+        path, mode = text, "ro"
+    if not path or not Path(path).expanduser().exists():
+        raise UsageError(f"--allow {text}: there is no such folder", "write --allow PATH or --allow PATH:rw")
+    return Root(path=str(Path(path).expanduser().resolve()), mode=_MODES[mode])
+
+
+async def serve(
+    address: str, token: bytes, roots: tuple[Root, ...], network: Network, *, images: bool, keep_s: float,
+    open_box: OpenBox, listening: Callable[[str, bool], None],
+) -> None:  # fmt: skip
+    """Until cancelled. `listening` is told where, and whether only this machine can reach it."""
+    where = Address.of(address)
+    server = Server(token, Allowed(roots=roots, network=network, images=images), open_box, keep_s)
+    try:
+        listener = await anyio.create_tcp_listener(local_host=where.host, local_port=where.port)
+    except OSError as error:
+        raise UsageError(f"--listen {address}: {error.strerror or error}", "choose another address or port") from None
+    async with listener:
+        port = int(listener.extra(SocketAttribute.local_port))
+        listening(str(Address(host=where.host, port=port)), where.host in _LOOPBACK)
+        await server.serve(listener)
+
+
+async def health(address: str) -> int:
+    """The version of the protocol that is spoken there. SandboxFailed when nothing is."""
+    where = Address.of(address)
+    if not where.port:
+        raise SandboxFailed("port 0 is where nobody listens")
+    return await probe(where.host, where.port)

@@ -1,0 +1,148 @@
+"""What a sandbox sees beside the folders: a read-only system, a synthetic /etc, private scratch, a masked /proc.
+
+Pure functions to arguments of bubblewrap. Everything writable here lies in one tmpfs of the launcher's, whose size
+bounds /tmp, /var/tmp, /run, /dev/shm and the home together.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from stockade.core.errors import UsageError
+from stockade.core.policy import MIB, Limits, Policy
+from stockade_sandbox.backends.bubblewrap.launcher.launch import OWN
+from stockade_sandbox.backends.host_info import HostFacts
+
+INSIDE_UID = INSIDE_GID = 1000
+HOME = "/home/agent"
+
+ETC_FILES = {
+    "passwd": (
+        "root:x:0:0:root:/root:/usr/sbin/nologin\n"
+        f"agent:x:{INSIDE_UID}:{INSIDE_GID}:agent:{HOME}:/bin/bash\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    ),
+    "group": f"root:x:0:\nagent:x:{INSIDE_GID}:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    "resolv.conf": "",
+    "hostname": "sandbox\n",
+}
+"""Synthetic: the host's tell who uses it, and where it is."""
+
+SCRATCH = {
+    "tmp": "/tmp",
+    "home": HOME,
+    "var-tmp": "/var/tmp",
+    "run": "/run",
+    "shm": "/dev/shm",
+    "workspace": "/workspace",
+}
+"""Directories of the scratch tmpfs and where they are seen; the last only when no folder is mounted there."""
+
+DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "core": "/proc/kcore",
+    "ptmx": "pts/ptmx",
+}
+"""Of /dev, beside the devices."""
+
+LAYERED_USR = "layered-usr"
+"""Of the stage: the host's /usr with what installed tools added."""
+
+_RESERVED = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/boot", OWN,
+)  # fmt: skip
+
+PROGRAMS = {"python": "/usr/bin/python3"}
+"""Links in OWN/bin, which is last on the PATH: models of every size type names that not every system has."""
+
+STANDARD_ENVIRONMENT = {
+    "HOME": HOME,
+    "LANG": "C.UTF-8",
+    "PATH": f"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{OWN}/bin",
+    "TERM": "dumb",
+    "USER": "agent",
+}
+
+
+def scratch_bytes(limits: Limits) -> int:
+    """Size of the scratch tmpfs; 0 for the kernel's default. It is memory, so at most half of the memory limit."""
+    bounds = [bound for bound in (limits.disk_bytes, limits.memory_bytes // 2) if bound]
+    return max(min(bounds), MIB) if bounds else 0
+
+
+def check_inside(path: str) -> str:
+    """A path a folder or copy may be mounted at, normalised. UsageError for one that belongs to the system."""
+    clean = str(PurePosixPath(path))
+    if "\0" in clean or not clean.startswith("/") or ".." in PurePosixPath(clean).parts:
+        raise UsageError(f"not a path for the inside of a sandbox: {path!r}", "give an absolute path without '..'")
+    taken = clean in ("/", "/home", "/run", "/tmp", "/var", "/var/tmp", HOME)
+    if taken or any(clean == system or clean.startswith(system + "/") for system in _RESERVED):
+        raise UsageError(f"nothing can be mounted at {clean} in a sandbox", "choose a path like /workspace or /data")
+    return clean
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Exactly what a command finds. UsageError for a name or value that cannot be one."""
+    for name, value in given.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise UsageError(f"not an environment variable: {name!r}", "write NAME=VALUE")
+    return {**STANDARD_ENVIRONMENT, **given}
+
+
+def _system(policy: Policy, host: HostFacts, *, building: bool) -> list[str]:
+    """With installed tools /usr is the host's under their layers; /opt and /var are those of the last layer."""
+    source = "/root" if policy.rootfs else ""
+    layered = bool(policy.system) or building
+    args: list[str] = []
+    for entry in host.top:
+        if entry.target is not None:
+            args += ["--symlink", entry.target, f"/{entry.name}"]
+        elif layered and entry.name == "usr":
+            args += ["--bind" if building else "--ro-bind", f"/{LAYERED_USR}", "/usr"]
+        else:
+            args += ["--ro-bind", f"{source}/{entry.name}", f"/{entry.name}"]
+    if building:
+        return [*args, "--bind", "/build/opt", "/opt", "--bind", "/build/var", "/var"]
+    if layered:
+        for name in ("opt", "var/lib", "var/cache"):
+            args += ["--ro-bind", f"/system-{len(policy.system) - 1}/{name}", f"/{name}"]
+    return args
+
+
+def _kernel(host: HostFacts) -> list[str]:
+    args = ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+    for name in host.proc_masked:
+        args += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return [*args, *(["--dev-bind", "/dev", "/dev"] if host.root else ["--dev", "/dev"])]
+
+
+def _scratch(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[str]:
+    args: list[str] = []
+    for name, inside in SCRATCH.items():
+        made = (inside == "/var/tmp" and not host.var_tmp) or (inside == "/dev/shm" and host.root)
+        if inside not in folders and not made:
+            args += ["--bind", f"/scratch/{name}", inside]
+    return args if host.root else [*args, "--remount-ro", "/dev"]
+
+
+def _etc(policy: Policy, *, building: bool) -> list[str]:
+    if building:
+        return ["--bind", "/build/etc", "/etc"]
+    if policy.system:
+        return ["--ro-bind", f"/system-{len(policy.system) - 1}/etc", "/etc"]
+    return [] if policy.rootfs else ["--ro-bind", "/etc", "/etc"]
+
+
+def view(policy: Policy, host: HostFacts, folders: tuple[str, ...], *, building: bool = False) -> list[str]:
+    """The arguments for all of it; `folders` are the paths that folders will be mounted at.
+
+    `building`: the system can be written to, in a layer that is being made (building.py).
+    /etc comes late, as bubblewrap reads all mounts anew for each one it makes, and that folder has many.
+    """
+    etc = _etc(policy, building=building)
+    links = [word for name, target in PROGRAMS.items() for word in ("--symlink", target, f"{OWN}/bin/{name}")]
+    return [*_system(policy, host, building=building), *links, *_kernel(host), *_scratch(policy, host, folders), *etc]

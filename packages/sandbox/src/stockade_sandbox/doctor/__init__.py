@@ -1,0 +1,1 @@
+"""What this machine can hold, found out by doing it: `stockade doctor`."""

@@ -1,0 +1,108 @@
+"""What killed processes left behind, found and removed: private copies, trials, control groups, runs that never began.
+
+What a process makes for itself is named after it and its start time: once it is gone, so may be what it made.
+"""
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from stockade.core.errors import SandboxFailed
+from stockade.core.processes import start_time
+from stockade_sandbox.limits.cgroups import sweep
+from stockade_sandbox.overlay.changes import touched_in_copy
+from stockade_sandbox.overlay.discard import remove_tree, sweep_tombstones
+from stockade_sandbox.overlay.journal import SUFFIX, all_journals
+from stockade_sandbox.overlay.record import MANIFEST_FILE, read_seen
+from stockade_sandbox.overlay.safe_fs import Tree
+
+COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
+_NAME = re.compile(r"(?:copies|trial|stockade-doctor)-(\d+)-(\d+)-\w+")
+DAY_S = 86_400.0
+
+
+def private_folder(kind: str, base: Path | None = None) -> Path:
+    """A new folder below `base` (the folder for temporary files), named after us. For its owner alone."""
+    pid = os.getpid()
+    return Path(tempfile.mkdtemp(prefix=f"{kind}-{pid}-{start_time(pid)}-", dir=base))
+
+
+def _stale(folders: Iterator[Path]) -> Iterator[Path]:
+    for folder in folders:
+        found = _NAME.fullmatch(folder.name)
+        with suppress(FileNotFoundError):
+            ours = folder.lstat().st_uid == os.geteuid() and folder.is_dir() and not folder.is_symlink()
+            if found and ours and start_time(int(found[1])) != int(found[2]):
+                yield folder
+
+
+def _removed(folder: Path) -> Path:
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        raise SandboxFailed(f"cannot remove {folder}: {error.strerror}", "is a sandbox of it still there?") from error
+    return folder
+
+
+def remove_stale(run_dir: Path) -> list[Path]:
+    """Copies and trials of processes that are gone, in one run's folder."""
+    if not run_dir.is_dir():
+        return []
+    return [_removed(folder) for folder in _stale(iter(list(run_dir.iterdir())))]
+
+
+def _holds_work(run_dir: Path) -> bool:
+    """Whether something could be lost: any layer in which something was, or may have been, written."""
+    return any(
+        _is_written(layer)
+        for layer in run_dir.iterdir()
+        if layer.is_dir() and not layer.is_symlink() and not layer.name.endswith(SUFFIX)
+    )
+
+
+def _is_written(layer: Path) -> bool:
+    """A copy whose manifest is not there was never finished, and no bot has met it."""
+    if (layer / "kept").is_dir():
+        return True
+    if (layer / "upper").is_dir():
+        return any((layer / "upper").iterdir())
+    if not (layer / "copy").is_dir():
+        return True
+    if not (layer / MANIFEST_FILE).exists():
+        return False
+    try:
+        with Tree(layer / "copy") as copy:
+            return bool(touched_in_copy(copy, read_seen(layer / MANIFEST_FILE)))
+    except (OSError, SandboxFailed):
+        return True
+
+
+def _holds_undo(run_dir: Path) -> bool:
+    """Whether what was applied could be taken back."""
+    return any(all_journals(journals) for journals in run_dir.glob(f"*{SUFFIX}"))
+
+
+def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
+    """Removes what nobody owns any more; one line for each thing removed, or left for a reason.
+
+    `runs` holds a folder for each run. One that is not `alive` and holds no work is removed; one that is not on record
+    only when it is older than a day, as it may be about to begin. What undo needs stays while its run is on record.
+    """
+    lines = [f"removed the control group {folder}" for folder in sweep()]
+    gone = _stale(Path(tempfile.gettempdir()).glob(f"{DOCTOR}-*"))
+    lines += [f"removed {_removed(folder)}" for folder in gone]
+    for run_dir in sorted(runs.iterdir()) if runs.is_dir() else ():
+        if not run_dir.is_dir() or run_dir.is_symlink() or alive(run_dir.name):
+            continue
+        lines += [f"removed {folder}" for folder in (*remove_stale(run_dir), *sweep_tombstones(run_dir))]
+        on_record, old = run_dir.name in recorded, time.time() - run_dir.stat().st_mtime >= DAY_S
+        if _holds_work(run_dir):
+            if old and not on_record:
+                lines.append(f"left {run_dir}: its run is not on record here, but it holds changes; remove it by hand")
+        elif (on_record and not _holds_undo(run_dir)) or (old and not on_record):
+            lines.append(f"removed {_removed(run_dir)}: nothing was written in it")
+    return lines

@@ -1,0 +1,273 @@
+"""The base: what the host had at each path when the layer first showed it, by content.
+
+By it conflicts are told (by bytes, kind, mode and target, never by time), and host and bot are merged.
+
+With a copy it is the manifest, which has each file's hash from when it was copied; the bytes are taken from the host
+when the bot first changes the copy, if they are still those. An overlay shows the host's file as it is until the bot
+writes to it; so the host is read at the look after that. What changed there in between (its ctime is not older than the
+bot's own file, nor than the look before) is not known any more: that is said and never guessed, and a conflict unless
+both sides are equal. This compares stamps of the host's file system with ours: over a network from a machine whose
+clock is behind, a change within that time passes for an older one.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from stockade.core.changes import Change
+from stockade.core.errors import SandboxFailed
+from stockade_sandbox.overlay.base_parts import (
+    APPLIED,
+    BASE,
+    KEPT_BYTES,
+    Original,
+    Part,
+    digest_at,
+    digest_of,
+    indices,
+    read_index,
+)
+from stockade_sandbox.overlay.journal import all_journals, journals_of
+from stockade_sandbox.overlay.record import OpenLayer, Seen
+from stockade_sandbox.overlay.safe_fs import CHUNK, MAX_DEPTH, Node, Tree, join, parent, spell, unspell
+
+DELETED_BYTES = 64 << 20
+"""Of what a bot removed this much is kept in all, the rest by hash: nobody merges with nothing."""
+GRAIN_NS = 50_000_000
+"""A ctime younger than this may stay the same over another write."""
+_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
+_OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
+
+
+class Base:
+    """Of one layer. `copied`: the manifest where the layer is a copy. `since_ns`: nothing was in the layer then.
+
+    Not thread-safe; blocks.
+    """
+
+    def __init__(self, place: Path, copied: Mapping[str, Seen] | None, since_ns: int) -> None:
+        self._folder, self._copied, self.since_ns = place / BASE, copied, since_ns
+        self._entries: dict[str, Original] = {}
+        self._covered: set[str] = set()
+        self._left = DELETED_BYTES
+        for index in indices(place):
+            self._take_in(read_index(index))
+        self._applied = dict(_applied(place, since_ns))
+        kept = [*self._entries.values(), *read_index(self._folder / APPLIED)]
+        self._data = {entry.sha256: entry for entry in kept if entry.data}
+
+    def get(self, path: str) -> Original | None:
+        """None: the layer did not show it yet when it was last looked at."""
+        if found := self._applied.get(path) or self._entries.get(path):
+            return found
+        if self._copied is None:
+            return None
+        seen = self._copied.get(path)
+        return Original.copied(seen) if seen else Original(path=spell(path), state="absent")
+
+    def of(self, path: str, host: Tree, written: Tree) -> Original:
+        """Where nothing is on record, what can be said of it now."""
+        return self.get(path) or self._now(path, host, written)
+
+    def data(self, entry: Original) -> bytes | None:
+        """A file's bytes; None where they are not kept. SandboxFailed when they are damaged."""
+        if known := self._data.get(entry.sha256):
+            entry = entry.model_copy(update={"data": known.data, "at": known.at})
+        if entry.state != "known" or not entry.data:
+            return b"" if entry.state == "known" and entry.kind == "file" and not entry.size else None
+        with (self._folder / entry.data).open("rb") as source:
+            found = os.pread(source.fileno(), entry.size, entry.at)
+        if hashlib.sha256(found).hexdigest() != entry.sha256:
+            raise SandboxFailed(f"what {entry.path!r} was is damaged in {self._folder / entry.data}")
+        return found
+
+    def is_new(self, path: str) -> bool:
+        """Whether nothing was noted of it."""
+        return path not in self._entries
+
+    def capture(
+        self, number: int, host: Tree, written: Tree, shown: Iterable[str], gone: Iterable[str] = (), now_ns: int = 0
+    ) -> None:
+        """Note what the host has at the paths that the layer shows, a folder first; forget what is `gone` from it.
+
+        As part `number`, durable when this returns. `now_ns`: when the look at the layer began. OSError: no room.
+        """
+        part = Part(self._folder, str(number))
+        try:
+            new = [entry for path in shown for entry in self._new(path, host, written, part)]
+            for path in gone:
+                if (known := self._entries.get(path)) is not None and known.state != "known":
+                    new.append(Original(path=spell(path), state="dropped"))
+                    self._take_in(new[-1:])
+            if new:
+                part.commit(new)
+        finally:
+            part.close()
+        self.looked(now_ns)
+
+    def looked(self, now_ns: int) -> None:
+        """All that the layer holds was noted at a look that began then."""
+        self.since_ns = max(self.since_ns, now_ns - GRAIN_NS)
+
+    def keep(self, written: Tree, chosen: Mapping[str, Change]) -> None:
+        """The bytes of what the bot made of these, which is their base once it is applied: for merging."""
+        part = Part(self._folder, APPLIED)
+        try:
+            nodes = ((path, written.node(path)) for path, change in chosen.items() if change.kind != "deleted")
+            found = [Original.of(path, node) for path, node in nodes if node is not None]
+            entries = (self._with_data(entry, unspell(entry.path), written, part, wanted=True) for entry in found)
+            part.commit([entry for entry in entries if entry.data])
+        finally:
+            part.close()
+
+    def _new(self, path: str, host: Tree, written: Tree, part: "Part") -> Iterator[Original]:
+        """What is not on record of a path, and of what it hides of the host."""
+        waiting = [(path, False)]
+        while waiting:
+            path, hidden = waiting.pop()
+            if not path or path.count("/") >= MAX_DEPTH:
+                continue
+            node = host.node(path)
+            is_folder = self._copied is None and node is not None and node.kind == "directory"
+            if is_folder and path not in self._covered and (hidden or _hides(written, path)):
+                self._covered.add(path)
+                waiting += [(join(path, name), True) for name in host.names(path)]
+            if path not in self._entries:
+                entry = self._look(path, host, written)
+                entry = self._with_data(entry, path, host, part, wanted=not _is_gone(written.node(path)))
+                if self._copied is None and _written(node) != _written(host.node(path)):
+                    entry = Original(path=entry.path, state="unknown")  # while it was read
+                if entry.ctime_ns > time.time_ns() - GRAIN_NS:
+                    entry = entry.model_copy(update={"ctime_ns": 0})
+                self._take_in([entry])
+                yield entry
+
+    def _look(self, path: str, host: Tree, written: Tree) -> Original:
+        if self._copied is None:
+            return self._now(path, host, written)
+        seen = self._copied.get(path)
+        return Original.copied(seen) if seen else Original(path=spell(path), state="absent")
+
+    def _now(self, path: str, host: Tree, written: Tree) -> Original:
+        """What the host had when an overlay first showed a path, as far as what it has now can tell."""
+        node, ours = host.node(path), written.node(path)
+        after_ns = 0 if _is_gone(ours) else written.birth_ns(path)
+        unknown = Original(path=spell(path), state="unknown")
+        if node is None:
+            new = _is_gone(ours) or not _came_from_host(written, path) or self._is_old(_above(host, path), after_ns)
+            return Original(path=spell(path), state="absent") if new else unknown
+        if self._is_old(node.stat, after_ns) or (ours is not None and _are_equal(path, node, ours, host, written)):
+            return Original.of(path, node)
+        return unknown
+
+    def _is_old(self, found: os.stat_result, after_ns: int) -> bool:
+        """Whether it was like that before the bot had its own. Both times are stamped by the same clock."""
+        return found.st_ctime_ns <= self.since_ns or found.st_ctime_ns < after_ns
+
+    def _with_data(self, entry: Original, path: str, tree: Tree, part: "Part", *, wanted: bool) -> Original:
+        """With its hash, and its bytes where they are to be kept. Not `wanted`: as far as DELETED_BYTES go."""
+        if entry.state != "known" or entry.kind != "file":
+            return entry
+        try:
+            with tree.file(path) as fd:
+                before = os.fstat(fd)
+                head = os.pread(fd, min(before.st_size, CHUNK + 1), 0)
+                sha256 = digest_of(fd) if len(head) > CHUNK else hashlib.sha256(head).hexdigest()
+                changed = _differ(before, os.fstat(fd)) or entry.inode not in (0, before.st_ino)
+                if changed or entry.sha256 not in ("", sha256):  # a copy's original is known, but not its bytes
+                    return entry if entry.sha256 else entry.model_copy(update={"state": "unknown"})
+                entry = entry.model_copy(update={"sha256": sha256})
+                if known := self._data.get(sha256):
+                    return entry.model_copy(update={"data": known.data, "at": known.at})
+                if not 0 < entry.size <= (KEPT_BYTES if wanted else min(KEPT_BYTES, self._left)):
+                    return entry
+                self._left -= 0 if wanted else entry.size
+                kept = entry.model_copy(update={"data": part.name, "at": part.add(fd, entry.size, head)})
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return entry  # cannot be read: known again as long as nobody touches it
+        self._data[sha256] = kept
+        return kept
+
+    def _take_in(self, entries: Iterable[Original]) -> None:
+        for entry in entries:
+            if entry.state == "dropped":
+                self._entries.pop(unspell(entry.path), None)
+            else:
+                self._entries[unspell(entry.path)] = entry
+
+
+def _applied(place: Path, layer_ns: int) -> Iterator[tuple[str, Original]]:
+    """What the bot made of what is on the host now, alone or merged: from then on it is the base. By the journals."""
+    for journal in all_journals(journals_of(place)):
+        head = journal.head()
+        if head is None or head.layer_ns != layer_ns:  # of a layer that was there before
+            continue
+        for entry in journal.entries():
+            if (entry.at if entry.left or head.step == "done" else head.goal) == "after":
+                look = entry.bots or entry.after
+                if look.kind == "absent":
+                    yield unspell(entry.path), Original(path=entry.path, state="absent")
+                else:
+                    yield unspell(entry.path), Original(path=entry.path, kind=look.kind, mode=look.mode, size=look.size,
+                                                        target=look.target or None, sha256=look.sha256)  # fmt: skip
+
+
+def base_of(opened: OpenLayer) -> Base:
+    """The base of an opened layer."""
+    return Base(opened.base, opened.manifest() if opened.is_copy else None, opened.record.started_ns)
+
+
+def _is_gone(ours: Node | None) -> bool:
+    """Whether a layer has nothing at a path: no entry, or an overlay's mark that the host's is hidden."""
+    return ours is None or stat.S_ISCHR(ours.stat.st_mode)
+
+
+def _marks(written: Tree, path: str) -> list[str]:
+    node = written.node(path)
+    if node is None or node.kind not in ("file", "directory"):
+        return []
+    if node.kind == "directory":
+        return os.listxattr(written.folder(path))
+    with written.file(path) as fd:
+        return os.listxattr(fd)
+
+
+def _hides(written: Tree, path: str) -> bool:
+    """Whether a folder of the host is hidden by what the layer has there."""
+    node = written.node(path)
+    return node is None or node.kind != "directory" or any(name in _OPAQUE for name in _marks(written, path))
+
+
+def _came_from_host(written: Tree, path: str) -> bool:
+    """Whether the overlay copied it up from somewhere, as its mark says, which a bot cannot set."""
+    return any(name in _ORIGIN for name in _marks(written, path))
+
+
+def _above(host: Tree, path: str) -> os.stat_result:
+    """The nearest folder that the host still has above a path: it was written to when something went from it."""
+    while path := parent(path):
+        if (node := host.node(path)) is not None:
+            return node.stat
+    return os.fstat(host.root_fd)
+
+
+def _are_equal(path: str, node: Node, ours: Node, host: Tree, written: Tree) -> bool:
+    one = Original.of(path, node)
+    if node.kind == "file" and node.size == ours.size:
+        one = one.model_copy(update={"sha256": digest_at(host, path) or ""})
+    return one.is_same(written, path, ours)
+
+
+def _written(node: Node | None) -> tuple[int, int, int] | None:
+    """What changes when a file is written to or replaced, and not when only its mode does."""
+    return (node.stat.st_ino, node.stat.st_size, node.stat.st_mtime_ns) if node and node.kind == "file" else None
+
+
+def _differ(before: os.stat_result, after: os.stat_result) -> bool:
+    return (before.st_ctime_ns, before.st_size) != (after.st_ctime_ns, after.st_size)

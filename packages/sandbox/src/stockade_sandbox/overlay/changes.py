@@ -1,0 +1,309 @@
+"""What a bot changed: the layer walked, and each path it touched compared with the host as it is now."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from stockade.core.changes import Change, ChangeKind, FolderLayer
+from stockade.core.errors import LayerLost, SandboxFailed
+from stockade.core.secrets import MARK
+from stockade_sandbox.overlay.base import Base, base_of
+from stockade_sandbox.overlay.diff import TEXT_BYTES, count_lines, is_binary
+from stockade_sandbox.overlay.flags import flag, refusal
+from stockade_sandbox.overlay.record import OpenLayer, Seen, open_layer
+from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, Node, Tree, join, same_data, spell
+from stockade_sandbox.overlay.snapshots import Found, scan
+
+COMPARE_BYTES = 1 << 30
+COUNT_BYTES = 64 << 20
+"""What is read in all to count lines; files after that are listed without counts."""
+
+_MARK = MARK.encode()
+_MASKED = "holds [redacted: ...], what the bot was shown in place of a hidden value"
+_MODE_BITS = {"directory": 0o1777}
+_TOO_DEEP = f"more than {MAX_DEPTH} folders deep"
+
+Touched = dict[str, Node | None]
+"""Paths the bot may have changed, with what is there now; None is nothing."""
+
+
+class _UpperLayer:
+    """Reads an overlay's upper layer: what stands for a deletion, a replaced folder, a file without its content.
+
+    The kernel keeps its marks in `trusted.overlay.*`, or in `user.overlay.*` when mounted with userxattr. Where it used
+    the first, the second are the bot's own and mean nothing. (Linux, Documentation/filesystems/overlayfs.rst)
+    """
+
+    def __init__(self, upper: Tree, host: Tree) -> None:
+        self._upper, self._host = upper, host
+        names = os.listxattr(upper.folder(""))
+        self._prefixes = ["trusted.overlay.", "user.overlay."]
+        if any(name.startswith("trusted.overlay.") for name in names):
+            self._prefixes.pop()
+        self._touched: Touched = {}
+
+    def touched(self) -> Touched:
+        self._visit("", over=True, opaque=False)
+        return self._touched
+
+    def _visit(self, folder: str, *, over: bool, opaque: bool) -> None:
+        """`over`: the host has this folder too. `opaque`: nothing of the host shows through here or below."""
+        names = self._upper.names(folder)
+        for name in names:
+            path = join(folder, name)
+            node = self._upper.node(path)
+            if node is None:
+                continue
+            marks = self._marks_of(path, node)
+            below = self._host.node(path) if over else None
+            if _is_whiteout(node, marks):
+                self._gone(path, below)
+                continue
+            node = _with_trouble(path, node, marks)
+            self._touched[path] = node
+            if node.kind != "directory":
+                self._gone_below(path, below)
+            elif not node.trouble:
+                is_folder = below is not None and below.kind == "directory"
+                hides = opaque or marks.get("opaque") == b"y"
+                self._visit(path, over=is_folder, opaque=hides)
+        if over and opaque:
+            for name in sorted(set(self._host.names(folder)) - set(names)):
+                path = join(folder, name)
+                self._gone(path, self._host.node(path))
+
+    def _gone(self, path: str, below: Node | None) -> None:
+        if below is not None:
+            self._touched[path] = None
+            self._gone_below(path, below)
+
+    def _gone_below(self, path: str, below: Node | None) -> None:
+        if below is not None and below.kind == "directory" and path.count("/") < MAX_DEPTH:
+            for name in self._host.names(path):
+                child = join(path, name)
+                self._gone(child, self._host.node(child))
+
+    def _marks(self, fd: int) -> dict[str, bytes]:
+        found = {}
+        for name in os.listxattr(fd):
+            for prefix in self._prefixes:
+                if name.startswith(prefix):
+                    found[name.removeprefix(prefix)] = os.getxattr(fd, name)
+        return found
+
+    def _marks_of(self, path: str, node: Node) -> dict[str, bytes]:
+        if node.kind == "directory" and path.count("/") < MAX_DEPTH:
+            return self._marks(self._upper.folder(path))
+        if node.kind == "file":
+            with self._upper.file(path) as fd:
+                return self._marks(fd)
+        return {}
+
+
+def _is_whiteout(node: Node, marks: dict[str, bytes]) -> bool:
+    if stat.S_ISCHR(node.stat.st_mode):
+        return node.stat.st_rdev == 0
+    return node.kind == "file" and node.size == 0 and "whiteout" in marks
+
+
+def _with_trouble(path: str, node: Node, marks: dict[str, bytes]) -> Node:
+    if node.kind == "directory" and path.count("/") >= MAX_DEPTH - 1:
+        return Node(node.stat, None, _TOO_DEEP)
+    for mark in ("redirect", "metacopy"):
+        if mark in marks:
+            return Node(node.stat, node.target, f"the overlay kept its content elsewhere ({mark})")
+    return node
+
+
+def touched_in_copy(copy: Tree, manifest: dict[str, Seen]) -> Touched:
+    """What is in a copy, or gone from it, since it was made."""
+    touched: Touched = {}
+    seen = set()
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        for name in copy.names(folder):
+            path = join(folder, name)
+            node = copy.node(path)
+            if node is None:
+                continue
+            seen.add(path)
+            before = manifest.get(path)
+            if node.kind == "directory" and path.count("/") >= MAX_DEPTH - 1:
+                node = Node(node.stat, None, _TOO_DEEP)
+            elif node.kind == "directory":
+                waiting.append(path)
+            if before is None or not _is_untouched(before, node):
+                touched[path] = node
+    touched.update(dict.fromkeys(manifest.keys() - seen))
+    return touched
+
+
+def _is_untouched(before: Seen, node: Node) -> bool:
+    """ctime cannot be set back from inside: a file whose ctime did not move is the one that was copied."""
+    if node.kind == "directory":
+        return before.kind == "directory" and before.mode & 0o1777 == node.mode & 0o1777
+    return (before.copy_inode, before.copy_ctime_ns) == (node.stat.st_ino, node.stat.st_ctime_ns)
+
+
+@dataclass
+class Comparison:
+    """Host and layer side by side, and what the host had before.
+
+    `counting`: with numbers of lines, and a look into what is written.
+    """
+
+    opened: OpenLayer
+    counting: bool = True
+    base: Base = field(init=False)
+    _budget: int = field(default=COUNT_BYTES)
+
+    def __post_init__(self) -> None:
+        self.base = base_of(self.opened)
+
+    def touched(self) -> Touched:
+        opened = self.opened
+        if opened.is_copy:
+            return touched_in_copy(opened.written, opened.manifest())
+        return _UpperLayer(opened.written, opened.host).touched()
+
+    def change(self, path: str, after: Node | None) -> Change | None:
+        """The difference between the host as it is now and what the bot left, or None."""
+        before = self.opened.host.node(path)
+        kind = self._kind(path, before, after)
+        if kind is None or self._is_of_the_host(path, before, after):
+            return None
+        shown = after or before
+        if shown is None:
+            return None
+        refused = refusal(path, after) if after else None
+        if any(path == mount or path.startswith(mount + "/") for mount in self.opened.mounts):
+            refused = "another file system is mounted there on the host"
+        elif path.count("/") >= MAX_DEPTH:
+            refused = _TOO_DEEP
+        binary, added, removed, masked = self._lines(path, kind, before, after)
+        mode = shown.mode & _MODE_BITS.get(shown.kind, 0o7777)
+        flagged = flag(
+            path, entry=shown.kind, mode=mode, mode_before=before.mode if before else None, deleted=after is None
+        )
+        flagged = flagged or (_MASKED if masked else None)
+        return Change(
+            path=spell(path), kind=kind, entry=shown.kind, size=after.size if after else 0, mode=mode,
+            target=spell(shown.target) if shown.target is not None else None, binary=binary, added_lines=added,
+            removed_lines=removed, refused=refused, flagged=flagged,
+        )  # fmt: skip
+
+    def _is_of_the_host(self, path: str, before: Node | None, after: Node | None) -> bool:
+        """Whether only the host has changed: what the bot left is what it began with."""
+        was = self.base.get(path)
+        if was is None or (after is not None and after.trouble) or was.is_same(self.opened.host, path, before):
+            return False
+        return was.is_same(self.opened.written, path, after)
+
+    def _kind(self, path: str, before: Node | None, after: Node | None) -> ChangeKind | None:
+        if after is None:
+            return None if before is None else "deleted"
+        if before is None:
+            return "added"
+        if before.kind != after.kind:
+            return "type"
+        if after.kind == "directory":
+            return "mode" if (before.mode ^ after.mode) & 0o1777 or after.trouble else None
+        if after.kind == "symlink":
+            return None if before.target == after.target else "modified"
+        if after.kind == "special":
+            same = stat.S_IFMT(before.stat.st_mode) == stat.S_IFMT(after.stat.st_mode)
+            return None if same and before.stat.st_rdev == after.stat.st_rdev else "modified"
+        if after.trouble or before.size != after.size or not self._same_content(path):
+            return "modified"
+        return None if before.mode == after.mode else "mode"
+
+    def _same_content(self, path: str) -> bool:
+        try:
+            with self.opened.host.file(path) as ours, self.opened.written.file(path) as theirs:
+                return same_data(ours, theirs, COMPARE_BYTES)
+        except PermissionError:
+            return False
+
+    def _lines(
+        self, path: str, kind: ChangeKind, before: Node | None, after: Node | None
+    ) -> tuple[bool, int, int, bool]:
+        """Whether it is binary, lines added and removed, and whether a mark is written that was not there before."""
+        if kind == "mode" or not self.counting:
+            return False, 0, 0, False
+        old, new = self.text(self.opened.host, path, before), self.text(self.opened.written, path, after)
+        if is_binary(old) or is_binary(new):
+            return True, 0, 0, False
+        masked = new.count(_MARK) > old.count(_MARK)
+        size = len(old) + len(new)
+        if self._budget < size or max(len(old), len(new)) > TEXT_BYTES:
+            return False, 0, 0, masked
+        self._budget -= size
+        return False, *count_lines(old, new), masked
+
+    def text(self, tree: Tree, path: str, node: Node | None) -> bytes:
+        """A file's content, one byte more than TEXT_BYTES when it is longer; empty for what is no readable file."""
+        if node is None or node.kind != "file":
+            return b""
+        try:
+            return tree.read(path, TEXT_BYTES + 1 if self._budget > 0 else 8192)
+        except PermissionError:
+            return b""
+
+
+_NOT_WHOLE = "bring it back from its snapshots: stockade runs resume RUN; or throw it away: stockade runs discard RUN"
+
+
+def check_whole(layer: FolderLayer, written: Tree) -> None:
+    """LayerLost when the layer does not hold what it was sealed with."""
+    if layer.seal is not None and (now := seal_of(written)) != layer.seal:
+        held, holds = layer.seal.partition(":")[0], now.partition(":")[0]
+        what = "it was written to since" if held == holds else f"of its {held} entries at the end {holds} are there"
+        raise LayerLost(f"the layer of {layer.host} is not whole: {what} ({layer.layer})", _NOT_WHOLE)
+
+
+def seal_of(written: Tree, found: Found | None = None) -> str:
+    """Number of entries and the hash of what each is: path, kind, mode, size, and when it was written.
+
+    `found`: what a scan of it has just given.
+    """
+    found, digest = found or scan(written), hashlib.sha256()
+    for path in sorted(found):
+        node = found[path]
+        times = 0 if stat.S_ISDIR(node.st_mode) else node.st_mtime_ns
+        if path:
+            what = f"{node.st_mode}:{node.st_size if times else 0}:{times}"
+            digest.update(f"{path}\0{what}\0".encode(errors="surrogateescape"))
+    return f"{len(found) - 1}:{digest.hexdigest()[:32]}"
+
+
+@contextmanager
+def reading(layer: FolderLayer) -> Iterator[None]:
+    """Foreign errors of a review become SandboxFailed."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({os.fsdecode(error.filename)!r})" if isinstance(error.filename, str | bytes) else ""
+        raise SandboxFailed(f"cannot review {layer.host}: {error.strerror}{where}") from error
+
+
+def find_changes(layer: FolderLayer) -> tuple[Change, ...]:
+    """Every difference that applying the layer would make, by path. LayerLost when it is gone, or not whole."""
+    if layer.strategy == "direct":
+        return ()
+    with reading(layer), open_layer(layer) as opened:
+        check_whole(layer, opened.written)
+        return tuple(compare_all(Comparison(opened)).values())
+
+
+def compare_all(comparison: Comparison) -> dict[str, Change]:
+    """Changes by path as the file system spells it, in order: a folder before what is in it."""
+    touched = comparison.touched()
+    found = {}
+    for path in sorted(touched, key=lambda path: path.split("/")):
+        if change := comparison.change(path, touched[path]):
+            found[path] = change
+    return found

@@ -1,0 +1,187 @@
+"""What of a bot's work needs a person's eye, and what cannot be kept at all. Pure functions over names and modes."""
+
+import re
+import stat
+from collections.abc import Callable
+from fnmatch import translate
+
+from stockade.core.changes import EntryKind
+from stockade_sandbox.overlay.safe_fs import Node
+
+_GIT_LOUD = {
+    "hooks": "git runs it on the host: a hook",
+    "config": "git runs commands that its config names",
+    "config.worktree": "git runs commands that its config names",
+    "commondir": "sends git to another folder's config and hooks",
+    "info": "git reads filters and excludes from it",
+    "attributes": "git reads filters from it",
+    "modules": "a nested repository's own hooks and config",
+    "worktrees": "sends git to another folder's config and hooks",
+}
+
+_FOLDERS = {
+    ".vscode": "an editor runs tasks and settings from it when the folder is opened",
+    ".idea": "an editor runs configurations from it when the folder is opened",
+    ".zed": "an editor runs tasks from it when the folder is opened",
+    ".devcontainer": "an editor builds and runs it when the folder is opened",
+    ".husky": "git hooks of the project",
+    ".githooks": "git hooks of the project",
+    ".direnv": "direnv runs what is in it",
+    ".cargo": "cargo runs the programs that its config names",
+    ".mvn": "maven loads extensions from it",
+    ".yarn": "yarn runs releases and plugins from it",
+    ".ssh": "keys and commands of ssh",
+    ".claude": "instructions and commands that agents on the host obey",
+    ".cursor": "instructions and commands that agents on the host obey",
+    ".agents": "instructions and commands that agents on the host obey",
+}
+
+_BUILD = "run by the next build on the host"
+_PYTHON = "python runs it by itself"
+_SHELL = "a shell reads it when it starts"
+_AGENT = "agents on the host obey it"
+
+_RULES = {
+    pattern: why
+    for why, patterns in {
+        "direnv runs it when the folder is entered": (".envrc",),
+        "tools load it into their environment": (".env", ".env.*"),
+        "runs on the project's build servers": (
+            ".github/workflows/*", ".github/actions/*", ".gitlab-ci.yml", ".circleci/*", "jenkinsfile", ".travis.yml",
+            "azure-pipelines.yml", ".woodpecker.yml", ".drone.yml",
+        ),
+        "pytest runs it before any test": ("conftest.py",),
+        _PYTHON: ("*.pth", "sitecustomize.py", "usercustomize.py"),
+        _BUILD: (
+            "setup.py", "setup.cfg", "pyproject.toml", "noxfile.py", "tox.ini", "makefile", "gnumakefile", "*.mk",
+            "justfile", ".justfile", "rakefile", "gemfile", "taskfile.yml", "taskfile.yaml", "cmakelists.txt",
+            "build.rs", "build.gradle", "build.gradle.kts", "gradlew", "mvnw", "pom.xml", "configure", "dockerfile",
+            "docker-compose.yml", "compose.yaml", "build.zig", "meson.build", "wscript", "sconstruct",
+        ),
+        "its scripts run on install": ("package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs",
+                                       "composer.json"),
+        "a tool of the project runs it as configuration": (
+            "*.config.js", "*.config.cjs", "*.config.mjs", "*.config.ts", ".eslintrc.js", ".eslintrc.cjs", ".vimrc",
+            ".nvimrc", ".exrc", ".nvim.lua", ".dir-locals.el", ".gdbinit", ".lldbinit", ".tmux.conf",
+        ),
+        _SHELL: (
+            ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
+            ".zprofile", ".zlogin", ".kshrc", ".cshrc", ".tcshrc", ".inputrc", ".pam_environment",
+            ".xprofile", ".xinitrc",
+        ),
+        "git fetches and runs what it names": (".gitmodules",),
+        "git runs commands that its config names": (".gitconfig",),
+        "git chooses filters by it": (".gitattributes",),
+        "run by pre-commit before each commit": (".pre-commit-config.yaml", ".pre-commit-hooks.yaml", "lefthook.yml",
+                                                 ".lefthook.yml"),
+        "starts programs as tool servers of agents": (".mcp.json", "mcp.json"),
+        _AGENT: ("agents.md", "claude.md", "gemini.md", ".cursorrules", ".github/copilot-instructions.md", "skill.md"),
+        "configuration of Stockade itself": ("stockade.toml",),
+        "starts a program when it is opened": ("*.desktop", "*.code-workspace", "autorun.inf", "*.lnk", "*.bat",
+                                                "*.cmd"),
+        "tools of the project take their version and path from it": (".tool-versions", "mise.toml", ".mise.toml"),
+    }.items()
+    for pattern in patterns
+}  # fmt: skip
+"""Patterns of names, without case; one with a `/` is matched against the end of the path."""
+
+_GLOBS = tuple(
+    (re.compile(translate(pattern)), pattern.count("/"), why) for pattern, why in _RULES.items() if "*" in pattern
+)
+
+_BARE = {
+    "head": "git takes a folder with it for a repository, and runs what its config names",
+    "packed-refs": "git takes a folder with it for a repository",
+    "config": "git, ssh and other tools run commands that such a file names",
+    "commondir": "sends git to another folder's config and hooks",
+}
+
+
+def _git(parts: list[str], entry: EntryKind) -> str | None:
+    if ".git" not in parts:
+        return None
+    at = parts.index(".git")
+    inside = parts[at + 1 :]
+    nested = "a repository inside the folder; " if at > 0 else ""
+    if not inside:
+        what = "changes which repository git uses here" if entry != "directory" else "git trusts what is in it"
+        return nested + what
+    return nested + _GIT_LOUD.get(inside[0], "git trusts what is in .git")
+
+
+def _bare(parts: list[str]) -> str | None:
+    if "hooks" in parts[:-1]:
+        return "git runs it on the host if its folder is taken for a repository"
+    return _BARE.get(parts[-1])
+
+
+def _named(parts: list[str]) -> str | None:
+    tails = [parts[-1], "/".join(parts[-2:])]
+    for tail in tails:
+        if why := _RULES.get(tail):
+            return why
+    for pattern, depth, why in _GLOBS:
+        if pattern.match(tails[depth] if depth < 2 else "/".join(parts[-1 - depth :])):
+            return why
+    return None
+
+
+def flag(
+    path: str, *, entry: EntryKind = "file", mode: int = 0o644, mode_before: int | None = None, deleted: bool = False
+) -> str | None:
+    """Why a person should look at a changed path first: it would run on the host later, or be obeyed there.
+
+    `mode_before` is None for what is new. Names are compared without case, as some file systems do.
+    """
+    parts = path.casefold().split("/")
+    if why := _git(parts, entry):
+        return why
+    if deleted:
+        return None
+    for part in parts:
+        if why := _FOLDERS.get(part):
+            return why
+    if why := _named(parts) or _bare(parts):
+        return why
+    if entry == "file" and mode & 0o111 and not (mode_before or 0) & 0o111:
+        return "can be run as a program now"
+    return None
+
+
+def _leaves(path: str, target: str) -> str | None:
+    """Why a symlink may lead out of the folder.
+
+    `..` is counted only where it leads: after a name, that name could be a symlink and `..` mean anything.
+    """
+    if target.startswith("/"):
+        return f"a symlink to an absolute path, {target}"
+    steps = [part for part in target.split("/") if part not in ("", ".")]
+    up = 0
+    while up < len(steps) and steps[up] == "..":
+        up += 1
+    if ".." in steps[up:]:
+        return f"a symlink with '..' in the middle, {target}"
+    if up > path.count("/"):
+        return f"a symlink out of the folder, {target}"
+    return None
+
+
+_SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def refusal(path: str, node: Node) -> str | None:
+    """Why an entry can never be applied to the host, or None."""
+    if node.trouble:
+        return node.trouble
+    mode = node.stat.st_mode
+    for test, what in _SPECIAL:
+        if test(mode):
+            return what
+    if node.kind == "file" and mode & (stat.S_ISUID | stat.S_ISGID):
+        return "a set-uid or set-gid program"
+    return _leaves(path, node.target) if node.target is not None else None

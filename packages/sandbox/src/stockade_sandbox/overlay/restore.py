@@ -1,0 +1,272 @@
+"""Bringing a layer back to a snapshot, byte for byte; everything the bot did to it since is undone.
+
+Only for a layer whose sandbox is gone. What is there already and right is left alone, so that a second attempt after a
+crash completes the first.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import SandboxFailed, UsageError
+from stockade_sandbox.overlay.base_parts import Original, forget_after, share
+from stockade_sandbox.overlay.discard import remove_entry
+from stockade_sandbox.overlay.record import (
+    LAYER_FILE,
+    MANIFEST_FILE,
+    OpenLayer,
+    Seen,
+    open_layer,
+    read_record,
+    write_file,
+    write_seen,
+)
+from stockade_sandbox.overlay.safe_fs import CHUNK, copy_data, parent, spell, unspell
+from stockade_sandbox.overlay.segments import (
+    KEPT,
+    Kept,
+    copy_out,
+    number_of,
+    read_snapshot,
+    remove_after,
+    sync_folder,
+)
+from stockade_sandbox.overlay.snapshots import MARKS, Found, is_original, kind_of, marks_of, scan
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def restore(layer: FolderLayer, name: str | None, source: Path | None = None) -> None:
+    """Make the layer what it was when snapshot `name` was taken; None is as it began.
+
+    `source` is the place of another layer of the same folder whose snapshot it is; then this one must be new.
+    SandboxFailed when the snapshot is gone or there is no room; UsageError when a file that was untouched then would
+    have to come from the host, and changed there.
+    """
+    if layer.strategy == "direct":
+        return
+    try:
+        with open_layer(layer, writing=True) as opened:
+            folder = (source or opened.base) / KEPT
+            wanted = {unspell(path): entry for path, entry in read_snapshot(folder, name).items()}
+            _Restorer(opened, folder, wanted).run()
+            if source is None:
+                remove_after(folder, name)
+                forget_after(opened.base, number_of(name))
+            else:
+                share(source, opened.base, number_of(name), as_part="0")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise SandboxFailed("the disk is full: the folder cannot be brought back", "free some space") from error
+        raise SandboxFailed(f"cannot bring {layer.layer} back to its snapshot: {error.strerror}") from error
+
+
+def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
+    """Give a new layer of the same folder the snapshots of another up to `name`, and its beginning.
+
+    Segments are never written to again, so the two share them on disk; so do they the base up to there. The beginning
+    is what conflicts with the host are told by where there is no base.
+    """
+    base, other = Path(str(layer.layer)), Path(str(source.layer))
+    try:
+        (base / KEPT).mkdir(mode=0o700, exist_ok=True)
+        for number in range(1, number_of(name) + 1):
+            os.link(other / KEPT / f"{number}", base / KEPT / f"{number}")
+        sync_folder(base / KEPT)
+        share(other, base, number_of(name))
+        _, record = read_record(source)
+        _, own = read_record(layer)
+        if layer.strategy == "overlay":
+            own = own.model_copy(update={"started_ns": record.started_ns})
+            write_file(base / LAYER_FILE, own.model_dump_json().encode())
+    except OSError as error:
+        raise SandboxFailed(f"cannot share the snapshots of {other}: {error.strerror}") from error
+
+
+class _Restorer:
+    def __init__(self, opened: OpenLayer, folder: Path, wanted: Mapping[str, Kept]) -> None:
+        self._tree, self._host, self._folder, self._wanted = opened.written, opened.host, folder, wanted
+        self._manifest_path = opened.base / MANIFEST_FILE
+        self._is_copy = opened.is_copy
+        self._originals = opened.manifest() if opened.is_copy else {}
+        root = os.fstat(self._tree.root_fd)
+        self._owner = (root.st_uid, root.st_gid) if os.geteuid() == 0 else None
+        self._anew: list[str] = []
+
+    def run(self) -> None:
+        have = scan(self._tree)
+        self._check_originals(have)
+        self._remove(have)
+        targets = {path for path, entry in self._wanted.items() if entry.kind != "gone"}
+        targets |= {path for path in self._originals if path not in self._wanted}
+        ordered = sorted(targets, key=lambda path: path.split("/") if path else [])
+        have = scan(self._tree)
+        for path in ordered:
+            if path in self._wanted:
+                self._make(path, self._wanted[path], have.get(path))
+            elif path not in have:
+                self._make_original(path)
+        for path in sorted(ordered, key=lambda path: path.count("/") if path else -1, reverse=True):
+            entry = self._wanted.get(path)
+            if entry is not None and entry.kind == "directory":
+                self._finish_folder(path, entry.mode, entry.mtime_ns, entry.marks)
+            elif entry is None and self._originals[path].kind == "directory":
+                self._tree.set_mode(path, self._originals[path].mode & 0o1777)
+        if not self._is_copy and "" not in self._wanted:
+            self._tree.set_mode("", os.fstat(self._host.root_fd).st_mode & 0o1777)
+        if self._anew:
+            self._remember()
+
+    def _fits(self, path: str, now: os.stat_result) -> bool:
+        """Whether what is at `path` can stay: the right thing, or a folder or file whose rest is mended later."""
+        entry = self._wanted.get(path)
+        if entry is not None:
+            return entry.kind == kind_of(now)
+        if path in self._originals:
+            return is_original(self._originals[path], now)
+        return not path
+
+    def _remove(self, have: Found) -> None:
+        removed = ""
+        for path in sorted(have, key=lambda path: path.split("/")):
+            if (removed and path.startswith(removed + "/")) or self._fits(path, have[path]):
+                continue
+            if stat.S_ISDIR(have[path].st_mode) and path in self._originals and path not in self._wanted:
+                continue  # another mode only: mended in place
+            self._tree.make_writable(parent(path))
+            remove_entry(self._tree.folder(parent(path)), path.rpartition("/")[2])
+            removed = path
+            self._tree.forget()
+
+    def _check_originals(self, have: Found) -> None:
+        """Before anything is touched: what must come from the host again is there as it was."""
+        for path, seen in self._originals.items():
+            if path in self._wanted or (path in have and is_original(seen, have[path])):
+                continue
+            if not Original.copied(seen).is_same(self._host, path, self._host.node(path)):
+                raise UsageError(
+                    f"{spell(path)!r} was changed in the folder since the run began, so it cannot be brought back",
+                    "apply or discard the run's changes, and run again",
+                )
+
+    def _make(self, path: str, entry: Kept, now: os.stat_result | None) -> None:
+        if entry.kind == "directory":
+            if path and now is None:
+                self._make_folder(path)
+            return
+        self._tree.make_writable(parent(path))
+        at, name = self._tree.folder(parent(path)), path.rpartition("/")[2]
+        if now is not None and self._is_right(path, entry, now):
+            return
+        remove_entry(at, name)
+        if entry.kind == "symlink":
+            os.symlink(unspell(entry.target or ""), name, dir_fd=at)
+        elif entry.kind == "whiteout":
+            os.mknod(name, stat.S_IFCHR, 0, dir_fd=at)
+        elif entry.kind == "fifo":
+            os.mkfifo(name, 0o600, dir_fd=at)
+        else:
+            self._make_file(name, at, entry)
+            return
+        if self._owner:
+            os.chown(name, *self._owner, dir_fd=at, follow_symlinks=False)
+        if entry.kind == "symlink":
+            os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=at, follow_symlinks=False)
+        else:
+            os.chmod(name, entry.mode, dir_fd=at)
+
+    def _make_file(self, name: str, at: int, entry: Kept) -> None:
+        out = os.open(name, _NEW, 0o600, dir_fd=at)
+        try:
+            copy_out(self._folder, entry, out)
+            if self._owner:
+                os.fchown(out, *self._owner)
+            _set_marks(out, entry.marks)
+            os.fchmod(out, entry.mode)
+            os.utime(out, ns=(entry.mtime_ns, entry.mtime_ns))
+        finally:
+            os.close(out)
+
+    def _is_right(self, path: str, entry: Kept, now: os.stat_result) -> bool:
+        if stat.S_IMODE(now.st_mode) != entry.mode:
+            return False
+        if entry.kind == "symlink":
+            node = self._tree.node(path)
+            return node is not None and node.target == unspell(entry.target or "")
+        if entry.kind != "file":
+            return True
+        if now.st_size != entry.size or now.st_mtime_ns != entry.mtime_ns or entry.pieces is not None:
+            return False
+        with self._tree.file(path) as fd:
+            return _digest(fd) == entry.sha256 and marks_of(fd) == entry.marks
+
+    def _make_folder(self, path: str) -> None:
+        self._tree.make_writable(parent(path))
+        at, name = self._tree.folder(parent(path)), path.rpartition("/")[2]
+        os.mkdir(name, 0o700, dir_fd=at)
+        if self._owner:
+            os.chown(name, *self._owner, dir_fd=at)
+
+    def _finish_folder(self, path: str, mode: int, mtime_ns: int, marks: Mapping[str, str]) -> None:
+        fd = self._tree.folder(path)
+        _set_marks(fd, marks)
+        os.utime(fd, ns=(mtime_ns, mtime_ns))
+        self._tree.set_mode(path, mode)
+
+    def _make_original(self, path: str) -> None:
+        """From the host again, which was found to be as it was."""
+        seen, node = self._originals[path], self._host.node(path)
+        assert node is not None
+        self._anew.append(path)
+        if seen.kind == "directory":
+            self._make_folder(path)
+            self._tree.set_mode(path, seen.mode & 0o1777)
+            return
+        self._tree.make_writable(parent(path))
+        at, name = self._tree.folder(parent(path)), path.rpartition("/")[2]
+        if node.target is not None:
+            os.symlink(node.target, name, dir_fd=at)
+            if self._owner:
+                os.chown(name, *self._owner, dir_fd=at, follow_symlinks=False)
+            return
+        out = os.open(name, _NEW, 0o600, dir_fd=at)
+        try:
+            with self._host.file(path) as source:
+                copy_data(source, out)
+            if self._owner:
+                os.fchown(out, *self._owner)
+            os.fchmod(out, seen.mode & 0o1777)
+            os.utime(out, ns=(seen.mtime_ns, seen.mtime_ns))
+        finally:
+            os.close(out)
+
+    def _remember(self) -> None:
+        """The new copies are known again as untouched."""
+        for path in self._anew:
+            node = self._tree.node(path)
+            if node is not None:
+                update = {"copy_inode": node.stat.st_ino, "copy_ctime_ns": node.stat.st_ctime_ns}
+                self._originals[path] = Seen.model_validate({**self._originals[path].model_dump(), **update})
+        write_seen(self._manifest_path, self._originals.values())
+
+
+def _digest(fd: int) -> str:
+    digest, at = hashlib.sha256(), 0
+    while data := os.pread(fd, CHUNK, at):
+        digest.update(data)
+        at += len(data)
+    return digest.hexdigest()
+
+
+def _set_marks(fd: int, marks: Mapping[str, str]) -> None:
+    have = marks_of(fd)
+    for name in have.keys() - marks.keys():
+        if name.startswith(MARKS):
+            os.removexattr(fd, name)
+    for name, value in marks.items():
+        if have.get(name) != value:
+            os.setxattr(fd, name, bytes.fromhex(value))

@@ -1,0 +1,252 @@
+"""How snapshots of a layer lie on disk: one file a snapshot that holds what is new in it.
+
+A segment is the data of new files, then a line of JSON that says what changed since the segment before, then the length
+of that line. It is written whole, synced and renamed into place, so it is there or not. A snapshot's name is its
+segment's number and the hash of its JSON; reading it takes all segments up to it. Segments lie beside the layer and go
+with it.
+"""
+
+import errno
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from pydantic import Field, ValidationError
+
+from stockade.core.data import Data
+from stockade.core.errors import SandboxFailed
+from stockade_sandbox.overlay.safe_fs import CHUNK, extents
+
+KEPT = "kept"
+"""The folder of segments in a layer's place."""
+
+_FOOTER = 16
+_HASH_CHARS = 24
+
+KeptKind = Literal["file", "directory", "symlink", "whiteout", "fifo", "gone"]
+
+
+class Kept(Data):
+    """An entry of a layer. The root's path is empty; paths are spelled as hostile.spell does.
+
+    A file's data is `length` bytes at `at` of segment `segment`; where `pieces` (offset, length) are given those bytes
+    are the file's data and the rest of its `size` is holes. `whiteout` hides the host's entry; `gone` was in a copy and
+    was removed. `marks` are extended attributes, values in hexadecimal.
+    """
+
+    path: str
+    kind: KeptKind
+    mode: int = 0
+    mtime_ns: int = 0
+    size: int = 0
+    target: str | None = None
+    marks: dict[str, str] = Field(default_factory=dict)
+    sha256: str = ""
+    segment: int = 0
+    at: int = 0
+    length: int = 0
+    pieces: tuple[tuple[int, int], ...] | None = None
+
+
+class Delta(Data):
+    """What changed since the segment before: entries that are new or different, paths that are as in the beginning."""
+
+    version: int = 1
+    number: int
+    entries: tuple[Kept, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+class Blob(Data):
+    """Where data is. Equal data is kept once."""
+
+    sha256: str
+    segment: int
+    at: int
+    length: int
+
+
+class SegmentWriter:
+    """A segment that is being written; not there before `commit`."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._path = folder / f"{number}"
+        self._part = folder / f"{number}.part"
+        self._number = number
+        self._out: BinaryIO | None = None
+        self._new: dict[str, Blob] = {}
+
+    def add(self, fd: int, known: Mapping[str, Blob]) -> tuple[Blob, tuple[tuple[int, int], ...] | None]:
+        """The data of an open file, and its pieces when it has holes."""
+        pieces = tuple((start, end - start) for start, end in extents(fd))
+        if len(pieces) == 1 and pieces[0][1] <= CHUNK:  # the common case: nothing is written when it is known
+            name = hashlib.sha256(os.pread(fd, pieces[0][1], pieces[0][0])).hexdigest()
+            if (found := known.get(name) or self._new.get(name)) is not None:
+                return found, None if pieces[0][0] == 0 and found.length == os.fstat(fd).st_size else pieces
+        out = self._open()
+        at, digest, length = out.tell(), hashlib.sha256(), 0
+        for start, count in pieces:
+            while count > 0 and (data := os.pread(fd, min(count, CHUNK), start)):
+                digest.update(data)
+                out.write(data)
+                start, count, length = start + len(data), count - len(data), length + len(data)
+        name = digest.hexdigest()
+        if (found := known.get(name) or self._new.get(name)) is not None:
+            out.seek(at)
+            out.truncate()
+        else:
+            found = self._new[name] = Blob(sha256=name, segment=self._number, at=at, length=length)
+        size = os.fstat(fd).st_size
+        whole = length == size and pieces in ((), ((0, size),))
+        return found, None if whole else pieces
+
+    def commit(self, entries: tuple[Kept, ...], dropped: tuple[str, ...]) -> str:
+        """Durable when this returns; the snapshot's name."""
+        out = self._open()
+        text = Delta(number=self._number, entries=entries, dropped=dropped).model_dump_json(exclude_defaults=True)
+        out.write(text.encode())
+        out.write(b"%016d" % len(text.encode()))
+        out.flush()
+        sys.audit("stockade.step", "snapshot.sync")
+        os.fsync(out.fileno())
+        out.close()
+        sys.audit("stockade.step", "snapshot.rename")
+        self._part.replace(self._path)
+        sync_folder(self._path.parent)
+        sys.audit("stockade.step", "snapshot.taken")
+        return _name(self._number, text.encode())
+
+    def abandon(self) -> None:
+        if self._out is not None:
+            self._out.close()
+            self._part.unlink(missing_ok=True)
+
+    def _open(self) -> BinaryIO:
+        if self._out is None:
+            self._out = self._part.open("wb")
+        return self._out
+
+
+def sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_snapshot(folder: Path, name: str | None) -> dict[str, Kept]:
+    """The entries of a snapshot by path; None is the layer as it began. SandboxFailed when it is gone or damaged."""
+    entries: dict[str, Kept] = {}
+    for number in range(1, number_of(name) + 1):
+        delta, text = _read_delta(f"{folder}/{number}")
+        if number == number_of(name) and _name(number, text) != name:
+            raise SandboxFailed(f"the snapshot {folder / str(number)} is not the one on record", _RESTART)
+        for path in delta.dropped:
+            entries.pop(path, None)
+        entries.update((entry.path, entry) for entry in delta.entries)
+    return entries
+
+
+def number_of(name: str | None) -> int:
+    """Of a snapshot's segment; 0 for the beginning."""
+    if name is None:
+        return 0
+    number, _, digest = name.partition("-")
+    if not number.isdecimal() or len(digest) != _HASH_CHARS:
+        raise SandboxFailed(f"{name!r} is not the name of a snapshot")
+    return int(number)
+
+
+def remove_after(folder: Path, name: str | None) -> None:
+    """Segments that a cut run wrote and never put on record."""
+    if folder.is_dir():
+        for path in folder.iterdir():
+            number = path.name.removesuffix(".part")
+            if not number.isdecimal() or path.suffix or int(number) > number_of(name):
+                path.unlink()
+
+
+def copy_out(folder: Path, entry: Kept, to: int) -> None:
+    """The data of a kept file into an empty one, checked. SandboxFailed when it is not there any more."""
+    path = folder / f"{entry.segment}"
+    digest = hashlib.sha256()
+    with suppress(FileNotFoundError), path.open("rb") as source:
+        _, start = _footer(source.fileno(), str(path))
+        if entry.at + entry.length <= start:
+            at = entry.at
+            for offset, count in entry.pieces if entry.pieces is not None else ((0, entry.length),):
+                while count > 0:
+                    data = os.pread(source.fileno(), min(count, CHUNK), at)
+                    if not data:
+                        break
+                    digest.update(data)
+                    write_at(to, data, offset)
+                    at, offset, count = at + len(data), offset + len(data), count - len(data)
+            os.ftruncate(to, entry.size)
+            if digest.hexdigest() == entry.sha256:
+                return
+            raise SandboxFailed(f"the kept data of {entry.path!r} in {path} is damaged", _RESTART)
+    raise SandboxFailed(f"what {entry.path!r} held is not kept any more: too much was written since", _RESTART)
+
+
+def drop_data(folder: Path, number: int) -> int:
+    """Forget the data of a segment but not what it says. Returns how many bytes that freed."""
+    path = folder / f"{number}"
+    try:
+        with path.open("rb") as source:
+            length, start = _footer(source.fileno(), str(path))
+            tail = os.pread(source.fileno(), length + _FOOTER, start)
+    except FileNotFoundError:
+        return 0
+    part = path.with_suffix(".part")
+    with part.open("wb") as out:
+        out.write(tail)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(path)
+    return start
+
+
+_RESTART = "apply or discard its changes, and run again"
+
+
+def _name(number: int, text: bytes) -> str:
+    return f"{number}-{hashlib.sha256(text).hexdigest()[:_HASH_CHARS]}"
+
+
+def _footer(source: int, name: str) -> tuple[int, int]:
+    """Length of the JSON and where it begins, which is where the data ends, of an open segment."""
+    size = os.fstat(source).st_size
+    text = os.pread(source, _FOOTER, max(0, size - _FOOTER))
+    if len(text) != _FOOTER or not text.isdigit() or (start := size - _FOOTER - int(text)) < 0:
+        raise SandboxFailed(f"the snapshot {name} is damaged", _RESTART)
+    return int(text), start
+
+
+def _read_delta(name: str) -> tuple[Delta, bytes]:
+    """By a descriptor and a plain name: a long run that goes on reads hundreds of them, twice."""
+    try:
+        source = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise SandboxFailed(f"the snapshot {name} is gone", _RESTART) from None
+    try:
+        length, start = _footer(source, name)
+        text = os.pread(source, length, start)
+        return Delta.model_validate_json(text), text
+    except ValidationError:
+        raise SandboxFailed(f"the snapshot {name} is damaged", _RESTART) from None
+    finally:
+        os.close(source)
+
+
+def write_at(fd: int, data: bytes, offset: int) -> None:
+    while data:
+        done = os.pwrite(fd, data, offset)
+        if not done:
+            raise OSError(errno.EIO, "nothing could be written")
+        data, offset = data[done:], offset + done

@@ -1,0 +1,321 @@
+"""Snapshots of what a bot wrote, taken while it goes on: what did not change since the last one costs one look.
+
+A file whose inode, times, size and mode are those of the last look is taken to be the same. ctime cannot be set from
+inside; one that is younger than the clock's grain is looked at again next time (as git does with its index). A layer
+that holds much is watched, so that there is no look at all where nothing was written.
+"""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import FolderMoved, SandboxFailed
+from stockade_sandbox.overlay.base import GRAIN_NS, Base, base_of
+from stockade_sandbox.overlay.base_parts import number_after
+from stockade_sandbox.overlay.record import MANIFEST_FILE, Seen, open_host, open_layer, read_record, read_seen
+from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, Tree, join, parent, spell, unspell
+from stockade_sandbox.overlay.segments import (
+    KEPT,
+    Blob,
+    Kept,
+    KeptKind,
+    SegmentWriter,
+    drop_data,
+    number_of,
+    read_snapshot,
+    sync_folder,
+)
+from stockade_sandbox.overlay.watch import Watch
+
+_REPLACED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO}
+ORIGIN = "overlay.origin"
+MARKS = ("trusted.overlay.", "user.")
+_MANY = 300
+"""A look at fewer takes a moment only."""
+_Look = tuple[int, int, int, int, int]
+Found = dict[str, os.stat_result]
+"""What is in a layer, by path as the file system spells it; the root is the empty path."""
+
+
+def scan(tree: Tree, enter: Callable[[str, int], None] | None = None) -> Found:
+    """Everything that can be kept, a folder before what is in it: all but sockets, devices and what lies too deep.
+
+    `enter` is called with each folder and its descriptor before it is read.
+    """
+    found: Found = {"": os.fstat(tree.root_fd)}
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            fd = tree.folder(folder)
+        except FileNotFoundError:
+            continue
+        if enter:
+            enter(folder, fd)
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                path = join(folder, entry.name)
+                try:
+                    seen = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if kind_of(seen) is None:
+                    continue
+                found[path] = seen
+                if stat.S_ISDIR(seen.st_mode) and path.count("/") < MAX_DEPTH - 1:
+                    waiting.append(path)
+    return found
+
+
+def kind_of(seen: os.stat_result) -> KeptKind | None:
+    """None for what is not kept."""
+    mode = seen.st_mode
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    if stat.S_ISLNK(mode):
+        return "symlink"
+    if stat.S_ISCHR(mode) and seen.st_rdev == 0:
+        return "whiteout"
+    return "fifo" if stat.S_ISFIFO(mode) else None
+
+
+def marks_of(fd: int) -> dict[str, str]:
+    """The extended attributes that belong to the overlay or to the bot.
+
+    Not a file's `origin`: two files that were one (hard links come back as copies) must not claim the same one.
+    """
+    try:
+        names = os.listxattr(fd)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return {}
+    return {name: os.getxattr(fd, name).hex() for name in names if name.startswith(MARKS) and not name.endswith(ORIGIN)}
+
+
+def shown_by_copy(found: Found, originals: Mapping[str, Seen]) -> list[str]:
+    """The paths of a copy that are not as they were copied, what is gone from it too."""
+    new = [path for path, now in found.items() if path and not _is_as_copied(originals.get(path), now)]
+    return sorted([*new, *(originals.keys() - found.keys())], key=lambda path: path.split("/"))
+
+
+def _is_as_copied(before: Seen | None, now: os.stat_result) -> bool:
+    return before is not None and is_original(before, now)
+
+
+def is_original(before: Seen, now: os.stat_result) -> bool:
+    """Whether an entry of a copy is still the one that was copied."""
+    if stat.S_ISDIR(now.st_mode):
+        return before.kind == "directory" and before.mode & 0o1777 == now.st_mode & 0o1777
+    return (before.copy_inode, before.copy_ctime_ns) == (now.st_ino, now.st_ctime_ns)
+
+
+class Snapshots:
+    """Of one layer, from the snapshot `name` on. Not thread-safe; blocks.
+
+    `guard` gives the process whose descendants are the sandbox's; where it is None, nothing is watched.
+    """
+
+    def __init__(
+        self,
+        layer: FolderLayer,
+        name: str | None = None,
+        limit_bytes: int = 0,
+        guard: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._root = layer.written or Path()
+        self._folder = Path(str(layer.layer)) / KEPT
+        self._limit = limit_bytes
+        self.name = name
+        self._entries = read_snapshot(self._folder, name)
+        self._before = self._entries
+        self._blobs = {
+            entry.sha256: Blob(sha256=entry.sha256, segment=entry.segment, at=entry.at, length=entry.length)
+            for entry in self._entries.values()
+            if entry.kind == "file"
+        }
+        self._originals = read_seen(self._root.parent / MANIFEST_FILE) if layer.strategy == "copy" else {}
+        copied = self._originals if layer.strategy == "copy" else None
+        self._layer, self._base = layer, Base(self._root.parent, copied, read_record(layer)[1].started_ns)
+        self._is_copy = layer.strategy == "copy"
+        self._looked: dict[str, _Look | None] = {}
+        self._watch = Watch(layer, guard)
+        self._sizes = {number: (self._folder / f"{number}").stat().st_size for number in range(1, number_of(name) + 1)}
+
+    def unchanged(self) -> bool:
+        """Whether nothing was written since the last look. False where that cannot be told in a moment."""
+        begun = time.time_ns()
+        if not self._watch.is_quiet():
+            try:
+                if len(self._looked) > _MANY:
+                    return False
+                with Tree(self._root) as tree:
+                    if {path: _look(seen) for path, seen in scan(tree).items()} != self._looked:
+                        return False
+            except OSError:
+                return False  # `take` meets it again and says what it is
+        self._base.looked(begun)
+        return True
+
+    def close(self) -> None:
+        """Nothing is kept any more."""
+        self._watch.close()
+
+    def take(self) -> str | None:
+        """The name of what is there now, durable. SandboxFailed when there is no room or it cannot be read."""
+        try:
+            with Tree(self._root) as tree:
+                return self._take(tree)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise SandboxFailed("the disk is full: what was written cannot be kept", "free some space") from error
+            raise SandboxFailed(f"cannot keep what was written in {self._root}: {error.strerror}") from error
+
+    def _take(self, tree: Tree) -> str | None:
+        begun = time.time_ns()
+        with self._watch.looking() if len(self._looked) > _MANY else nullcontext() as enter:
+            found = scan(tree, enter)
+        looks = {path: _look(seen) for path, seen in found.items()}
+        changed = [path for path, look in looks.items() if self._looked.get(path) != look]
+        gone = [path for path in self._looked.keys() - looks.keys() if spell(path) in self._entries]
+        if not self._looked:  # the first look: what the last snapshot has and nobody saw since is gone too
+            gone = [path for path in map(unspell, self._entries) if path not in found]
+        if changed or gone:
+            self._write(tree, found, changed, gone, begun)
+        self._base.looked(begun)
+        self._looked = {
+            path: look if found[path].st_ctime_ns < begun - GRAIN_NS else None for path, look in looks.items()
+        }
+        return self.name
+
+    def _write(self, tree: Tree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
+        number = number_of(self.name) + 1
+        if number == 1 and not self._folder.exists():
+            if set(found) == {""} and not gone and not self._is_copy and not self._entries:
+                return  # an empty layer is how it began
+            self._make_folder()
+        writer = SegmentWriter(self._folder, number)
+        try:
+            new, dropped = self._differences(tree, found, changed, gone, writer)
+            if not new and not dropped:
+                writer.abandon()
+                return
+            self._note(tree, number, new, dropped, begun)
+            name = writer.commit(tuple(new), tuple(dropped))
+        except BaseException:
+            writer.abandon()
+            raise
+        entries = {**self._entries, **{entry.path: entry for entry in new}}
+        for path in dropped:
+            entries.pop(path, None)
+        self._before, self._entries, self.name = self._entries, entries, name
+        for entry in new:
+            if entry.kind == "file":
+                self._blobs[entry.sha256] = Blob(
+                    sha256=entry.sha256, segment=entry.segment, at=entry.at, length=entry.length
+                )
+                if entry.segment == number:
+                    self._sizes[number] = self._sizes.get(number, 0) + entry.length
+        self._trim()
+
+    def _note(self, tree: Tree, number: int, new: list[Kept], dropped: list[str], begun: int) -> None:
+        """What the host had there. A folder that was moved away meanwhile is named when its changes are looked at."""
+        try:
+            with open_host(self._layer) as host:
+                shown, gone = [unspell(entry.path) for entry in new], list(map(unspell, dropped))
+                self._base.capture(number, host, tree, shown, gone, begun)
+        except FolderMoved:
+            return
+
+    def _make_folder(self) -> None:
+        """The way to the first segment must be on disk too."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in (self._folder.parent, *list(self._folder.parents)[1:3]):
+            sync_folder(folder)
+
+    def _differences(
+        self, tree: Tree, found: Found, changed: list[str], gone: list[str], writer: SegmentWriter
+    ) -> tuple[list[Kept], list[str]]:
+        new, dropped = [], []
+        for path in changed:
+            entry = self._entry(tree, path, found[path], writer)
+            spelled = spell(path)
+            if entry is None:
+                if spelled in self._entries:
+                    dropped.append(spelled)
+            elif entry != self._entries.get(spelled):
+                new.append(entry)
+        gone = [*gone, *(path for path in self._originals.keys() - found.keys() if not self._is_known_gone(path))]
+        for path in dict.fromkeys(gone):
+            if path in self._originals:
+                new.append(Kept(path=spell(path), kind="gone"))
+            elif spell(path) in self._entries:
+                dropped.append(spell(path))
+        return new, dropped
+
+    def _is_known_gone(self, path: str) -> bool:
+        entry = self._entries.get(spell(path))
+        return entry is not None and entry.kind == "gone"
+
+    def _entry(self, tree: Tree, path: str, seen: os.stat_result, writer: SegmentWriter) -> Kept | None:
+        """None for what is as it was copied, and for what went while this looked."""
+        before = self._originals.get(path)
+        kind = kind_of(seen)
+        if kind is None or (before is not None and is_original(before, seen)) or (self._is_copy and not path):
+            return None
+        basic = Kept(path=spell(path), kind=kind, mode=stat.S_IMODE(seen.st_mode), mtime_ns=seen.st_mtime_ns)
+        try:
+            if kind == "directory":
+                return basic.model_copy(update={"marks": marks_of(tree.folder(path))})
+            if kind == "symlink":
+                target = os.readlink(path.rpartition("/")[2], dir_fd=tree.folder(parent(path)))
+                return basic.model_copy(update={"target": spell(target)})
+            if kind != "file":
+                return basic.model_copy(update={"mtime_ns": 0})
+            with tree.file(path) as fd:
+                blob, pieces = writer.add(fd, self._blobs)
+                update = {"size": os.fstat(fd).st_size, "marks": marks_of(fd), "pieces": pieces, **blob.model_dump()}
+                return basic.model_copy(update=update)
+        except OSError as error:
+            if error.errno not in _REPLACED:
+                raise
+            return None
+
+    def _trim(self) -> None:
+        """Past the limit, the oldest data goes that neither this snapshot nor the one before needs."""
+        total = sum(self._sizes.values())
+        if not self._limit or total <= self._limit:
+            return
+        needed = {entry.segment for entries in (self._entries, self._before) for entry in entries.values()}
+        for number in sorted(self._sizes.keys() - needed):
+            if total <= self._limit:
+                return
+            drop_data(self._folder, number)
+            total -= self._sizes.pop(number)
+            self._blobs = {name: blob for name, blob in self._blobs.items() if blob.segment != number}
+
+
+def _look(seen: os.stat_result) -> _Look:
+    return seen.st_ino, seen.st_ctime_ns, seen.st_mtime_ns, seen.st_size, seen.st_mode
+
+
+class Bases(Snapshots):
+    """Only the base is noted, of an overlay: for a sandbox that is never brought back to what it was. Others may note
+    theirs of the same layer.
+    """
+
+    def _write(self, tree: Tree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
+        try:
+            with open_layer(self._layer) as opened:
+                since_ns, self._base = self._base.since_ns, base_of(opened)
+                self._base.since_ns = max(since_ns, self._base.since_ns)
+                self._base.capture(number_after(opened.base), opened.host, tree, changed, gone, begun)
+        except FolderMoved:
+            return

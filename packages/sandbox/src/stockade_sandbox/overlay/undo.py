@@ -1,0 +1,245 @@
+"""Taking back what was applied, and applying it again: a journal read backwards, and forwards (journal.py).
+
+An entry goes back only if it is still what apply left. What was edited since stays, and is named.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Unpack
+
+from stockade.core.changes import FolderLayer, Moved, shown_path
+from stockade.core.errors import FolderMoved
+from stockade.core.events import ChangesApplied, ChangesUndone
+from stockade.core.ports import Deciding
+from stockade_sandbox.overlay.apply import explained
+from stockade_sandbox.overlay.journal import (
+    STAGING,
+    Entry,
+    Head,
+    Journal,
+    Side,
+    all_journals,
+    forget_undone,
+    journals_of,
+    journals_on,
+)
+from stockade_sandbox.overlay.safe_fs import Tree, spell, unspell
+from stockade_sandbox.overlay.writing import (
+    Exchange,
+    alone,
+    counted,
+    event_of,
+    quietly,
+    recover,
+)
+
+_THERE = "it is so already"
+_EDITED = "it was edited since"
+_LOST = "what was kept of it was written to since, or is gone"
+_FULL = "it is a folder with something in it now"
+
+
+@dataclass
+class _Opened:
+    layer: FolderLayer
+    host: Tree
+    runs: Path
+    journals: list[Journal] = field(default_factory=list)
+
+
+@contextmanager
+def _opened(layer: FolderLayer) -> Iterator[_Opened]:
+    """The host folder of a layer, which may be gone itself; alone, and whatever was cut off is complete."""
+    with explained(layer.host):
+        try:
+            host = Tree(Path(layer.host)).__enter__()
+        except OSError as error:
+            raise FolderMoved(f"cannot open the folder {layer.host}: {error.strerror}", "move it back") from error
+        try:
+            journals = journals_of(layer)
+            for head in filter(None, (one.head() for one in all_journals(journals))):
+                if not host.is_folder(head.device, head.inode, head.filesystem):
+                    raise FolderMoved(
+                        f"{layer.host} is another folder than the one that was written to", "move it back"
+                    )
+            with alone(host):
+                recover(host, journals.parent.parent, layer)
+                yield _Opened(layer, host, journals.parent.parent, all_journals(journals))
+        finally:
+            host.__exit__(None, None, None)
+
+
+def undo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
+    """Everything that was applied of a layer as it was before, the last first. Also when the layer is gone.
+
+    Only `force` takes back what was edited since; that too is kept, and comes again with `redo_layer`. UsageError and
+    SandboxFailed as of apply; nothing is half then.
+    """
+    if layer.layer is None or not all_journals(journals_of(layer)):
+        return Moved()
+    with _opened(layer) as opened:
+        found = _all(opened, reversed(opened.journals), "before", how)
+        if not layer.is_lost:  # there it is all that is to be applied again
+            forget_undone(journals_of(layer))
+    return found
+
+
+def redo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
+    """What was taken back is applied again, in the order in which it was. Errors as of undo."""
+    if layer.layer is None or not all_journals(journals_of(layer)):
+        return Moved()
+    with _opened(layer) as opened:
+        return _all(opened, opened.journals, "after", how)
+
+
+def recover_folder(folder: Path, runs: Path) -> bool:
+    """Complete what was cut off in a folder that nothing is known of; quick where there is no sign of anything.
+
+    `runs` has a folder for each run. Whether anything had been decided.
+    """
+    try:
+        names = os.listdir(folder)
+    except PermissionError:
+        return False
+    if not any(name.startswith(STAGING) for name in names):
+        return False
+    with explained(str(folder)), Tree(folder) as host, alone(host):
+        return recover(host, runs)
+
+
+@contextmanager
+def holding(layers: Iterable[FolderLayer]) -> Iterator[None]:
+    """Nobody applies to the folders of these layers meanwhile, and nothing there is cut off.
+
+    FolderMoved when something is, of a folder that is not there; one that is gone otherwise is passed over.
+    """
+    with ExitStack() as stack:
+        for _, layer in sorted({layer.host: layer for layer in layers if layer.layer is not None}.items()):
+            try:
+                stack.enter_context(_opened(layer))
+            except FolderMoved:
+                heads = [one.head() for one in all_journals(journals_of(layer))]
+                if any(head is not None and head.step == "decided" for head in heads):
+                    raise
+        yield
+
+
+@contextmanager
+def open_journals(layer: FolderLayer) -> Iterator[tuple[Tree, list[Journal]]]:
+    """The host folder of a layer that may be gone, and what was decided about it, oldest first."""
+    with _opened(layer) as opened:
+        yield opened.host, opened.journals
+
+
+def recover_layer(layer: FolderLayer) -> None:
+    """The same for the folder of a layer, where that is still there."""
+    if layer.strategy != "direct" and layer.layer is not None and Path(layer.host).is_dir():
+        try:
+            with _opened(layer):
+                pass
+        except FolderMoved:
+            return
+
+
+def decisions(layer: FolderLayer) -> list[ChangesApplied | ChangesUndone]:
+    """The last one of each journal, oldest first, as it is on record unless a kill was in between."""
+    journals = all_journals(journals_of(layer)) if layer.layer is not None else []
+    found = ((one.head(), one) for one in journals)
+    events = [event_of(head, journal.entries()) for head, journal in found if head is not None]
+    return sorted(events, key=lambda event: event.at)
+
+
+def _all(opened: _Opened, journals: Iterable[Journal], goal: Side, how: Deciding) -> Moved:
+    found = Moved()
+    for journal in journals:
+        head, entries = journal.head(), journal.entries()
+        if head is not None and any(entry.at != goal for entry in entries):
+            _exchange(opened, journal, entries, goal, how)
+            found.paths += [shown_path(head.inside, entry.path) for entry in entries if not entry.left]
+            left = {entry.path: entry.left for entry in entries if entry.left and entry.at != goal}
+            found.left |= {
+                shown_path(head.inside, path): why
+                for path, why in _named(opened, head, left).items()
+            }  # fmt: skip
+    return found
+
+
+def _exchange(opened: _Opened, journal: Journal, entries: list[Entry], goal: Side, how: Deciding) -> None:
+    force, progress = how.get("force", False), how.get("progress", quietly)
+    with Exchange(opened.host, journal, len(entries), progress) as exchange:
+        try:
+            for number, entry in counted("preparing", entries, progress):
+                entry.left = _prepare(exchange, number, entry, goal, force=force)
+            _keep_full_folders(opened.host, entries, goal)
+            moving = [entry for entry in entries if not entry.left]
+            exchange.loosen(unspell(entry.path) for entry in moving)
+            exchange.staged()
+        except BaseException:
+            exchange.abandon(journal.entries())
+            raise
+        head = journal.head()
+        assert head is not None
+        if moving:
+            exchange.carry_out(opened.layer, head.layer_ns, goal, entries, how.get("record"))
+        else:
+            journal.write(head, entries)
+            exchange.abandon(entries)
+
+
+def _prepare(exchange: Exchange, number: int, entry: Entry, goal: Side, *, force: bool) -> str:
+    """Why an entry stays; empty when what is there is kept and what comes is staged."""
+    if entry.at == goal:
+        return _THERE
+    path, contents = unspell(entry.path), exchange.contents
+    old, new, node = entry.side(entry.at), entry.side(goal), exchange.host.node(path)
+    if not contents.is_still(old, path, node, surely=True):
+        if contents.is_still(new, path, node, surely=True):
+            entry.at = goal
+            return _THERE
+        if not force:
+            return _EDITED
+    elif not entry.content and old.kind == "directory" and node is not None and node.mode & 0o1777 != old.mode & 0o1777:
+        return _EDITED if not force else ""
+    if not entry.content:
+        return "" if node is not None and node.kind == new.kind else _EDITED
+    if not contents.has(number, goal, new):
+        return _LOST
+    kept = contents.keep(number, path, node, entry.at)
+    if entry.at == "after":
+        entry.after = kept
+    else:
+        entry.before = kept
+    if new.kind not in ("absent", "directory"):
+        contents.bring(number, goal, new)
+    return ""
+
+
+def _keep_full_folders(host: Tree, entries: list[Entry], goal: Side) -> None:
+    """A folder that is to go stays when anything is to stay in it."""
+    going = {unspell(entry.path) for entry in entries if not entry.left and entry.side(goal).kind == "absent"}
+    for entry in reversed(entries):
+        path = unspell(entry.path)
+        node = host.node(path) if not entry.left and entry.side(goal).kind != "directory" else None
+        if node is None or node.kind != "directory":
+            continue
+        if any(f"{path}/{name}" not in going for name in host.names(path)):
+            entry.left = _FULL
+            going.discard(path)
+
+
+def _named(opened: _Opened, head: Head, left: dict[str, str]) -> dict[str, str]:
+    """Of what was edited since: by which run, where one was applied over it."""
+    if _EDITED not in left.values():
+        return left
+    newer: dict[str, str] = {}
+    for base, journal, their in journals_on([spell(opened.layer.host)], opened.runs):
+        if base != Path(str(opened.layer.layer)) and their.at > head.at and their.goal == "after":
+            paths = {entry.path for entry in journal.entries() if entry.at == "after"}
+            newer |= dict.fromkeys(paths & left.keys(), base.parent.name)
+    return {
+        path: f"run {newer[path]} was applied over it: undo that one first" if why == _EDITED and path in newer else why
+        for path, why in left.items()
+    }

@@ -1,0 +1,164 @@
+"""`stockade doctor`: what this machine can enforce, each line tried live."""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stockade.alive import is_alive
+from stockade.cli import flags
+from stockade.cli.console import results
+from stockade.cli.safe import one_line
+from stockade.core.errors import StoreFailed
+from stockade.places import state_dir
+from stockade.runtime import records, sandboxes
+from stockade.runtime.removing import sweep_removed
+from stockade.runtime.settings import load
+from stockade_sandbox.doctor.backend_probe import other_backends, sweep_others
+from stockade_sandbox.doctor.probe import probe as run_probe
+from stockade_sandbox.leftovers import clean as clean_up
+
+if TYPE_CHECKING:
+    from stockade.core.findings import Finding
+
+NOT_SAFE = 4
+ESCAPE = "escape: "
+_GAP = 2
+_TRIED = "tried in each sandbox"
+TRIED, NOT_TRIED = ("docker", "podman", "gvisor"), ("bubblewrap", "unconfined", "remote")
+"""Sandboxes that `doctor` starts after the default one; not one that holds nothing, nor one on another machine."""
+
+
+@click.command("doctor", short_help="What this machine can enforce, tried live.")
+@click.option("--clean", is_flag=True, help="Only remove what killed runs left behind, and say what it was.")
+@flags.offered(flags.JSON)
+def command(*, clean: bool, **values: Any) -> int:
+    """What this machine can enforce: escapes are tried from inside a real sandbox. Status 4: it is not safe here."""
+    front = load(flags.given(values)).front
+    if clean:
+        return _clean(json_lines=front.json_lines)
+    findings = _probe()
+    safe = all(finding.held for finding in findings if finding.required)
+    if front.json_lines:
+        for finding in findings:
+            print(json.dumps(finding.model_dump()))
+        return 0 if safe else NOT_SAFE
+    console = results(plain=front.plain)
+    _show(console, findings)
+    verdict = (
+        ("the default sandbox holds here", "bold green")
+        if safe
+        else ("NOT SAFE: Stockade will not run here", "bold red")
+    )
+    console.print(Text(*verdict), soft_wrap=True)
+    return 0 if safe else NOT_SAFE
+
+
+def _mark(finding: "Finding | None") -> tuple[str, str]:
+    """A word for a cell, and its style."""
+    if finding is None:
+        return "-", "dim"
+    if finding.held:
+        return "held", "green"
+    if finding.required:
+        return "NOT HELD", "bold red"
+    return ("OPEN", "bold red") if finding.name.startswith(ESCAPE) else ("no", "yellow")
+
+
+def _show(console: Console, findings: "Sequence[Finding]") -> None:
+    """The machine, line by line; what backends hold, as a table; and why not, for what they do not."""
+    for finding in findings:
+        if finding.backend is None:
+            word, style = _mark(finding)
+            line = Text.assemble(
+                (f"{word:>8}  ", style), one_line(finding.name), ("  " + one_line(finding.tried), "dim")
+            )
+            console.print(line, soft_wrap=True)
+            _why(console, finding)
+    cells = {(finding.name, finding.backend): finding for finding in findings if finding.backend}
+    if not cells:
+        return
+    backends = list(dict.fromkeys(backend for _, backend in cells))
+    names = list(dict.fromkeys(name for name, _ in cells))
+    marks = {name: [Text(*_mark(cells.get((name, backend)))) for backend in backends] for name in names}
+    console.print()
+    _draw(console, backends, marks)
+    console.print()
+    for finding in cells.values():
+        if finding.cause and not finding.held:
+            console.print(Text(f"{finding.backend}: {one_line(finding.name)}: {_mark(finding)[0]}"), soft_wrap=True)
+            _why(console, finding)
+
+
+def _draw(console: Console, backends: Sequence[str], marks: Mapping[str, Sequence[Text]]) -> None:
+    """As a table; below each other where there is no room for one."""
+    first = max(len(name) for name in (_TRIED, *marks))
+    columns = (
+        max(len(backend), *(len(row[at].plain) for row in marks.values())) for at, backend in enumerate(backends)
+    )
+    if first + _GAP + sum(width + _GAP for width in columns) > console.width:
+        for name, row in marks.items():
+            console.print(Text(one_line(name)), soft_wrap=True)
+            for backend, mark in zip(backends, row, strict=True):
+                console.print(Text(f"  {backend}: ") + mark, soft_wrap=True)
+        return
+    table = Table(box=None, padding=(0, _GAP, 0, 0))
+    table.add_column(_TRIED)
+    for backend in backends:
+        table.add_column(backend)
+    for name, row in marks.items():
+        table.add_row(one_line(name), *row)
+    console.print(table)
+
+
+def _why(console: Console, finding: "Finding") -> None:
+    for words in (finding.cause, finding.way_out):
+        if words and not finding.held:
+            console.print(Text(f"          {one_line(words)}"), soft_wrap=True)
+
+
+async def _recorded() -> tuple[set[str], list[str]]:
+    """The runs on record, and a line for each folder of a run that is not any more, which went now.
+
+    StoreFailed where it cannot be told which runs there are: what belongs to them must not be taken for nobody's.
+    """
+    store = records.open_store()
+    try:
+        runs = await store.runs()
+        gone = await sweep_removed(store)
+    finally:
+        await store.close()
+    if damaged := next((run for run in runs if run.problem is not None), None):
+        raise StoreFailed(
+            f"nothing is cleaned: run {damaged.run_id}: {damaged.problem}",
+            f"remove it, then clean: stockade runs rm --force {damaged.run_id}",
+        )
+    return {run.run_id for run in runs}, [f"removed {folder}: its run was removed" for folder in gone]
+
+
+def _clean(*, json_lines: bool) -> int:
+    recorded, lines = anyio.run(_recorded)
+    for line in lines + _remains(recorded, is_alive):
+        print(json.dumps({"type": "clean", "message": line}) if json_lines else one_line(line))
+    return 0
+
+
+def _probe() -> "Sequence[Finding]":
+    """What this machine can hold, tried live."""
+    others = [name for name in sandboxes.sandbox_names() if name not in (*TRIED, *NOT_TRIED)]
+    return [*run_probe(), *other_backends({name: partial(sandboxes.backend_of, name) for name in (*TRIED, *others)})]
+
+
+def _remains(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
+    """Removes what killed runs left; a line for each thing. `recorded` are the ids of the runs on record.
+
+    Model servers are left alone: one that a killed run used ends by itself when its time is over, as any other.
+    """
+    lines = clean_up(state_dir() / "runs", recorded, alive)
+    return lines + [f"removed {name}" for name in sweep_others()]

@@ -1,0 +1,167 @@
+"""Removing runs for good: the record, what lies in their folders, and what undo needs.
+
+The record decides: once a run is removed from it, what is left of the run anywhere is nobody's, and whoever comes next
+(`runs rm`, `runs prune`, `doctor --clean`) removes it. So a kill at any point leaves nothing that a second try does not
+complete.
+"""
+
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import from_thread, to_thread
+
+from stockade.alive import is_alive
+from stockade.changes import RunFacts, complete, facts, kept_layers, pending
+from stockade.core.errors import FolderMoved, LayerLost, RunTaken, SandboxFailed, StoreFailed, UsageError
+from stockade.core.events import RunEvent
+from stockade.core.ports import Reviewer, RunStore, RunSummary
+from stockade.places import run_dir, state_dir
+from stockade_sandbox.overlay.discard import remove_tree
+
+REMOVED = ".removed-"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A run that would be removed. `size`: bytes of its folders; `undo`: what it applied can be undone until then.
+
+    `stays`: why it is not removed; empty when it is.
+    """
+
+    run: RunSummary
+    size: int = 0
+    undo: bool = False
+    stays: str = ""
+
+
+async def candidates(
+    store: RunStore, reviewer: Reviewer, *, before: float | None = None, keep: int | None = None
+) -> list[Candidate]:
+    """The runs that began `before` (UNIX s) and are not among the newest `keep`, newest first; all when both are None.
+
+    Helpers of a run go with it. One whose record is damaged is none: nobody knows when it began.
+    """
+    whole = [run for run in await store.runs() if run.problem is None and "." not in run.run_id]
+    old = [run for run in whole[keep or 0 :] if before is None or run.started < before]
+    return [await _candidate(store, reviewer, run) for run in old]
+
+
+async def _candidate(store: RunStore, reviewer: Reviewer, run: RunSummary) -> Candidate:
+    if run.driver is not None or is_alive(run.run_id):
+        return Candidate(run, stays="it is under way")
+    folder = run_dir(run.run_id)
+    if not folder.is_dir():
+        return Candidate(run)
+    try:
+        found = facts(await store.events(run.run_id))
+    except StoreFailed as error:
+        return Candidate(run, stays=error.message)
+    size = await to_thread.run_sync(_size, folder)
+    if await to_thread.run_sync(_is_undecided, found, reviewer):
+        return Candidate(run, size, stays="nobody decided on its changes")
+    return Candidate(run, size, undo=found.applied is not None)
+
+
+async def remove(store: RunStore, reviewer: Reviewer, run_id: str, *, force: bool = False) -> None:
+    """A run and its helpers. What lies in their folders goes with the next `sweep_removed`.
+
+    UsageError while it is under way, or when nobody decided on its changes. `force`: those are thrown away; so is a run
+    whose record is damaged. RunTaken, StoreFailed, FolderMoved, SandboxFailed.
+    """
+    if is_alive(run_id):
+        raise UsageError(
+            f"run {run_id} is still under way", f"wait for its end, or stop it; then: stockade runs rm {run_id}"
+        )
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(store.driving(run_id))
+            events = await store.events(run_id)
+        except RunTaken:
+            raise
+        except StoreFailed as error:
+            if not force:
+                raise StoreFailed(error.message, f"remove it as it is: stockade runs rm --force {run_id}") from error
+            await store.remove(run_id)
+            return
+        await to_thread.run_sync(_remove, store, reviewer, run_id, events, force)
+
+
+def _remove(store: RunStore, reviewer: Reviewer, run_id: str, events: Sequence[RunEvent], force: bool) -> None:
+    """In a thread: nobody applies, undoes or goes on with it meanwhile."""
+
+    def record(event: RunEvent) -> None:
+        from_thread.run(store.append, run_id, [event])
+
+    found = facts(complete(reviewer, events, record))
+    try:
+        with reviewer.holding(found.layers):
+            if not force and _is_undecided(found, reviewer):
+                raise UsageError(
+                    f"nobody decided on the changes of run {run_id}",
+                    f"stockade diff|apply|discard {run_id}; or throw them away too: stockade runs rm --force {run_id}",
+                )
+            from_thread.run(store.remove, run_id)
+            _bury(run_dir(run_id))
+    except FolderMoved as error:
+        if not force:
+            raise FolderMoved(error.message, f"{error.hint}; or: stockade runs rm --force {run_id}") from error
+        from_thread.run(store.remove, run_id)
+        _bury(run_dir(run_id))
+
+
+async def sweep_removed(store: RunStore) -> list[Path]:
+    """What is left on this machine of runs that were removed from this record, and of large outputs of nobody's.
+
+    The folders that were removed. SandboxFailed when one cannot be.
+    """
+    gone = await to_thread.run_sync(_sweep, await store.removed())
+    await store.sweep()
+    return gone
+
+
+def _sweep(gone: dict[str, float]) -> list[Path]:
+    runs = state_dir() / "runs"
+    for folder in list(runs.iterdir()) if runs.is_dir() else ():
+        if folder.name in gone and not is_alive(folder.name):
+            _bury(folder)
+    dead = sorted(runs.glob(f"{REMOVED}*"))
+    for tombstone in dead:
+        try:
+            with suppress(FileNotFoundError):  # somebody else removes it too
+                remove_tree(tombstone)
+        except OSError as error:
+            what = f"the run is removed, but not all of its folder: {tombstone}: {error.strerror}"
+            raise SandboxFailed(what, "mend that; the next `stockade runs rm` or `prune` removes the rest") from error
+    return dead
+
+
+def _bury(folder: Path) -> None:
+    """By one rename: nobody meets half of a run."""
+    sys.audit("stockade.step", "run.buried")
+    with suppress(FileNotFoundError):
+        folder.rename(folder.with_name(f"{REMOVED}{folder.name}-{secrets.token_hex(4)}"))
+
+
+def _is_undecided(found: RunFacts, reviewer: Reviewer) -> bool:
+    """Whether removing it would lose what somebody may want: also where that cannot be told any more."""
+    if found.discarded is not None or not kept_layers(found.layers):
+        return False
+    try:
+        return bool(pending(reviewer, found.layers))
+    except (FolderMoved, LayerLost, SandboxFailed):
+        return True
+
+
+def _size(folder: Path) -> int:
+    """What it takes on disk, in bytes."""
+    size = 0
+    for path, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with suppress(OSError):
+                size += os.lstat(f"{path}/{name}").st_blocks * 512
+    return size

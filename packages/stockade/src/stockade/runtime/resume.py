@@ -1,0 +1,289 @@
+"""From a run on record to one that is ready to go on: factory.py's other half."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict
+
+from anyio import to_thread
+
+from stockade import __version__, changes
+from stockade.core.budget import exhausted
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunResumed, RunStarted
+from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
+from stockade.core.secrets import Redactor, build_redactor, hidden_names, redact_callbacks, restore_secrets
+from stockade.loop.branch import branch, up_to
+from stockade.loop.state import RunState, fold
+from stockade.loop.verify import OpenSandbox
+from stockade.places import run_dir
+from stockade.runtime.approvals import approval_notes
+from stockade.runtime.bots import bot_of, find_bot
+from stockade.runtime.factory import Prepared, check_task, make_parts
+from stockade.runtime.hooks import BUILT_IN
+from stockade.runtime.models import model_of, pick_protocol
+from stockade.runtime.old_bots import CODER
+from stockade.runtime.old_planning import with_fast
+from stockade.runtime.policies import make_budget
+from stockade.runtime.records import new_run_id
+from stockade.runtime.restore import sandbox_again
+from stockade.runtime.sandboxes import open_sandbox, prepare_sandbox, sandbox_on
+from stockade.runtime.spec import LOADING, HookCommand, Options
+from stockade.runtime.tools import plan_tools
+from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.overlay.restore import share_snapshots
+
+BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
+RULES = ("loop_repeats", "small_models")
+CHANGEABLE = (*BUDGET, *RULES, "model", "check")
+"""Options that a run may go on with other values of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A run that shall go on: its record, a new task or None, and what the person set anew."""
+
+    run_id: str
+    history: tuple[RunEvent, ...]
+    task: str | None = None
+    given: Mapping[str, Any] | None = None
+    from_scratch: bool = False
+    """Go on although what was written before is gone."""
+
+    @property
+    def started(self) -> RunStarted:
+        first = self.history[0]
+        if not isinstance(first, RunStarted):
+            raise UsageError(f"the record of run {self.run_id} does not begin with its start")
+        return first
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        return {key: value for key, value in (self.given or {}).items() if key in CHANGEABLE and value is not None}
+
+
+class _Around(TypedDict):
+    """What a run that goes on is given, whatever drives it."""
+
+    model: Model
+    sandbox: Sandbox
+    store: RunStore
+    on_event: OnEvent | None
+    on_text: OnText | None
+    redactor: Redactor
+
+
+async def prepare_again(
+    going: Going,
+    options: Options,
+    store: RunStore,
+    on_event: OnEvent | None = None,
+    on_text: OnText | None = None,
+    on_progress: OnProgress | None = None,
+) -> Prepared:
+    """Everything but going on. UsageError when there is nothing to go on with; else what `factory.prepare` raises."""
+    started, state = restore_secrets(going.started, os.environ), fold(going.history)
+    rules = {key: value for key, value in going.changed.items() if key in RULES}
+    started = started.model_copy(update={"options": {**started.options, **rules}})
+    resumed = _resumed(going, state)
+    redactor = redactor_again(started, options)
+    on_event, on_text = redact_callbacks(redactor, on_event, on_text)
+    sandbox, names, restore = await sandbox_again(started, state, on_progress)
+    model, name, note = await _model(started, resumed.model, options, on_progress)
+    if (skip := getattr(model, "skip", None)) is not None:
+        skip(state.turns)  # a script goes on where it was
+    facts: Callable[[], dict[str, Any]] = dict
+    around = _Around(model=model, sandbox=sandbox, store=store, on_event=on_event, on_text=on_text, redactor=redactor)
+    if started.bot == CODER:
+        from stockade.runtime import old_coder as coder
+
+        parts, facts = coder.again(going.history, started, **around)
+    else:
+        actions = started.actions if started.actions is not None else find_bot(started.bot).all_tools
+        again = partial(plan_tools, redact=options.redact, again=True, on_progress=on_progress)
+        plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
+        hooks = _hooks_again(started, options)
+        parts = make_parts(
+            started,
+            plan,
+            protocol=pick_protocol(started.answers),
+            names=names,
+            hooks=hooks,
+            bot=bot_of(started),
+            **around,
+        )
+    return Prepared(
+        started=started,
+        parts=parts,
+        note=note,
+        history=going.history,
+        resumed=resumed.model_copy(update={"model": name, "hooks": tuple(hook.name for hook in parts.hooks)}),
+        restore=restore,
+        facts=facts,
+        warnings=(
+            *approval_notes(started),
+            *(f"what it wrote to {host} before is gone; it goes on from the folder as it is" for host in resumed.lost),
+        ),
+    )
+
+
+def _hooks_again(started: RunStarted, options: Options) -> tuple[str | HookCommand, ...]:
+    """The chosen hooks that the run began with. A command is what the configuration says today, never what a record
+    says. UsageError when one is gone.
+    """
+    commands = {one.name: one for one in options.hooks if isinstance(one, HookCommand)}
+    again = [commands.get(name, name) for name in started.hooks if name not in BUILT_IN]
+    without = [f"-{name}" for name in ("loop_detection", "plain_words") if name not in started.hooks]
+    return (
+        *again,
+        *(without if started.autonomy is None else ()),
+        *(one for one in options.hooks if isinstance(one, str)),
+    )
+
+
+async def _model(
+    started: RunStarted, name: str, options: Options, on_progress: OnProgress | None
+) -> tuple[Model, str, str | None]:
+    """The model that a run goes on with, loaded as it was; what else the run was started with stands beside it."""
+    settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": name}
+    settings["seed"] = started.sampling.seed
+    options_ = options.model_copy(update=settings)
+    if started.bot == CODER:
+        from stockade.runtime import old_coder as coder
+
+        return await coder.open_models(options_, coder.wanted_of(started).plan.candidates, on_progress)
+    model, full, note = await model_of(options_, on_progress)
+    if isinstance(beside := started.options.get("fast_model"), str):
+        model = await with_fast(model, beside, options, on_progress)
+    return model, full, note
+
+
+def redactor_again(started: RunStarted, options: Options) -> Redactor:
+    """For a run on record, `started` with its secrets: it hides what it hid, and what is to be hidden today."""
+    return build_redactor(os.environ, started.policy.environment, (*hidden_names(started), *options.redact))
+
+
+def _loading(started: RunStarted) -> dict[str, Any]:
+    return {key: value for key, value in started.options.items() if key in LOADING}
+
+
+def _resumed(going: Going, state: RunState) -> RunResumed:
+    started, task = going.started, going.task
+    if started.bot == CODER:
+        _check_coder(going, state)
+    if task is None and state.finished is not None and state.finished.status == "done":
+        raise UsageError(
+            f"run {going.run_id} is done", f'give it a new task: stockade runs resume {going.run_id} "..."'
+        )
+    bounds = _last_resumed(going.history)
+    budget = make_budget(
+        Options.model_validate({key: value for key, value in going.changed.items() if key in BUDGET}),
+        bounds.budget if bounds else started.budget,
+    )
+    if task is None and (bound := exhausted(budget, state.spent(state.last_at))) is not None:
+        raise UsageError(f"run {going.run_id} has used up its {bound}", _MORE[bound.split(":")[0]])
+    return RunResumed(
+        at=time.time(),
+        version=__version__,
+        task=check_task(task) if task is not None else None,
+        model=going.changed.get("model") or (bounds.model if bounds else started.model),
+        sandbox=started.sandbox,
+        budget=budget,
+        check=going.changed.get("check") or (None if task is not None else bounds.check if bounds else started.check),
+        lost=_lost(going),
+    )
+
+
+def _lost(going: Going) -> tuple[str, ...]:
+    """The folders that the run wrote to and whose layers are gone. LayerLost where the user did not say to go on."""
+    found = changes.facts(going.history)
+    if not going.from_scratch:
+        changes.check_kept(found)
+    return tuple(layer.host for layer in found.layers if layer.is_lost) if found.wrote else ()
+
+
+def _check_coder(going: Going, state: RunState) -> None:
+    """A coder does one task, by the checks that it began with."""
+    from stockade.runtime import old_coder as coder
+
+    done = state.finished is not None and state.finished.status == "done"
+    if going.task is not None or "check" in going.changed or done:
+        what = f"run {going.run_id} is done" if done else "the coder does one task, with the checks it began with"
+        raise UsageError(what, "begin a new one: stockade code")
+    coder.wanted_of(going.started)
+
+
+_MORE = {
+    "turns": "give it more: --max-turns N",
+    "time": "give it more: --timeout S",
+    "tokens": "give it more: --max-tokens N",
+    "cost": "give it more: --max-cost USD",
+}
+
+
+def _last_resumed(history: Sequence[RunEvent]) -> RunResumed | None:
+    return next((event for event in reversed(history) if isinstance(event, RunResumed)), None)
+
+
+async def make_branch(store: RunStore, history: Sequence[RunEvent], turn: int) -> tuple[str, tuple[RunEvent, ...]]:
+    """A new run that is what this one was at the end of `turn`, files included. Its id and its record.
+
+    UsageError when there is no such turn, or its files are not kept any more.
+    """
+    parent = Going("", tuple(history)).started
+    events = up_to(history, turn)
+    run_id = new_run_id()
+    layers = await to_thread.run_sync(_branch_layers, parent, events, run_id)
+    made = tuple(branch(events, run_id, turn, layers, time.time()))
+    async with store.driving(run_id):
+        await store.append(run_id, made)
+    return run_id, made
+
+
+def _branch_layers(parent: RunStarted, events: Sequence[RunEvent], run_id: str) -> tuple[FolderLayer, ...]:
+    """New layers beside the parent's, with its snapshots, which going on brings the folders to."""
+    state = fold(events)
+    names, old = state.checkpoint.files if state.checkpoint else (), state.layers
+    lost = [
+        layer.host
+        for layer, name in zip(old, names, strict=False)
+        if name is not None and not Path(layer.layer or "", "layer.json").exists()
+    ]
+    if lost:
+        raise UsageError(
+            f"what the bot had written to {lost[0]} by then is not on this machine any more",
+            "it was applied, thrown away or removed: start a new run",
+        )
+    if not old:
+        return ()
+    fresh = open_sandbox(parent.policy, parent.sandbox, run_dir(run_id)).layers
+    for layer, source, name in zip(fresh, old, [*names, *[None] * (len(fresh) - len(names))], strict=True):
+        if name is not None:
+            share_snapshots(source, layer, name)
+    return fresh
+
+
+@asynccontextmanager
+async def verifying(started: RunStarted, on_progress: OnProgress | None) -> AsyncIterator[OpenSandbox]:
+    """Sandboxes on new layers of the run's folders, one after the other; the layers are thrown away at the end.
+
+    `started` has its secrets. UsageError for a run that wrote to its folder directly: doing that again would change it.
+    """
+    if any(rule.mode == "rw" for rule in started.policy.folders):
+        raise UsageError("the run wrote to its folder directly (rw): doing it again would change the folder")
+    base = run_dir(f"verify-{new_run_id()}")
+    layers = (await prepare_sandbox(started.policy, started.sandbox, base, on_progress)).layers
+
+    def again() -> Sandbox:
+        return sandbox_on(started.policy, started.sandbox, base, layers)
+
+    try:
+        yield again
+    finally:
+        if base.exists():  # read-only folders leave nothing
+            await to_thread.run_sync(remove_tree, base)

@@ -1,0 +1,127 @@
+"""The sandbox of a run by its name: a new one, or one on the layers that a run has."""
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from anyio import to_thread
+
+from stockade.core.changes import FolderLayer
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, SandboxStarted
+from stockade.core.policy import Policy
+from stockade.core.ports import Backend, Differ, Keeper, OnEvent, OnProgress, Reviewer, Sandbox
+from stockade.places import run_dir, state_dir
+from stockade.runtime import registry
+from stockade.runtime.spec import REMOTE
+from stockade_sandbox.overlay import HostSide, Review, TakenBack
+from stockade_sandbox.overlay.discard import TOMBSTONE, remove_tree, sweep_tombstones
+from stockade_sandbox.overlay.snapshot_store import base_keeper as keeper
+from stockade_sandbox.overlay.snapshot_store import note_holder
+from stockade_sandbox.stoppable import stoppable
+
+GROUP: registry.Group = "stockade_sandbox.backends"
+AUTO, DEFAULT = "auto", "bubblewrap"
+
+
+async def prepare_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
+    """open_sandbox in a thread: cancelled, it ends between two files that it copies, and leaves none."""
+    return await stoppable(lambda progress: open_sandbox(policy, backend, base, progress), on_progress)
+
+
+def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
+    """A sandbox for `policy`, its layers under `base`. Raises before anything runs when it cannot be held.
+
+    Blocks while a folder is copied.
+    """
+    return backend_of(DEFAULT if backend == AUTO else backend).prepare(policy, base, on_progress)
+
+
+def backend_of(name: str) -> Backend:
+    """The backend of that name; of NAME=VALUE what it makes of the value. UsageError when there is none."""
+    kind, equals, value = name.partition("=")
+    if kind not in (known := registry.names(GROUP)):
+        forms = ", ".join(f"{one}=HOST:PORT" if f"{one}=" == REMOTE else one for one in known)
+        raise UsageError(f"there is no sandbox {name!r}", f"choose {AUTO}, {forms}")
+    found = registry.load(GROUP, kind)
+    if not isinstance(found, Backend) and callable(found):
+        found = registry.make(GROUP, kind, value)
+    elif equals:
+        raise UsageError(f"the sandbox {kind} takes no value", f"write --sandbox {kind}")
+    if not isinstance(found, Backend):
+        raise registry.wrong(GROUP, kind, f"is {type(found).__name__}, not a Backend")
+    return found
+
+
+def reviewer() -> Reviewer:
+    return Review()
+
+
+def host_side() -> Differ:
+    """How the host's files differ from what they were when a bot first changed them."""
+    return HostSide()
+
+
+def base_keeper(sandbox: Sandbox) -> Keeper:
+    """Notes what the host has where the bot has written, in a sandbox without a run."""
+    return keeper(sandbox.layers)
+
+
+def taken_back() -> Differ:
+    """What was applied of layers that are gone, and undone."""
+    return TakenBack()
+
+
+def sandbox_names() -> tuple[str, ...]:
+    return registry.names(GROUP)
+
+
+def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:
+    """The sandbox of that name on layers that are there already."""
+    return backend_of(backend).reopen(policy, layers, base)
+
+
+def noting_its_holder(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -> OnEvent:
+    """Hears the events of a run and notes the sandbox's process, so that what a killed run leaves can be found."""
+
+    def heard(event: RunEvent) -> None:
+        if isinstance(event, SandboxStarted):
+            note_holder(run_dir(run_id), getattr(sandbox, "host_pid", None))
+        if on_event is not None:
+            on_event(event)
+
+    return heard
+
+
+@asynccontextmanager
+async def own_sandbox(policy: Policy, backend: str = "bubblewrap") -> AsyncIterator[Sandbox]:
+    """A sandbox that is no run's, entered; it leaves nothing."""
+    base = state_dir() / "boxes" / secrets.token_hex(8)
+    try:
+        async with await prepare_sandbox(policy, backend, base) as sandbox:
+            yield sandbox
+    finally:
+        if base.exists():
+            await to_thread.run_sync(remove_tree, base)
+
+
+def remove_folder(folder: Path) -> None:
+    """With all that a bot may have left in it. UsageError when that is not possible."""
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be removed: {error.strerror}") from None
+
+
+def sweep(run_id: str = "*") -> None:
+    """Remove what is left of layers that were thrown away while the process was killed; of one run, or of all."""
+    for run in {tombstone.parent for tombstone in (state_dir() / "runs").glob(f"{run_id}/{TOMBSTONE}*")}:
+        with suppress(OSError):  # the next one tries again
+            sweep_tombstones(run)
+
+
+def forget(run_id: str) -> None:
+    """Remove what was prepared for a run that will not begin."""
+    if run_dir(run_id).exists():
+        remove_tree(run_dir(run_id))

@@ -1,0 +1,71 @@
+"""Tools of ours by name, made for a run: which folder, which sealed places, which way out."""
+
+import hashlib
+import re
+from pathlib import Path
+
+from stockade.core.errors import UsageError
+from stockade.core.events import NetworkRequested
+from stockade.core.ports import OnNetwork, Toolbox
+from stockade.core.search import SearchEngine
+from stockade.core.tool_plan import ToolContext
+from stockade.tools.documents import DocumentToolbox
+from stockade.tools.fetch import ThroughProxy
+from stockade.tools.memory import MemoryToolbox
+from stockade.tools.program import PythonTool
+from stockade.tools.search import DuckDuckGo, SearchToolbox, SearXNG
+from stockade.tools.web import PageToolbox
+from stockade_sandbox.egress.proxy import Egress
+from stockade_sandbox.reading import ReadingRoom
+
+DUCKDUCKGO = "duckduckgo"
+
+
+def memory(context: ToolContext) -> Toolbox:
+    """One memory a bot, in the state folder."""
+    return MemoryToolbox(context.state / "memory" / memory_name(context.bot), _room(context))
+
+
+def memory_name(bot: str) -> str:
+    """A bot's name; of one that is a file, its name and which file that is."""
+    path = Path(bot)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem if path.suffix else bot).strip("-")[:60] or "bot"
+    return f"{name}-{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:8]}" if path.suffix else name
+
+
+def documents(context: ToolContext) -> Toolbox:
+    return DocumentToolbox(context.sandbox, _room(context))
+
+
+def pages(context: ToolContext) -> Toolbox:
+    """By the rules of the run's --net, through a proxy of its own."""
+    return PageToolbox(ThroughProxy(Egress.of(context.policy, _hearer(context))), _room(context))
+
+
+def search(context: ToolContext) -> Toolbox:
+    return SearchToolbox(lambda: engine(context.search, _room(context), _hearer(context)))
+
+
+def engine(wanted: str | None, room: ReadingRoom, on_network: OnNetwork) -> SearchEngine:
+    """Of `--search`. Naming one is the permission to ask it, and nobody else, whatever --net says."""
+    if not wanted:
+        raise UsageError("web_search has no engine", "--search http://HOST:PORT of a SearXNG, or --search duckduckgo")
+    return DuckDuckGo.installed(room, on_network) if wanted == DUCKDUCKGO else SearXNG.at(wanted, on_network)
+
+
+def python(context: ToolContext) -> Toolbox:
+    return PythonTool(context.sandbox)
+
+
+def _room(context: ToolContext) -> ReadingRoom:
+    return ReadingRoom(context.state / "reading")
+
+
+def _hearer(context: ToolContext) -> OnNetwork:
+    """Of requests, which belong on record like those of the run's sandbox."""
+
+    def heard(event: NetworkRequested) -> None:
+        if (on_network := context.on_network) is not None:
+            on_network(event)
+
+    return heard
