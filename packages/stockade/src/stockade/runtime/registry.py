@@ -21,7 +21,7 @@ Group = Literal[
     "stockade.bots",
     "stockade_sandbox.backends",
 ]
-OURS = "stockade"
+OURS = ("stockade", "stockade-sandbox")
 KINDS: Mapping[Group, str] = {
     "stockade.models": "model provider",
     "stockade.answers": "answer protocol",
@@ -45,7 +45,7 @@ class Part:
 
     @property
     def ours(self) -> bool:
-        return self.package == OURS
+        return self.package in OURS
 
 
 @cache
@@ -57,7 +57,7 @@ def _installed() -> Mapping[str, Mapping[str, tuple[Part, ...]]]:
             name, version = distribution.name, distribution.version
             packages.setdefault(name, [*_parts_of(distribution, name, version)])  # the first on the path counts
     found: dict[str, dict[str, tuple[Part, ...]]] = {}
-    for name in sorted(packages, key=lambda name: (name != OURS, name)):
+    for name in sorted(packages, key=lambda name: (name not in OURS, name)):
         for part in packages[name]:
             group = found.setdefault(part.entry.group, {})
             group[part.entry.name] = (*group.get(part.entry.name, ()), part)
