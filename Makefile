@@ -72,7 +72,7 @@ size:  ## lines and files of packages/*/src, Python and C
 	@echo "$$(find packages/*/src -name '*.py' -size +0 -exec awk 'END { if (NR < 60) print FILENAME }' {} \; | wc -l) files .py below 60 lines"
 
 agent: $(VENV)/.dev  ## rebuild the two small C programs of the sandbox (musl-gcc for x86-64, zig of PyPI for aarch64)
-	for program in agent/agent backends/bubblewrap/launcher/launch; do \
+	for program in agent/agent launcher/launch; do \
 		build="packages/sandbox/src/stockade_sandbox/$$(dirname $$program)/build.sh" && out="$$(basename $$program)" && \
 		sh $$build $$out-x86_64 && CC="$$($(BIN)/python -m tests.support.toolchains)" sh $$build $$out-aarch64 || exit 1; done
 

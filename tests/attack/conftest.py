@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stockade_sandbox.backends.bubblewrap.launcher.launch import launcher_bytes
+from stockade_sandbox.launcher.launch import launcher_bytes
 from tests.attack.scene import Scene, scene
 
 

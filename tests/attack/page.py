@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 
 from stockade.core.errors import StockadeError
-from stockade_sandbox.backends.bubblewrap.launcher.launch import launcher_bytes
+from stockade_sandbox.launcher.launch import launcher_bytes
 from tests.attack.attempts import AREAS
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.attempts.terminal import KEYS, SEQUENCES

@@ -15,8 +15,8 @@ from stockade.core.errors import SandboxFailed
 from stockade.core.policy import FolderRule, Limits, Policy
 from stockade.core.ports import Sandbox
 from stockade.runtime.sandboxes import open_sandbox
-from stockade_sandbox.backends.bubblewrap.launcher.launch import launcher_bytes
 from stockade_sandbox.doctor.escapes import FIRED, TRIED
+from stockade_sandbox.launcher.launch import launcher_bytes
 from stockade_sandbox.overlay import Review
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.known import known

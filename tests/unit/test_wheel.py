@@ -12,7 +12,7 @@ NEEDED = {
     "sandbox": (
         "stockade_sandbox/agent/agent-x86_64",
         "stockade_sandbox/agent/driver.bash",
-        "stockade_sandbox/backends/bubblewrap/launcher/launch-x86_64",
+        "stockade_sandbox/launcher/launch-x86_64",
         "stockade_sandbox/py.typed",
     ),
     "stockade": (

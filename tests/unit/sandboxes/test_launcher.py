@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade_sandbox.backends.bubblewrap.launcher import launch
 from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import host_facts
 from stockade_sandbox.backends.seccomp import filter_bytes
+from stockade_sandbox.launcher import launch
 
 
 @pytest.mark.parametrize(

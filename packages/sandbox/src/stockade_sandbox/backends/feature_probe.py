@@ -14,8 +14,8 @@ from stockade.core.errors import SandboxFailed
 from stockade.core.policy import Policy
 from stockade_sandbox.backends.bubblewrap.argv import Launch, Owner, mount_operations
 from stockade_sandbox.backends.bubblewrap.explain import last_line
-from stockade_sandbox.backends.bubblewrap.launcher.launch import complaint, launcher_memfd
 from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts
+from stockade_sandbox.launcher.launch import complaint, launcher_memfd
 from stockade_sandbox.leftovers import TRIAL, private_folder
 
 _TRIAL_TIMEOUT_S = 20.0

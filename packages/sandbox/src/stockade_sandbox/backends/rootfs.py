@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from stockade.core.errors import UsageError
 from stockade.core.policy import MIB, Limits, Policy
-from stockade_sandbox.backends.bubblewrap.launcher.launch import OWN
 from stockade_sandbox.backends.host_info import HostFacts
+from stockade_sandbox.launcher.launch import OWN
 
 INSIDE_UID = INSIDE_GID = 1000
 HOME = "/home/agent"

@@ -18,14 +18,6 @@ from pathlib import Path, PurePosixPath
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.policy import Policy
-from stockade_sandbox.backends.bubblewrap.launcher.launch import (
-    FIRST_FD,
-    NODEV,
-    NOSUID,
-    RDONLY,
-    Operations,
-    identity_but,
-)
 from stockade_sandbox.backends.host_info import PINNED_FILES, HostFacts
 from stockade_sandbox.backends.rootfs import (
     DEVICE_LINKS,
@@ -40,6 +32,14 @@ from stockade_sandbox.backends.rootfs import (
     view,
 )
 from stockade_sandbox.egress.inside import environment as proxy_variables
+from stockade_sandbox.launcher.launch import (
+    FIRST_FD,
+    NODEV,
+    NOSUID,
+    RDONLY,
+    Operations,
+    identity_but,
+)
 from stockade_sandbox.limits.disk import file_limit
 
 CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD = range(FIRST_FD, FIRST_FD + 4)

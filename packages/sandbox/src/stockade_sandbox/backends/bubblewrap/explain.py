@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, StockadeError
-from stockade_sandbox.backends.bubblewrap.launcher.launch import complaint
+from stockade_sandbox.launcher.launch import complaint
 
 _OTHERS = ("docker", "podman")
 

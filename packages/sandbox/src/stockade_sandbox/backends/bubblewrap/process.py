@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import anyio
 
 from stockade.core.errors import SandboxFailed
-from stockade_sandbox.backends.bubblewrap.launcher.launch import command_line, launcher_memfd
+from stockade_sandbox.launcher.launch import command_line, launcher_memfd
 
 _END_TIMEOUT_S = 10.0
 _STDERR_BYTES = 64 * 1024

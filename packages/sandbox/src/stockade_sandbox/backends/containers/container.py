@@ -22,7 +22,6 @@ from stockade_sandbox.agent.child import start_child
 from stockade_sandbox.agent.process_sandbox import CarriedSandbox
 from stockade_sandbox.agent.session import AgentConfig, agent_memfd
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
-from stockade_sandbox.backends.bubblewrap.launcher.launch import launcher_bytes
 from stockade_sandbox.backends.bubblewrap.sandbox import sandbox_uid
 from stockade_sandbox.backends.containers.argv import (
     Launched,
@@ -42,6 +41,7 @@ from stockade_sandbox.backends.seccomp_json import profile_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.rules import Rules
+from stockade_sandbox.launcher.launch import launcher_bytes
 from stockade_sandbox.limits.cgroups import guarantees
 from stockade_sandbox.stoppable import Progress, stoppable
 

@@ -19,11 +19,11 @@ from stockade.core.errors import SandboxFailed
 from stockade.core.policy import Policy
 from stockade.core.processes import start_time
 from stockade_sandbox.backends.bubblewrap.argv import Launch, layered_usr_options, mount_operations
-from stockade_sandbox.backends.bubblewrap.launcher.launch import NODEV, NOSUID, RDONLY
 from stockade_sandbox.backends.bubblewrap.sandbox import layer_owners
 from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts
 from stockade_sandbox.backends.rootfs import LAYERED_USR, SCRATCH, scratch_bytes
+from stockade_sandbox.launcher.launch import NODEV, NOSUID, RDONLY
 from stockade_sandbox.limits.disk import file_limit
 
 BASE = Path("/run/stockade")

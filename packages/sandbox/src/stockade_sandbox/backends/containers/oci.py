@@ -10,7 +10,6 @@ from typing import Any
 from stockade.core.changes import FolderLayer
 from stockade.core.policy import Policy
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
-from stockade_sandbox.backends.bubblewrap.launcher.launch import CAPABILITIES, OWN, in_gvisor
 from stockade_sandbox.backends.containers.argv import (
     ETC,
     SPARE_PROCESSES,
@@ -21,6 +20,7 @@ from stockade_sandbox.backends.containers.argv import (
     system_binds,
     variables,
 )
+from stockade_sandbox.launcher.launch import CAPABILITIES, OWN, in_gvisor
 
 Json = dict[str, Any]
 
