@@ -22,7 +22,7 @@ from stockade.core.events import HistoryFolded, RunEvent, RunFinished
 from stockade.loop.state import CompletedStep, fold
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 from stockade.runtime import factory
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 from stockade.testing import MemoryStore
 
 WINDOW = 50
@@ -105,7 +105,7 @@ def _distinct(done: Sequence[CompletedStep]) -> float:
     return len({_plain(one.step.action.model_dump_json()) for one in done}) / max(1, len(done))
 
 
-async def live(options: Options, arm: str, into: Path) -> list[RunEvent]:
+async def live(options: RunSpec, arm: str, into: Path) -> list[RunEvent]:
     """A run of the bot in a new workspace; its events, which are kept in a file as they come."""
     store = MemoryStore()
     with tempfile.TemporaryDirectory() as folder, into.open("w") as file:
@@ -137,7 +137,7 @@ def main() -> None:
     given = parser.parse_args()
     given.into.mkdir(parents=True, exist_ok=True)
     for arm in given.arms.split(","):
-        options = Options(
+        options = RunSpec(
             task=DEFAULT_GOAL, bot="shell", model=given.model, max_turns=given.turns, seed=given.seed,
             ctx_size=given.ctx_size, command_timeout=10.0, answer_tokens=given.answer_tokens,
         )  # fmt: skip

@@ -22,7 +22,7 @@ from stockade.loop.context import Context
 from stockade.loop.observe import whole_prompt
 from stockade.plugins.shell_bot.answers import ListAnswers
 from stockade.runtime import models
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 
 
 def requests(events: Sequence[RunEvent], *, once: bool) -> Iterator[tuple[Message, ...]]:
@@ -47,7 +47,7 @@ def _last(own: OwnRules | None, task: str) -> Message:
     return Message(role="user", content=f"Your goal: {goal}\n{words}")
 
 
-async def measure(events: Sequence[RunEvent], options: Options, turns: int) -> None:
+async def measure(events: Sequence[RunEvent], options: RunSpec, turns: int) -> None:
     model, name, _ = await models.model_of(options, None)
     async with model:
         for once in (True, False):
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=20)
     given = parser.parse_args()
     events = [from_json(line) for line in given.run.read_text().splitlines()]
-    anyio.run(measure, events, Options(model=given.model, ctx_size=8192), given.turns)
+    anyio.run(measure, events, RunSpec(model=given.model, ctx_size=8192), given.turns)
 
 
 if __name__ == "__main__":

@@ -26,20 +26,20 @@ from stockade.core.budget import Budget
 from stockade.core.errors import SandboxFailed
 from stockade.core.events import RunStarted
 from stockade.core.messages import Sampling
+from stockade.core.policy import Policy
 from stockade.core.ports import Model, Sandbox
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
 from stockade.models.openai import OpenAIModel
 from stockade.plugins.coder.answers import SectionAnswers
+from stockade.plugins.coder.bot import CODER, Wanted
 from stockade.plugins.coder.examples import wanted
 from stockade.plugins.coder.executor import PLACE, RUNNER_AT, Executor
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.report import Job, read_report
-from stockade.runtime.old_coder import Wanted, coder_policy
 from stockade.runtime.records import SystemClock
 from stockade.runtime.sandboxes import open_sandbox
-from stockade.runtime.spec import Options
 from stockade.testing.fakes import MemoryStore
 
 LIMIT_S = 10.0
@@ -48,10 +48,10 @@ FIRST = Sampling(temperature=0.0, max_tokens=768)
 
 async def solve(problem: Problem, arm: Arm, model: RecordedModel, sandbox: Sandbox) -> tuple[Coder, float]:
     """The coder's own loop on one problem; and the seconds that it took beside the model, an attempt."""
-    job = Wanted(task=problem.task, attempt_s=LIMIT_S).job().model_copy(update={"prelude": problem.prelude})
+    job = Wanted(attempt_s=LIMIT_S).job(problem.task).model_copy(update={"prelude": problem.prelude})
     signature = wanted(problem.task, job.examples) if job.examples else None
     coder = Coder(arm.plan, Executor(job, signature=signature), explain=arm.explain)
-    policy = coder_policy(Options())
+    policy = CODER.bot.policy(Policy())
     started = RunStarted(
         at=time.time(), version=__version__, run_id=problem.task_id, task=problem.task, bot="coder", model="bench",
         answers="sections", sandbox=sandbox.backend, policy=policy, budget=Budget(max_turns=0, timeout_s=0),
@@ -101,11 +101,11 @@ class Bench:
         model = RecordedModel(self.answers, self.servers, arm.name, problem.task_id, number)
         with tempfile.TemporaryDirectory(prefix="stockade-humaneval-") as base:
             try:
-                sandbox = open_sandbox(coder_policy(Options()), "bubblewrap", Path(base) / "layer")
+                sandbox = open_sandbox(CODER.bot.policy(Policy()), "bubblewrap", Path(base) / "layer")
                 coder, seconds = await solve(problem, arm, model, sandbox)
             except Offline:
                 return
-            fresh = open_sandbox(coder_policy(Options()), "bubblewrap", Path(base) / "score")
+            fresh = open_sandbox(CODER.bot.policy(Policy()), "bubblewrap", Path(base) / "score")
             async with fresh:
                 hidden = [await self._hidden(problem, one.code, fresh) for one in coder.attempts]
         row = {

@@ -15,15 +15,15 @@ import anyio
 from stockade import __version__
 from stockade.core.budget import Budget
 from stockade.core.events import RunStarted
+from stockade.core.policy import Policy
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
 from stockade.plugins.coder.answers import SectionAnswers
+from stockade.plugins.coder.bot import CODER, Wanted, make_coder
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.work import Plan
-from stockade.runtime.old_coder import Wanted, coder_policy, make_coder
 from stockade.runtime.records import SystemClock, open_store
 from stockade.runtime.sandboxes import open_sandbox
-from stockade.runtime.spec import Options
 from stockade.testing import ScriptedModel
 
 ATTEMPTS = 30
@@ -32,9 +32,9 @@ TASK = "Write add(a, b). add(1, 2) == 3"
 
 async def attempts(folder: Path) -> list[float]:
     """Seconds of each but the first, which writes the checks."""
-    wanted = Wanted(task=TASK, plan=Plan(repairs=ATTEMPTS, fresh_starts=0, rounds=ATTEMPTS))
-    policy, job = coder_policy(Options()), wanted.job()
-    coder = make_coder(wanted, job, policy, TASK)
+    wanted = Wanted(plan=Plan(repairs=ATTEMPTS, fresh_starts=0, rounds=ATTEMPTS))
+    policy = CODER.bot.policy(Policy())
+    coder = make_coder(wanted, policy, TASK)
     sandbox = open_sandbox(policy, "bubblewrap", folder / "layers")
     store = open_store(str(folder / "runs.db"))
     started = RunStarted(

@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "alive": {"core", "files", "places"},
     "changes": {"core"},
-    "api": {"alive", "approval", "bots", "changes", "core", "loop", "places", "runtime", "tools"},
+    "api": {"alive", "approval", "bots", "changes", "core", "loop", "places", "plugins", "runtime", "tools"},
     "cli": {
         "bots",
         "alive",

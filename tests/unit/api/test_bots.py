@@ -278,6 +278,10 @@ def test_a_browsing_bot_has_the_browser(tmp_path: Path) -> None:
     assert "browser" in started.tools
 
 
+def double(number: int) -> int:
+    return 2 * number
+
+
 class Objects(Hook):
     """Counts the actions that it sees."""
 
@@ -354,8 +358,45 @@ def test_a_coder_bot_delivers_a_program_that_passes_its_tests(folder: Path, tmp_
     assert (result.status, result.verified, [one.path for one in result.changes]) == (True, True, ["twice.py"])
     assert result.apply() == ("twice.py",)
     assert "2 * x" in (folder / "twice.py").read_text()
-    with pytest.raises(UsageError, match="CoderBot takes no objects"):
-        CoderBot(model=ScriptedModel([right])).run("Write f(x), twice x.")
+
+
+def test_a_coder_bot_takes_a_model_and_a_policy_as_objects(folder: Path) -> None:
+    right = "```python\ndef f(x):\n    return 2 * x\n```"
+    policy = Policy(folders=(FolderRule(host=str(folder), mode="overlay"),))
+    model = ScriptedModel([right, right])
+    result = CoderBot(model=model, sandbox=policy).run("Write f(x), twice x.", examples=["f(2) == 4"])
+    assert (result.status, result.verified, [one.path for one in result.changes]) == (True, True, ["solution.py"])
+    assert len(model.requests) == 1
+
+
+def test_a_coder_bot_says_what_it_has_no_use_for(folder: Path) -> None:
+    with pytest.raises(UsageError, match="the bot coder has a way of its own to work, which double is no part of"):
+        CoderBot(model=ScriptedModel([]), folder=folder, tools=[double]).run("Write f(x).", examples=["f(2) == 4"])
+    with pytest.raises(UsageError, match=r"way of its own to work, which plain_words is no part of") as caught:
+        CoderBot(model=ScriptedModel([]), hooks=["plain_words"]).run("Write f(x).", examples=["f(2) == 4"])
+    assert "-o hooks=-NAME" in (caught.value.hint or "")
+    with Sandbox(folder) as box, pytest.raises(UsageError, match="needs more in its sandbox than is there"):
+        CoderBot(model=ScriptedModel([]), sandbox=box).run("Write f(x).", examples=["f(2) == 4"])
+
+
+def test_a_planner_and_a_shell_bot_take_objects(folder: Path) -> None:
+    def planned(**action: object) -> str:
+        return json.dumps({"thoughts": {"text": "I act."}, "action": action})
+
+    profile = json.dumps({"name": "A", "role": "counts", "constraints": [], "resources": [], "best_practices": []})
+    calls = planned(tool="double", number=21), planned(tool="finish", answer="42")
+    model, counting = ScriptedModel([profile, *calls, calls[1]]), Objects()
+    planner = PlannerBot(model=model, sandbox=Policy(), tools=[double], hooks=[counting], granted=9)
+    result = planner.run("double 21")
+    assert (result.result, counting.seen) == ("42", 1)
+    assert [one.observation.text for one in result.log if isinstance(one.observation, ToolResult)] == ["42"]
+    folders = (FolderRule(host=str(folder), mode="rw"),)
+    step = json.dumps([{"action": "run", "command": "echo here > made"}])
+    counting = Objects()
+    shell = ShellBot(model=ScriptedModel([step, step]), sandbox=Policy(folders=folders), hooks=[counting])
+    shell.run("live", max_iterations=1)
+    assert (folder / "made").read_text() == "here\n"
+    assert counting.seen > 0
 
 
 def test_a_shell_bot_writes_to_its_folder_until_its_bound(folder: Path, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from bench.humaneval.recorded import Answers, Offline, RecordedModel, key_of
 from bench.humaneval.report import common, curve, rows, solved, write_report
 
 from stockade.core.messages import ModelAnswer, ModelRequest
+from stockade.core.policy import Policy
 from stockade.core.ports import OnText
+from stockade.plugins.coder.bot import CODER
 from stockade.plugins.coder.prompts import opening
 from stockade.plugins.coder.work import Attempt, Verdict
-from stockade.runtime.old_coder import coder_policy
 from stockade.runtime.sandboxes import open_sandbox
-from stockade.runtime.spec import Options
 from stockade.testing import ScriptedModel
 
 PROBLEM = Problem(
@@ -36,7 +36,7 @@ WRONG = "```python\ndef top(xs: List[int]) -> int:\n    return xs[0]\n```"
 
 @pytest.mark.anyio
 async def test_hidden_tests_only_score(tmp_path: Path) -> None:
-    sandbox = open_sandbox(coder_policy(Options()), "bubblewrap", tmp_path / "a")
+    sandbox = open_sandbox(CODER.bot.policy(Policy()), "bubblewrap", tmp_path / "a")
     async with sandbox:
         assert await score(PROBLEM, PROBLEM.prompt + PROBLEM.canonical_solution, sandbox)
         assert not await score(PROBLEM, "def top(xs):\n    return None\n", sandbox)
@@ -50,14 +50,14 @@ async def test_an_arm_stops_at_the_visible_examples_and_asks_nothing_twice(tmp_p
     answers = Answers(tmp_path / "answers.jsonl")
     for number, asked in ((0, 2), (1, 0)):
         model = RecordedModel(answers, [server], "ours", PROBLEM.task_id)
-        sandbox = open_sandbox(coder_policy(Options()), "bubblewrap", tmp_path / str(number))
+        sandbox = open_sandbox(CODER.bot.policy(Policy()), "bubblewrap", tmp_path / str(number))
         coder, seconds = await solve(PROBLEM, shortened(ARMS["ours"], 4), model, sandbox)
         assert [attempt.verdict.passed for attempt in coder.attempts] == [False, True]
         assert model.asked == asked
         assert seconds > 0
     assert server.requests[0] == ModelRequest(messages=opening(PROBLEM.task, wants_example=False), sampling=FIRST)
     assert Answers(tmp_path / "answers.jsonl").known.keys() == {key_of(request) for request in server.requests}
-    sandbox = open_sandbox(coder_policy(Options()), "bubblewrap", tmp_path / "score")
+    sandbox = open_sandbox(CODER.bot.policy(Policy()), "bubblewrap", tmp_path / "score")
     async with sandbox:
         assert not await score(PROBLEM, coder.attempts[1].code, sandbox)
 

@@ -10,7 +10,7 @@ from stockade.bots.front_matter import front_matter
 from stockade.bots.guidance import MAX_AGENTS_CHARS, guidance, guidance_files
 from stockade.core.errors import UsageError
 from stockade.runtime.bots import find_bot, with_defaults
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 
 WHOLE = """
 name = "triage"
@@ -40,13 +40,13 @@ def test_a_whole_bot(tmp_path: Path) -> None:
         ("shell", "memory", "finish"),
         str(path),
     )
-    options = with_defaults(Options(), bot)
+    options = with_defaults(RunSpec(), bot)
     assert (options.max_turns, options.temperature, options.net, options.env) == (7, 0.5, "allow=example.com", ("A=1",))
 
 
 def test_what_the_person_sets_goes_before_the_file(tmp_path: Path) -> None:
     bot = read_bot(written(tmp_path, WHOLE))
-    options = with_defaults(Options(max_turns=3, net="none"), bot)
+    options = with_defaults(RunSpec(max_turns=3, net="none"), bot)
     assert (options.max_turns, options.net, options.temperature) == (3, "none", 0.5)
 
 
@@ -89,7 +89,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str | bytes, words: str) -> No
 def test_a_wrong_value_is_named_when_the_run_begins(tmp_path: Path) -> None:
     bot = read_bot(written(tmp_path, 'prompt = "x"\nmax_turns = "many"'))
     with pytest.raises(UsageError, match="max_turns"):
-        with_defaults(Options(), bot)
+        with_defaults(RunSpec(), bot)
 
 
 def test_no_such_bot() -> None:

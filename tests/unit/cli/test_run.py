@@ -26,7 +26,7 @@ from stockade.loop.run import Parts
 from stockade.places import run_dir
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.settings import Front, Settings
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel, say
 from stockade_sandbox.overlay import prepare_layer
 
@@ -82,7 +82,7 @@ class Stage:
         async def prepare(on_event: OnEvent, on_text: OnText | None, on_progress: object) -> factory.Prepared:
             return factory.Prepared(started, replace(parts, on_event=on_event, on_text=on_text))
 
-        settings = Settings(options=Options(), front=Front.model_validate(front))
+        settings = Settings(options=RunSpec(), front=Front.model_validate(front))
         return carry_out(settings, self.store, prepare)
 
     @property
@@ -226,7 +226,7 @@ def test_a_mistake_before_the_start_leaves_no_record(stage: Stage) -> None:
         raise UsageError("no such folder")
 
     with pytest.raises(UsageError, match="no such folder"):
-        carry_out(Settings(options=Options(), front=Front()), stage.store, prepare)
+        carry_out(Settings(options=RunSpec(), front=Front()), stage.store, prepare)
     assert anyio.run(stage.store.runs) == []
 
 

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextCon
 from stockade.mcp_server.app import make_server
 from stockade.mcp_server.folders import Roots
 from stockade.mcp_server.service import Service
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def service(folder: Path, *lines: str, **more: Any) -> Service:
     script = folder.parents[1] / "script.jsonl"
     script.write_text("\n".join(lines) + "\n")
-    options = Options(model=f"scripted/{script}", answers="native", **more)
+    options = RunSpec(model=f"scripted/{script}", answers="native", **more)
     return Service(options, Roots.of((str(folder.parent),)))
 
 

@@ -14,12 +14,12 @@ from stockade.runtime.factory import check_task
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.policies import make_budget, make_policy
 from stockade.runtime.records import new_run_id, open_store
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 from tests.unit.loop.helpers import started
 
 
-def options(**given: object) -> Options:
-    return Options.model_validate({"task": "x", **given})
+def options(**given: object) -> RunSpec:
+    return RunSpec.model_validate({"task": "x", **given})
 
 
 def test_the_first_folder_is_the_workspace() -> None:

@@ -12,7 +12,7 @@ from stockade.core.events import ActionFinished, NetworkRequested, RunEvent, Run
 from stockade.loop.run import run
 from stockade.places import state_dir
 from stockade.runtime.factory import prepare
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 from stockade.testing.fakes import MemoryStore, say
 from stockade.tools.registered import memory_name
 from tests.support.documents import pdf
@@ -31,7 +31,7 @@ async def do(tmp_path: Path, *answers: str, **options: Any) -> tuple[RunFinished
     script.write_text("".join(_line(answer) for answer in (*answers, say("finish", answer="done"))))
     store = MemoryStore()
     given = {"task": "Do it.", "model": f"scripted/{script}", "answers": "json", **options}
-    prepared = await prepare(Options.model_validate(given), store)
+    prepared = await prepare(RunSpec.model_validate(given), store)
     finished = await run(prepared.started, prepared.parts)
     events = await store.events(prepared.started.run_id)
     results = [event.observation for event in events if isinstance(event, ActionFinished)]

@@ -11,7 +11,7 @@ from stockade.core.model_options import LoadOptions
 from stockade.models.local.launch_spec import as_flags
 from stockade.models.local.worker import set_fields
 from stockade.runtime.models import model_settings
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 
 ALL: dict[str, Any] = {
     "threads_batch": 3, "batch_size": 256, "ubatch_size": 128, "mmap": False, "mlock": True, "cache_type_k": "q8_0",
@@ -64,10 +64,10 @@ def test_what_a_build_does_not_know_is_told(given: dict[str, str]) -> None:
 
 def test_a_lora_that_is_not_there_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--lora"):
-        model_settings(Options(lora=str(tmp_path / "none.gguf")))
+        model_settings(RunSpec(lora=str(tmp_path / "none.gguf")))
 
 
 def test_a_run_with_a_seed_has_a_server_of_its_own() -> None:
-    assert model_settings(Options(seed=7)).alone
-    assert model_settings(Options(seed=0)).alone
-    assert not model_settings(Options()).alone
+    assert model_settings(RunSpec(seed=7)).alone
+    assert model_settings(RunSpec(seed=0)).alone
+    assert not model_settings(RunSpec()).alone

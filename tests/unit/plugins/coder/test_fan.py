@@ -5,9 +5,9 @@ import pytest
 
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import Model, OnText
-from stockade.plugins.coder.fan import Fan
-from stockade.runtime import old_coder as coder
-from stockade.runtime.spec import Options
+from stockade.models.fan import Fan
+from stockade.runtime import models as runtime_models
+from stockade.runtime.spec import RunSpec
 from stockade.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -58,13 +58,18 @@ async def test_at_once_goes_to_each_and_more_than_that_waits() -> None:
 async def test_with_a_seed_candidates_are_asked_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch, seed: int | None, opened: int
 ) -> None:
-    models: list[Model] = []
+    models: list[Model] = [_Lends(["a"])]
 
-    async def open_model(options: Options, on_progress: object) -> tuple[Model, str, str | None]:
-        models.append(ScriptedModel(["a"]))
+    async def open_model(spec: RunSpec, on_progress: object) -> tuple[Model, str, str | None]:
+        models.append(_Lends(["a"]))
         return models[-1], "embedded/x", None
 
-    monkeypatch.setattr(coder, "model_of", open_model)
-    model, _, _ = await coder.open_models(Options(seed=seed), 3, None)
-    assert isinstance(model, Fan)
+    monkeypatch.setattr(runtime_models, "model_of", open_model)
+    assert isinstance(await runtime_models.several(models[0], RunSpec(seed=seed), "embedded/x", 3), Fan)
     assert len(models) == opened
+
+
+class _Lends(ScriptedModel):
+    """As a server of ours."""
+
+    lends_slots = True

@@ -16,14 +16,15 @@ from stockade.core.ports import Approver
 from stockade.loop.parts import Parts
 from stockade.loop.run import run
 from stockade.plugins.coder.answers import SectionAnswers
+from stockade.plugins.coder.bot import OFFLINE, CoderBot, Wanted, make_coder
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.prompts import cases, system
 from stockade.plugins.coder.questions import wrong_values
 from stockade.plugins.coder.work import Plan, Result
-from stockade.runtime.old_coder import OFFLINE, Wanted, coder_policy, make_coder
+from stockade.runtime.policies import make_policy
 from stockade.runtime.records import SystemClock
 from stockade.runtime.sandboxes import open_sandbox
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 from stockade.testing import MemoryStore, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -54,17 +55,17 @@ async def code(
     answers: Sequence[str | ModelAnswer | StockadeError],
     task: str = TASK,
     plan: Plan | None = None,
-    options: Options | None = None,
+    options: RunSpec | None = None,
     tests: str = "",
     examples: tuple[str, ...] = (),
     budget: Budget | None = None,
     attempt_s: float = 10.0,
     approver: Approver | None = None,
 ) -> Done:
-    wanted = Wanted(task=task, tests=tests, examples=examples, plan=plan or Plan(), attempt_s=attempt_s)
-    policy = coder_policy(options or Options())
-    done, job = Done(), wanted.job()
-    done.model, done.coder = ScriptedModel(answers), make_coder(wanted, job, policy, task)
+    wanted = Wanted(tests=tests, examples=examples, plan=plan or Plan(), attempt_s=attempt_s)
+    policy = CoderBot().policy(make_policy(options or RunSpec(), "overlay"))
+    done, job = Done(), wanted.job(task)
+    done.model, done.coder = ScriptedModel(answers), make_coder(wanted, policy, task)
     sandbox = open_sandbox(policy, "bubblewrap", tmp_path / "layers")
     started = RunStarted(
         at=time.time(), version="0", run_id="r1", task=task, bot="coder", model="scripted/x", answers="sections",
@@ -237,7 +238,7 @@ async def test_every_attempt_has_a_workspace_of_its_own_with_the_folder_in_it(tm
         "### Code\n```python\nopen('left', 'w')\nopen('data.txt', 'w').write('9')\nraise ValueError('once more')\n```"
     )
     second = "### Code\n```python\nimport os\nprint(os.path.exists('left'), open('data.txt').read())\n```"
-    done = await code(tmp_path, [first, second], "Print data.txt.", options=Options(folder=(str(folder),)))
+    done = await code(tmp_path, [first, second], "Print data.txt.", options=RunSpec(folder=(str(folder),)))
     assert done.result.stdout == "False 5\n\n"
     assert [(change.path, change.kind) for change in done.finished.changes] == []
     assert (folder / "data.txt").read_text() == "5\n"
@@ -248,7 +249,7 @@ async def test_the_model_is_told_of_files_and_of_what_cannot_be_installed(tmp_pa
     folder.mkdir()
     for name in ("b.csv", "a.txt", ".hidden", "line\nbreak"):
         (folder / name).write_text("")
-    done = await code(tmp_path, ["```python\nprint(1)\n```"], "Print 1.", options=Options(folder=(str(folder),)))
+    done = await code(tmp_path, ["```python\nprint(1)\n```"], "Print 1.", options=RunSpec(folder=(str(folder),)))
     words = done.model.requests[0].messages[1].content
     assert words.startswith(f"Print 1.\n\n{OFFLINE} In the current folder are: a.txt, b.csv.\n\n")
 
@@ -281,7 +282,7 @@ def wheel(folder: Path, name: str) -> Path:
 
 async def test_a_library_is_installed_for_those_that_declare_it_and_for_no_other(tmp_path: Path) -> None:
     """By pip in the sandbox; from a folder, for the tests have no network. PyCapsule kept an old requirements.txt."""
-    options = Options(
+    options = RunSpec(
         net="allow=localhost:9",
         copy=(f"{wheel(tmp_path / 'wheels', 'sevens')}:/copied/wheels",),
         env=("PIP_NO_INDEX=1", "PIP_FIND_LINKS=/copied/wheels"),
@@ -302,7 +303,7 @@ async def test_an_installation_that_fails_is_seen_and_told(tmp_path: Path) -> No
     """PyCapsule's script went on after a failed pip."""
     needs = "### Requirements\nno-such-thing-9\n### Code\n```python\nprint('ran all the same')\n```"
     done = await code(
-        tmp_path, [needs, "### Code\n```python\nprint(1)\n```"], "Print 1.", options=Options(net="allow=localhost:9")
+        tmp_path, [needs, "### Code\n```python\nprint(1)\n```"], "Print 1.", options=RunSpec(net="allow=localhost:9")
     )
     words = done.result.attempts[0].verdict.words
     assert "Nothing can be installed, for the network refuses it" in words

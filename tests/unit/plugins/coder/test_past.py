@@ -19,18 +19,18 @@ from stockade.core.events import (
     RunStarted,
 )
 from stockade.core.messages import ModelRequest, Sampling
+from stockade.core.policy import Policy
 from stockade.loop.parts import Parts
 from stockade.loop.resume import resume
 from stockade.loop.run import run
 from stockade.plugins.coder.answers import SectionAnswers
+from stockade.plugins.coder.bot import CODER, Wanted, make_coder, wanted_of
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.past import progress_of
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.work import Attempt, Plan
-from stockade.runtime.old_coder import Wanted, coder_policy, make_coder, wanted_of
 from stockade.runtime.records import SystemClock
 from stockade.runtime.sandboxes import open_sandbox
-from stockade.runtime.spec import Options
 from stockade.testing import MemoryStore, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -38,10 +38,11 @@ GOOD = "```python\ndef add(a, b):\n    return a + b\n```"
 WRONG = "```python\ndef add(a, b):\n    return a - b\n```"
 BROKEN = "```python\ndef add(a, b):\n    return a + b\n\nadd = nothing\n```"
 WORDS = "I am sorry."
-WANTED = Wanted(task="Write add(a, b). add(1, 2) == 3", plan=Plan(repairs=2, fresh_starts=1))
+TASK = "Write add(a, b). add(1, 2) == 3"
+WANTED = Wanted(plan=Plan(repairs=2, fresh_starts=1))
 STARTED = RunStarted(
-    at=time.time(), version="0", run_id="r1", task=WANTED.task, bot="coder", model="scripted/x", answers="sections",
-    sandbox="bubblewrap", policy=coder_policy(Options()), budget=Budget(max_turns=0, timeout_s=0),
+    at=time.time(), version="0", run_id="r1", task=TASK, bot="coder", model="scripted/x", answers="sections",
+    sandbox="bubblewrap", policy=CODER.bot.policy(Policy()), budget=Budget(max_turns=0, timeout_s=0),
     sampling=Sampling(temperature=0.0), system_prompt=system(wants_example=False),
 )  # fmt: skip
 
@@ -65,7 +66,7 @@ class Went:
 async def go(tmp_path: Path, answers: Sequence[str], plan: Plan, history: Sequence[RunEvent] = ()) -> Went:
     """From the beginning, or on from `history`."""
     wanted = WANTED.model_copy(update={"plan": plan})
-    coder = make_coder(wanted, wanted.job(), STARTED.policy, STARTED.task)
+    coder = make_coder(wanted, STARTED.policy, TASK)
     sandbox = open_sandbox(STARTED.policy, "bubblewrap", tmp_path / f"layers-{len(history)}")
     model, store = ScriptedModel(answers), MemoryStore()
     parts = Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder)
@@ -112,7 +113,7 @@ async def test_cut_anywhere_it_comes_to_the_same_end_and_no_answer_is_asked_for_
 def test_a_record_that_does_not_say_how_it_was_checked_is_named() -> None:
     with pytest.raises(UsageError, match="does not hold what it was checked by"):
         wanted_of(STARTED)
-    kept = STARTED.model_copy(update={"options": {"coder": WANTED.model_dump(mode="json", exclude={"task"})}})
+    kept = STARTED.model_copy(update={"options": {"coder": WANTED.model_dump(mode="json")}})
     assert wanted_of(kept) == WANTED
 
 

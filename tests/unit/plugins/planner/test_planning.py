@@ -10,10 +10,10 @@ from stockade.core.errors import ModelFailed, UsageError
 from stockade.exports.atif import trajectory
 from stockade.loop.state import fold
 from stockade.places import state_dir
-from stockade.plugins.planner.bot import DEFAULT_PROFILE, Overrides, Profile, prompt_of, with_fixed
+from stockade.plugins.planner.bot import DEFAULT_PROFILE, PLANNER, Overrides, Planner, Profile, prompt_of, with_fixed
 from stockade.runtime import factory
-from stockade.runtime.old_planning import Wishes, fast_environment, prepare_plan
-from stockade.runtime.spec import Options
+from stockade.runtime.models import fast_environment
+from stockade.runtime.spec import Objects, RunSpec
 from stockade.testing import MemoryStore
 from stockade.testing.fake_openai import FakeOpenAI, fails, says
 
@@ -23,14 +23,12 @@ PROFILE = {"name": "Counter", "role": "an expert for lines", "constraints": ["Do
 DONE = json.dumps({"thoughts": {"text": "Done."}, "action": {"tool": "finish", "answer": "3 lines"}})
 
 
-async def as_it_is(profile: Profile) -> Profile:
-    return profile
-
-
-def options(tmp_path: Path, **given: object) -> Options:
+def options(tmp_path: Path, **given: object) -> RunSpec:
     (tmp_path / "demo").mkdir(exist_ok=True)
     folder = (str(tmp_path / "demo"),)
-    return Options.model_validate({"task": "count", "folder": folder, "model": "llamafile/fake", **given})
+    return RunSpec.model_validate(
+        {"task": "count", "bot": "planner", "folder": folder, "model": "llamafile/fake", **given}
+    )
 
 
 @pytest.mark.parametrize(("smart_key", "fast_key"), [(None, None), ("smart-1", None), (None, "fast-1"), ("s", "f")])
@@ -46,7 +44,7 @@ async def test_two_servers_each_with_its_key_or_without(
                 monkeypatch.setenv(name, key)
         store = MemoryStore()
         given = options(tmp_path, fast_model="llamafile/fake")
-        prepared = await prepare_plan(given, Wishes(granted=None), as_it_is, store)
+        prepared = await factory.prepare(given.model_copy(update={"granted": None}), store)
         finished = await factory.start(prepared)
     assert (finished.status, finished.answer) == ("done", "3 lines")
     assert prepared.started.options["profile"]["name"] == "Counter"
@@ -61,7 +59,7 @@ async def test_two_servers_each_with_its_key_or_without(
 async def test_one_server_does_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeOpenAI([says(json.dumps(PROFILE)), says(DONE), says(DONE)]) as server:
         monkeypatch.setenv("LLAMAFILE_URL", server.url)
-        prepared = await prepare_plan(options(tmp_path), Wishes(), as_it_is, MemoryStore())
+        prepared = await factory.prepare(options(tmp_path), MemoryStore())
         assert (await factory.start(prepared)).status == "done"
     assert "You are Counter, an expert for lines." in server.questions[1].body["messages"][0]["content"]
 
@@ -71,7 +69,7 @@ async def test_what_the_profile_costs_is_the_runs(tmp_path: Path, monkeypatch: p
     store = MemoryStore()
     async with FakeOpenAI(replies) as server, FakeOpenAI([replies[0]]) as again:
         monkeypatch.setenv("LLAMAFILE_URL", server.url)
-        prepared = await prepare_plan(options(tmp_path), Wishes(), as_it_is, store)
+        prepared = await factory.prepare(options(tmp_path), store)
         await factory.start(prepared)
         events = await store.events(prepared.started.run_id)
         asked = [event.answer.usage for event in events if event.type == "model_answered"]
@@ -81,7 +79,7 @@ async def test_what_the_profile_costs_is_the_runs(tmp_path: Path, monkeypatch: p
         assert finished.usage.completion_tokens == 30 + sum(one.completion_tokens for one in asked)
         assert trajectory(events)["final_metrics"]["total_prompt_tokens"] == finished.usage.prompt_tokens
         monkeypatch.setenv("LLAMAFILE_URL", again.url)
-        spent = await prepare_plan(options(tmp_path, max_tokens=130), Wishes(), as_it_is, MemoryStore())
+        spent = await factory.prepare(options(tmp_path, max_tokens=130), MemoryStore())
         ended = await factory.start(spent)
     assert (ended.status, ended.reason, ended.turns) == ("stopped", "tokens", 0)
     assert len(again.questions) == 1
@@ -91,14 +89,14 @@ async def test_a_wrong_key_is_an_error_and_leaves_nothing(tmp_path: Path, monkey
     async with FakeOpenAI([fails(401, "wrong key")]) as server:
         monkeypatch.setenv("LLAMAFILE_URL", server.url)
         with pytest.raises(ModelFailed):
-            await prepare_plan(options(tmp_path), Wishes(), as_it_is, MemoryStore())
+            await factory.prepare(options(tmp_path), MemoryStore())
     assert not list((state_dir() / "runs").glob("*"))
 
 
 async def test_an_unknown_model_is_named_and_never_another_one(tmp_path: Path) -> None:
     """AutoGPT fell back to gpt-3.5-turbo in silence."""
     with pytest.raises(UsageError) as caught:
-        await prepare_plan(options(tmp_path, fast_model="gpt-3.5-turbo"), Wishes(), as_it_is, MemoryStore())
+        await factory.prepare(options(tmp_path, fast_model="gpt-3.5-turbo"), MemoryStore())
     assert "gpt-3.5-turbo" in caught.value.message
 
 
@@ -106,8 +104,9 @@ async def test_a_grant_is_the_authorisers_and_on_record(tmp_path: Path) -> None:
     script = tmp_path / "s.jsonl"
     script.write_text(json.dumps({"content": DONE}))
     for granted, recorded in ((0, None), (3, 3), (None, "unlimited")):
-        wishes = Wishes(overrides=Overrides(name="A", role="b"), granted=granted)
-        prepared = await prepare_plan(options(tmp_path, model=f"scripted/{script}"), wishes, as_it_is, MemoryStore())
+        named = PLANNER.model_copy(update={"bot": Planner(Overrides(name="A", role="b"))})
+        given = options(tmp_path, model=f"scripted/{script}", granted=granted, objects=Objects(bot=named))
+        prepared = await factory.prepare(given, MemoryStore())
         assert isinstance(prepared.parts.approver, Authoriser)
         assert prepared.parts.approver.granted == granted
         assert prepared.started.options.get("continuous") == recorded
@@ -118,7 +117,7 @@ async def test_a_secret_in_the_task_is_not_told_to_the_model(tmp_path: Path, mon
     async with FakeOpenAI([says(json.dumps(PROFILE)), says(DONE), says(DONE)]) as server:
         monkeypatch.setenv("LLAMAFILE_URL", server.url)
         given = options(tmp_path, task="use hunter2-hunter2-hunter2 to log in")
-        await prepare_plan(given, Wishes(), as_it_is, MemoryStore())
+        await factory.prepare(given, MemoryStore())
     assert server.asked
     assert all(b"hunter2" not in asked.raw for asked in server.asked)
 

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -22,22 +21,23 @@ from stockade.core.actions import Action
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
 from stockade.core.policy import FolderMode, Policy
-from stockade.core.ports import Model, OnEvent, RunStore, Toolbox
+from stockade.core.ports import Model, OnEvent, Toolbox
 from stockade.loop.hooks import Hook
+from stockade.loop.parts import Parts
 from stockade.loop.subbot import BorrowedSandbox
 from stockade.places import state_dir
+from stockade.plugins.coder.bot import SOLUTION, Wanted
+from stockade.plugins.coder.bot import CoderBot as CoderPlugin
 from stockade.runtime import bots, factory, records, sandboxes
-from stockade.runtime import old_coder as coder
-from stockade.runtime import old_planning as planning
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import Objects, RunSpec
 from stockade.tools.function import FunctionTool
 from stockade.tools.tool_files import ToolDefinition
 
 T = TypeVar("T")
-BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "SHELL", "PLANNER", "CUSTOM"]
+BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "SHELL", "PLANNER", "CODER", "CUSTOM"]
 AnyTool = str | Path | ToolDefinition | Toolbox | Callable[..., Any]
 POLICY_OPTIONS = ("folder", "copy", "net", "env", "memory", "processes", "disk", "image", "command_timeout")
-"""Options that a policy is made of."""
+"""RunSpec that a policy is made of."""
 Permission = Literal["READ_ONLY", "READ_WRITE", "ro", "overlay", "rw"]
 PERMISSIONS: dict[str, FolderMode] = {
     "READ_ONLY": "ro",
@@ -48,7 +48,7 @@ PERMISSIONS: dict[str, FolderMode] = {
 }
 _BUILT_IN = {"READING": "reading", "WRITING": "writing", "CUSTOM": "writing", "BROWSING": "browsing",
              "LOG_ANALYSIS": "log-analysis", "BOSS": "boss", "SHELL": "shell",
-             "PLANNER": "planner"}  # fmt: skip
+             "PLANNER": "planner", "CODER": "coder"}  # fmt: skip
 
 
 class Bot:
@@ -100,8 +100,7 @@ class Bot:
         mounted = folder if folder is not None else folder_to_mount
         self.environment, policy = _sandbox(sandbox, environment, {**options, "folder": mounted})
         wanted = (*additional_tools, *tools)
-        self._objects = factory.Objects(
-            spec=self.spec,
+        self._objects = Objects(
             model=None if isinstance(model, str) else model,
             policy=policy,
             tools=tuple(box for box in map(_box, wanted) if box is not None),
@@ -137,14 +136,17 @@ class Bot:
         self, task: str, timeout: float | None = None, max_iterations: int | None = None, **options: Any
     ) -> RunResult:
         """`run` in your event loop."""
-        given = self._options_of_run(task, timeout, max_iterations, options)
-        box = self.environment
-        there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
-        return await self._done(given, partial(factory.prepare, objects=replace(self._objects, sandbox=there)))
+        return await self._run(self._spec(task, timeout, max_iterations, options), self.spec)
 
-    async def _done(self, given: Options, prepare: Callable[..., Awaitable[factory.Prepared]]) -> RunResult:
-        """A run to its end; `prepare` takes its options, the record and who hears its events."""
-        store = records.open_store(given.store)
+    async def _run(self, spec: RunSpec, bot: BotSpec) -> RunResult:
+        """A run of `bot` to its end."""
+        given, box = self._objects, self.environment
+        there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
+        objects = Objects(
+            bot=bot, model=given.model, sandbox=there, policy=given.policy, tools=given.tools, hooks=given.hooks
+        )
+        spec = spec.model_copy(update={"objects": objects})
+        store = records.open_store(spec.store)
         events: list[RunEvent] = []
 
         def heard(event: RunEvent) -> None:
@@ -153,24 +155,21 @@ class Bot:
                 self._on_event(event)
 
         try:
-            prepared = await prepare(given, store, heard)
+            prepared = await factory.prepare(spec, store, heard)
+            self._attach(prepared.parts)
             with held(prepared.started.run_id):
                 await factory.start(prepared)
         finally:
             with anyio.CancelScope(shield=True):
                 await store.close()
-        result = result_of(prepared.started.run_id, events, given.store, prepared.parts.redactor)
+        result = result_of(prepared.started.run_id, events, spec.store, prepared.parts.redactor)
         await to_thread.run_sync(_forget_unchanged, result)
         return result
 
-    def _refuse_objects(self) -> None:
-        if self._objects.model or self._objects.policy or self._objects.tools or self.environment:
-            what = f"{type(self).__name__} takes no objects but hooks"
-            raise UsageError(what, "a model and a sandbox by name, or another bot")
+    def _attach(self, parts: Parts) -> None:
+        """Who answers for the user, in a run that is about to start."""
 
-    def _options_of_run(
-        self, task: str, timeout: float | None, max_iterations: int | None, options: dict[str, Any]
-    ) -> Options:
+    def _spec(self, task: str, timeout: float | None, max_iterations: int | None, options: dict[str, Any]) -> RunSpec:
         if max_iterations is not None and max_iterations <= 0:
             raise ValueError("max_iterations must be greater than 0")
         if timeout is not None and timeout <= 0:
@@ -234,11 +233,11 @@ class ShellBot(Bot):
 
 
 class CoderBot(Bot):
-    """Writes a Python program, runs it, and mends it until its checks pass: a change in its folder. Model and sandbox
-    are given by name. `run` takes the same as `arun`.
+    """Writes a Python program, runs it, and mends it until its checks pass: a change in its folder. `run` takes the
+    same as `arun`.
     """
 
-    kind = "WRITING"
+    kind = "CODER"
 
     async def arun(
         self,
@@ -248,23 +247,22 @@ class CoderBot(Bot):
         *,
         tests: str = "",
         examples: Sequence[str] = (),
-        output: str = "solution.py",
+        output: str = SOLUTION,
         **options: Any,
     ) -> RunResult:
         """`tests`: Python text with assert lines, test functions or a TestCase; `examples`: `f(2) == 4`, or doctests;
         `output`: the program's name in the folder.
         """
-        self._refuse_objects()
-        given = self._options_of_run(task, timeout, max_iterations, options)
-        wanted = coder.Wanted(task=task, tests=tests, examples=tuple(examples), output=output)
-        wanted.job()
-        return await self._done(given, partial(coder.prepare, wanted))
+        wanted = Wanted(tests=tests, examples=tuple(examples), output=output)
+        wanted.job(task)  # what is wrong with the checks is said before anything starts
+        spec = self._spec(task, timeout, max_iterations, options)
+        return await self._run(spec, self.spec.model_copy(update={"bot": CoderPlugin(wanted)}))
 
 
 class PlannerBot(Bot):
     """Makes a plan for its task, and does an action only when that is authorised: by `on_approval`, which is shown the
     action and answers as at a terminal (`y`, `y -3` for three, `n` to stop, else words for the bot), or by `granted`,
-    so many without a question (None: any). Model and sandbox are given by name.
+    so many without a question (None: any).
     """
 
     kind = "PLANNER"
@@ -277,30 +275,20 @@ class PlannerBot(Bot):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._on_approval, self._wishes = on_approval, planning.Wishes(granted=granted)
+        self._on_approval, self._granted = on_approval, granted
 
-    async def arun(
-        self, task: str, timeout: float | None = None, max_iterations: int | None = None, **options: Any
-    ) -> RunResult:
-        """As `run`."""
-        self._refuse_objects()
-        given = self._options_of_run(task, timeout, max_iterations, options)
-        return await self._done(given, self._prepare_plan)
+    def _spec(self, task: str, timeout: float | None, max_iterations: int | None, options: dict[str, Any]) -> RunSpec:
+        spec = super()._spec(task, timeout, max_iterations, options)
+        return spec.model_copy(update={"granted": self._granted})
 
-    async def _prepare_plan(self, given: Options, store: RunStore, heard: OnEvent) -> factory.Prepared:
-        prepared = await planning.prepare_plan(given, self._wishes, _as_it_is, store, heard)
-        on_approval, approver = self._on_approval, prepared.parts.approver
-        if on_approval is not None and isinstance(approver, Authoriser):
+    def _attach(self, parts: Parts) -> None:
+        on_approval = self._on_approval
+        if on_approval is not None and isinstance(parts.approver, Authoriser):
 
             async def ask(action: Action, _problem: str | None) -> str | None:
                 return await on_approval(action)
 
-            approver.ask = ask
-        return prepared
-
-
-async def _as_it_is(profile: T) -> T:
-    return profile
+            parts.approver.ask = ask
 
 
 def _log(path: str) -> Path:

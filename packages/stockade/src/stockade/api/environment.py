@@ -25,7 +25,7 @@ from stockade.core.refused import first_refused
 from stockade.places import run_dir
 from stockade.runtime import records, sandboxes
 from stockade.runtime.policies import make_policy
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 from stockade.tools.command_file import programs
 
 COPY_S = 600.0
@@ -60,7 +60,7 @@ class Sandbox:
     """`with Sandbox(folder=Folder("data", "ro")) as box: box.execute("wc -l data.csv")`, or with `async with` and
     `aexecute`. What is written to an overlay is thrown away at the end unless `apply` is called before.
 
-    Options are those of the command line by name (`net`, `memory`, `tool`, ...). UsageError for one that is none;
+    RunSpec are those of the command line by name (`net`, `memory`, `tool`, ...). UsageError for one that is none;
     UsageError, PolicyNotEnforceable and SandboxFailed from entering.
     """
 
@@ -210,12 +210,12 @@ class Sandbox:
         return self._portal.call(work)
 
 
-def options_of(given: Mapping[str, Any]) -> Options:
-    """Options by the names of the command line. UsageError for a name or value that is none."""
+def options_of(given: Mapping[str, Any]) -> RunSpec:
+    """RunSpec by the names of the command line. UsageError for a name or value that is none."""
     try:
-        return Options.model_validate({key: value for key, value in given.items() if value is not None})
+        return RunSpec.model_validate({key: value for key, value in given.items() if value is not None})
     except ValidationError as error:
-        key, words = first_refused(error, Options)
+        key, words = first_refused(error, RunSpec)
         raise UsageError(f"{key}{words}") from None
 
 

@@ -8,6 +8,7 @@ from stockade.bots.model_profiles import FILES, spelled_out
 from stockade.core.actions import Action
 from stockade.core.budget import Budget
 from stockade.core.data import Data
+from stockade.core.model_options import LOCAL_ANSWER_TOKENS
 from stockade.core.policy import FolderMode
 from stockade.loop.bot import Bot
 
@@ -36,11 +37,14 @@ class BotSpec(Data, arbitrary_types_allowed=True):
     needs_folder: bool = False
     authorised: bool = False
     budget: Budget | None = None
-    answers: str = "auto"
+    answers: str | None = None
+    """The only spelling of answers that it reads; None where the user may choose one."""
+    local_answer_tokens: int = LOCAL_ANSWER_TOKENS
+    """Bounds an answer of a model on this machine, where the user does not."""
     file: str | None = None
     """Where it was read from; None for a built-in one."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Options, by key, as they are where the person sets nothing."""
+    """RunSpec, by key, as they are where the person sets nothing."""
     autonomous: bool = False
     bot: Bot = Field(default_factory=Bot, exclude=True)
     """What drives its runs."""

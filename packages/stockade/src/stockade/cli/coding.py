@@ -9,26 +9,22 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
+from stockade.alive import held
 from stockade.cli import flags
 from stockade.cli.failures import say, sole
 from stockade.cli.interrupt import Interrupt
 from stockade.cli.run import carry_out
 from stockade.cli.task import read_task
 from stockade.core.errors import UsageError
+from stockade.core.ports import RunStore
 from stockade.files import read_regular
-from stockade.runtime import records
-from stockade.runtime.old_coder import (
-    MAX_TESTS_BYTES,
-    SOLUTION,
-    Answer,
-    Plan,
-    Query,
-    Service,
-    Wanted,
-    answer,
-    parse_address,
-    prepare,
-)
+from stockade.plugins.coder.bot import CODER, SOLUTION, CoderBot, Wanted, result_of
+from stockade.plugins.coder.report import MAX_TESTS_BYTES
+from stockade.plugins.coder.service import Answer, Query, Service, parse_address
+from stockade.plugins.coder.work import Plan
+from stockade.runtime import factory, records
+from stockade.runtime.sandboxes import forget
+from stockade.runtime.spec import Objects, RunSpec
 
 OWN = ("tests", "example", "candidates", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
        "at_once")  # fmt: skip
@@ -46,11 +42,12 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
         raise UsageError("there is no task", "stockade code TASK, or - for standard input")
     words = read_task(task)
     settings = flags.load({**rest, "task": words})
-    wanted = make_wanted(words, own)
-    wanted.job()  # what is wrong with the checks is said before anything starts
+    wanted = make_wanted(own)
+    wanted.job(words)  # what is wrong with the checks is said before anything starts
+    spec = as_coder(settings.options, wanted)
     store = records.open_store(settings.options.store)
     try:
-        return carry_out(settings, store, partial(prepare, wanted, settings.options, store))
+        return carry_out(settings, store, partial(factory.prepare, spec, store))
     finally:
         anyio.run(store.close)
 
@@ -91,10 +88,38 @@ def serve(own: Mapping[str, Any], rest: Mapping[str, Any]) -> int:
     return 0
 
 
-def make_wanted(task: str, own: Mapping[str, Any]) -> Wanted:
+def as_coder(spec: RunSpec, wanted: Wanted) -> RunSpec:
+    """A run of the coder, checked as is wanted."""
+    bot = CODER.model_copy(update={"bot": CoderBot(wanted)})
+    return spec.model_copy(update={"objects": Objects(bot=bot)})
+
+
+async def answer(query: Query, plan: Plan, spec: RunSpec, store: RunStore, attempt_s: float) -> Answer:
+    """One query of the service: a run of its own, on record, of which nothing else is left."""
+    wanted = Wanted(tests=query.tests, examples=query.examples, plan=plan, attempt_s=attempt_s)
+    prepared = await factory.prepare(as_coder(spec.model_copy(update={"task": query.query}), wanted), store)
+    run_id = prepared.started.run_id
+    try:
+        with held(run_id):
+            finished = await factory.start(prepared)
+    finally:
+        forget(run_id)
+    failed = finished.detail if finished.status == "failed" else ""
+    events = await store.events(run_id)
+    result = prepared.parts.redactor.data(result_of(events, failed).model_dump())
+    return Answer(
+        response=result["stdout"],
+        error=result["error"],
+        code=result["code"],
+        status=result["status"],
+        attempts=len(result["attempts"]),
+        run=run_id,
+    )
+
+
+def make_wanted(own: Mapping[str, Any]) -> Wanted:
     """From the coder's own flags. UsageError names the one that is wrong."""
     return Wanted(
-        task=task,
         tests=_read_tests(own["tests"]) if "tests" in own else "",
         examples=tuple(own.get("example", ())),
         plan=make_plan(own),

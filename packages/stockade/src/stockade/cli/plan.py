@@ -13,8 +13,8 @@ from stockade.core.errors import UsageError
 
 if TYPE_CHECKING:
     from stockade.core.ports import RunStore
+    from stockade.plugins.planner.bot import Overrides
     from stockade.runtime.factory import Prepared
-    from stockade.runtime.old_planning import Wishes
     from stockade.runtime.settings import Settings
 
 ASKED = "Enter the task, with as much detail as possible: "
@@ -108,19 +108,24 @@ def _carry_out(settings: "Settings", store: "RunStore", values: dict[str, Any], 
     from stockade.cli.console import progress
     from stockade.cli.profile import Reviser
     from stockade.cli.run import carry_out
-    from stockade.runtime import old_planning as planning
+    from stockade.plugins.planner.bot import PLANNER, Planner
+    from stockade.runtime import factory
+    from stockade.runtime.spec import Objects
 
-    wishes = _wishes(values)
+    overrides = _overrides(values)
     front = settings.front
     reviser = Reviser(
         progress(plain=front.plain),
-        asks=asks and not values["skip_reprompt"] and not wishes.overrides.any,
+        asks=asks and not values["skip_reprompt"] and not overrides.any,
         shows=not (front.json_lines or front.quiet),
     )
+    bot = PLANNER.model_copy(update={"bot": Planner(overrides, reviser.revise)})
+    granted = values["continuous_limit"] if values["continuous"] else 0
+    spec = settings.options.model_copy(update={"objects": Objects(bot=bot), "granted": granted})
     prepared: list[Prepared] = []
 
     async def prepare(**callbacks: Any) -> "Prepared":
-        made = await planning.prepare_plan(settings.options, wishes, reviser.revise, store, **callbacks, attended=asks)
+        made = await factory.prepare(spec, store, **callbacks, attended=asks)
         prepared.append(made)
         return made
 
@@ -147,10 +152,10 @@ def _again(settings: "Settings", store: "RunStore", run_id: str, task: str) -> C
     return partial(prepare_again, Going(run_id, history, task, {}), settings.options, store)
 
 
-def _wishes(values: dict[str, Any]) -> "Wishes":
-    from stockade.runtime.old_planning import Overrides, Wishes
+def _overrides(values: dict[str, Any]) -> "Overrides":
+    from stockade.plugins.planner.bot import Overrides
 
-    overrides = Overrides(
+    return Overrides(
         name=_short(values["ai_name"]),
         role=_short(values["ai_role"]),
         constraints=values["constraint"] or (),
@@ -158,8 +163,6 @@ def _wishes(values: dict[str, Any]) -> "Wishes":
         best_practices=values["best_practice"] or (),
         replace=bool(values["override_directives"]),
     )
-    granted = values["continuous_limit"] if values["continuous"] else 0
-    return Wishes(overrides=overrides, granted=granted)
 
 
 def _short(text: str | None) -> str | None:

@@ -20,7 +20,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.secrets import restore_secrets
 from stockade.runtime import records, sandboxes
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 
 if TYPE_CHECKING:
     from stockade.loop.verify import Compared
@@ -82,7 +82,7 @@ def _wait(seconds: float, renderer: Renderer) -> None:
         renderer.tick()
 
 
-async def _verify(events: Sequence[RunEvent], console: Console, options: Options) -> int:
+async def _verify(events: Sequence[RunEvent], console: Console, options: RunSpec) -> int:
     from stockade.loop.verify import verify
     from stockade.runtime.resume import redactor_again, verifying
 

@@ -145,7 +145,7 @@ def carry_out(
         say(lost, "give --folder PATH to keep them")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
-        watch.write({**result_of(watch.facts), **(watch.prepared.facts() if watch.prepared else {})})
+        watch.write({**result_of(watch.facts), **_facts(watch, store)})
     if watch.lost is not None:
         raise OutputLost(watch.lost)
     if interrupt.pressed:
@@ -157,6 +157,12 @@ def carry_out(
     if not _silent(front) and (words := way_on(watch.facts)):
         say("the run is closed and on record", words)
     return status_of(finished)
+
+
+def _facts(watch: _Watch, store: RunStore) -> dict[str, Any]:
+    """What the bot tells of its run, beside what every run has."""
+    bot = watch.prepared.parts.bot if watch.prepared else None
+    return bot.facts(anyio.run(store.events, watch.run_id)) if bot is not None and watch.run_id else {}
 
 
 def _silent(front: Front) -> bool:

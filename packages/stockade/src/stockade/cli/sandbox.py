@@ -29,7 +29,7 @@ from stockade.core.secrets import Redactor, named_redactor
 from stockade.places import run_dir
 from stockade.runtime import records, sandboxes
 from stockade.runtime.policies import environment_of, make_policy
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 from stockade.tools.command_file import programs
 
 SANDBOX_FAILED = 125
@@ -137,7 +137,7 @@ def _read_line() -> bytes:
     return line
 
 
-def sandbox_redactor(options: Options) -> Redactor:
+def sandbox_redactor(options: RunSpec) -> Redactor:
     """What a program says is passed on as it is, but for values that were named."""
     redactor = named_redactor(os.environ, environment_of(options), options.redact)
     for line in redactor.warnings:
@@ -182,7 +182,7 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def in_sandbox(options: Options, work: Callable[[Sandbox], Awaitable[T]], policy: Policy | None = None) -> T | None:
+def in_sandbox(options: RunSpec, work: Callable[[Sandbox], Awaitable[T]], policy: Policy | None = None) -> T | None:
     """What `work` gives in a fresh sandbox, of `policy` where it is given; None when it was interrupted."""
 
     async def all_of_it() -> T | None:
@@ -204,7 +204,7 @@ def in_sandbox(options: Options, work: Callable[[Sandbox], Awaitable[T]], policy
 
 
 @asynccontextmanager
-async def _fresh(options: Options, policy: Policy) -> AsyncIterator[Sandbox]:
+async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
     """A sandbox with the programs of tools in it, whose layers are thrown away at the end."""
     run_id = records.new_run_id()
     policy, makers = await programs(options.tool, policy)

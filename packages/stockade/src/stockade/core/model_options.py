@@ -30,12 +30,12 @@ class SamplingOptions(Data):
     dry_multiplier: float | None = Field(default=None, ge=0, le=10)
     answer_tokens: int | None = Field(default=None, ge=1)
 
-    def sampling(self, *, local: bool) -> Sampling:
+    def sampling(self, *, local: bool, local_tokens: int = LOCAL_ANSWER_TOKENS) -> Sampling:
         """Greedy and bounded on a local model, the server's own choice elsewhere."""
         given = {name: getattr(self, name) for name in SamplingOptions.model_fields if name != "answer_tokens"}
         if local and self.temperature is None and not self.mirostat_mode:
             given["temperature"] = 0.0
-        bound = self.answer_tokens or (LOCAL_ANSWER_TOKENS if local else None)
+        bound = self.answer_tokens or (local_tokens if local else None)
         return Sampling(**given, max_tokens=bound)
 
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from stockade.answers.tool_specs import spelled
     from stockade.bots.model_profiles import FILES
     from stockade.bots.spec import BotSpec
-    from stockade.loop.bot import Bot
+    from stockade.loop.bot import Bot, Setup
     from stockade.loop.builtin_hooks import DRY, warmer
     from stockade.loop.ending import Ending
     from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
@@ -89,6 +89,7 @@ _WHERE = {
     "Refuse": "loop.hooks",
     "RunContext": "loop.run_context",
     "SendBack": "loop.hooks",
+    "Setup": "loop.bot",
     "action_in": "answers.calls",
     "native_answer": "answers.calls",
     "open_sandbox": "runtime.sandboxes",
@@ -155,6 +156,7 @@ __all__ = [
     "SandboxDied",
     "SandboxFailed",
     "SendBack",
+    "Setup",
     "Shell",
     "Step",
     "StockadeError",

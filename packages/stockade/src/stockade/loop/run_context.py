@@ -45,6 +45,10 @@ class RunContext:
         """What is on record, folded."""
         return self.record.state
 
+    async def events(self) -> Sequence[RunEvent]:
+        """The record so far, whole."""
+        return await self.parts.store.events(self.started.run_id)
+
     def now(self) -> float:
         return self.parts.clock.now()
 

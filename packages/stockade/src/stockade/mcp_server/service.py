@@ -23,7 +23,7 @@ from stockade.places import run_dir
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.policies import environment_of, make_policy
 from stockade.runtime.restore import bring_back
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 
 MAX_RUNS = 4
 """At once; who asks for more is told so."""
@@ -39,7 +39,7 @@ Heard = Callable[[RunEvent], None]
 class Service:
     """`options`: what the person who started the server set; a client may ask for less, never for more."""
 
-    options: Options
+    options: RunSpec
     roots: Roots
     running: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_RUNS))
 
@@ -54,7 +54,7 @@ class Service:
             raise UsageError(f"{name} must be more than 0")
         return min(wanted, most) if wanted else most
 
-    def _options(self, folder: str | None, mode: Mode, **more: Any) -> Options:
+    def _options(self, folder: str | None, mode: Mode, **more: Any) -> RunSpec:
         folders = () if folder is None else (self.roots.allowed(folder, mode),)
         given = {name: value for name, value in more.items() if value is not None}
         return self.options.model_copy(update={"folder": folders, **given})

@@ -21,7 +21,7 @@ class SmartAndFast:
     """Implements core.ports.Model by `smart`, and loop.window.Shortens by `fast`. Entering enters both."""
 
     def __init__(self, smart: Model, fast: Model) -> None:
-        self._smart, self._fast = smart, fast
+        self._smart, self.fast = smart, fast
         self._stack = AsyncExitStack()
 
     @property
@@ -31,7 +31,7 @@ class SmartAndFast:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._smart)
-            await stack.enter_async_context(self._fast)
+            await stack.enter_async_context(self.fast)
             self._stack = stack.pop_all()
         return self
 
@@ -66,7 +66,7 @@ class SmartAndFast:
             sampling=Sampling(temperature=0.0, max_tokens=SUMMARY_TOKENS),
         )
         try:
-            answer = await self._fast.ask(request)
+            answer = await self.fast.ask(request)
         except ModelFailed:
             return None
         return answer.model_copy(update={"content": ""}) if answer.finish_reason == REPEATS else answer

@@ -13,7 +13,7 @@ from stockade.core.refused import first_refused
 from stockade.core.tool_plan import IN_PROCESS
 from stockade.loop.bot import Bot
 from stockade.runtime import registry
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 from stockade.runtime.tools import check_tools
 
 
@@ -50,16 +50,19 @@ def driver_of(spec: BotSpec) -> str:
     return next(registered, f"{IN_PROCESS}{kind.__qualname__}")
 
 
-def with_defaults(options: Options, spec: BotSpec) -> Options:
+def with_defaults(spec: RunSpec, bot: BotSpec) -> RunSpec:
     """What nobody set is as the bot wants it. UsageError when a value of its file is none."""
-    unset = {key: value for key, value in spec.settings.items() if key not in options.model_fields_set}
-    if spec.settings.get("hooks"):
-        unset["hooks"] = (*spec.settings["hooks"], *options.hooks)
+    unset = {key: value for key, value in bot.settings.items() if key not in spec.model_fields_set}
+    if bot.settings.get("hooks"):
+        unset["hooks"] = (*bot.settings["hooks"], *spec.hooks)
+    if bot.answers:
+        unset["answers"] = bot.answers
     try:
-        return Options.model_validate({**options.model_dump(by_alias=True, exclude_unset=True), **unset})
+        checked = RunSpec.model_validate(unset)
     except ValidationError as error:
-        key, words = first_refused(error, Options)
-        raise UsageError(f"{spec.file or f'bot {spec.name}'}: {key}{words}") from None
+        key, words = first_refused(error, RunSpec)
+        raise UsageError(f"{bot.file or f'bot {bot.name}'}: {key}{words}") from None
+    return spec.model_copy(update={key: getattr(checked, key) for key in unset})
 
 
 def list_bots() -> tuple[list[BotSpec], list[UsageError]]:

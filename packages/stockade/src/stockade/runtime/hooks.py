@@ -35,8 +35,7 @@ def hooks_of(
 
     UsageError for a name that no package has, or one that cannot be left out.
     """
-    without = {one[1:] for one in chosen if isinstance(one, str) and one.startswith("-")}
-    wanted = [one for one in chosen if not isinstance(one, str) or not one.startswith("-")]
+    without, wanted = left_out(chosen), chosen_hooks(chosen)
     if fixed := without & {"approval", "budget", "check"}:
         raise UsageError(f"the hook {min(fixed)} is part of every run and cannot be left out")
     hooks: list[Hook]
@@ -52,7 +51,7 @@ def hooks_of(
     hooks.extend(own)
     for number, one in enumerate(wanted):
         again = isinstance(one, str) and one in wanted[:number]
-        if not again and one not in (SMALL_MODELS, *BUILT_IN, *without):
+        if not again and one not in (SMALL_MODELS, *BUILT_IN):
             hooks.append(_made(one))
     if approver is not None:
         hooks.append(Approval(approver))
@@ -61,6 +60,21 @@ def hooks_of(
         if names.count(name) > 1 or name in RESERVED:
             raise UsageError(f"two hooks have the name {name!r}", "give each a name of its own: docs/hooks.md")
     return tuple(hook for hook in hooks if hook.name not in without)
+
+
+def left_out(chosen: Sequence[str | HookCommand | Hook]) -> set[str]:
+    """The names with `-` before them."""
+    return {one[1:] for one in chosen if isinstance(one, str) and one.startswith("-")}
+
+
+def chosen_hooks(chosen: Sequence[str | HookCommand | Hook]) -> list[str | HookCommand | Hook]:
+    """Those that are meant to be there: the others, without those that are left out by their names."""
+    without = left_out(chosen)
+    return [
+        one
+        for one in chosen
+        if (not one.startswith("-") and one not in without if isinstance(one, str) else one.name not in without)
+    ]
 
 
 def _made(one: str | HookCommand | Hook) -> Hook:

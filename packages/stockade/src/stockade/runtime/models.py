@@ -9,19 +9,24 @@ from pathlib import Path
 from stockade.answers.choice import AUTO as ANY_ANSWERS
 from stockade.answers.choice import choose
 from stockade.core.errors import UsageError
-from stockade.core.messages import ModelInfo
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import AnswerProtocol, Model
+from stockade.core.secrets import Redactor
 from stockade.models.auto import ModelChoice, choose_model
+from stockade.models.fan import Fan
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.probe import probe_capabilities
 from stockade.models.providers import AUTO, PROVIDER_NAMES, parse_name
 from stockade.models.resolve import ModelContext
 from stockade.models.settings import ModelSettings, OnProgress, silent
+from stockade.models.smart_and_fast import SmartAndFast
 from stockade.runtime import registry
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 
 GROUP: registry.Group = "stockade.models"
 ANSWERS: registry.Group = "stockade.answers"
+FAST = "FAST_"
+"""`FAST_LLAMAFILE_URL` is LLAMAFILE_URL for the fast model, and so with every variable of a provider."""
 
 
 async def open_model(
@@ -52,10 +57,53 @@ def is_ours(name: str) -> bool:
     return part is not None and part.ours
 
 
-async def model_of(options: Options, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
-    """The model, its full name, and a line on why this one where the choice was ours."""
-    check_provider(options.model)
-    return await open_model(options.model, model_settings(options), on_progress)
+async def model_of(spec: RunSpec, on_progress: OnProgress | None) -> tuple[Model, str, str | None]:
+    """The model, with the fast one beside it where there is one; its full name, and a line on why this one where the
+    choice was ours. An object that was passed has the name that its info says.
+    """
+    fast = await _fast(spec, on_progress)
+    model, note = spec.objects.model, None
+    if model is not None:
+        name = f"{model.info.provider}/{model.info.name}"
+    else:
+        check_provider(spec.model)
+        model, name, note = await open_model(spec.model, model_settings(spec), on_progress)
+    return (model if fast is None else SmartAndFast(model, fast)), name, note
+
+
+async def _fast(spec: RunSpec, on_progress: OnProgress | None) -> Model | None:
+    """Its server is where the FAST_ variables say."""
+    if not spec.fast_model:
+        return None
+    environment = fast_environment(os.environ)
+    return (await open_model(spec.fast_model, model_settings(spec), on_progress, environment))[0]
+
+
+def fast_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment as the fast model sees it. A key of the smart model's server is not sent to another server."""
+    own = {name.removeprefix(FAST): value for name, value in environ.items() if name.startswith(FAST)}
+    elsewhere = any(name.endswith(("_URL", "_HOST", "_BASE", "_ENDPOINT")) for name in own)
+    keys = {name for name in environ if elsewhere and name.endswith("_API_KEY")}
+    return {**{name: value for name, value in environ.items() if name not in keys}, **own}
+
+
+async def ask_once(model: Model, redactor: Redactor, request: ModelRequest) -> ModelAnswer:
+    """One question before the run, to the fast model where there is one."""
+    asked = model.fast if isinstance(model, SmartAndFast) else model
+    hidden = tuple(one.model_copy(update={"content": redactor.text(one.content)}) for one in request.messages)
+    async with asked:
+        return await asked.ask(request.model_copy(update={"messages": hidden}))
+
+
+async def several(model: Model, spec: RunSpec, name: str, count: int) -> Model:
+    """For `count` questions at once: as many users of a server of ours, which lends each a slot of its cache.
+
+    With a seed they are asked one after the other: those that are computed together change each other.
+    """
+    if count == 1 or not getattr(model, "lends_slots", False):
+        return model
+    same, more = spec.model_copy(update={"model": name}), count - 1 if spec.seed is None else 0
+    return Fan([model, *[(await model_of(same, None))[0] for _ in range(more)]])
 
 
 def check_provider(name: str) -> None:
@@ -66,21 +114,21 @@ def check_provider(name: str) -> None:
         raise UsageError(f"not a model: '{name}'", f"did you mean embedded/{near[0]}?")
 
 
-def model_settings(options: Options) -> ModelSettings:
+def model_settings(spec: RunSpec) -> ModelSettings:
     """How an embedded model is loaded; with a seed on a server that nobody shares, or the run is another each time."""
-    more = options.load_more()
+    more = spec.load_more()
     if "lora" in more:
         more["lora"] = str(Path(more["lora"]).expanduser().absolute())
         if not Path(more["lora"]).is_file():
-            raise UsageError(f"--lora {options.lora}: there is no such file")
+            raise UsageError(f"--lora {spec.lora}: there is no such file")
     return ModelSettings(
-        ctx_size=options.ctx_size,
-        threads=options.threads,
-        gpu_layers=options.gpu_layers,
+        ctx_size=spec.ctx_size,
+        threads=spec.threads,
+        gpu_layers=spec.gpu_layers,
         more=more,
-        keep_warm_s=options.keep_warm_s,
-        llama_server=options.llama_server,
-        alone=options.seed is not None,
+        keep_warm_s=spec.keep_warm_s,
+        llama_server=spec.llama_server,
+        alone=spec.seed is not None,
     )
 
 
@@ -91,12 +139,12 @@ async def known_of(model: Model, name: str, answers: str, on_progress: OnProgres
     return await probe_capabilities(model, name, on_progress, trial=answers == ANY_ANSWERS)
 
 
-async def probe(options: Options, on_progress: OnProgress) -> tuple[str, ModelInfo, str]:
+async def probe(spec: RunSpec, on_progress: OnProgress) -> tuple[str, ModelInfo, str]:
     """The full name of the model, what is known of it after a new trial, and the answers that suit it.
 
     Raises ModelFailed when it cannot be asked; UsageError for one that is only a script.
     """
-    model, name, _ = await model_of(options, on_progress)
+    model, name, _ = await model_of(spec, on_progress)
     if model.info.provider == "scripted":
         raise UsageError(f"{name} is a script, there is nothing to try")
     if not is_ours(name):

@@ -17,7 +17,7 @@ from stockade.core.policy import (
     parse_network,
     parse_size,
 )
-from stockade.runtime.spec import Options
+from stockade.runtime.spec import RunSpec
 
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
 
@@ -35,7 +35,7 @@ def parse_folder(text: str, default: FolderMode, inside: str) -> FolderRule:
     return FolderRule(host=str(Path(path).expanduser().absolute()), mode=chosen, inside=inside)
 
 
-def make_policy(options: Options, default_mode: FolderMode) -> Policy:
+def make_policy(options: RunSpec, default_mode: FolderMode) -> Policy:
     """The policy of the flags. The first folder is /workspace, others are /folders/NAME."""
     folders: list[FolderRule] = []
     for number, text in enumerate(options.folder):
@@ -65,7 +65,7 @@ def _copy_rule(text: str) -> CopyRule:
     return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")
 
 
-def _limits(options: Options) -> Limits:
+def _limits(options: RunSpec) -> Limits:
     given: dict[str, Any] = {"processes": options.processes, "command_timeout_s": options.command_timeout}
     for name, text in (("memory_bytes", options.memory), ("disk_bytes", options.disk)):
         given[name] = None if text is None else parse_size(text)
@@ -74,7 +74,7 @@ def _limits(options: Options) -> Limits:
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
-def environment_of(options: Options) -> dict[str, str]:
+def environment_of(options: RunSpec) -> dict[str, str]:
     """The variables that the sandbox is given. UsageError for what is none, or not set here."""
     return dict(_variable(text) for text in options.env)
 
@@ -92,7 +92,7 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def make_budget(options: Options, default: Budget) -> Budget:
+def make_budget(options: RunSpec, default: Budget) -> Budget:
     """`default` with what was set: by the user, or in the bot's file."""
     given = {
         "max_turns": options.max_turns,

@@ -7,9 +7,10 @@ from pathlib import Path
 from stockade.core.changes import FolderLayer
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import OnProgress, Sandbox
+from stockade.core.tool_plan import IN_PROCESS
 from stockade.loop.state import RunState, fold
 from stockade.places import run_dir
-from stockade.runtime.old_bots import CODER
+from stockade.runtime.bots import bot_of
 from stockade.runtime.sandboxes import prepare_sandbox, sandbox_on
 from stockade.runtime.spec import REMOTE
 from stockade_sandbox.agent.process_sandbox import PRIVATE
@@ -77,14 +78,16 @@ def bring_back(history: Sequence[RunEvent]) -> bool:
 
     Nobody had synced what the bot wrote: a layer may hold anything then, a snapshot does not. For who decides on the
     changes; `resume` does it anyway. False when there was no need: the run came to an end, or the machine is still up.
-    The coder keeps no snapshots. Blocks. Raises what `restore` does.
+    Blocks. Raises what `restore` does.
     """
     started, state = history[0], fold(history)
     up_since = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if not isinstance(started, RunStarted) or state.finished is not None or state.last_at > up_since:
         return False
-    if started.bot == CODER or started.sandbox.startswith(REMOTE):
+    if started.sandbox.startswith(REMOTE):
         return False
+    if not started.driver.startswith(IN_PROCESS) and not bot_of(started).loops:
+        return False  # no snapshot of its files was ever taken
     files = state.checkpoint.files if state.checkpoint else ()
     names = (*files, *[None] * (len(state.layers) - len(files)))
     work = [

@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from anyio import to_thread
 
@@ -19,6 +19,7 @@ from stockade.core.events import RunEvent, RunResumed, RunStarted
 from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, build_redactor, hidden_names, redact_callbacks, restore_secrets
 from stockade.loop.branch import branch, up_to
+from stockade.loop.parts import Parts
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
 from stockade.places import run_dir
@@ -26,14 +27,12 @@ from stockade.runtime.approvals import approval_notes
 from stockade.runtime.bots import bot_of, find_bot
 from stockade.runtime.factory import Prepared, check_task, make_parts
 from stockade.runtime.hooks import BUILT_IN
-from stockade.runtime.models import model_of, pick_protocol
-from stockade.runtime.old_bots import CODER
-from stockade.runtime.old_planning import with_fast
+from stockade.runtime.models import model_of, pick_protocol, several
 from stockade.runtime.policies import make_budget
-from stockade.runtime.records import new_run_id
+from stockade.runtime.records import SystemClock, new_run_id
 from stockade.runtime.restore import sandbox_again
 from stockade.runtime.sandboxes import open_sandbox, prepare_sandbox, sandbox_on
-from stockade.runtime.spec import LOADING, HookCommand, Options
+from stockade.runtime.spec import LOADING, HookCommand, RunSpec
 from stockade.runtime.tools import plan_tools
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.restore import share_snapshots
@@ -41,7 +40,7 @@ from stockade_sandbox.overlay.restore import share_snapshots
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 RULES = ("loop_repeats", "small_models")
 CHANGEABLE = (*BUDGET, *RULES, "model", "check")
-"""Options that a run may go on with other values of."""
+"""RunSpec that a run may go on with other values of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +66,9 @@ class Going:
         return {key: value for key, value in (self.given or {}).items() if key in CHANGEABLE and value is not None}
 
 
-class _Around(TypedDict):
-    """What a run that goes on is given, whatever drives it."""
-
-    model: Model
-    sandbox: Sandbox
-    store: RunStore
-    on_event: OnEvent | None
-    on_text: OnText | None
-    redactor: Redactor
-
-
 async def prepare_again(
     going: Going,
-    options: Options,
+    spec: RunSpec,
     store: RunStore,
     on_event: OnEvent | None = None,
     on_text: OnText | None = None,
@@ -91,32 +79,20 @@ async def prepare_again(
     rules = {key: value for key, value in going.changed.items() if key in RULES}
     started = started.model_copy(update={"options": {**started.options, **rules}})
     resumed = _resumed(going, state)
-    redactor = redactor_again(started, options)
+    redactor = redactor_again(started, spec)
     on_event, on_text = redact_callbacks(redactor, on_event, on_text)
     sandbox, names, restore = await sandbox_again(started, state, on_progress)
-    model, name, note = await _model(started, resumed.model, options, on_progress)
+    model, name, note = await _model(started, resumed.model, spec, on_progress)
     if (skip := getattr(model, "skip", None)) is not None:
         skip(state.turns)  # a script goes on where it was
-    facts: Callable[[], dict[str, Any]] = dict
-    around = _Around(model=model, sandbox=sandbox, store=store, on_event=on_event, on_text=on_text, redactor=redactor)
-    if started.bot == CODER:
-        from stockade.runtime import old_coder as coder
-
-        parts, facts = coder.again(going.history, started, **around)
-    else:
-        actions = started.actions if started.actions is not None else find_bot(started.bot).all_tools
-        again = partial(plan_tools, redact=options.redact, again=True, on_progress=on_progress)
-        plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
-        hooks = _hooks_again(started, options)
-        parts = make_parts(
-            started,
-            plan,
-            protocol=pick_protocol(started.answers),
-            names=names,
-            hooks=hooks,
-            bot=bot_of(started),
-            **around,
-        )
+    actions = started.actions if started.actions is not None else find_bot(started.bot).all_tools
+    again = partial(plan_tools, redact=spec.redact, again=True, on_progress=on_progress)
+    plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
+    base = Parts(
+        model, pick_protocol(started.answers), sandbox, store, SystemClock(), (), on_event=on_event, on_text=on_text,
+        redactor=redactor, bot=bot_of(started),
+    )  # fmt: skip
+    parts = make_parts(started, plan, base, names=names, hooks=_hooks_again(started, spec))
     return Prepared(
         started=started,
         parts=parts,
@@ -124,7 +100,6 @@ async def prepare_again(
         history=going.history,
         resumed=resumed.model_copy(update={"model": name, "hooks": tuple(hook.name for hook in parts.hooks)}),
         restore=restore,
-        facts=facts,
         warnings=(
             *approval_notes(started),
             *(f"what it wrote to {host} before is gone; it goes on from the folder as it is" for host in resumed.lost),
@@ -132,40 +107,34 @@ async def prepare_again(
     )
 
 
-def _hooks_again(started: RunStarted, options: Options) -> tuple[str | HookCommand, ...]:
+def _hooks_again(started: RunStarted, spec: RunSpec) -> tuple[str | HookCommand, ...]:
     """The chosen hooks that the run began with. A command is what the configuration says today, never what a record
     says. UsageError when one is gone.
     """
-    commands = {one.name: one for one in options.hooks if isinstance(one, HookCommand)}
+    commands = {one.name: one for one in spec.hooks if isinstance(one, HookCommand)}
     again = [commands.get(name, name) for name in started.hooks if name not in BUILT_IN]
     without = [f"-{name}" for name in ("loop_detection", "plain_words") if name not in started.hooks]
     return (
         *again,
         *(without if started.autonomy is None else ()),
-        *(one for one in options.hooks if isinstance(one, str)),
+        *(one for one in spec.hooks if isinstance(one, str)),
     )
 
 
 async def _model(
-    started: RunStarted, name: str, options: Options, on_progress: OnProgress | None
+    started: RunStarted, name: str, spec: RunSpec, on_progress: OnProgress | None
 ) -> tuple[Model, str, str | None]:
     """The model that a run goes on with, loaded as it was; what else the run was started with stands beside it."""
-    settings = {**options.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": name}
-    settings["seed"] = started.sampling.seed
-    options_ = options.model_copy(update=settings)
-    if started.bot == CODER:
-        from stockade.runtime import old_coder as coder
-
-        return await coder.open_models(options_, coder.wanted_of(started).plan.candidates, on_progress)
-    model, full, note = await model_of(options_, on_progress)
-    if isinstance(beside := started.options.get("fast_model"), str):
-        model = await with_fast(model, beside, options, on_progress)
-    return model, full, note
+    settings = {**spec.model_dump(include=LOADING, exclude_none=True), **_loading(started), "model": name}
+    same = {**settings, "seed": started.sampling.seed, "fast_model": started.options.get("fast_model")}
+    spec = spec.model_copy(update=same)
+    model, full, note = await model_of(spec, on_progress)
+    return await several(model, spec, full, bot_of(started).at_once(started)), full, note
 
 
-def redactor_again(started: RunStarted, options: Options) -> Redactor:
+def redactor_again(started: RunStarted, spec: RunSpec) -> Redactor:
     """For a run on record, `started` with its secrets: it hides what it hid, and what is to be hidden today."""
-    return build_redactor(os.environ, started.policy.environment, (*hidden_names(started), *options.redact))
+    return build_redactor(os.environ, started.policy.environment, (*hidden_names(started), *spec.redact))
 
 
 def _loading(started: RunStarted) -> dict[str, Any]:
@@ -174,15 +143,15 @@ def _loading(started: RunStarted) -> dict[str, Any]:
 
 def _resumed(going: Going, state: RunState) -> RunResumed:
     started, task = going.started, going.task
-    if started.bot == CODER:
-        _check_coder(going, state)
-    if task is None and state.finished is not None and state.finished.status == "done":
+    done = state.finished is not None and state.finished.status == "done"
+    bot_of(started).check_resume(started, {*going.changed, *(() if task is None else ("task",))}, done=done)
+    if task is None and done:
         raise UsageError(
             f"run {going.run_id} is done", f'give it a new task: stockade runs resume {going.run_id} "..."'
         )
     bounds = _last_resumed(going.history)
     budget = make_budget(
-        Options.model_validate({key: value for key, value in going.changed.items() if key in BUDGET}),
+        RunSpec.model_validate({key: value for key, value in going.changed.items() if key in BUDGET}),
         bounds.budget if bounds else started.budget,
     )
     if task is None and (bound := exhausted(budget, state.spent(state.last_at))) is not None:
@@ -205,17 +174,6 @@ def _lost(going: Going) -> tuple[str, ...]:
     if not going.from_scratch:
         changes.check_kept(found)
     return tuple(layer.host for layer in found.layers if layer.is_lost) if found.wrote else ()
-
-
-def _check_coder(going: Going, state: RunState) -> None:
-    """A coder does one task, by the checks that it began with."""
-    from stockade.runtime import old_coder as coder
-
-    done = state.finished is not None and state.finished.status == "done"
-    if going.task is not None or "check" in going.changed or done:
-        what = f"run {going.run_id} is done" if done else "the coder does one task, with the checks it began with"
-        raise UsageError(what, "begin a new one: stockade code")
-    coder.wanted_of(going.started)
 
 
 _MORE = {

@@ -28,7 +28,7 @@ from stockade.core.model_options import (
 from stockade.core.policy import FolderMode
 from stockade.core.refused import first_refused
 from stockade.files import read_toml
-from stockade.runtime.spec import RENAMED, Options, current_folder
+from stockade.runtime.spec import RENAMED, RunSpec, current_folder
 from stockade.trust import MAX_FILE_BYTES, is_trusted
 
 PREFIX = "STOCKADE_"
@@ -64,7 +64,7 @@ class Front(Data):
 class Settings(Data):
     """Everything that was set. `notes` are lines for the person: what was not read, and why."""
 
-    options: Options
+    options: RunSpec
     front: Front
     notes: tuple[str, ...] = ()
 
@@ -74,7 +74,7 @@ def _keys(model: type[BaseModel]) -> dict[str, str]:
     return {field.alias or name: name for name, field in model.model_fields.items()}
 
 
-OPTION_KEYS = {key: name for key, name in _keys(Options).items() if key != "task"}
+OPTION_KEYS = {key: name for key, name in _keys(RunSpec).items() if key != "task"}
 FRONT_KEYS = _keys(Front)
 KEYS = {**OPTION_KEYS, **FRONT_KEYS}
 
@@ -117,7 +117,7 @@ def load(
     options["mcp"] = _servers_of(options.get("folder", ()), options.get("mcp", ()), notes)
     task = str(flags.get("task") or "")
     return Settings(
-        options=Options.model_validate({**options, "task": task}), front=Front.model_validate(front), notes=tuple(notes)
+        options=RunSpec.model_validate({**options, "task": task}), front=Front.model_validate(front), notes=tuple(notes)
     )
 
 
@@ -244,7 +244,7 @@ def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, A
     """The values as their fields want them. `where` names the place, `{key}` or `{KEY}` in it the key."""
     model: type[BaseModel]
     result: dict[str, Any] = {}
-    for model, keys in ((Options, OPTION_KEYS), (Front, FRONT_KEYS)):
+    for model, keys in ((RunSpec, OPTION_KEYS), (Front, FRONT_KEYS)):
         part = {key: value for key, value in values.items() if key in keys}
         try:
             valid = model.model_validate(part, strict=strict)
@@ -267,7 +267,7 @@ def _today(key: str, where: str) -> str:
 def _is_list(key: str) -> bool:
     if key not in OPTION_KEYS:
         return False
-    annotation = Options.model_fields[OPTION_KEYS[key]].annotation
+    annotation = RunSpec.model_fields[OPTION_KEYS[key]].annotation
     kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     return any(typing.get_origin(kind) is tuple for kind in kinds)
 

@@ -1,7 +1,7 @@
 """What a person may set of a run: each is a flag, a `STOCKADE_*` variable and a TOML key of one name."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -9,14 +9,19 @@ from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import Autonomy
 from stockade.core.model_options import LoadOptions, SamplingOptions
-from stockade.core.policy import LEAST_PROCESSES, parse_memory, parse_network, parse_size
+from stockade.core.policy import LEAST_PROCESSES, Policy, parse_memory, parse_network, parse_size
+
+if TYPE_CHECKING:
+    from stockade.bots.spec import BotSpec
+    from stockade.core.ports import Model, Sandbox, Toolbox
+    from stockade.loop.hooks import Hook
 
 REMOTE = "remote="
 """Before the address of a sandbox on another machine."""
 LOADING = set(LoadOptions.model_fields)
-"""Options of a model that a run goes on with."""
-RECORDED = {*LOADING, "search", "loop_repeats", "small_models"}
-"""Options that are on record as they were given."""
+"""RunSpec of a model that a run goes on with."""
+RECORDED = {*LOADING, "fast_model", "search", "loop_repeats", "small_models"}
+"""RunSpec that are on record as they were given."""
 RENAMED = {"secret": "redact", "advice": "small_models"}
 """Settings of version 1 and what they are called now."""
 
@@ -34,8 +39,29 @@ class HookCommand(Data):
     timeout: float = Field(default=10.0, gt=0)
 
 
-class Options(SamplingOptions, LoadOptions):
-    """What a person may set, by flag, `STOCKADE_*` variable or TOML key of the same name."""
+class Objects:
+    """What a program passes as objects, where the command line has names.
+
+    `sandbox`: one that stays up, with its policy. `policy`: for a new one, in place of the settings'. `model` is taken
+    at its word: nothing is tried with it. `tools` and `hooks` come on top of those of the settings.
+    """
+
+    def __init__(
+        self,
+        *,
+        bot: "BotSpec | None" = None,
+        model: "Model | None" = None,
+        sandbox: "tuple[Sandbox, Policy] | None" = None,
+        policy: Policy | None = None,
+        tools: "tuple[Toolbox, ...]" = (),
+        hooks: "tuple[Hook, ...]" = (),
+    ) -> None:
+        self.bot, self.model, self.sandbox, self.policy = bot, model, sandbox, policy
+        self.tools, self.hooks = tools, hooks
+
+
+class RunSpec(SamplingOptions, LoadOptions, arbitrary_types_allowed=True):
+    """What a run is: the task, and all that may be set, by flag, `STOCKADE_*` variable or TOML key of the same name."""
 
     task: str = ""
     bot: str = "writing"
@@ -77,6 +103,9 @@ class Options(SamplingOptions, LoadOptions):
     keep_warm_s: float = Field(default=300.0, ge=0)
     llama_server: str | None = None
     store: str | None = None
+    granted: int | None = Field(default=0, ge=0, exclude=True)
+    """Actions that a bot which asks does without a question; None: any number."""
+    objects: Objects = Field(default_factory=Objects, exclude=True)
 
     @field_validator("net")
     @classmethod
@@ -106,7 +135,7 @@ class Options(SamplingOptions, LoadOptions):
         return value
 
 
-def autonomy(options: Options) -> Autonomy:
+def autonomy(options: RunSpec) -> Autonomy:
     """What a bot without an end may set itself."""
     return Autonomy(
         goal=options.own_goal, prompt=options.own_prompt, sampling=options.own_sampling, intro=options.intro

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import anyio
 
@@ -26,6 +26,9 @@ class EmbeddedModel:
     A server that dies is started again, and the question that met its death
     is asked again; a question that met three deaths is given up: it may be what kills it.
     """
+
+    lends_slots: ClassVar[bool] = True
+    """Each that is entered has a slot of its server's cache for itself."""
 
     def __init__(
         self,

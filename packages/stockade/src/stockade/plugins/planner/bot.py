@@ -4,15 +4,16 @@ Who it is in one run, its profile, is made for the task: asked of a model under 
 person.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling
-from stockade.extend import FILES, BotSpec
+from stockade.core.events import RunStarted
+from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling, Usage
+from stockade.extend import FILES, Bot, BotSpec, Setup
 from stockade.extend.answers import first_value, spoken
 
 MAX_DIRECTIVES = 12
@@ -98,16 +99,6 @@ def prompt_of(profile: Profile, workdir: str) -> str:
     return "\n".join(parts)
 
 
-PLANNER = BotSpec(
-    name="planner",
-    summary="thinks aloud, plans, and does each action only when you authorise it (stockade plan)",
-    prompt=prompt_of(with_fixed(DEFAULT_PROFILE), "{workdir}"),
-    tools=("shell", FILES, "ask_user", "finish"),
-    authorised=True,
-    answers="plan",
-)
-
-
 MAX_TASK_CHARS = 4000
 _ANSWER_TOKENS = 400
 _ASKED_CHARS = 120
@@ -182,3 +173,49 @@ def _sentences(value: object) -> tuple[str, ...]:
     """Each once, in order."""
     lines = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return tuple(dict.fromkeys(line[:MAX_DIRECTIVE_CHARS] for item in lines if (line := _line(item))))[:MAX_DIRECTIVES]
+
+
+Revise = Callable[[Profile], Awaitable[Profile]]
+"""Shows the profile to the user and returns what they made of it."""
+
+
+class Planner(Bot):
+    """The loop, under a profile that is made for the task. `overrides` and `revise` are for the runs that it begins."""
+
+    def __init__(self, overrides: Overrides | None = None, revise: Revise | None = None) -> None:
+        self.overrides, self.revise = overrides or Overrides(), revise
+
+    async def begin(self, setup: Setup) -> RunStarted:
+        started, policy = setup.started, setup.started.policy
+        own, used = await self._made(setup)
+        profile = self.overrides.on(with_fixed(own, policy.workdir, network=policy.network.mode != "none"))
+        if self.revise is not None:
+            profile = await self.revise(profile)
+        general = PLANNER.prompt.replace("{workdir}", policy.workdir)
+        assert general in started.system_prompt
+        prompt = started.system_prompt.replace(general, prompt_of(profile, policy.workdir), 1)
+        options = {**started.options, "profile": profile.model_dump(mode="json")}
+        return started.model_copy(update={"system_prompt": prompt, "options": options, "used": used})
+
+    async def _made(self, setup: Setup) -> tuple[Profile, Usage]:
+        """A profile for the task, and what it cost. Not asked for where the user says who it is."""
+        if self.overrides.name and self.overrides.role:
+            return DEFAULT_PROFILE, Usage()
+        setup.on_progress("making a profile for the task", 0, 0)
+        answer = await setup.ask(profile_request(setup.started.task))
+        try:
+            return read_profile(answer), answer.usage
+        except UnreadableAnswer as error:
+            setup.note(f"the default profile: {error.message}")
+            return DEFAULT_PROFILE, answer.usage
+
+
+PLANNER = BotSpec(
+    name="planner",
+    summary="thinks aloud, plans, and does each action only when you authorise it (stockade plan)",
+    prompt=prompt_of(with_fixed(DEFAULT_PROFILE), "{workdir}"),
+    tools=("shell", FILES, "ask_user", "finish"),
+    authorised=True,
+    settings={"answers": "plan"},
+    bot=Planner(),
+)
