@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade import settings
+from stockade.runtime import settings
 from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage
 from tests.conformance.ordinary_user import UID, run_as_ordinary_user
 

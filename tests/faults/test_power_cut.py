@@ -29,7 +29,7 @@ TURNS = 8
 MAY_BE_LOST = {"action_finished", "checkpoint"}
 READ = """
 import json, sys, anyio
-from stockade.assemble import open_store
+from stockade.runtime.records import open_store
 from stockade.core.errors import UsageError
 from stockade.core.events import to_json
 

@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("STOCKADE_KILLS", "12"))
 
 WRITER = """
 import sys, anyio
-from stockade.assemble import open_store
+from stockade.runtime.records import open_store
 from stockade.core.actions import FileContent
 from stockade.core.events import ActionFinished
 from stockade.testing.conformance.store import first, some

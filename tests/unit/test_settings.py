@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stockade import settings
 from stockade import trust as trusting
 from stockade.core.errors import UsageError
+from stockade.runtime import settings
 from stockade.runtime.settings import load
 from stockade.runtime.spec import HookCommand
 

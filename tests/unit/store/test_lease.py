@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 DRIVER = """
 import anyio, sys
-from stockade.assemble import open_store
+from stockade.runtime.records import open_store
 from stockade.testing.conformance.store import first
 
 async def main() -> None:
