@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -84,6 +85,35 @@ def test_serve_until_ctrl_c(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> No
     assert not Path(f"/proc/{facts['pid']}").exists()
 
 
+@pytest.mark.anyio
+async def test_a_pull_that_was_killed_goes_on_where_it_was(stage: Stage) -> None:
+    """Of two at once the second waits; when the first is killed it fetches what is missing, not what is here."""
+    data = gguf(weights=3_000_000)
+    async with FakeHub(data, holds=(1, 1_000_000)) as hub:  # the first question is for the size
+        first = stage.start("model", "pull", f"{hub.url}/tiny.gguf")
+        await anyio.to_thread.run_sync(until, lambda: part_bytes(stage) > 900_000)
+        second = stage.start("model", "pull", f"{hub.url}/tiny.gguf")
+        await anyio.to_thread.run_sync(until, lambda: len(hub.asked) == 3)
+        first.kill()
+        kept = part_bytes(stage)
+        out, _ = await anyio.to_thread.run_sync(second.communicate)
+    assert [start for _, start in hub.asked] == [0, 0, 0, kept]
+    path = anyio.Path(out.decode().strip().removeprefix("gguf/"))
+    assert await path.read_bytes() == data
+    assert await anyio.to_thread.run_sync(first.wait) == -signal.SIGKILL
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def part_bytes(stage: Stage) -> int:
+    return sum(part.stat().st_size for part in stage.home.rglob("tiny.gguf.part"))
+
+
 KEEP = """
 from huggingface_hub import hf_hub_download
 hf_hub_download("me/tiny", "tiny.gguf")
@@ -118,9 +148,9 @@ async def test_pull_what_the_hub_gave_before(stage: Stage, monkeypatch: pytest.M
         await anyio.run_process([sys.executable, "-c", KEEP], env=stage.environment())
     assert stage.call("model", "rm", pulled.out.strip()).status == 0
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    again = await anyio.to_thread.run_sync(stage.call, "model", "pull", "hf:me/tiny")
+    again = await anyio.to_thread.run_sync(stage.call, "model", "pull", "hf:me/tiny/tiny.gguf")
     assert again.out == pulled.out, again.err
-    assert f"from {home}/hub/models--me--tiny/blobs/{digest}" in again.err
+    assert f"from file:{home}/hub/models--me--tiny/blobs/{digest}" in again.err
     assert await anyio.Path(again.out.strip().removeprefix("gguf/")).read_bytes() == data
 
 

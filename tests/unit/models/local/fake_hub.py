@@ -14,9 +14,10 @@ from anyio.streams.tls import TLSListener
 class FakeHub:
     """Serves `data` at every path but those of `pages`, which are JSON; `heads` are the requests' heads.
 
-    `cuts`: bytes after which each of the first answers breaks off; `status`: of every answer, with the hub's word for
-    it in `error_code`; `moved`: paths and the addresses where they are; `silent`: requests are taken and not answered;
-    `headers`: more of them with the file, in lines that end in CRLF; `tls`: by the name localhost.
+    `cuts`: bytes after which each of the first answers breaks off; `holds`: the same, but it only falls silent;
+    `status`: of every answer, with the hub's word for it in `error_code`; `moved`: paths and the addresses where they
+    are; `silent`: requests are taken and not answered; `headers`: more of them with the file, in lines that end in
+    CRLF; `tls`: by the name localhost.
     """
 
     def __init__(
@@ -31,10 +32,11 @@ class FakeHub:
         silent: bool = False,
         headers: str = "",
         tls: ssl.SSLContext | None = None,
+        holds: tuple[int, ...] = (),
     ) -> None:
         self.data, self.cuts, self.status, self.ranges = data, list(cuts), status, ranges
         self.pages, self.error_code, self.moved, self.silent = pages or {}, error_code, moved or {}, silent
-        self.headers, self._tls = headers, tls
+        self.headers, self._tls, self._holds = headers, tls, list(holds)
         self.heads: list[str] = []
         self.was_asked = anyio.Event()
         self.asked: list[tuple[str, int]] = []
@@ -92,5 +94,8 @@ class FakeHub:
                 b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\nConnection: close\r\n\r\n"
                 % (status if found else b"200 OK", self.headers.encode(), len(body))
             )
+            if self._holds:
+                await stream.send(body[: self._holds.pop(0)])
+                await anyio.sleep_forever()
             if not head.startswith(b"HEAD"):
                 await stream.send(body[: self.cuts.pop(0)] if self.cuts else body)

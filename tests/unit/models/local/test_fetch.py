@@ -12,6 +12,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.local import fetch as fetch_module
 from stockade.models.local.catalogue import CATALOGUE, CatalogueModel
+from stockade.models.local.download import NotReached, Source
 from stockade.models.local.fetch import fetch, open_source
 from stockade.models.local.folder import (
     check_space,
@@ -21,7 +22,6 @@ from stockade.models.local.folder import (
     remember_verified,
     was_loaded,
 )
-from stockade.models.local.sources import NotReached
 
 from .fake_hub import FakeHub
 
@@ -91,7 +91,7 @@ async def test_the_hub_and_its_mirror(tmp_path: Path, monkeypatch: pytest.Monkey
     async with FakeHub(DATA) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url + "/")
         await fetch(model_of("hf:me/my-repo/a/b c.gguf"), folder=tmp_path)
-        with pytest.raises(UsageError, match="not a repository of the hub: 'me/my repo'"):
+        with pytest.raises(UsageError, match="not a repository of the hub: 'me/my repo/"):
             await fetch(model_of("hf:me/my repo/a/b.gguf"), folder=tmp_path / "other")
     assert hub.asked == [("/me/my-repo/resolve/main/a/b%20c.gguf", 0)]
 
@@ -222,13 +222,10 @@ async def test_a_full_disk_is_told_before(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Filling:
-        address, extra_bytes = "x", 0
+    async def filling(part: Path, size_bytes: int, on_bytes: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-        async def fetch(self, part: Path, size_bytes: int, on_bytes: object) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(fetch_module, "open_source", lambda form: Filling())
+    monkeypatch.setattr(fetch_module, "open_source", lambda form: Source("x", filling))
     with pytest.raises(ModelUnavailable, match="the disk is full"):
         await fetch(model_of("x:y"), folder=tmp_path)
 

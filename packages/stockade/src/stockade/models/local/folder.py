@@ -61,35 +61,24 @@ def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def remember_verified(path: Path, sha256: str) -> None:
-    """The file's hash was just found to be `sha256`; later a glance at size and time is enough."""
-    _write(_stamp(path, "verified"), {"sha256": sha256, **_size_and_time(path)})
+def remember_verified(path: Path, sha256: str, source: str = "", licence: str = "") -> None:
+    """The file's hash was just found to be `sha256`, and whence it came; later a glance at size and time is enough."""
+    _write(_stamp(path), {"sha256": sha256, "source": source, "licence": licence, **_size_and_time(path)})
 
 
-def known_sha256(path: Path) -> str | None:
-    """The hash that this very file, by size and modification time, was found to have before."""
-    stamp = _read(_stamp(path, "verified"))
-    with suppress(OSError, KeyError):
+def provenance(path: Path) -> tuple[str, str, str]:
+    """(sha256, source, licence) that were remembered of this very file, by size and modification time; else empty."""
+    stamp = _read(_stamp(path))
+    with suppress(OSError):
         if stamp.items() >= _size_and_time(path).items():
-            return str(stamp["sha256"])
-    return None
+            return str(stamp.get("sha256", "")), str(stamp.get("source", "")), str(stamp.get("licence", ""))
+    return "", "", ""
 
 
 def is_verified(path: Path, sha256: str) -> bool:
     """True when this very file was found to have that hash before; with "" any hash will do."""
-    known = known_sha256(path)
-    return known is not None and sha256 in ("", known)
-
-
-def remember_origin(path: Path, source: str, licence: str) -> None:
-    """Where a file that is not in the catalogue came from."""
-    _write(_stamp(path, "origin"), {"source": source, "licence": licence})
-
-
-def origin(path: Path) -> tuple[str, str]:
-    """(source, licence) as they were when the file was fetched; ("", "") where nothing is known."""
-    stamp = _read(_stamp(path, "origin"))
-    return str(stamp.get("source", "")), str(stamp.get("licence", ""))
+    known = provenance(path)[0]
+    return known != "" and sha256 in ("", known)
 
 
 def remember_loaded(path: Path) -> None:
@@ -109,12 +98,12 @@ def was_loaded(path: Path) -> bool:
 
 def forget(path: Path) -> None:
     """Remove the file and what was known of it."""
-    for known in (path, _stamp(path, "verified"), _stamp(path, "origin")):
-        known.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    _stamp(path).unlink(missing_ok=True)
 
 
-def _stamp(path: Path, kind: str) -> Path:
-    return path.with_name(f".{path.name}.{kind}")
+def _stamp(path: Path) -> Path:
+    return path.with_name(f".{path.name}.verified")
 
 
 def _loaded_stamp(path: Path) -> Path:

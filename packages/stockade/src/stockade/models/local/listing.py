@@ -9,7 +9,7 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import is_small
 from stockade.files import try_lock
 from stockade.models.local.catalogue import CATALOGUE, CatalogueModel
-from stockade.models.local.folder import forget, is_verified, known_sha256, models_folder, origin
+from stockade.models.local.folder import forget, is_verified, models_folder, provenance
 from stockade.models.local.gguf import GgufInfo, read_gguf
 from stockade.models.local.server_lease import running, stop_all_idle
 from stockade.models.providers import parse_name
@@ -92,8 +92,7 @@ def _stranger(path: Path) -> ModelEntry:
 
 
 def _entry(name: str, info: GgufInfo) -> ModelEntry:
-    source, licence = origin(Path(info.path))
-    sha256 = known_sha256(Path(info.path)) or ""
+    sha256, source, licence = provenance(Path(info.path))
     return ModelEntry(
         name=name, here=True, size_bytes=info.size_bytes, window=info.context_length, quantisation=info.quantisation,
         licence=info.licence or licence, path=info.path, about=info.name, architecture=info.architecture,

@@ -1,24 +1,22 @@
-"""`stockade model pull`: a model from the catalogue, the hub, Ollama's registry, an address, a file or a llamafile.
+"""`stockade model pull`: a model from the catalogue, the hub, an address, a file of this machine or a llamafile.
 
-Ollama's manifests name layers by sha256, as OCI images do; the model layer is a GGUF file. A llamafile is a program for
-every system with a zip archive at its end, and a GGUF file in that.
+A llamafile is a program for every system with a zip archive at its end, and a GGUF file in that.
 """
 
 import hashlib
-import json
 import os
 import re
 import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import anyio
 import anyio.from_thread
 import anyio.to_thread
 
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.files import open_regular
 from stockade.models.local.catalogue import CATALOGUE, CatalogueModel
+from stockade.models.local.download import NotReached, size_at
 from stockade.models.local.fetch import fetch
 from stockade.models.local.folder import (
     check_space,
@@ -26,16 +24,15 @@ from stockade.models.local.folder import (
     is_verified,
     make_folder,
     models_folder,
-    remember_origin,
     remember_verified,
     sha256_of,
 )
 from stockade.models.local.gguf import read_gguf
 from stockade.models.local.hub import HubName, find_file
-from stockade.models.local.sources import NotReached, listing_at, size_at
 from stockade.models.settings import OnProgress, silent
 
-FORMS = "a name of the catalogue, hf:OWNER/REPO[/FILE], ollama:NAME:TAG, https://..., or a .gguf or llamafile on disk"
+FORMS = "a name of the catalogue, hf:OWNER/REPO[/FILE], https://..., or a .gguf or llamafile on disk"
+_BLOCK = 1 << 22
 
 
 async def pull(
@@ -60,7 +57,6 @@ async def pull(
     if sha256 and model.sha256 != sha256:
         raise ModelUnavailable(f"{model.sources[0]} has the sha256 {model.sha256}, not {sha256}", "nothing was fetched")
     path = await _fetched(model, on_progress, folder)
-    remember_origin(path, model.sources[0], model.licence)
     return f"gguf/{path}", path
 
 
@@ -69,8 +65,6 @@ async def _described(reference: str, sha256: str) -> CatalogueModel:
     kind, _, rest = reference.partition(":")
     if kind == "hf" or re.match(r"https://(huggingface\.co|hf\.co)/", reference):
         return await find_file(HubName.parse(rest if kind == "hf" else reference))
-    if kind == "ollama":
-        return await find_layer(rest)
     if kind in ("https", "http"):
         address = urlsplit(reference)
         # Two addresses may end in the same name.
@@ -100,7 +94,9 @@ async def _fetched(model: CatalogueModel, on_progress: OnProgress, folder: Path)
     path = await fetch(model, on_progress, folder)
     try:
         if await anyio.to_thread.run_sync(is_llamafile, path):
-            await _extracted(path, target, on_progress)
+            on_progress(f"taking the model out of {path.name}", 0, 0)
+            digest = await anyio.to_thread.run_sync(extract_gguf, path, target)
+            remember_verified(target, digest, model.sources[0], model.licence)
             forget(path)
             path = target
         await anyio.to_thread.run_sync(read_gguf, path)
@@ -110,80 +106,19 @@ async def _fetched(model: CatalogueModel, on_progress: OnProgress, folder: Path)
     return path
 
 
-async def _extracted(path: Path, target: Path, on_progress: OnProgress) -> None:
-    make_folder(target.parent)
-    part = target.with_name(f"{target.name}.part")
-    on_progress(f"taking the model out of {path.name}", 0, 0)
-
-    def work() -> str:
-        extract_gguf(path, part)
-        return sha256_of(part)
-
-    try:
-        digest = await anyio.to_thread.run_sync(work)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    part.replace(target)
-    remember_verified(target, digest)
-
-
-HOST = "registry.ollama.ai"
-_MODEL = "application/vnd.ollama.image.model"
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-async def find_layer(text: str) -> CatalogueModel:
-    """`NAME[:TAG]`, `OWNER/NAME[:TAG]`, or with a registry of another address before it."""
-    base, owner, name, tag = _parse(text)
-    try:
-        body = await listing_at(
-            f"{base}/v2/{owner}/{name}/manifests/{tag}",
-            {"Accept": "application/vnd.docker.distribution.manifest.v2+json, application/json"},
-            urlsplit(base).netloc.rpartition("@")[2],
-        )
-        layers = json.loads(body)["layers"]
-        layer = next(item for item in layers if item["mediaType"] == _MODEL)
-        kind, _, digest = layer["digest"].partition(":")
-        if kind != "sha256" or not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise ModelUnavailable(f"{text} is named by a digest that is not a sha256")
-        url = f"{base}/v2/{owner}/{name}/blobs/sha256:{digest}"
-        file = f"{name}-{tag}.gguf"
-        return CatalogueModel.stranger("ollama", file, size_bytes=int(layer["size"]), sha256=digest, source=url)
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
-        raise ModelUnavailable(f"the registry's answer on '{text}' is not understood") from None
-
-
-def _parse(text: str) -> tuple[str, str, str, str]:
-    base = f"https://{HOST}"
-    if "://" in text:
-        parts = urlsplit(text)
-        base, text = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
-    elif text.count("/") == 2:
-        host, _, text = text.partition("/")
-        base = f"https://{host}"
-    path, _, tag = text.partition(":")
-    owner, _, name = path.rpartition("/")
-    owner, tag = owner or "library", tag or "latest"
-    if not all(_WORD.fullmatch(word) for word in (owner, name, tag)):
-        raise UsageError(f"not a model of Ollama's registry: '{text}'", "write ollama:NAME:TAG")
-    return base, owner, name, tag
-
-
-_BLOCK = 1 << 22
-
-
 def is_llamafile(path: Path) -> bool:
     """Whether this is a program or archive with an archive's directory at its end, and no GGUF file."""
     with open_regular(path) as file:
         return file.read(4) != b"GGUF" and zipfile.is_zipfile(file)
 
 
-def extract_gguf(path: Path, target: Path) -> None:
+def extract_gguf(path: Path, target: Path) -> str:
     """The model in it, to `target`, its checksum compared; nothing in it is run. For a thread of anyio's.
 
-    ModelUnavailable when there is none, or it is damaged.
+    Its sha256. ModelUnavailable when there is none, or it is damaged.
     """
+    make_folder(target.parent)
+    part = target.with_name(f"{target.name}.part")
     try:
         with zipfile.ZipFile(path) as archive:
             models = [item for item in archive.infolist() if item.filename.endswith(".gguf")]
@@ -192,7 +127,7 @@ def extract_gguf(path: Path, target: Path) -> None:
             model = max(models, key=lambda item: item.file_size)
             check_space(target.parent, model.file_size)
             done = 0
-            with archive.open(model) as source, target.open("wb") as file:
+            with archive.open(model) as source, part.open("wb") as file:
                 while block := source.read(_BLOCK):
                     anyio.from_thread.check_cancelled()
                     done += len(block)
@@ -201,5 +136,10 @@ def extract_gguf(path: Path, target: Path) -> None:
                     file.write(block)
             if done != model.file_size:
                 raise ModelUnavailable(f"the model in {path} is cut short")
+        digest = sha256_of(part)
+        part.replace(target)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ModelUnavailable(f"{path} is damaged: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return digest
