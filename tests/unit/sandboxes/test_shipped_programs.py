@@ -14,7 +14,7 @@ from stockade_sandbox.agent.session import AgentConfig
 from tests.support.toolchains import zig
 from tests.unit.sandboxes.session_support import NAMESPACE, agent
 
-PROGRAMS = ("agent/agent", "backends/bubblewrap/launcher/launch")
+PROGRAMS = ("agent/agent", "launcher/launch")
 QEMU = "qemu-aarch64"
 
 
@@ -63,7 +63,7 @@ async def test_the_agent_of_aarch64_keeps_a_shell_on_an_emulator() -> None:
 def test_the_launcher_of_aarch64_runs_its_operations_on_an_emulator(tmp_path: Path) -> None:
     """Those that the emulator knows; mounting is not among them."""
     program, target = tmp_path / "launch", tmp_path / "made"
-    program.write_bytes(binary.program_bytes("backends/bubblewrap/launcher/launch", "aarch64"))
+    program.write_bytes(binary.program_bytes("launcher/launch", "aarch64"))
     program.chmod(0o755)
     words = ["calm", "dir", str(target), "750", "0", "0", "file", str(target / "text"), "words", "try", str(target)]
     done = subprocess.run([QEMU, program, *words, "exec", "/bin/echo", "there"], capture_output=True, check=False)

@@ -16,15 +16,15 @@ from stockade.core.errors import SandboxFailed
 SHA256 = {
     "agent/agent-x86_64": "4c2d2a8e790a3ed9e0aeb2cc86963b05df609a4653321c957612f59c0ce9edf4",
     "agent/agent-aarch64": "781e239af1ce5c0a18f658d24db581e41df01c22e927ee8018b45415d9d96e54",
-    "backends/bubblewrap/launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
-    "backends/bubblewrap/launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
+    "launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
+    "launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
 }
 FOLDER = Path(__file__).parents[1]
 """The keys of SHA256 are paths below it."""
 
 
 def program_bytes(program: str, machine: str | None = None) -> bytes:
-    """`agent/agent` or `backends/bubblewrap/launcher/launch` for `machine` (default: this one).
+    """`agent/agent` or `launcher/launch` for `machine` (default: this one).
 
     SandboxFailed when none is shipped for it, or the file is not the one that was built.
     """

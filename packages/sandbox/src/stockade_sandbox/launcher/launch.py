@@ -23,7 +23,7 @@ class Operations:
 
 def launcher_bytes() -> bytes:
     """The launcher of this machine, verified. SandboxFailed when there is none, or it was changed."""
-    return program_bytes("backends/bubblewrap/launcher/launch")
+    return program_bytes("launcher/launch")
 
 
 def launcher_memfd() -> int:
