@@ -28,8 +28,8 @@ from stockade.core.events import RunStarted
 from stockade.core.messages import Sampling
 from stockade.core.policy import Policy
 from stockade.core.ports import Model, Sandbox
-from stockade.loop.parts import Parts
 from stockade.loop.run import run
+from stockade.loop.run_context import Parts
 from stockade.models.openai import OpenAIModel
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted

@@ -16,8 +16,8 @@ from stockade import __version__
 from stockade.core.budget import Budget
 from stockade.core.events import RunStarted
 from stockade.core.policy import Policy
-from stockade.loop.parts import Parts
 from stockade.loop.run import run
+from stockade.loop.run_context import Parts
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted, make_coder
 from stockade.plugins.coder.prompts import system

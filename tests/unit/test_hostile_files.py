@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from stockade.bots.file import read_bot
-from stockade.cli.task import read_task
+from stockade.cli.run import read_task
 from stockade.cli.trust import command as trust_command
 from stockade.core.errors import StockadeError
 from stockade.files import open_regular, read_regular, read_toml

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from stockade.cli import review
-from stockade.cli.decide import Decider
+from stockade.cli.ui import review
+from stockade.cli.ui.review import Decider
 from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.cli.asciicast import cast
-from stockade.cli.markdown import report
+from stockade.cli.export import report
+from stockade.cli.ui.asciicast import cast
 from stockade.core.events import RunEvent
 from tests.unit.exports.sample import sample_run
 

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from stockade import cli
-from stockade.cli import failures
+from stockade.cli.ui import failures
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 
 HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sqlite3", "asyncio")

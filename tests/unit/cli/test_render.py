@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from stockade.cli.render import Renderer
+from stockade.cli.ui.render import Renderer
 from stockade.core.actions import (
     Answer,
     Chunk,

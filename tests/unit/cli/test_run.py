@@ -13,8 +13,8 @@ import pytest
 
 from stockade import alive
 from stockade.answers.json_schema import JsonAnswers
-from stockade.cli.endings import status_of
 from stockade.cli.run import carry_out
+from stockade.cli.ui.summary import status_of
 from stockade.core.actions import CommandOutput
 from stockade.core.budget import Budget
 from stockade.core.changes import FolderLayer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.cli.safe import one_line, safe_text
+from stockade.cli.ui.safe import one_line, safe_text
 
 
 @given(st.text(st.characters(codec=None)))

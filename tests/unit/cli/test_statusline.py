@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from stockade.cli.render import Renderer
-from stockade.cli.statusline import StatusLine
+from stockade.cli.ui.render import Renderer
+from stockade.cli.ui.statusline import StatusLine
 
 
 class Clock:

@@ -5,7 +5,7 @@ import json
 import pytest
 from atif import Trajectory
 
-from stockade.cli.markdown import report
+from stockade.cli.export import report
 from stockade.core.actions import Answer, CommandOutput, Shell, Step
 from stockade.core.events import (
     ActionFinished,

@@ -12,9 +12,8 @@ from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, MessageInjected, RunFinished
 from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
-from stockade.loop.bot import Bot
 from stockade.loop.ending import Ending
-from stockade.loop.run_context import RunContext
+from stockade.loop.run_context import Bot, RunContext
 from stockade.runtime.sandboxes import own_sandbox
 from stockade.testing import MemorySandbox
 from tests.unit.loop.helpers import Bench, started

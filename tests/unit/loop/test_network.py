@@ -6,10 +6,9 @@ import pytest
 from stockade.core.actions import CommandOutput
 from stockade.core.errors import SandboxDied, StoreFailed
 from stockade.core.events import NetworkRequested
-from stockade.loop import network
+from stockade.loop import record
 from stockade.loop.context import Context
-from stockade.loop.network import MANY, REST, NetworkRecorder
-from stockade.loop.record import Record
+from stockade.loop.record import MANY, REST, NetworkRecorder, Record
 from stockade.loop.run import run
 from stockade.testing import MemorySandbox, MemoryStore, say
 from tests.unit.loop.helpers import Bench, started
@@ -87,7 +86,7 @@ async def test_a_flood_of_alike_requests_is_one_event() -> None:
 
 
 async def test_a_flood_of_many_hosts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "MAX_EVENTS", 300)
+    monkeypatch.setattr(record, "MAX_EVENTS", 300)
     store = MemoryStore()
     found = recorder(store)
     for number in range(2000):

@@ -24,8 +24,7 @@ from stockade.core.events import (
 )
 from stockade.core.messages import Message
 from stockade.core.secrets import Redactor
-from stockade.loop.branch import branch, up_to
-from stockade.loop.resume import pending_finish, resume
+from stockade.loop.resume import branch, pending_finish, resume, up_to
 from stockade.loop.state import fold
 from stockade.loop.verify import Compared, verify
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, say

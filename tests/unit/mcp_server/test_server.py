@@ -12,8 +12,7 @@ from mcp.client.client import Client
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
 from stockade.mcp_server.app import make_server
-from stockade.mcp_server.folders import Roots
-from stockade.mcp_server.service import Service
+from stockade.mcp_server.service import Roots, Service
 from stockade.runtime.spec import RunSpec
 
 pytestmark = pytest.mark.anyio

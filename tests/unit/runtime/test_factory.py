@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from stockade.bots.spec import BotSpec
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
-from stockade.loop.bot import Bot
+from stockade.loop.run_context import Bot
 from stockade.runtime.bots import bot_of, driver_of, find_bot
 from stockade.runtime.factory import check_task
 from stockade.runtime.models import pick_protocol

@@ -13,8 +13,8 @@ from stockade.core.errors import ModelUnavailable, StockadeError
 from stockade.core.events import ActionFinished, AnswerUnreadable, MessageInjected, RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Sampling
 from stockade.core.ports import Approver
-from stockade.loop.parts import Parts
 from stockade.loop.run import run
+from stockade.loop.run_context import Parts
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import OFFLINE, CoderBot, Wanted, make_coder
 from stockade.plugins.coder.loop import Coder

@@ -20,9 +20,9 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelRequest, Sampling
 from stockade.core.policy import Policy
-from stockade.loop.parts import Parts
 from stockade.loop.resume import resume
 from stockade.loop.run import run
+from stockade.loop.run_context import Parts
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted, make_coder, wanted_of
 from stockade.plugins.coder.loop import Coder

@@ -23,7 +23,7 @@ from stockade.core.events import RunEvent
 from stockade.core.policy import FolderMode, Policy
 from stockade.core.ports import Model, OnEvent, Toolbox
 from stockade.loop.hooks import Hook
-from stockade.loop.parts import Parts
+from stockade.loop.run_context import Parts
 from stockade.loop.subbot import BorrowedSandbox
 from stockade.places import state_dir
 from stockade.plugins.coder.bot import SOLUTION, Wanted

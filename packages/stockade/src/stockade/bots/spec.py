@@ -10,7 +10,7 @@ from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.model_options import LOCAL_ANSWER_TOKENS
 from stockade.core.policy import FolderMode
-from stockade.loop.bot import Bot
+from stockade.loop.run_context import Bot
 
 
 class Example(Data):

@@ -1,40 +1,17 @@
 """The command line. Commands are imported when they are called, so that `stockade --help` stays quick."""
 
 import gc
-import importlib
 import sys
 from collections.abc import Sequence
 
 import click
 
 from stockade import __version__
-from stockade.cli import failures, streams
+from stockade.cli.lazy import COMMANDS, load
+from stockade.cli.ui import failures
 from stockade.core.errors import UsageError
 
-COMMANDS = {
-    "run": ("begin", "Run a bot on a task."),
-    "plan": ("plan", "A bot that plans, and acts when you authorise it."),
-    "shell": ("shell", "The autonomous Shell bot, which lives in a folder."),
-    "code": ("code", "Write Python, run it, mend it until its checks pass."),
-    "runs": ("runs", "Runs on record: show, go on, go back, export, apply."),
-    "diff": ("changes:diff", "What a run changed and nobody decided on yet."),
-    "apply": ("changes:apply", "Write a run's changes to the folder."),
-    "undo": ("changes:undo", "Take back what was applied."),
-    "discard": ("changes:discard", "Throw a run's changes away."),
-    "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
-    "tool": ("tool", "Tools: listing, trying and building them."),
-    "doctor": ("doctor", "What this machine can enforce, tried live."),
-    "model": ("model", "Models: what is here, pulling and serving them."),
-    "mcp": ("mcp", "An MCP server: bots, sandboxes and records for any MCP client."),
-    "approvals": ("approvals", "What bots may always do without asking, and where."),
-    "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
-    "bots": ("bots", "The bots that exist, with their permissions."),
-}
-"""Name -> (module of this package and name in it, by default `command`; what it is for).
-
-A test holds the second against the command itself.
-"""
-
+__all__ = ["COMMANDS", "GC_OBJECTS", "LazyGroup", "call", "main", "stockade"]
 GC_OBJECTS = 50_000
 """At most so many are kept in vain, some megabytes, until somebody looks for cycles."""
 
@@ -48,8 +25,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        found = getattr(importlib.import_module(f"stockade.cli.{module}"), name or "command")
+        where = COMMANDS[cmd_name][0]
+        found = load(f"cli.{where}" if ":" in where else f"cli.{where}:command")
         assert isinstance(found, click.Command)
         return found
 
@@ -95,5 +72,5 @@ def main() -> None:
     """The `stockade` command."""
     # What is imported is no garbage, and a run makes few cycles: the default looks through all of it again and again.
     gc.set_threshold(GC_OBJECTS)
-    streams.prepare()
+    failures.prepare_streams()
     sys.exit(call(sys.argv[1:]))

@@ -8,20 +8,20 @@ import click
 from rich.text import Text
 
 from stockade.approval.remembered import Approval
-from stockade.cli import flags, listing
-from stockade.cli.console import results
-from stockade.cli.failures import say
-from stockade.cli.safe import one_line
+from stockade.cli import flags
+from stockade.cli.ui.console import Column, draw_table, results
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.runtime.approvals import approval_file
 from stockade.runtime.settings import load
 
 _COLUMNS = (
-    listing.Column("n", right=True),
-    listing.Column("since", leaves=1),
-    listing.Column("bot"),
-    listing.Column("folder"),
-    listing.Column("may do"),
+    Column("n", right=True),
+    Column("since", leaves=1),
+    Column("bot"),
+    Column("folder"),
+    Column("may do"),
 )
 _LAST = 253402300799.0
 """The last second of the year 9999: a damaged file may hold any number."""
@@ -49,7 +49,7 @@ def list_approvals(**values: Any) -> int:
             [Text(cell) for cell in (str(number), _when(one.at), one_line(one.bot), _place(one), one_line(one.text))]
             for number, one in enumerate(found.approvals, 1)
         ]
-        listing.draw(results(), _COLUMNS, rows)
+        draw_table(results(), _COLUMNS, rows)
     elif not found.problems:
         say("nothing is allowed for always", "answer `always` when a bot of --approve ask or rules may do something")
     return 0

@@ -1,22 +1,141 @@
-"""`stockade run` as it is typed. All that does the work is imported when it begins, so that `--help` stays quick."""
+"""`stockade run`, `code`, `plan` and `shell` as they are typed.
 
+All that does the work is imported when it begins, so that `--help` stays quick.
+"""
+
+from pathlib import Path
 from typing import Any
 
 import click
 
 from stockade.cli import flags
+from stockade.cli.lazy import load
+from stockade.cli.model_flags import SAMPLING
 
 
 @click.command("run", short_help="Run a bot on a task.")
 @click.argument("task")
 @flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
-def command(task: str, **values: Any) -> int:
+def run(task: str, **values: Any) -> int:
     """Run a bot on TASK, which may also be - (standard input) or @FILE.
 
     The answer goes to stdout, everything else to stderr. At the end the changes are shown, and applied only when you
     say so. Exit status: 0 done, 1 gave up or check failed, 2 usage, 3 stopped, 4 sandbox or machine, 5 model,
     130 Ctrl-C.
     """
-    from stockade.cli.run import begin
+    return int(load("cli.run:begin")(task, flags.given(values)))
 
-    return begin(task, flags.given(values))
+
+_CODE_MODEL = (
+    click.option("--model", default=None, metavar="PROVIDER/NAME", help="Which model; auto picks one and says why."),
+    click.option("--timeout", type=float, default=None, metavar="S", help="Seconds for all of it; 0 is unlimited."),
+    click.option("--max-tokens", type=int, default=None, metavar="N", help="Tokens of prompts and answers together."),
+    click.option("--max-cost", type=float, default=None, metavar="USD", help="What it may cost."),
+    *SAMPLING,
+    *flags.LOADING,
+)
+
+
+@click.command("code", short_help="Write Python, run it, mend it until its checks pass.")
+@click.argument("task", required=False)
+@click.option("--tests", metavar="FILE", help="A Python file of tests: assert lines, test functions, a TestCase.")
+@click.option("--example", multiple=True, metavar="TEXT", help='A worked example: "f(2) == 4", or a doctest.')
+@click.option("--candidates", type=int, metavar="N", help="Programs asked for at once, of which the best goes on.")
+@click.option("--repairs", type=int, metavar="N", help="Repairs of a program before it is written anew; 3.")
+@click.option("--fresh-starts", type=int, metavar="N", help="How often it may be written anew; 1.")
+@click.option("--attempt-timeout", type=float, metavar="S", help="Seconds for one run of a program; 10.")
+@click.option("--output", metavar="NAME", help="Its file in the folder; solution.py.")
+@click.option("--serve", metavar="HOST:PORT", help="Answer GET /health and POST /query instead of doing one task.")
+@click.option("--api-key", envvar="STOCKADE_API_KEY", metavar="KEY", help="The key that clients of --serve must give.")
+@click.option("--at-once", type=click.IntRange(1, 64), metavar="N", help="Queries that --serve works on at once; 1.")
+@flags.offered(_CODE_MODEL, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+def code(task: str | None, **values: Any) -> int:
+    """Write a Python program for TASK, which may also be - (standard input) or @FILE; run it, mend it.
+
+    It is done when the program runs and passes its checks: --tests, --example, and the worked examples in TASK. The
+    program goes to stdout, and as a change to --folder. Exit status: 0 done, 1 no program passed, 2 usage, 3 stopped,
+    4 sandbox or machine, 5 model, 130 Ctrl-C.
+    """
+    return int(load("cli.code:begin")(task, flags.given(values)))
+
+
+PLANNING = (
+    click.option("--fast-model", metavar="PROVIDER/NAME", help="A second model, for the profile and for summaries."),
+    click.option("--ai-name", metavar="NAME", help="How the bot is called."),
+    click.option("--ai-role", metavar="ROLE", help="Who the bot is; with --ai-name, no profile is made for the task."),
+    click.option("--constraint", multiple=True, metavar="TEXT", help="What it must not do."),
+    click.option("--resource", multiple=True, metavar="TEXT", help="What it has."),
+    click.option("--best-practice", multiple=True, metavar="TEXT", help="How it works well."),
+    click.option("--override-directives", is_flag=True, help="These stand in place of the others of their kind."),
+    click.option("-y", "--skip-reprompt", is_flag=True, help="Do not ask whether to continue with the settings."),
+    click.option("-c", "--continuous", is_flag=True, help="Do every action without asking."),
+    click.option(
+        "-l", "--continuous-limit", type=click.IntRange(1, 9999), metavar="N", help="With -c: so many, then ask again."
+    ),
+)
+
+CHECK = flags.BOT[-1:]
+
+
+@click.command("plan", short_help="A bot that plans, and acts when you authorise it.")
+@click.argument("task", required=False)
+@flags.offered(PLANNING, flags.LIVING, CHECK, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+def plan(task: str | None, **values: Any) -> int:
+    """Plan and do TASK, which may also be - (standard input) or @FILE, and is asked for when it is not given.
+
+    A profile is made for the task: name, role, constraints, resources, best practices. You may change it. Then, turn by
+    turn, the bot says what it thinks, and you answer: y lets it act, y -N lets it act N times, n stops and saves,
+    anything else is feedback for the bot. Where nobody can be asked, nothing is done without -c.
+
+    The fast model's server is where FAST_LLAMAFILE_URL says (FAST_ before any variable of a provider). Exit status
+    as of `stockade run`.
+    """
+    return int(load("cli.plan:begin")(task, values))
+
+
+class _StartIsMeant(click.Group):
+    """`stockade shell --goal X` is `stockade shell start --goal X`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["start", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("shell", cls=_StartIsMeant, short_help="The autonomous Shell bot, which lives in a folder.")
+def shell() -> None:
+    """The autonomous Shell bot: a model that lives in a shell, with a goal, until a budget or Ctrl-C ends it.
+
+    It lives in a folder, the workspace, and rules itself by three files in it: `goal`, `system.md` (its part of the
+    prompt) and `config.json` (its sampling). `stockade shell` alone is `stockade shell start`.
+    """
+
+
+_WHERE = click.option("--workspace", metavar="PATH", help="The folder that it lives in; ./workspace by default.")
+
+
+@shell.command("start", short_help="Start the bot; its workspace is made when it is not there.")
+@_WHERE
+@click.option("--goal", metavar="TEXT", help="The goal while there is no file `goal`; else $STOCKADE_GOAL.")
+@click.option("--own-goal/--no-own-goal", default=None, help="Whether it may set its goal.")
+@click.option("--own-prompt/--no-own-prompt", default=None, help="Whether it may write a part of its prompt.")
+@click.option("--own-sampling/--no-own-sampling", default=None, help="Whether it may set how it is sampled.")
+@click.option("--intro/--no-intro", default=None, help="Whether six scripted actions come first.")
+@click.option("--show-intro", is_flag=True, help="Show them; else $LLAMA_SHOW_INTRO.")
+@click.option("--cast", type=click.Path(path_type=Path), metavar="FILE", help="Keep the terminal as an asciicast.")
+@flags.offered(flags.LIVING, flags.SANDBOX, flags.SHOWN, flags.STORE)
+def start(workspace: str | None, goal: str | None, show_intro: bool, cast: Path | None, **values: Any) -> int:
+    """Start the bot in its workspace, which is made when it is not there.
+
+    It writes to the workspace itself and to nothing else. To go on with it: stockade runs resume. Exit status: 3
+    stopped by a budget, 4 sandbox or machine, 5 model, 130 Ctrl-C.
+    """
+    given = flags.given(values)
+    return int(load("cli.shell:begin")(workspace, goal, given, show_intro=show_intro, cast=cast))
+
+
+@shell.command("reset", short_help="Begin anew with an empty workspace.")
+@_WHERE
+def reset(workspace: str | None) -> int:
+    """Remove everything in the workspace and begin anew with the template."""
+    return int(load("cli.shell:reset_workspace")(workspace))

@@ -7,8 +7,8 @@ import click
 from rich.text import Text
 
 from stockade.cli import flags
-from stockade.cli.console import results
-from stockade.cli.failures import say
+from stockade.cli.ui.console import results
+from stockade.cli.ui.failures import say
 from stockade.runtime import bots
 from stockade.runtime.settings import load
 

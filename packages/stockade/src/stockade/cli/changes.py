@@ -17,16 +17,18 @@ from rich.progress import Progress as Bar
 from stockade import changes
 from stockade.alive import is_alive, tidy
 from stockade.changes import Progress
-from stockade.cli import flags, review
-from stockade.cli.console import can_ask, moves_cursor, progress, results
-from stockade.cli.decide import Decider, ask_person
-from stockade.cli.failures import say
-from stockade.cli.safe import hide, one_line, safe_text, screen, some
+from stockade.cli import flags
+from stockade.cli.ui import review
+from stockade.cli.ui.console import can_ask, moves_cursor, progress, results
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.review import Decider, ask_person
+from stockade.cli.ui.safe import hide, one_line, safe_text, screen, some
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Deciding, Differ, RunStore
 from stockade.core.secrets import EXACT
-from stockade.runtime import records, sandboxes, undecided
+from stockade.runtime import sandboxes, undecided
+from stockade.runtime.restore import bring_back
 from stockade.runtime.settings import Settings
 
 _LEFT_SHOWN = 20
@@ -38,9 +40,7 @@ _RUN = click.argument("run", required=False)
 @contextmanager
 def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -> Iterator["_Run"]:
     """The run that is meant; which one is said where it was not named."""
-    settings = flags.load(flags.given(values))
-    store = records.read_store(settings.options.store)
-    try:
+    with review.on_record(values) as (store, settings):
         if run is not None:
             run_id = anyio.run(store.find, run)
         elif applied:
@@ -56,8 +56,6 @@ def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -
             yield _Run(store, settings, run_id, events)
         finally:
             tidy(run_id)
-    finally:
-        anyio.run(store.close)
 
 
 class _Run:
@@ -92,11 +90,8 @@ class _Run:
         """
         if is_alive(self.run_id):
             raise UsageError(f"run {self.run_id} is still under way", "wait for its end, or stop it")
-        if wanted:
-            from stockade.runtime.restore import bring_back
-
-            if bring_back(self.events):
-                say("the machine went down with this run: its changes are those of its last turn on record")
+        if wanted and bring_back(self.events):
+            say("the machine went down with this run: its changes are those of its last turn on record")
         before = len(self.events)
         changes.complete(self.reviewer, self.events, self.record)
         if len(self.events) > before:

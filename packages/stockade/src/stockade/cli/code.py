@@ -1,42 +1,158 @@
-"""`stockade code` as it is typed. All that does the work is imported when it begins, so that `--help` stays quick."""
+"""What `stockade code` does: one task like any run, or a service that answers one after the other."""
 
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-import click
+import anyio
+from pydantic import ValidationError
 
+from stockade.alive import held
 from stockade.cli import flags
-from stockade.cli.model_flags import SAMPLING
+from stockade.cli.run import carry_out, read_task
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.interrupt import interruptible
+from stockade.core.errors import UsageError
+from stockade.core.ports import RunStore
+from stockade.files import read_regular
+from stockade.plugins.coder.bot import CODER, SOLUTION, CoderBot, Wanted, result_of
+from stockade.plugins.coder.report import MAX_TESTS_BYTES
+from stockade.plugins.coder.service import Answer, Query, Service, parse_address
+from stockade.plugins.coder.work import Plan
+from stockade.runtime import factory, records
+from stockade.runtime.sandboxes import forget
+from stockade.runtime.spec import Objects, RunSpec
 
-_MODEL = (
-    click.option("--model", default=None, metavar="PROVIDER/NAME", help="Which model; auto picks one and says why."),
-    click.option("--timeout", type=float, default=None, metavar="S", help="Seconds for all of it; 0 is unlimited."),
-    click.option("--max-tokens", type=int, default=None, metavar="N", help="Tokens of prompts and answers together."),
-    click.option("--max-cost", type=float, default=None, metavar="USD", help="What it may cost."),
-    *SAMPLING,
-    *flags.LOADING,
-)
+OWN = ("tests", "example", "candidates", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
+       "at_once")  # fmt: skip
 
 
-@click.command("code", short_help="Write Python, run it, mend it until its checks pass.")
-@click.argument("task", required=False)
-@click.option("--tests", metavar="FILE", help="A Python file of tests: assert lines, test functions, a TestCase.")
-@click.option("--example", multiple=True, metavar="TEXT", help='A worked example: "f(2) == 4", or a doctest.')
-@click.option("--candidates", type=int, metavar="N", help="Programs asked for at once, of which the best goes on.")
-@click.option("--repairs", type=int, metavar="N", help="Repairs of a program before it is written anew; 3.")
-@click.option("--fresh-starts", type=int, metavar="N", help="How often it may be written anew; 1.")
-@click.option("--attempt-timeout", type=float, metavar="S", help="Seconds for one run of a program; 10.")
-@click.option("--output", metavar="NAME", help="Its file in the folder; solution.py.")
-@click.option("--serve", metavar="HOST:PORT", help="Answer GET /health and POST /query instead of doing one task.")
-@click.option("--api-key", envvar="STOCKADE_API_KEY", metavar="KEY", help="The key that clients of --serve must give.")
-@click.option("--at-once", type=click.IntRange(1, 64), metavar="N", help="Queries that --serve works on at once; 1.")
-@flags.offered(_MODEL, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
-def command(task: str | None, **values: Any) -> int:
-    """Write a Python program for TASK, which may also be - (standard input) or @FILE; run it, mend it.
+def begin(task: str | None, given: Mapping[str, Any]) -> int:
+    """The exit status. UsageError for flags that make no sense together."""
+    own = {name: given[name] for name in OWN if name in given}
+    rest = {name: value for name, value in given.items() if name not in OWN}
+    if "serve" in own:
+        if task is not None:
+            raise UsageError("--serve takes its tasks over HTTP", "leave TASK out")
+        return serve(own, rest)
+    if task is None:
+        raise UsageError("there is no task", "stockade code TASK, or - for standard input")
+    words = read_task(task)
+    settings = flags.settings({**rest, "task": words})
+    wanted = make_wanted(own)
+    wanted.job(words)  # what is wrong with the checks is said before anything starts
+    spec = as_coder(settings.options, wanted)
+    store = records.open_store(settings.options.store)
+    try:
+        return carry_out(settings, store, partial(factory.prepare, spec, store))
+    finally:
+        anyio.run(store.close)
 
-    It is done when the program runs and passes its checks: --tests, --example, and the worked examples in TASK. The
-    program goes to stdout, and as a change to --folder. Exit status: 0 done, 1 no program passed, 2 usage, 3 stopped,
-    4 sandbox or machine, 5 model, 130 Ctrl-C.
-    """
-    from stockade.cli import coding
 
-    return coding.begin(task, flags.given(values))
+def serve(own: Mapping[str, Any], rest: Mapping[str, Any]) -> int:
+    """Until Ctrl-C."""
+    alone = sorted({"tests", "example", "output"} & own.keys() | {"folder", "apply", "discard"} & rest.keys())
+    if alone:
+        raise UsageError(f"--{alone[0]} is for one task", "the service takes tasks, tests and examples over HTTP")
+    settings = flags.settings({**rest, "task": ""})
+    options, front = settings.options, settings.front
+    host, port = parse_address(own["serve"])
+    plan, seconds = make_plan(own), _seconds(own)
+    store = records.open_store(options.store)
+
+    async def solve(query: Query) -> Answer:
+        return await answer(query, plan, options, store, seconds)
+
+    def listening(at: int) -> None:
+        url = f"http://{f'[{host}]' if ':' in host else host}:{at}"
+        if front.json_lines:
+            print(json.dumps({"url": url}), flush=True)
+        elif not front.quiet:
+            say(f'POST {url}/query with {{"query": ...}}, GET {url}/health; Ctrl-C ends it')
+
+    async def work() -> None:
+        try:
+            await Service(solve, host, own.get("api_key"), own.get("at_once", 1)).serve(port, listening)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await store.close()
+
+    interruptible(work)
+    return 0
+
+
+def as_coder(spec: RunSpec, wanted: Wanted) -> RunSpec:
+    """A run of the coder, checked as is wanted."""
+    bot = CODER.model_copy(update={"bot": CoderBot(wanted)})
+    return spec.model_copy(update={"objects": Objects(bot=bot)})
+
+
+async def answer(query: Query, plan: Plan, spec: RunSpec, store: RunStore, attempt_s: float) -> Answer:
+    """One query of the service: a run of its own, on record, of which nothing else is left."""
+    wanted = Wanted(tests=query.tests, examples=query.examples, plan=plan, attempt_s=attempt_s)
+    prepared = await factory.prepare(as_coder(spec.model_copy(update={"task": query.query}), wanted), store)
+    run_id = prepared.started.run_id
+    try:
+        with held(run_id):
+            finished = await factory.start(prepared)
+    finally:
+        forget(run_id)
+    failed = finished.detail if finished.status == "failed" else ""
+    events = await store.events(run_id)
+    result = prepared.parts.redactor.data(result_of(events, failed).model_dump())
+    return Answer(
+        response=result["stdout"],
+        error=result["error"],
+        code=result["code"],
+        status=result["status"],
+        attempts=len(result["attempts"]),
+        run=run_id,
+    )
+
+
+def make_wanted(own: Mapping[str, Any]) -> Wanted:
+    """From the coder's own flags. UsageError names the one that is wrong."""
+    return Wanted(
+        tests=_read_tests(own["tests"]) if "tests" in own else "",
+        examples=tuple(own.get("example", ())),
+        plan=make_plan(own),
+        output=_name(own.get("output", SOLUTION)),
+        attempt_s=_seconds(own),
+    )
+
+
+def _seconds(own: Mapping[str, Any]) -> float:
+    seconds = float(own.get("attempt_timeout", 10.0))
+    if not 0 < seconds <= 3600:
+        raise UsageError(f"--attempt-timeout {seconds:g}: it must be between 0 and 3600 seconds")
+    return seconds
+
+
+def make_plan(own: Mapping[str, Any]) -> Plan:
+    try:
+        return Plan(**{name: own[name] for name in ("candidates", "repairs", "fresh_starts") if name in own})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise UsageError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}") from None
+
+
+def _name(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not path.name or "\0" in text:
+        raise UsageError(f"--output {text!r} is not a name inside the folder", f"write {SOLUTION}, or src/{SOLUTION}")
+    return text
+
+
+def _read_tests(name: str) -> str:
+    try:
+        data = read_regular(Path(name), MAX_TESTS_BYTES)
+    except OSError as error:
+        raise UsageError(f"--tests {name}: {error.strerror}") from None
+    if not data.strip():
+        raise UsageError(f"--tests {name}: the tests are empty")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"--tests {name} is not UTF-8 text") from None

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import click
@@ -13,9 +13,10 @@ from rich.text import Text
 
 from stockade.alive import is_alive
 from stockade.cli import flags
-from stockade.cli.console import results
-from stockade.cli.safe import one_line
+from stockade.cli.ui.console import results
+from stockade.cli.ui.safe import one_line
 from stockade.core.errors import StoreFailed
+from stockade.core.findings import Finding
 from stockade.places import state_dir
 from stockade.runtime import records, sandboxes
 from stockade.runtime.removing import sweep_removed
@@ -23,9 +24,6 @@ from stockade.runtime.settings import load
 from stockade_sandbox.doctor.backend_probe import other_backends, sweep_others
 from stockade_sandbox.doctor.probe import probe as run_probe
 from stockade_sandbox.leftovers import clean as clean_up
-
-if TYPE_CHECKING:
-    from stockade.core.findings import Finding
 
 NOT_SAFE = 4
 ESCAPE = "escape: "
@@ -60,7 +58,7 @@ def command(*, clean: bool, **values: Any) -> int:
     return 0 if safe else NOT_SAFE
 
 
-def _mark(finding: "Finding | None") -> tuple[str, str]:
+def _mark(finding: Finding | None) -> tuple[str, str]:
     """A word for a cell, and its style."""
     if finding is None:
         return "-", "dim"
@@ -71,7 +69,7 @@ def _mark(finding: "Finding | None") -> tuple[str, str]:
     return ("OPEN", "bold red") if finding.name.startswith(ESCAPE) else ("no", "yellow")
 
 
-def _show(console: Console, findings: "Sequence[Finding]") -> None:
+def _show(console: Console, findings: Sequence[Finding]) -> None:
     """The machine, line by line; what backends hold, as a table; and why not, for what they do not."""
     for finding in findings:
         if finding.backend is None:
@@ -117,7 +115,7 @@ def _draw(console: Console, backends: Sequence[str], marks: Mapping[str, Sequenc
     console.print(table)
 
 
-def _why(console: Console, finding: "Finding") -> None:
+def _why(console: Console, finding: Finding) -> None:
     for words in (finding.cause, finding.way_out):
         if words and not finding.held:
             console.print(Text(f"          {one_line(words)}"), soft_wrap=True)

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stockade.cli.lazy import load
 from stockade.cli.model_flags import LOADING_MORE, SAMPLING
-from stockade.cli.safe import hide_named
+from stockade.cli.ui.safe import hide_named
 
 if TYPE_CHECKING:
     from stockade.runtime.settings import Settings
@@ -156,10 +157,8 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None and value != ()}
 
 
-def load(values: Mapping[str, Any]) -> "Settings":
+def settings(values: Mapping[str, Any]) -> "Settings":
     """The settings of this call, from what was given. What they name is hidden from here on."""
-    from stockade.runtime.settings import load as settings
-
-    found = settings(values)
+    found: Settings = load("runtime.settings:load")(values)
     hide_named(found.options.redact, found.options.env)
     return found

@@ -3,16 +3,17 @@
 import os
 import secrets
 import sys
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-import anyio
 import click
 
 from stockade.cli import flags
-from stockade.cli.failures import INTERRUPTED, say, sole
-from stockade.cli.interrupt import Interrupt
-from stockade.cli.safe import hide
+from stockade.cli.lazy import load
+from stockade.cli.ui.failures import INTERRUPTED, say
+from stockade.cli.ui.interrupt import interruptible
+from stockade.cli.ui.safe import hide
 from stockade.core.errors import UsageError, to_install
 from stockade.core.policy import is_loopback
 
@@ -36,39 +37,28 @@ def command(allow_apply: bool, http: str | None, **values: Any) -> int:
     """
     if find_spec("mcp") is None:
         raise UsageError("stockade mcp needs the package mcp", to_install("mcp"))
-    from stockade.mcp_server.app import make_server
-    from stockade.mcp_server.folders import Roots
-    from stockade.mcp_server.http import serve_http
-    from stockade.mcp_server.service import Service
-    from stockade.mcp_server.stdio import serve_stdio
-
     place = None if http is None else _loopback(http)
-    settings = flags.load({**flags.given(values), "mcp": ("none",)})
-    service = Service(settings.options, Roots.of(settings.options.folder))
+    settings = flags.settings({**flags.given(values), "mcp": ("none",)})
+    service = load("mcp_server.service:Service").of(settings.options)
     for line in service.redactor.warnings:
         say(line)
     hide(service.redactor)
-    server = make_server(service, allow_apply=allow_apply)
+    server = load("mcp_server.app:make_server")(service, allow_apply=allow_apply)
     made = not os.environ.get(TOKEN)
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(32)
     if place is None and sys.stdin is None:
         raise UsageError("standard input is closed", "an MCP client starts this and speaks to it")
 
-    async def all_of_it() -> bool:
-        interrupt = Interrupt()
-        try:
-            async with anyio.create_task_group() as group:
-                with interrupt.cancelling(group.cancel_scope.cancel):
-                    if place is None:
-                        await serve_stdio(server)
-                    else:
-                        await serve_http(server, *place, token, lambda address: _say_where(address, token, made=made))
-                    group.cancel_scope.cancel()
-        except BaseExceptionGroup as error:
-            raise sole(error) from None
-        return interrupt.pressed
+    async def work() -> int:
+        if place is None:
+            await load("mcp_server.transports:serve_stdio")(server)
+        else:
+            say_where = partial(_say_where, token=token, made=made)
+            await load("mcp_server.transports:serve_http")(server, *place, token, say_where)
+        return 0
 
-    return INTERRUPTED if anyio.run(all_of_it) else 0
+    status = interruptible(work)
+    return INTERRUPTED if status is None else status
 
 
 def _say_where(address: str, token: str, *, made: bool) -> None:

@@ -2,20 +2,19 @@
 
 import json
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
-import anyio
 import click
 from rich.text import Text
 
 from stockade.bots.model_profiles import profile_of
-from stockade.cli import flags, listing
-from stockade.cli.console import moves_cursor, progress, results
-from stockade.cli.failures import say
-from stockade.cli.interrupt import Interrupt
-from stockade.cli.safe import one_line, some
-from stockade.cli.statusline import StatusLine, megabytes
+from stockade.cli import flags
+from stockade.cli.ui.console import Column, draw_table, moves_cursor, progress, results
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.interrupt import interruptible
+from stockade.cli.ui.safe import one_line, some
+from stockade.cli.ui.statusline import StatusLine, megabytes
 from stockade.core.messages import billions, is_small
 from stockade.models.local import catalogue
 from stockade.models.local import listing as listed
@@ -27,17 +26,18 @@ from stockade.models.local.server import EmbeddedServer
 from stockade.runtime import models
 from stockade.runtime.settings import Front, load
 
+T = TypeVar("T")
 DEFAULT_PORT = 8080
 DEFAULT_MODEL = f"embedded/{catalogue.DEFAULT}"
 _COLUMNS = (
-    listing.Column("model"),
-    listing.Column("here"),
-    listing.Column("parameters"),
-    listing.Column("size"),
-    listing.Column("window"),
-    listing.Column("quantisation", leaves=1),
-    listing.Column("licence", leaves=2),
-    listing.Column("about", shrinks=True),
+    Column("model"),
+    Column("here"),
+    Column("parameters"),
+    Column("size"),
+    Column("window"),
+    Column("quantisation", leaves=1),
+    Column("licence", leaves=2),
+    Column("about", shrinks=True),
 )
 
 
@@ -68,7 +68,7 @@ def list_models(**values: Any) -> int:
                  entry.quantisation, entry.licence, entry.problem or entry.about)  # fmt: skip
         rows.append([Text(one_line(cell)) for cell in cells])
     console = results(plain=front.plain)
-    listing.draw(console, _COLUMNS, rows)
+    draw_table(console, _COLUMNS, rows)
     _show_running(running, front)
     console.print(Text("\nworth fetching where there is the memory (sizes about; not tried by us):", "dim"))
     for model in catalogue.RECOMMENDED:
@@ -136,7 +136,7 @@ def probe(name: str, **values: Any) -> int:
     settings = load(flags.given(values) | {"model": name})
     front, shown = settings.front, _Progress(settings.front)
     try:
-        full, info, answers = _interruptible(lambda: models.probe(settings.options, shown))
+        full, info, answers = _finished(lambda: models.probe(settings.options, shown))
     finally:
         shown.end()
     profile = profile_of(info).name
@@ -195,23 +195,19 @@ def pull(reference: str, sha256: str, **values: Any) -> int:
     front = load(flags.given(values)).front
     shown = _Progress(front)
     try:
-        name, path = _interruptible(lambda: fetch(reference, shown, sha256=sha256))
+        name, path = _finished(lambda: fetch(reference, shown, sha256=sha256))
     finally:
         shown.end()
     print(json.dumps({"model": name, "path": str(path)}) if front.json_lines else one_line(name))
     return 0
 
 
-def _interruptible(work: Any) -> Any:
+def _finished(work: Callable[[], Awaitable[T]]) -> T:
     """What `work` returns; KeyboardInterrupt when somebody wanted it to end."""
-    interrupt = Interrupt()
-
-    async def run() -> Any:
-        with anyio.CancelScope() as scope, interrupt.cancelling(scope.cancel):
-            return await work()
+    found = interruptible(work)
+    if found is None:
         raise KeyboardInterrupt
-
-    return anyio.run(run)
+    return found
 
 
 @command.command("rm")
@@ -250,11 +246,9 @@ def serve(name: str | None, host: str, port: int, api_key: str | None, **values:
                 await until_it_dies(server)
                 await server.restart()
 
-    try:
-        _interruptible(work)
-    except KeyboardInterrupt:
-        if not served:
-            raise
+    interruptible(work)
+    if not served:
+        raise KeyboardInterrupt
     return 0
 
 

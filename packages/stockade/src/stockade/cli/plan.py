@@ -1,21 +1,39 @@
-"""`stockade plan TASK`: a bot that thinks aloud, and does each action when the person authorises it."""
+"""What `stockade plan` does: the profile is shown and changed, then each action is done when the user authorises it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import click
+from rich.console import Console
+from rich.text import Text
 
 from stockade.cli import flags
-from stockade.cli.failures import say
+from stockade.cli.run import carry_out, read_task
+from stockade.cli.ui.console import can_ask, progress
+from stockade.cli.ui.drawing import profile_name
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.prompts import typed
+from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from stockade.core.ports import RunStore
-    from stockade.plugins.planner.bot import Overrides
-    from stockade.runtime.factory import Prepared
-    from stockade.runtime.settings import Settings
+from stockade.core.ports import RunStore
+from stockade.plugins.planner.bot import (
+    MAX_DIRECTIVE_CHARS,
+    MAX_DIRECTIVES,
+    MAX_NAME_CHARS,
+    MAX_ROLE_CHARS,
+    PLANNER,
+    Overrides,
+    Planner,
+    Profile,
+)
+from stockade.runtime import factory, records
+from stockade.runtime.factory import Prepared
+from stockade.runtime.resume import Going, prepare_again
+from stockade.runtime.settings import Settings
+from stockade.runtime.spec import Objects
 
 ASKED = "Enter the task, with as much detail as possible: "
 FOLLOW_UP = "A follow-up task for {name} (Enter: none): "
@@ -23,41 +41,84 @@ WARNING = (
     "continuous mode: nobody looks at an action before it is done. What holds is the sandbox, the folder's mode and"
     " the network rule"
 )
-PLANNING = (
-    click.option("--fast-model", metavar="PROVIDER/NAME", help="A second model, for the profile and for summaries."),
-    click.option("--ai-name", metavar="NAME", help="How the bot is called."),
-    click.option("--ai-role", metavar="ROLE", help="Who the bot is; with --ai-name, no profile is made for the task."),
-    click.option("--constraint", multiple=True, metavar="TEXT", help="What it must not do."),
-    click.option("--resource", multiple=True, metavar="TEXT", help="What it has."),
-    click.option("--best-practice", multiple=True, metavar="TEXT", help="How it works well."),
-    click.option("--override-directives", is_flag=True, help="These stand in place of the others of their kind."),
-    click.option("-y", "--skip-reprompt", is_flag=True, help="Do not ask whether to continue with the settings."),
-    click.option("-c", "--continuous", is_flag=True, help="Do every action without asking."),
-    click.option(
-        "-l", "--continuous-limit", type=click.IntRange(1, 9999), metavar="N", help="With -c: so many, then ask again."
-    ),
-)
-
-CHECK = flags.BOT[-1:]
+QUESTION = "Continue with these settings? [Y/n] "
+KINDS = (("constraints", "Constraint"), ("resources", "Resource"), ("best_practices", "Best practice"))
 
 
-@click.command("plan", short_help="A bot that plans, and acts when you authorise it.")
-@click.argument("task", required=False)
-@flags.offered(PLANNING, flags.LIVING, CHECK, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
-def command(task: str | None, **values: Any) -> int:
-    """Plan and do TASK, which may also be - (standard input) or @FILE, and is asked for when it is not given.
+@dataclass(frozen=True, slots=True)
+class Reviser:
+    """`asks` False: it is shown only. click.Abort at the end of input: nobody has agreed to anything."""
 
-    A profile is made for the task: name, role, constraints, resources, best practices. You may change it. Then, turn by
-    turn, the bot says what it thinks, and you answer: y lets it act, y -N lets it act N times, n stops and saves,
-    anything else is feedback for the bot. Where nobody can be asked, nothing is done without -c.
+    console: Console
+    asks: bool
+    shows: bool = True
 
-    The fast model's server is where FAST_LLAMAFILE_URL says (FAST_ before any variable of a provider). Exit status
-    as of `stockade run`.
-    """
-    from stockade.cli.console import can_ask
-    from stockade.runtime import records
+    async def revise(self, profile: Profile) -> Profile:
+        if self.shows:
+            self._show("Current settings", profile)
+        while self.asks and not await self._agreed():
+            profile = await self._changed(profile)
+            self._show("Revised settings", profile)
+        return profile
 
-    settings = flags.load(flags.given(values))
+    async def _agreed(self) -> bool:
+        while True:
+            match (await self._line(QUESTION)).lower():
+                case "" | "y" | "yes":
+                    return True
+                case "n" | "no":
+                    return False
+                case _:
+                    pass
+
+    async def _changed(self, profile: Profile) -> Profile:
+        name = await self._line(f"Name [{one_line(profile.name)}]: ")
+        role = await self._line(f"Role [{one_line(profile.role)}]: ")
+        fields = {
+            "name": name[:MAX_NAME_CHARS] or profile.name,
+            "role": role[:MAX_ROLE_CHARS] or profile.role,
+        }
+        self._say("For each: Enter keeps it, - removes it, other words replace it.", "dim")
+        lists = {key: await self._directives(title, getattr(profile, key)) for key, title in KINDS}
+        return Profile(**fields, **lists)
+
+    async def _directives(self, title: str, lines: Sequence[str]) -> tuple[str, ...]:
+        kept: list[str] = []
+        for number, line in enumerate(lines, 1):
+            said = await self._line(f"{title} {number}: {one_line(line)}: ")
+            if said != "-":
+                kept.append(said[:MAX_DIRECTIVE_CHARS] or line)
+        while len(kept) < MAX_DIRECTIVES and (said := await self._line(f"Another {title.lower()} (Enter: none): ")):
+            kept.append(said[:MAX_DIRECTIVE_CHARS])
+        return tuple(kept)
+
+    async def _line(self, question: str) -> str:
+        line = await typed(question, fresh=True)
+        if line is None:
+            raise click.Abort
+        return "".join(char for char in line if char.isprintable())
+
+    def _show(self, title: str, profile: Profile) -> None:
+        self._say(f"{title}:", "bold")
+        self._field("Name", profile.name)
+        self._field("Role", profile.role)
+        for key, kind in KINDS:
+            lines: Sequence[str] = getattr(profile, key)
+            self._field(f"{kind}s", "" if lines else "none")
+            for line in lines:
+                self._say(f"  - {one_line(line)}", "")
+
+    def _field(self, name: str, value: str) -> None:
+        words = Text.assemble((f"{name}:", "bold cyan"), f" {one_line(value)}" if value else "")
+        self.console.print(words, soft_wrap=True)
+
+    def _say(self, words: str, style: str) -> None:
+        self.console.print(Text(words, style), soft_wrap=True)
+
+
+def begin(task: str | None, values: dict[str, Any]) -> int:
+    """The run, and those that follow it; the exit status."""
+    settings = flags.settings(flags.given(values))
     asks = not (settings.front.json_lines or settings.front.quiet) and can_ask(no_input=settings.front.no_input)
     _check(values, asks=asks)
     task = _task(task, asks=asks)
@@ -83,8 +144,6 @@ def _check(values: dict[str, Any], *, asks: bool) -> None:
 
 def _task(task: str | None, *, asks: bool) -> str:
     if task is not None:
-        from stockade.cli.task import read_task
-
         return read_task(task)
     if not asks:
         raise UsageError("there is no task", "stockade plan TASK")
@@ -95,23 +154,14 @@ def _task(task: str | None, *, asks: bool) -> str:
 
 def _line(question: str) -> str:
     """click.Abort at the end of input."""
-    from stockade.cli.typed import typed
-
     line = anyio.run(partial(typed, question, fresh=True))
     if line is None:
         raise click.Abort
     return line
 
 
-def _carry_out(settings: "Settings", store: "RunStore", values: dict[str, Any], *, asks: bool) -> int:
+def _carry_out(settings: Settings, store: RunStore, values: dict[str, Any], *, asks: bool) -> int:
     """The run, and those that follow as long as the person has a task for the same bot."""
-    from stockade.cli.console import progress
-    from stockade.cli.profile import Reviser
-    from stockade.cli.run import carry_out
-    from stockade.plugins.planner.bot import PLANNER, Planner
-    from stockade.runtime import factory
-    from stockade.runtime.spec import Objects
-
     overrides = _overrides(values)
     front = settings.front
     reviser = Reviser(
@@ -124,7 +174,7 @@ def _carry_out(settings: "Settings", store: "RunStore", values: dict[str, Any], 
     spec = settings.options.model_copy(update={"objects": Objects(bot=bot), "granted": granted})
     prepared: list[Prepared] = []
 
-    async def prepare(**callbacks: Any) -> "Prepared":
+    async def prepare(**callbacks: Any) -> Prepared:
         made = await factory.prepare(spec, store, **callbacks, attended=asks)
         prepared.append(made)
         return made
@@ -135,26 +185,20 @@ def _carry_out(settings: "Settings", store: "RunStore", values: dict[str, Any], 
     return status
 
 
-def _follow_up(prepared: "Prepared") -> str:
+def _follow_up(prepared: Prepared) -> str:
     """Empty when there is none."""
-    from stockade.cli.thoughts import profile_name
-
     try:
         return _line(FOLLOW_UP.format(name=profile_name(prepared.started) or "the bot"))
     except click.Abort:
         return ""
 
 
-def _again(settings: "Settings", store: "RunStore", run_id: str, task: str) -> Callable[..., Any]:
-    from stockade.runtime.resume import Going, prepare_again
-
+def _again(settings: Settings, store: RunStore, run_id: str, task: str) -> Callable[..., Any]:
     history = tuple(anyio.run(store.events, run_id))
     return partial(prepare_again, Going(run_id, history, task, {}), settings.options, store)
 
 
-def _overrides(values: dict[str, Any]) -> "Overrides":
-    from stockade.plugins.planner.bot import Overrides
-
+def _overrides(values: dict[str, Any]) -> Overrides:
     return Overrides(
         name=_short(values["ai_name"]),
         role=_short(values["ai_role"]),

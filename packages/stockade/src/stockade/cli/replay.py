@@ -4,26 +4,26 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import click
 from rich.console import Console
 from rich.text import Text
 
-from stockade.cli import flags, review
-from stockade.cli.console import moves_cursor, progress
-from stockade.cli.failures import say
-from stockade.cli.render import Renderer
-from stockade.cli.safe import hide, one_line, safe_text, some
+from stockade.cli import flags
+from stockade.cli.ui import review
+from stockade.cli.ui.console import moves_cursor, progress
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.render import Renderer
+from stockade.cli.ui.safe import hide, one_line, safe_text, some
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.secrets import restore_secrets
-from stockade.runtime import records, sandboxes
+from stockade.loop.verify import Compared, verify
+from stockade.runtime import sandboxes
+from stockade.runtime.resume import redactor_again, verifying
 from stockade.runtime.spec import RunSpec
-
-if TYPE_CHECKING:
-    from stockade.loop.verify import Compared
 
 _TICK_S = 0.1
 _SHOWN_CHARS = 200
@@ -42,14 +42,9 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
     With --verify its actions are done again on the folder as it is now, in a sandbox whose writing is thrown away, and
     compared with the record. Status 0 when all is the same, 1 when something differs.
     """
-    settings = flags.load(flags.given(values))
     if speed < 0:
         raise UsageError("--speed is below 0", "1 is as it went, 10 ten times as fast, 0 at once")
-    store = records.read_store(settings.options.store)
-    try:
-        events = anyio.run(store.events, anyio.run(store.find, run))
-    finally:
-        anyio.run(store.close)
+    events, settings = review.history(values, run)
     console = progress(plain=settings.front.plain)
     view = review.view(events, settings.options.redact)
     if again:
@@ -83,9 +78,6 @@ def _wait(seconds: float, renderer: Renderer) -> None:
 
 
 async def _verify(events: Sequence[RunEvent], console: Console, options: RunSpec) -> int:
-    from stockade.loop.verify import verify
-    from stockade.runtime.resume import redactor_again, verifying
-
     started, verdict = events[0], _Verdict(console)
     assert isinstance(started, RunStarted)
     started = restore_secrets(started, os.environ)
@@ -109,7 +101,7 @@ class _Verdict:
     def line(self, words: str, style: str = "") -> None:
         self.console.print(Text(words, style), soft_wrap=True)
 
-    def seen(self, compared: "Compared") -> bool:
+    def seen(self, compared: Compared) -> bool:
         name = f"turn {compared.turn}: {one_line(compared.action, _SHOWN_CHARS)}"
         if compared.passed_over is not None:
             self.line(f"{name}: not done again: {compared.passed_over}", "yellow")

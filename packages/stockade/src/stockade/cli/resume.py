@@ -1,5 +1,7 @@
 """`stockade runs resume` and `rewind`: a run on record goes on, from its end or from one of its turns."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -8,11 +10,12 @@ import click
 
 from stockade.alive import is_alive
 from stockade.cli import flags
-from stockade.cli.failures import say
-from stockade.cli.task import read_task
+from stockade.cli.run import carry_out, read_task
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.review import on_record
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
-from stockade.runtime import records
+from stockade.runtime.resume import Going, make_branch, prepare_again
 from stockade.runtime.settings import Settings
 
 RULES = ("hooks", "loop_repeats", "small_models")
@@ -39,19 +42,13 @@ def resume(run: str, task: str | None, from_scratch: bool, **values: Any) -> int
     recorded turn, the shell is a new one in the same folder with the same exported variables. A new TASK has the run's
     budget once more. Exit status as of `stockade run`.
     """
-    from stockade.cli.run import carry_out
-    from stockade.runtime.resume import Going, prepare_again
-
     given = flags.given(values)
-    settings, store = _opened(given)
-    try:
+    with _opened(given) as (store, settings):
         run_id = anyio.run(store.find, run)
         _refuse_running(store, run_id)
         history = tuple(anyio.run(store.events, run_id))
         going = Going(run_id, history, read_task(task) if task is not None else None, given, from_scratch)
         return carry_out(settings, store, partial(prepare_again, going, settings.options, store))
-    finally:
-        anyio.run(store.close)
 
 
 @click.command("rewind", short_help="Go back to a turn of a run and on from there, as a new run.")
@@ -65,12 +62,8 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
 
     RUN itself stays as it is. With a TASK the bot is given that from there. Exit status as of `stockade run`.
     """
-    from stockade.cli.run import carry_out
-    from stockade.runtime.resume import Going, make_branch, prepare_again
-
     given = flags.given(values)
-    settings, store = _opened(given)
-    try:
+    with _opened(given) as (store, settings):
         words = read_task(task) if task is not None else None
         run_id = anyio.run(store.find, run)
         _refuse_running(store, run_id)
@@ -81,19 +74,19 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
             return 0
         going = Going(branch, history, words, given)
         return carry_out(settings, store, partial(prepare_again, going, settings.options, store))
-    finally:
-        anyio.run(store.close)
 
 
-def _opened(given: dict[str, Any]) -> tuple[Settings, RunStore]:
+@contextmanager
+def _opened(given: dict[str, Any]) -> Iterator[tuple[RunStore, Settings]]:
     """`given` has what `-o` says too, as far as it is a rule of the run; UsageError for what it keeps."""
-    settings = flags.load(given)
-    for pair in given.pop("option", ()):
-        key = pair.partition("=")[0].strip().replace("-", "_")
-        if key not in RULES:
-            raise UsageError(f"-o {key}: the run goes on with what it began with", f"-o is for {', '.join(RULES)} here")
-        given[key] = getattr(settings.options, key)
-    return settings, records.read_store(settings.options.store)
+    with on_record(given) as (store, settings):
+        for pair in given.pop("option", ()):
+            key = pair.partition("=")[0].strip().replace("-", "_")
+            if key not in RULES:
+                way_out = f"-o is for {', '.join(RULES)} here"
+                raise UsageError(f"-o {key}: the run goes on with what it began with", way_out)
+            given[key] = getattr(settings.options, key)
+        yield store, settings
 
 
 def _refuse_running(store: RunStore, run_id: str) -> None:

@@ -1,36 +1,37 @@
 """`stockade run TASK`: a bot does a task in a sandbox; in the end the person decides what is kept."""
 
-import json
+import errno
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
 
 from stockade.alive import held, tidy
 from stockade.approval.authorise import Authoriser
-from stockade.cli import flags, review
-from stockade.cli.asciicast import Recorder
-from stockade.cli.asking import Terminal
-from stockade.cli.authorising import AuthorisingUser
-from stockade.cli.console import can_ask, moves_cursor, progress
-from stockade.cli.decide import Decider, ask_person
-from stockade.cli.endings import result_of, status_of, way_on
-from stockade.cli.failures import INTERRUPTED, OutputLost, expected, say, sole
-from stockade.cli.interrupt import Interrupt
-from stockade.cli.pausing import Asker
-from stockade.cli.render import Renderer
-from stockade.cli.run_facts import closed_folders, detail
-from stockade.cli.safe import hide, safe_text, screen
-from stockade.cli.scratch import Scratch
-from stockade.cli.task import read_task
-from stockade.cli.thoughts import profile_name
-from stockade.cli.tracing import traced
-from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
+from stockade.cli import flags
+from stockade.cli.ui import review
+from stockade.cli.ui.asciicast import Recorder
+from stockade.cli.ui.console import can_ask, moves_cursor, progress
+from stockade.cli.ui.drawing import profile_name
+from stockade.cli.ui.failures import INTERRUPTED, OutputLost, expected, say, sole
+from stockade.cli.ui.interrupt import Interrupt
+from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal
+from stockade.cli.ui.render import Renderer
+from stockade.cli.ui.review import Decider, ask_person
+from stockade.cli.ui.safe import hide, safe_text
+from stockade.cli.ui.summary import closed_folders, detail, result_of, status_of, way_on
+from stockade.cli.ui.watch import Scratch, Watch, traced
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunFinished
 from stockade.core.ports import RunStore
+from stockade.files import read_regular
 from stockade.loop.state import fold
 from stockade.runtime import factory, records, sandboxes
+from stockade.runtime.factory import MAX_TASK_BYTES
 from stockade.runtime.settings import Front, Settings
 
 TICK_S = 0.1
@@ -38,72 +39,14 @@ TICK_S = 0.1
 
 def begin(task: str, given: Mapping[str, Any]) -> int:
     """A new run of what was typed; the exit status."""
-    settings = flags.load({**given, "task": read_task(task)})
+    settings = flags.settings({**given, "task": read_task(task)})
+    front = settings.front
     store = records.open_store(settings.options.store)
-    attended = not _silent(settings.front) and can_ask(no_input=settings.front.no_input)
+    attended = not (front.quiet or front.json_lines) and can_ask(no_input=front.no_input)
     try:
         return carry_out(settings, store, partial(factory.prepare, settings.options, store, attended=attended))
     finally:
         anyio.run(store.close)
-
-
-@dataclass(slots=True)
-class _Watch:
-    """Takes the events of a run as they come, and remembers what is needed at its end."""
-
-    front: Front
-    renderer: Renderer
-    facts: review.RunFacts = field(default_factory=review.RunFacts)
-    stop: Callable[[], None] = lambda: None
-    lost: OSError | None = None
-    in_sandbox: bool = False
-    prepared: factory.Prepared | None = None
-    asker: Asker | None = None
-    tape: Recorder | None = None
-    scratch: Scratch | None = None
-
-    @property
-    def run_id(self) -> str:
-        return self.facts.started.run_id if self.facts.started else ""
-
-    def heard(self, event: RunEvent) -> None:
-        """At once, or when the person who is being asked something has answered."""
-        (self.asker.event if self.asker else self.event)(event)
-
-    def event(self, event: RunEvent) -> None:
-        match event:
-            case RunStarted():
-                self.facts.started = event
-            case RunResumed() if self.prepared is not None:
-                self.facts.started = self.prepared.started.model_copy(update={"budget": event.budget})
-            case SandboxStarted():
-                self.facts.layers, self.in_sandbox = event.layers, True
-            case RunFinished():
-                self.facts.finished = event
-            case _:
-                pass
-        if self.tape is not None:
-            self.tape.event(event)
-        if self.front.json_lines:
-            self.line(to_json(event, ascii_only=True))
-        elif not self.front.quiet:
-            self.renderer.event(event)
-
-    def write(self, value: object) -> None:
-        self.line(json.dumps(screen().data(value)))
-
-    def line(self, text: str) -> None:
-        """A JSON line in ASCII: nothing in it is an escape of a terminal. A run that cannot be read is stopped."""
-        if self.lost is None and not self.put(text):
-            self.stop()
-
-    def put(self, text: str) -> bool:
-        """A line of the result. That it could not be written is told at the end: the changes come first."""
-        try:
-            print(text, flush=True)
-        except OSError as error:
-            self.lost = error
-        return self.lost is None
 
 
 def carry_out(
@@ -116,9 +59,9 @@ def carry_out(
     """
     front = settings.front
     console = progress(plain=front.plain)
-    live = moves_cursor(console, plain=front.plain) and not _silent(front)
+    live = moves_cursor(console, plain=front.plain) and not (front.quiet or front.json_lines)
     renderer = Renderer(console, live=live, show_intro=show_intro)
-    watch, interrupt = _Watch(front, renderer, tape=tape), Interrupt()
+    watch, interrupt = Watch(front, renderer, tape=tape), Interrupt()
     for note in settings.notes:
         say(note)
     tracing = traced()
@@ -139,9 +82,9 @@ def carry_out(
         return INTERRUPTED
     if not front.json_lines and finished.answer:
         watch.put(safe_text(finished.answer))
-    if _silent(front) and watch.lost is None and finished.status != "done":
+    if watch.silent and watch.lost is None and finished.status != "done":
         say(f"{finished.status} ({finished.reason}): {detail(finished)}", way_on(watch.facts))
-    if not _silent(front) and watch.scratch is not None and (lost := watch.scratch.words()):
+    if not watch.silent and watch.scratch is not None and (lost := watch.scratch.words()):
         say(lost, "give --folder PATH to keep them")
     _decide(watch, store, may_ask=not interrupt.pressed)
     if front.json_lines:
@@ -154,24 +97,20 @@ def carry_out(
             way_on(watch.facts) or f"to go on: stockade runs resume {watch.run_id}",
         )
         return INTERRUPTED
-    if not _silent(front) and (words := way_on(watch.facts)):
+    if not watch.silent and (words := way_on(watch.facts)):
         say("the run is closed and on record", words)
     return status_of(finished)
 
 
-def _facts(watch: _Watch, store: RunStore) -> dict[str, Any]:
+def _facts(watch: Watch, store: RunStore) -> dict[str, Any]:
     """What the bot tells of its run, beside what every run has."""
     bot = watch.prepared.parts.bot if watch.prepared else None
     return bot.facts(anyio.run(store.events, watch.run_id)) if bot is not None and watch.run_id else {}
 
 
-def _silent(front: Front) -> bool:
-    return front.quiet or front.json_lines
-
-
-async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Callable[..., Any]) -> None:
+async def _run(watch: Watch, interrupt: Interrupt, store: RunStore, prepare: Callable[..., Any]) -> None:
     """From preparing to the last event. Returns early when it is interrupted."""
-    renderer, silent = watch.renderer, _silent(watch.front)
+    renderer, silent = watch.renderer, watch.silent
     try:
         async with anyio.create_task_group() as group:
             watch.stop = group.cancel_scope.cancel
@@ -193,7 +132,7 @@ async def _run(watch: _Watch, interrupt: Interrupt, store: RunStore, prepare: Ca
                 watch.facts.layers = prepared.parts.sandbox.layers
                 if not silent and can_ask(no_input=watch.front.no_input):
                     pause, stop, quiet = prepared.parts.pause, group.cancel_scope.cancel, renderer.status.end
-                    watch.asker = Asker(pause, group, watch.event, stop, interrupt.answered, quiet)
+                    watch.asker = PausePrompt(pause, group, watch.event, stop, interrupt.answered, quiet)
                     interrupt.pause = watch.asker.begin
                     Terminal(renderer.console, quiet).attach(prepared.parts)
                     if isinstance(authoriser := prepared.parts.approver, Authoriser):
@@ -219,14 +158,14 @@ def _warn(prepared: factory.Prepared) -> None:
         say(f"you cannot write to the folder {folder}", f"chmod u+w {folder}, if it is yours; or give another folder")
 
 
-def _forget_unstarted(watch: _Watch) -> None:
+def _forget_unstarted(watch: Watch) -> None:
     """A run that was prepared and has no record leaves no layer either: nobody could ever name it."""
     if watch.prepared is not None and watch.facts.started is None and watch.prepared.resumed is None:
         review.discard(sandboxes.reviewer(), watch.facts.layers)
         tidy(watch.prepared.started.run_id)
 
 
-async def _to_the_end(prepared: factory.Prepared, watch: _Watch, store: RunStore) -> None:
+async def _to_the_end(prepared: factory.Prepared, watch: Watch, store: RunStore) -> None:
     """The run; and when it breaks in a way nobody foresaw, that is on record too."""
     try:
         await factory.start(prepared)
@@ -240,7 +179,7 @@ async def _to_the_end(prepared: factory.Prepared, watch: _Watch, store: RunStore
         raise
 
 
-def _unforeseen(error: Exception, watch: _Watch) -> dict[str, Any]:
+def _unforeseen(error: Exception, watch: Watch) -> dict[str, Any]:
     """Reason and detail of an error that the loop lets through: a mistake that came to light late, or a bug."""
     known = expected(error)
     if known is not None:
@@ -254,7 +193,7 @@ async def _tick(renderer: Renderer) -> None:
         renderer.tick()
 
 
-def _decide(watch: _Watch, store: RunStore, *, may_ask: bool) -> None:
+def _decide(watch: Watch, store: RunStore, *, may_ask: bool) -> None:
     """Apply, throw away, ask or keep. Only a run that succeeded is applied without a look."""
     facts, front = watch.facts, watch.front
     assert facts.started is not None
@@ -268,18 +207,18 @@ def _decide(watch: _Watch, store: RunStore, *, may_ask: bool) -> None:
 
     work = _changed(watch)
     console = watch.renderer.console
-    asks = may_ask and not _silent(front) and can_ask(no_input=front.no_input)
+    asks = may_ask and not watch.silent and can_ask(no_input=front.no_input)
     decider = Decider(run_id, console, reviewer, record, ask_person if asks else None)
     if work:
-        if not _silent(front):
+        if not watch.silent:
             review.draw(console, reviewer, work)
         _settle(decider, work, front, succeeded=status_of(facts.finished) == 0)
-    elif not _silent(front) and any(layer.mode == "overlay" and layer.layer for layer in facts.layers):
+    elif not watch.silent and any(layer.mode == "overlay" and layer.layer for layer in facts.layers):
         watch.renderer.note("nothing changed")
     tidy(run_id)
 
 
-def _changed(watch: _Watch) -> list[review.Pending]:
+def _changed(watch: Watch) -> list[review.Pending]:
     """What there is to decide on; layers that nothing was written to are removed."""
     reviewer = sandboxes.reviewer()
     work = review.pending(reviewer, watch.facts.layers)
@@ -288,7 +227,7 @@ def _changed(watch: _Watch) -> list[review.Pending]:
     return work
 
 
-def _after_a_bug(watch: _Watch) -> None:
+def _after_a_bug(watch: Watch) -> None:
     """The run is closed on record, but its end was not foreseen: what was written is kept and nothing else left."""
     assert watch.facts.started is not None
     run_id = watch.facts.started.run_id
@@ -310,3 +249,28 @@ def _settle(decider: Decider, work: list[review.Pending], front: Front, *, succe
         decider.put(work)
     else:
         decider.keep()
+
+
+def read_task(text: str) -> str:
+    """UsageError when a file cannot be read or is no text."""
+    if text == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed: there is no task to read", "stockade run TASK")
+        return _decoded(sys.stdin.buffer.read(MAX_TASK_BYTES + 1), "standard input")
+    if text.startswith("@"):
+        path = Path(text[1:]).expanduser()
+        try:
+            return _decoded(read_regular(path, MAX_TASK_BYTES), str(path))
+        except OSError as error:
+            hint = "pipe it in, and write - as the task" if error.errno == errno.EINVAL else None
+            raise UsageError(f"the task file {path} cannot be read: {error.strerror}", hint) from None
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _decoded(data: bytes, where: str) -> str:
+    if len(data) > MAX_TASK_BYTES:
+        raise UsageError(f"the task is larger than {MAX_TASK_BYTES} bytes", "put it in a file and use --copy")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"the task in {where} is not UTF-8 text") from None

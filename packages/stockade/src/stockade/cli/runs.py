@@ -1,8 +1,9 @@
-"""`stockade runs`: what is on record, and what becomes of the changes of a run."""
+"""`stockade runs`: what is on record, removing it, and the commands that go on from there."""
 
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -10,31 +11,31 @@ import click
 from rich.text import Text
 
 from stockade.alive import is_alive
-from stockade.cli import flags, listing, review
+from stockade.cli import flags
 from stockade.cli.changes import apply, diff, discard, undo
-from stockade.cli.console import results
 from stockade.cli.export import export
-from stockade.cli.failures import say
-from stockade.cli.removing import prune, rm
-from stockade.cli.render import Renderer
 from stockade.cli.replay import replay
 from stockade.cli.resume import resume, rewind
-from stockade.cli.safe import one_line, screen
-from stockade.core.errors import LayerLost
+from stockade.cli.ui import review
+from stockade.cli.ui.console import Column, can_ask, draw_table, results
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.render import Renderer
+from stockade.cli.ui.review import ask_person, on_record
+from stockade.cli.ui.safe import one_line, screen, some
+from stockade.core.errors import LayerLost, RunRemoved, StockadeError, UsageError
 from stockade.core.events import to_json
 from stockade.core.ports import RunStore
-from stockade.runtime import records
-from stockade.runtime.settings import Settings
+from stockade.runtime import sandboxes
+from stockade.runtime.removing import Candidate, candidates, remove, sweep_removed
 
-_TASK_SHOWN = 60
 _COLUMNS = (
-    listing.Column("run"),
-    listing.Column("when", leaves=1),
-    listing.Column("bot", leaves=2),
-    listing.Column("model", leaves=3),
-    listing.Column("status"),
-    listing.Column("turns", right=True),
-    listing.Column("task", shrinks=True),
+    Column("run"),
+    Column("when", leaves=1),
+    Column("bot", leaves=2),
+    Column("model", leaves=3),
+    Column("status"),
+    Column("turns", right=True),
+    Column("task", shrinks=True),
 )
 _STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
@@ -42,16 +43,6 @@ _STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted":
 @click.group("runs", short_help="Runs on record: show, go on, go back, export, apply.")
 def command() -> None:
     """Runs on record. RUN is an id, the beginning of one, or `last`."""
-
-
-def _on_record(values: dict[str, Any], work: Callable[[RunStore, Settings], int]) -> int:
-    """Open the record, do `work`, close it."""
-    settings = flags.load(flags.given(values))
-    store = records.read_store(settings.options.store)
-    try:
-        return work(store, settings)
-    finally:
-        anyio.run(store.close)
 
 
 def _state(run_id: str, status: str, driver: str | None = None) -> str:
@@ -63,8 +54,7 @@ def _state(run_id: str, status: str, driver: str | None = None) -> str:
 @flags.offered(flags.JSON, flags.STORE)
 def list_runs(**values: Any) -> int:
     """All runs, newest first."""
-
-    def work(store: RunStore, settings: Settings) -> int:
+    with on_record(values) as (store, settings):
         summaries = anyio.run(store.runs)
         if settings.front.json_lines:
             for summary in summaries:
@@ -86,12 +76,10 @@ def list_runs(**values: Any) -> int:
                 Text(one_line(summary.task, _TASK_SHOWN)),
             ))  # fmt: skip
         if rows:
-            listing.draw(results(), _COLUMNS, rows)
+            draw_table(results(), _COLUMNS, rows)
         elif not summaries:
             say("there are no runs yet", "stockade run TASK")
         return 0
-
-    return _on_record(values, work)
 
 
 @command.command("show")
@@ -100,8 +88,7 @@ def list_runs(**values: Any) -> int:
 @flags.offered(flags.JSON, flags.STORE)
 def show(run: str, full: bool, **values: Any) -> int:
     """A whole run as it went, from its record."""
-
-    def work(store: RunStore, settings: Settings) -> int:
+    with on_record(values) as (store, settings):
         run_id = anyio.run(store.find, run)
         events = anyio.run(store.events, run_id)
         redactor = review.view(events, settings.options.redact).redactor
@@ -124,8 +111,122 @@ def show(run: str, full: bool, **values: Any) -> int:
                 console.print(Text(f"[{lost}]", "red"), soft_wrap=True)
         return 0
 
-    return _on_record(values, work)
+
+_REFUSED = 2
+_TASK_SHOWN = 60
+_NAMED = 10
+_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_AGE = re.compile(r"(\d{1,6})([mhdw])")
+_OLD_COLUMNS = (
+    Column("run"),
+    Column("when", leaves=1),
+    Column("status"),
+    Column("size", right=True),
+    Column("undo"),
+    Column("task", shrinks=True),
+)
 
 
-for more in (diff, apply, undo, discard, resume, rewind, replay, export, rm, prune):
+@command.command("rm", short_help="Remove runs for good: record, folders, undo.")
+@click.argument("run", nargs=-1, required=True)
+@click.option("--force", is_flag=True, help="Also with changes that nobody decided on, or a damaged record.")
+@flags.offered(flags.JSON, flags.STORE)
+def rm(run: tuple[str, ...], force: bool, **values: Any) -> int:
+    """Remove runs for good: the record, what lies in their folders, and what undo needs. The folders that the bots
+    worked in stay as they are.
+
+    Status 2 when one of them is refused: while it is under way, and when nobody decided on its changes.
+    """
+    with on_record(values) as (store, settings):
+        status, found = 0, list[str]()
+        for reference in run:
+            try:
+                found.append(anyio.run(store.find, reference))
+            except RunRemoved as gone:
+                say(gone.message)
+        for run_id in dict.fromkeys(found):
+            status = max(status, _rm(store, run_id, force, json_lines=settings.front.json_lines))
+        anyio.run(sweep_removed, store)
+        return status
+
+
+def _rm(store: RunStore, run_id: str, force: bool, *, json_lines: bool) -> int:
+    """One that cannot be removed keeps no other."""
+    status, why = 0, ""
+    try:
+        anyio.run(lambda: remove(store, sandboxes.reviewer(), run_id, force=force))
+        say(f"removed run {run_id}")
+    except StockadeError as error:
+        say(f"not removed: {error.message}", error.hint)
+        status, why = error.exit_status, error.message
+    if json_lines:
+        print(json.dumps(screen().data({"type": "removed", "run": run_id, "removed": not why, "why": why})))
+    return status
+
+
+@command.command("prune", short_help="Remove old runs for good, after showing which.")
+@click.option("--older-than", "age", metavar="AGE", help="Only runs that began longer ago: 90m, 12h, 30d, 8w.")
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="The newest N runs stay.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("-y", "--yes", is_flag=True, help="Remove them without asking.")
+@flags.offered(flags.JSON, flags.STORE)
+def prune(age: str | None, keep: int | None, dry_run: bool, yes: bool, **values: Any) -> int:
+    """Remove old runs for good, as `runs rm` does, after showing which: what they applied cannot be undone afterwards.
+
+    With both, only what is older and not among the newest N. Runs that are under way, and those with changes that
+    nobody decided on, stay. Where nobody can be asked, nothing goes without --yes.
+    """
+    if age is None and keep is None:
+        raise UsageError("which runs are to go?", "name an age, --older-than 30d, or a number, --keep 100, or both")
+    before = time.time() - _seconds(age) if age is not None else None
+    with on_record(values) as (store, settings):
+        found = anyio.run(lambda: candidates(store, sandboxes.reviewer(), before=before, keep=keep))
+        going = [one for one in found if not one.stays]
+        _show(found, json_lines=settings.front.json_lines)
+        if going and not dry_run and not yes and can_ask(no_input=settings.front.no_input):
+            yes = ask_person(f"Remove {some(len(going), 'run')} for good? [y]es / [N]o: ") in ("y", "yes")
+        status = 0
+        if not going:
+            say("there is nothing to remove")
+        elif dry_run or not yes:
+            say("nothing was removed", "--yes removes them")
+        else:
+            status = max(_rm(store, one.run.run_id, False, json_lines=settings.front.json_lines) for one in going)
+        anyio.run(sweep_removed, store)
+        return status
+
+
+def _seconds(age: str) -> float:
+    found = _AGE.fullmatch(age)
+    if found is None:
+        raise UsageError(f"--older-than {age}: this is no age", "a number and m, h, d or w: --older-than 30d")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _show(found: Sequence[Candidate], *, json_lines: bool) -> None:
+    if json_lines:
+        for one in found:
+            line = {"type": "candidate", "run": one.run.run_id, "started": one.run.started, "bytes": one.size}
+            print(json.dumps(screen().data({**line, "undo": one.undo, "stays": one.stays})))
+        return
+    rows = [
+        tuple(map(Text, (
+            one.run.run_id, time.strftime("%Y-%m-%d %H:%M", time.localtime(one.run.started)), one.run.status,
+            _size(one.size), "yes" if one.undo else "no", one_line(one.run.task, _TASK_SHOWN),
+        )))
+        for one in found if not one.stays
+    ]  # fmt: skip
+    if rows:
+        draw_table(results(), _OLD_COLUMNS, rows)
+    for why in dict.fromkeys(one.stays for one in found if one.stays):
+        names = [one.run.run_id for one in found if one.stays == why]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        say(f"stays, since {why}: {', '.join(names[:_NAMED])}{more}")
+
+
+def _size(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB" if size else "-"
+
+
+for more in (diff, apply, undo, discard, resume, rewind, replay, export):
     command.add_command(more)

@@ -1,11 +1,12 @@
-"""`stockade sandbox`: the sandbox alone, under the very policy a bot's commands would run under."""
+"""`stockade sandbox`: the sandbox alone, under the very policy of a bot's commands; and served to other machines."""
 
 import base64
 import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -14,23 +15,24 @@ import click
 from pydantic import Field, ValidationError
 
 from stockade.alive import held
-from stockade.cli import flags, review
-from stockade.cli.console import piped_input
-from stockade.cli.failures import INTERRUPTED, renamed, say, sole
-from stockade.cli.interrupt import Interrupt
-from stockade.cli.safe import some
-from stockade.cli.serving import health, serve
+from stockade.cli import flags
+from stockade.cli.ui import review
+from stockade.cli.ui.console import piped_input
+from stockade.cli.ui.failures import INTERRUPTED, renamed, say
+from stockade.cli.ui.interrupt import interruptible
+from stockade.cli.ui.safe import some
 from stockade.core.actions import MAX_COMMAND_BYTES, CommandOutput
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade.core.policy import Policy
-from stockade.core.ports import ExecResult, Sandbox
+from stockade.core.policy import Policy, parse_network
+from stockade.core.ports import ExecResult, OnNetwork, Sandbox
 from stockade.core.secrets import Redactor, named_redactor
 from stockade.places import run_dir
 from stockade.runtime import records, sandboxes
 from stockade.runtime.policies import environment_of, make_policy
 from stockade.runtime.spec import RunSpec
 from stockade.tools.command_file import programs
+from stockade_sandbox.backends.remote import endpoint
 
 SANDBOX_FAILED = 125
 MAX_EXEC_OUTPUT = 64 << 20
@@ -75,7 +77,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
 
     Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
     """
-    options = flags.load(flags.given(values)).options
+    options = flags.settings(flags.given(values)).options
     redactor, limit = sandbox_redactor(options), options.command_timeout if timeout is None else timeout
     stdin = piped_input(MAX_STDIN)
     if len(stdin) > MAX_STDIN:
@@ -113,7 +115,7 @@ def shell(**values: Any) -> int:
     in:  {"command": "cd src; ls", "timeout": 10}
     out: {"exit_code": 0, "stdout": "...", "stderr": "", "cwd": "/workspace/src", ...}
     """
-    options = flags.load(flags.given(values)).options
+    options = flags.settings(flags.given(values)).options
     if sys.stdin is None:
         raise UsageError("standard input is closed", "pipe the commands in, one JSON object a line")
 
@@ -185,22 +187,14 @@ def _is_utf8(data: bytes) -> bool:
 def in_sandbox(options: RunSpec, work: Callable[[Sandbox], Awaitable[T]], policy: Policy | None = None) -> T | None:
     """What `work` gives in a fresh sandbox, of `policy` where it is given; None when it was interrupted."""
 
-    async def all_of_it() -> T | None:
-        interrupt = Interrupt()
-        found: T | None = None
-        try:
-            async with anyio.create_task_group() as group:
-                with interrupt.cancelling(group.cancel_scope.cancel):
-                    async with _fresh(options, policy or make_policy(options, "overlay")) as sandbox:
-                        found = await work(sandbox)
-        except BaseExceptionGroup as error:
-            raise sole(error) from None
-        if interrupt.pressed:
-            say("interrupted")
-            return None
-        return found
+    async def all_of_it() -> T:
+        async with _fresh(options, policy or make_policy(options, "overlay")) as sandbox:
+            return await work(sandbox)
 
-    return anyio.run(all_of_it)
+    found = interruptible(all_of_it)
+    if found is None:
+        say("interrupted")
+    return found
 
 
 @asynccontextmanager
@@ -223,5 +217,77 @@ async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
             review.discard(reviewer, sandbox.layers)
 
 
-command.add_command(serve)
-command.add_command(health)
+OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
+KEEP_S = 120.0
+
+
+@command.command("serve", short_help="Sandboxes of this machine for another one.")
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Where; port 0 takes any.")
+@click.option(
+    "--token-file", required=True, type=click.Path(path_type=Path), help="What both sides share; made when absent."
+)
+@click.option("--allow", multiple=True, metavar="PATH[:MODE]", help="A folder that may be used; MODE is ro or rw.")
+@click.option(
+    "--net", default="none", metavar="none|allow=HOST,...|open", help="The most network that may be asked for."
+)
+@click.option("--allow-images", is_flag=True, help="Whether another root file system may be asked for.")
+@click.option("--sandbox", default="auto", metavar="auto|bubblewrap|docker|podman|gvisor", help="What seals it off.")
+@click.option("--keep", default=KEEP_S, metavar="S", help="How long a sandbox waits for a client that was cut off.")
+def serve(
+    listen: str, token_file: Path, allow: tuple[str, ...], net: str, allow_images: bool, sandbox: str, keep: float
+) -> int:
+    """Serve sandboxes of this machine to whoever has the token: there, --sandbox remote=HOST:PORT.
+
+    Folders are those of this machine, and only those that are allowed here. What travels is authenticated and cannot be
+    changed, but it is not encrypted: across networks that are not yours, use a tunnel (docs/remote.md).
+    """
+    roots = tuple(endpoint.allowed_root(text) for text in allow)
+    try:
+        network = parse_network(net)
+    except ValueError as error:
+        raise UsageError(f"--net: {error}") from None
+    if endpoint.ensure_token(token_file):
+        say(f"made a token: copy {token_file} to the other machine")
+    token = endpoint.read_token(token_file)
+
+    def listening(where: str, near: bool) -> None:
+        print(f"serving {where}", flush=True)
+        if not near:
+            say("what travels is authenticated, but not encrypted", "docs/remote.md has a tunnel")
+
+    async def work() -> int:
+        await endpoint.serve(
+            listen, token, roots, network, images=allow_images, keep_s=keep, open_box=opener(sandbox),
+            listening=listening,
+        )  # fmt: skip
+        return 0
+
+    status = interruptible(work)
+    return INTERRUPTED if status is None else status
+
+
+def opener(backend: str) -> OpenBox:
+    """Sandboxes of that kind, each gone with all that belongs to it when it is left."""
+
+    @asynccontextmanager
+    async def open_box(policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
+        run_id = records.new_run_id()
+        with held(run_id):
+            box = await sandboxes.prepare_sandbox(policy, backend, run_dir(run_id))
+            try:
+                box.on_network = on_network
+                async with box:
+                    yield box
+            finally:
+                review.discard(sandboxes.reviewer(), box.layers)
+
+    return open_box
+
+
+@command.command("health", short_help="Whether another machine serves sandboxes.")
+@click.argument("address", metavar="HOST:PORT")
+def health(address: str) -> int:
+    """Whether sandboxes are served at HOST:PORT. Status 0 when they are, 4 when not; no token is needed."""
+    version = anyio.run(endpoint.health, address)
+    print(f"{address} serves sandboxes, protocol {version}")
+    return 0

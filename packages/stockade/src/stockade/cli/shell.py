@@ -1,59 +1,152 @@
-"""`stockade shell`: the autonomous Shell bot, and the folder that it lives in."""
+"""What `stockade shell` does: a run of the Shell bot in its workspace.
 
+The workspace is made from a template, begun anew by a reset, and locked while a bot is in it. Those that were made here
+are on a list in the state folder: only those are ever removed.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
+import anyio
 
 from stockade.cli import flags
+from stockade.cli.run import carry_out
+from stockade.cli.ui.asciicast import Recorder
+from stockade.cli.ui.failures import say
+from stockade.core.errors import UsageError
+from stockade.files import open_lock, try_lock
+from stockade.places import state_dir
+from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
+from stockade.runtime import factory, records
+from stockade.runtime.sandboxes import remove_folder
+from stockade.runtime.spec import REMOTE
+
+GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
+WORKSPACE = "workspace"
+_YES = ("1", "true", "yes")
 
 
-class _StartIsMeant(click.Group):
-    """`stockade shell --goal X` is `stockade shell start --goal X`."""
+def begin(where: str | None, goal: str | None, given: Mapping[str, Any], *, show_intro: bool, cast: Path | None) -> int:
+    """A new run in the workspace, until it is stopped; the exit status."""
+    folder = _folder(where)
+    settings = flags.settings({**given, "task": _goal(goal), "bot": "shell"})
+    folders = (f"{folder}:rw", *settings.options.folder)
+    settings = settings.model_copy(update={"options": settings.options.model_copy(update={"folder": folders})})
+    shows = show_intro or os.environ.get("LLAMA_SHOW_INTRO", "").lower() in _YES
+    far = settings.options.sandbox.startswith(REMOTE)  # then the workspace is on that machine
+    store = records.open_store(settings.options.store)
+    try:
+        with nullcontext() if far else held(folder):
+            if not far and ensure(folder, TEMPLATE, named=where is not None):
+                say(f"made the workspace {folder}")
+            tape = Recorder(cast, show_intro=shows) if cast is not None else None
+            try:
+                prepare = partial(factory.prepare, settings.options, store)
+                return carry_out(settings, store, prepare, show_intro=shows, tape=tape)
+            finally:
+                if tape is not None:
+                    tape.close()
+    finally:
+        anyio.run(store.close)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["start", *args]
-        return super().parse_args(ctx, args)
+
+def reset_workspace(where: str | None) -> int:
+    """The workspace as it was made."""
+    folder = _folder(where)
+    reset(folder, TEMPLATE)
+    say(f"the workspace {folder} is as new")
+    return 0
 
 
-@click.group("shell", cls=_StartIsMeant, short_help="The autonomous Shell bot, which lives in a folder.")
-def command() -> None:
-    """The autonomous Shell bot: a model that lives in a shell, with a goal, until a budget or Ctrl-C ends it.
+def _goal(given: str | None) -> str:
+    if given is not None:
+        return given
+    found = (os.environ[name] for name in GOAL_VARIABLES if os.environ.get(name, "").strip())
+    return next(found, DEFAULT_GOAL)
 
-    It lives in a folder, the workspace, and rules itself by three files in it: `goal`, `system.md` (its part of the
-    prompt) and `config.json` (its sampling). `stockade shell` alone is `stockade shell start`.
+
+def _folder(given: str | None) -> Path:
+    text = WORKSPACE if given is None else given
+    if not text or "\0" in text:
+        raise UsageError("--workspace names no folder", "write --workspace PATH")
+    return Path(text).expanduser().absolute()
+
+
+_LIST = "workspaces"
+
+
+def ensure(folder: Path, template: Mapping[str, str], *, named: bool = True) -> bool:
+    """Makes `folder` from `template` when it is not there, or empty; True when it did.
+
+    UsageError when it cannot be made, and for somebody's folder that the person has not `named` to be written to.
     """
+    try:
+        if folder.is_dir() and any(folder.iterdir()):
+            if not named and str(folder.resolve()) not in _noted():
+                raise UsageError(
+                    f"{folder} is there and was not made by stockade shell: the bot would write to it",
+                    f"--workspace {folder} if you mean it, or another one",
+                )
+            return False
+        folder.mkdir(parents=True, exist_ok=True)
+        _fill(folder, template)
+    except OSError as error:
+        raise UsageError(f"the workspace {folder} cannot be made: {error.strerror}") from None
+    _note(folder)
+    return True
 
 
-_WHERE = click.option("--workspace", metavar="PATH", help="The folder that it lives in; ./workspace by default.")
+def reset(folder: Path, template: Mapping[str, str]) -> None:
+    """Everything in `folder` goes, and the template comes. UsageError for a folder that was not made here."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"{folder} is no folder", "name the workspace itself: --workspace PATH")
+    if folder.is_dir() and any(folder.iterdir()) and str(folder.resolve()) not in _noted():
+        raise UsageError(
+            f"{folder} was not made by stockade shell: it is not removed", "empty it yourself, or name another one"
+        )
+    with held(folder):
+        if folder.is_dir():
+            remove_folder(folder)
+        ensure(folder, template)
 
 
-@command.command("start", short_help="Start the bot; its workspace is made when it is not there.")
-@_WHERE
-@click.option("--goal", metavar="TEXT", help="The goal while there is no file `goal`; else $STOCKADE_GOAL.")
-@click.option("--own-goal/--no-own-goal", default=None, help="Whether it may set its goal.")
-@click.option("--own-prompt/--no-own-prompt", default=None, help="Whether it may write a part of its prompt.")
-@click.option("--own-sampling/--no-own-sampling", default=None, help="Whether it may set how it is sampled.")
-@click.option("--intro/--no-intro", default=None, help="Whether six scripted actions come first.")
-@click.option("--show-intro", is_flag=True, help="Show them; else $LLAMA_SHOW_INTRO.")
-@click.option("--cast", type=click.Path(path_type=Path), metavar="FILE", help="Keep the terminal as an asciicast.")
-@flags.offered(flags.LIVING, flags.SANDBOX, flags.SHOWN, flags.STORE)
-def start(workspace: str | None, goal: str | None, show_intro: bool, cast: Path | None, **values: Any) -> int:
-    """Start the bot in its workspace, which is made when it is not there.
-
-    It writes to the workspace itself and to nothing else. To go on with it: stockade runs resume. Exit status: 3
-    stopped by a budget, 4 sandbox or machine, 5 model, 130 Ctrl-C.
-    """
-    from stockade.cli.living import live
-
-    return live(workspace, goal, flags.given(values), show_intro=show_intro, cast=cast)
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Inside, nobody else can be in that workspace, nor reset it. UsageError when somebody is there."""
+    place = state_dir() / "held"
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+    descriptor = open_lock(place / name)
+    try:
+        if not try_lock(descriptor):
+            raise UsageError(f"a bot lives in {folder} now", "stop it first, or name another one")
+        yield
+    finally:
+        os.close(descriptor)
 
 
-@command.command("reset", short_help="Begin anew with an empty workspace.")
-@_WHERE
-def reset(workspace: str | None) -> int:
-    """Remove everything in the workspace and begin anew with the template."""
-    from stockade.cli.living import begin_anew
+def _fill(folder: Path, template: Mapping[str, str]) -> None:
+    for name, text in template.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
-    return begin_anew(workspace)
+
+def _note(folder: Path) -> None:
+    known = _noted()
+    if (path := str(folder.resolve())) not in known:
+        place = state_dir()
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (place / _LIST).open("a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(f"{path}\n")
+
+
+def _noted() -> list[str]:
+    try:
+        text = (state_dir() / _LIST).read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return []
+    return text.splitlines()

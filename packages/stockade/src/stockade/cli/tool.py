@@ -1,24 +1,25 @@
 """`stockade tool`: what tools there are, what a component is and may do, calling one, building one."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import click
 
-from stockade.cli import flags, tool_text
-from stockade.cli.console import progress
-from stockade.cli.failures import INTERRUPTED, say
-from stockade.cli.safe import one_line
+from stockade.cli import flags
 from stockade.cli.sandbox import in_sandbox, sandbox_redactor
-from stockade.cli.tool_arguments import parsed
+from stockade.cli.ui.console import progress
+from stockade.cli.ui.failures import INTERRUPTED, say
+from stockade.cli.ui.safe import one_line, safe_text
 from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox
+from stockade.core.tools import ToolSpec
 from stockade.plugins.wasm.build import build as build_component
 from stockade.plugins.wasm.build import scaffold
 from stockade.plugins.wasm.component import Component, Tool
+from stockade.plugins.wasm.descriptions import key_of
 from stockade.plugins.wasm.policy import beside
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
@@ -46,7 +47,7 @@ def command() -> None:
 @flags.offered(flags.JSON)
 def list_tools(folders: tuple[Path, ...], **values: Any) -> int:
     """Names that --tool and --no-tool take, and the components in each FOLDER (by default in this one)."""
-    front = flags.load(flags.given(values)).front
+    front = flags.settings(flags.given(values)).front
     for row in [*known_tools(), *_components(folders or (Path(),))]:
         if front.json_lines:
             print(json.dumps({"name": row[0], "kind": row[1], "about": row[2]}))
@@ -71,12 +72,12 @@ def _components(folders: Sequence[Path]) -> Iterator[tuple[str, str, str]]:
 @flags.offered(flags.JSON)
 def inspect(file: Path, policy: Path | None, **values: Any) -> int:
     """What a component exports as tools, what it asks for, what it is granted, and what of it cannot be a tool."""
-    front = flags.load(flags.given(values)).front
+    front = flags.settings(flags.given(values)).front
     component = _opened(file, policy)
     if front.json_lines:
-        print(json.dumps(tool_text.as_json(component)))
+        print(json.dumps(as_json(component)))
     else:
-        print("\n".join(tool_text.inspected(component)))
+        print("\n".join(inspected(component)))
     return 0
 
 
@@ -90,7 +91,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
 
     What it writes to an overlay folder is thrown away. Exit status 1 when the tool fails.
     """
-    settings = flags.load(flags.given(values))
+    settings = flags.settings(flags.given(values))
     component = _opened(file, policy)
     tool, words = _function(component, rest)
     arguments = parsed(tool.spec, words, f"stockade tool run {file}")
@@ -99,7 +100,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     run_policy = with_tool(component)(make_policy(settings.options, "overlay"))
     silent = settings.front.json_lines or settings.front.quiet
     if not silent:
-        print("\n".join(tool_text.before_call(component, tool)), flush=True)
+        print("\n".join(before_call(component, tool)), flush=True)
 
     async def work(sandbox: Sandbox) -> Reply:
         async with WasmToolbox((component,), sandbox, run_policy) as box:
@@ -115,7 +116,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     elif settings.front.quiet and reply.status != "error":
         print(reply.text)
     else:
-        print(tool_text.after_call(reply))
+        print(after_call(reply))
     return 1 if reply.status == "error" else 0
 
 
@@ -178,11 +179,171 @@ def _function(component: Component, rest: tuple[str, ...]) -> tuple[Tool, tuple[
     """Which function is meant, and the words after it. UsageError when that is not said and there are several."""
     if rest and not rest[0].startswith("-"):
         for tool in component.tools:
-            if rest[0] in tool_text.names(tool):
+            if rest[0] in names(tool):
                 return tool, rest[1:]
         wanted = f"{component.name} has no function {rest[0]!r}"
     elif len(component.tools) == 1:
         return component.tools[0], rest
     else:
         wanted = f"{component.name} has {len(component.tools)} functions: say which one"
-    raise UsageError(wanted, "it has " + ", ".join(tool_text.names(tool)[0] for tool in component.tools))
+    raise UsageError(wanted, "it has " + ", ".join(names(tool)[0] for tool in component.tools))
+
+
+_METAVARS = {
+    "string": "TEXT",
+    "integer": "N",
+    "number": "NUMBER",
+    "boolean": "true|false",
+    "array": "JSON",
+    "object": "JSON",
+}
+
+
+def parsed(spec: ToolSpec, words: Sequence[str], program: str) -> dict[str, Any] | None:
+    """The arguments; None when only --help was asked for, and shown. UsageError and click's own errors otherwise."""
+    options: list[click.Parameter] = [
+        click.Option(
+            [f"--{name}", f"p{number}"],
+            required=name in spec.required,
+            metavar=_metavar(kind),
+            help=one_line(str(kind.get("description", ""))) or None,
+        )
+        for number, (name, kind) in enumerate(spec.properties.items())
+    ]
+    made = click.Command(spec.name, params=options, help=one_line(spec.description), add_help_option=True)
+    try:
+        with made.make_context(program, list(words)) as context:
+            given = dict(context.params)
+    except click.exceptions.Exit:
+        return None
+    found: dict[str, Any] = {}
+    for number, (name, kind) in enumerate(spec.properties.items()):
+        if (text := given[f"p{number}"]) is not None:
+            found[name] = _value(name, kind, text)
+    return found
+
+
+def _metavar(kind: Mapping[str, Any]) -> str:
+    inner = _inner(kind)
+    if "enum" in inner:
+        return "|".join(str(one) for one in inner["enum"])
+    return _METAVARS.get(str(inner.get("type")), "JSON")
+
+
+def _inner(kind: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of an option, what it holds."""
+    choices = [one for one in kind.get("anyOf", ()) if one.get("type") != "null"]
+    return choices[0] if len(choices) == 1 else kind
+
+
+def _value(name: str, kind: Mapping[str, Any], text: str) -> Any:
+    if _inner(kind).get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"--{name} {one_line(text, 60)!r} is not {_metavar(kind)}") from None
+
+
+_NOT_GIVEN = ("wasi:sockets/", "wasi:http/")
+
+
+def names(tool: Tool) -> tuple[str, str]:
+    """How a function may be called on the command line: the tool's name, and its own in the component."""
+    return tool.spec.name, key_of(tool.path)
+
+
+def before_call(component: Component, tool: Tool) -> list[str]:
+    """What the tool-runner of the llama.cpp agent prints first."""
+    metadata = component.metadata
+    told = metadata.description if metadata else tool.spec.description
+    return [
+        f"Component path: {one_line(component.file)}",
+        "Tool metadata:",
+        f"Name: {one_line(metadata.name if metadata else tool.spec.name)}",
+        f"Description: {one_line(told)}",
+        f"Version: {one_line(metadata.version) if metadata else '-'}",
+        "Parameters:",
+        *(f"  - {one_line(line)}" for line in _parameters(tool.spec)),
+        "Executing tool...",
+    ]
+
+
+def after_call(reply: Reply) -> str:
+    """And last."""
+    if reply.status == "error":
+        return f"[Error] Tool error: {safe_text(reply.text)}"
+    return f"[Success] Tool output: {safe_text(reply.text)}"
+
+
+def _parameters(spec: ToolSpec) -> Iterator[str]:
+    for name, kind in spec.properties.items():
+        optional = "" if name in spec.required else ", optional"
+        yield f"{name}: {kind.get('description', '')} ({_type(kind)}{optional})".replace(":  (", ": (")
+
+
+def _type(kind: dict[str, Any]) -> str:
+    choices = [one for one in kind.get("anyOf", ()) if one.get("type") != "null"]
+    if len(choices) == 1:
+        return _type(choices[0])
+    if "enum" in kind:
+        return "|".join(map(str, kind["enum"]))
+    if "oneOf" in kind:
+        return "one of " + "|".join(str(one["properties"]["tag"]["const"]) for one in kind["oneOf"])
+    if kind.get("type") == "array" and "items" in kind:
+        return f"list of {_type(kind['items'])}"
+    return str(kind.get("type", "value"))
+
+
+def inspected(component: Component) -> Iterator[str]:
+    """What it is, its tools, what it asks for and gets."""
+    yield f"{one_line(component.file)}  {component.size} bytes  sha256 {component.sha256}"
+    world = "llama-cpp:tool" if component.metadata else "typed functions"
+    yield f"world: {world}" + (f", version {one_line(component.metadata.version)}" if component.metadata else "")
+    for tool in component.tools:
+        yield f"\n{tool.spec.name}  ({key_of(tool.path)})"
+        yield f"  {one_line(tool.spec.description)}"
+        for line in _parameters(tool.spec):
+            yield f"  - {one_line(line)}"
+    for skipped in component.skipped:
+        yield f"\nnot a tool: {one_line(key_of(skipped.path))}: {one_line(skipped.reason)}"
+    yield ""
+    yield from _asked(component)
+    yield from _granted(component)
+
+
+def _asked(component: Component) -> Iterator[str]:
+    groups = sorted({name.partition("@")[0] for name in component.imports})
+    if not groups:
+        yield "asks for: nothing"
+        return
+    yield f"asks for: {one_line(', '.join(groups))}"
+    if refused := [name for name in groups if name.startswith(_NOT_GIVEN)]:
+        yield f"never given: {one_line(', '.join(refused))} (most languages link them without using them)"
+
+
+def _granted(component: Component) -> Iterator[str]:
+    rules, limits = component.policy, component.policy.held
+    if component.policy_file is None:
+        yield "granted: nothing (there is no policy file beside it)"
+    else:
+        yield f"policy: {one_line(component.policy_file)}"
+        for folder in rules.permissions.storage.allow:
+            yield f"  folder {one_line(folder.path)}: {', '.join(folder.access)}"
+        for host in rules.hosts:
+            port = f":{host.port}" if host.port else ""
+            yield f"  host {host.host}{port}: {', '.join(host.schemes)}; {', '.join(host.methods)}"
+        for name in rules.variables:
+            yield f"  variable {name}"
+    fuel = f", {limits.fuel} fuel" if limits.fuel else ""
+    yield (
+        f"limits: {limits.timeout_s:g} s, {limits.memory_bytes >> 20} MiB memory, {limits.stack_bytes >> 10} KiB stack"
+        f", {limits.output_bytes} bytes of output{fuel}"
+    )
+
+
+def as_json(component: Component) -> dict[str, Any]:
+    """All of it, for programs."""
+    found = component.model_dump(exclude={"compiled"})
+    found["limits"] = component.policy.held.model_dump()
+    return found

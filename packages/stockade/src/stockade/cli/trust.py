@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from stockade.cli.console import can_ask
-from stockade.cli.decide import ask_person
-from stockade.cli.failures import say
-from stockade.cli.safe import one_line
+from stockade.cli.ui.console import can_ask
+from stockade.cli.ui.failures import say
+from stockade.cli.ui.review import ask_person
+from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.files import parse_toml
 from stockade.runtime.settings import PROJECT_FILE, SERVERS_FILE

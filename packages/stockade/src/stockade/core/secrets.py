@@ -331,6 +331,13 @@ def named_redactor(environ: Mapping[str, str], given: Mapping[str, str], named: 
     return Redactor(mine, tuple(mine.values()), short, formats=False)
 
 
+def screen_redactor(environ: Mapping[str, str], named: Sequence[str]) -> Redactor:
+    """For what is shown before a run says what it hides: what looks secret, and of what was `named` what is set."""
+    return Redactor(
+        secret_variables(environ) | {environ[name]: name for name in named if is_long(environ.get(name, ""))}
+    )
+
+
 def _named(variables: Mapping[str, str], names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Value -> name of those that are long enough, and the names of the others."""
     for name in names:

@@ -62,12 +62,11 @@ if TYPE_CHECKING:
     from stockade.answers.tool_specs import spelled
     from stockade.bots.model_profiles import FILES
     from stockade.bots.spec import BotSpec
-    from stockade.loop.bot import Bot, Setup
     from stockade.loop.builtin_hooks import DRY, warmer
     from stockade.loop.ending import Ending
     from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
     from stockade.loop.loop_detection import rounds
-    from stockade.loop.run_context import RunContext
+    from stockade.loop.run_context import Bot, RunContext, Setup
     from stockade.models.resolve import ModelContext
     from stockade.runtime.sandboxes import open_sandbox, reviewer, sandbox_on
     from stockade.tools.function import FunctionTool, tool
@@ -76,7 +75,7 @@ _WHERE = {
     "Accept": "loop.hooks",
     "AddMessage": "loop.hooks",
     "AddWords": "loop.hooks",
-    "Bot": "loop.bot",
+    "Bot": "loop.run_context",
     "BotSpec": "bots.spec",
     "DRY": "loop.builtin_hooks",
     "EndRun": "loop.hooks",
@@ -89,7 +88,7 @@ _WHERE = {
     "Refuse": "loop.hooks",
     "RunContext": "loop.run_context",
     "SendBack": "loop.hooks",
-    "Setup": "loop.bot",
+    "Setup": "loop.run_context",
     "action_in": "answers.calls",
     "native_answer": "answers.calls",
     "open_sandbox": "runtime.sandboxes",

@@ -30,16 +30,12 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelRequest
 from stockade.loop import window
-from stockade.loop.act import Actor
+from stockade.loop.act import Actor, Tools, ready
 from stockade.loop.context import Context
 from stockade.loop.ending import FORESEEN, Ending, close, failed
 from stockade.loop.hooks import EndRun, HookContext, Hooks
-from stockade.loop.kept import Checkpoints
-from stockade.loop.network import recorded
-from stockade.loop.parts import Parts
-from stockade.loop.record import Record
-from stockade.loop.run_context import RunContext
-from stockade.loop.tools import Tools, ready
+from stockade.loop.record import Checkpoints, Record, recorded
+from stockade.loop.run_context import Parts, RunContext
 
 __all__ = ["Parts", "run", "run_to_completion"]
 ResumeHook = Callable[[], Awaitable[Finish | None]]
@@ -81,7 +77,7 @@ async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: 
         await record.add(
             SandboxStarted(at=now, backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees)
         )
-        async with ready(parts, record) as tools, parts.model as model:
+        async with ready(parts.tools, parts.toolboxes, record, parts.clock) as tools, parts.model as model:
             left_out = record.context.left_out(model.info.context_window)
             await record.add(ModelStarted(at=parts.clock.now(), info=model.info, task_left_out=left_out))
             if (problem := window.too_small(record.context)) is not None:

@@ -1,8 +1,14 @@
-"""A run as its bot has it (bot.py)."""
+"""What a run is made of, and a run as its bot has it.
 
-from collections.abc import Awaitable, Callable, Sequence
+A bot drives a run once its sandbox and its model are there. Hooks watch one loop; a bot is more: it runs the loop of
+run.py once (the plain Bot), several times, or not at all. All that it does goes on record before it takes effect, as
+everything else in a run.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import anyio
 
@@ -12,12 +18,121 @@ from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, MessageInjected, RunEvent, RunStarted
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.policy import Policy
-from stockade.core.ports import OnText, Sandbox
+from stockade.core.ports import (
+    AnswerProtocol,
+    Approver,
+    Asker,
+    Clock,
+    Helper,
+    Keeper,
+    Model,
+    OnEvent,
+    OnProgress,
+    OnText,
+    Reviewer,
+    RunStore,
+    Sandbox,
+    Toolbox,
+)
+from stockade.core.secrets import Redactor
+from stockade.core.tool_plan import OpenSandbox
 from stockade.loop.act import Actor
 from stockade.loop.ending import Ending
-from stockade.loop.parts import Parts
+from stockade.loop.hooks import Hook
+from stockade.loop.pause import Pause
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A run that is about to begin, as its bot has it. `started` is its first event as it will be on record, the prompt
+    of the bot's role in it. `ask`: a question to the model, the fast one where there is one; secrets are hidden from
+    it. `note` and `on_progress` are for the user.
+    """
+
+    started: RunStarted
+    ask: Callable[[ModelRequest], Awaitable[ModelAnswer]]
+    note: Callable[[str], None]
+    on_progress: OnProgress
+
+
+class Bot:
+    """Drives a run. This one is the plain loop; a bot that is more overrides what it needs. One object may drive many
+    runs, also at once, unless its maker says otherwise. What it was made with and needs later it puts on record in
+    `begin`: a run that goes on is driven by the bot of that name as it is registered.
+    """
+
+    loops: ClassVar[bool] = True
+    """Whether it runs the loop: one that never does has no tools and no hooks, and its files are in no snapshots."""
+
+    def policy(self, policy: Policy) -> Policy:
+        """What its sandbox has, beside what the user gave."""
+        return policy
+
+    async def begin(self, setup: Setup) -> RunStarted:
+        """The first event of a new run as it shall be. UsageError, and the run does not begin."""
+        return setup.started
+
+    def at_once(self, started: RunStarted) -> int:
+        """How many questions it asks at the same time: a local server keeps a place for each."""
+        return 1
+
+    def check_resume(self, started: RunStarted, changed: Collection[str], *, done: bool) -> None:
+        """UsageError where the run cannot go on. `changed`: of `task`, `check`, `model` ... what is another one from
+        now on; `done`: it came to its end.
+        """
+
+    def facts(self, events: Sequence[RunEvent]) -> dict[str, Any]:
+        """What the last line of --json tells beside the run's end. Blocks."""
+        return {}
+
+    def told(self, started: RunStarted) -> tuple[str, ...]:
+        """Paragraphs for the opening of its prompt, behind its role; `started` has no prompt yet."""
+        return ()
+
+    def hooks(self, started: RunStarted) -> tuple[Hook, ...]:
+        """Its own, beside those of every run; their names are on record."""
+        return ()
+
+    async def run(self, ctx: "RunContext") -> Ending:
+        """From the start, or from where the record ends, to the run's ending.
+
+        Keeps to `ctx.account` and to the person's pause. Raised may be what core.errors has: the run ends by its name.
+        """
+        return await ctx.loop()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The adapters of one run, chosen by runtime/factory.py."""
+
+    model: Model
+    protocol: AnswerProtocol
+    sandbox: Sandbox
+    store: RunStore
+    clock: Clock
+    tools: tuple[str, ...]
+    toolboxes: tuple[Toolbox, ...] = ()
+    asker: Asker | None = None
+    helper: Helper | None = None
+    reviewer: Reviewer | None = None
+    keeper: Keeper | None = None
+    pause: Pause = field(default_factory=Pause)
+    approver: Approver | None = None
+    """Also among the hooks, as Approval; here so that a terminal can attach its user to it."""
+    hooks: tuple[Hook, ...] = ()
+    """All of them, in the order in which they are asked."""
+    on_event: OnEvent | None = None
+    on_text: OnText | None = None
+    redactor: Redactor = field(default_factory=Redactor)
+    shared: Account | None = None
+    """Of the bot that this one works for."""
+    bot: Bot = field(default_factory=Bot)
+    """What drives the run."""
+    open_sandbox: OpenSandbox | None = None
+    """Another sandbox, for a bot that needs one."""
+
 
 RunLoop = Callable[[Sequence[Step]], Awaitable[Ending]]
 """The loop of run.py, behind these steps."""

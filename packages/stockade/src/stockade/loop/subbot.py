@@ -15,9 +15,8 @@ from stockade.core.events import RunFinished, RunStarted, SubRunFinished, SubRun
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox, Toolbox
 from stockade.core.tools import ToolSpec
-from stockade.loop.bot import Bot
-from stockade.loop.parts import Parts
 from stockade.loop.run import run
+from stockade.loop.run_context import Bot, Parts
 
 DEFAULT_TURNS = 15
 LEAST_TURNS = 2

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -15,15 +16,15 @@ from stockade.alive import held, is_alive, tidy
 from stockade.core.changes import what_changed
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, RunEvent, RunStarted
+from stockade.core.policy import FolderMode
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
-from stockade.mcp_server.folders import Roots
 from stockade.places import run_dir
 from stockade.runtime import factory, records, sandboxes
-from stockade.runtime.policies import environment_of, make_policy
+from stockade.runtime.policies import environment_of, make_policy, parse_folder
 from stockade.runtime.restore import bring_back
-from stockade.runtime.spec import RunSpec
+from stockade.runtime.spec import RunSpec, current_folder
 
 MAX_RUNS = 4
 """At once; who asks for more is told so."""
@@ -33,6 +34,43 @@ MAX_STEP_TEXT = 1500
 MAX_COMMAND_CHARS = 100_000
 Mode = Literal["ro", "overlay"]
 Heard = Callable[[RunEvent], None]
+MAX_PATH_CHARS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """`paths` with what may be done at most: `ro`, or `overlay`, which needs an apply of its own. Never `rw`."""
+
+    paths: tuple[tuple[Path, FolderMode], ...]
+
+    @classmethod
+    def of(cls, folders: Sequence[str]) -> "Roots":
+        """Of `--folder`, by default the current one. UsageError for none at all, a home, or the whole machine."""
+        found = []
+        for text in folders or (str(current_folder()),):
+            rule = parse_folder(text, "overlay", "/workspace")
+            path = Path(rule.host).resolve()
+            if rule.mode == "rw":
+                raise UsageError(f"--folder {text}: a client may not be given rw", "changes are applied with run_apply")
+            if not path.is_dir():
+                raise UsageError(f"--folder {text}: there is no such folder")
+            if path == Path(path.anchor) or path == Path.home().resolve():
+                raise UsageError(f"{path} is too much for clients to choose from", "give --folder PATH")
+            found.append((path, rule.mode))
+        return cls(tuple(found))
+
+    def allowed(self, folder: str, mode: FolderMode) -> str:
+        """The folder as `--folder` takes it, its links followed. UsageError when it is none of them."""
+        if not folder or len(folder) > MAX_PATH_CHARS or "\0" in folder:
+            raise UsageError("this names no folder")
+        path = (self.paths[0][0] / Path(folder).expanduser()).resolve()
+        for root, most in self.paths:
+            if path == root or root in path.parents:
+                if not path.is_dir():
+                    raise UsageError(f"there is no folder {folder}")
+                return f"{path}:{'ro' if 'ro' in (mode, most) else 'overlay'}"
+        places = ", ".join(str(root) for root, _ in self.paths)
+        raise UsageError(f"{folder} is not among the folders of this server", f"they are {places}, and what is below")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +80,11 @@ class Service:
     options: RunSpec
     roots: Roots
     running: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_RUNS))
+
+    @classmethod
+    def of(cls, options: RunSpec) -> "Service":
+        """What `options` say; clients may name its folders."""
+        return cls(options, Roots.of(options.folder))
 
     @property
     def redactor(self) -> Redactor:

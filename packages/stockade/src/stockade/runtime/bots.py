@@ -11,7 +11,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunStarted
 from stockade.core.refused import first_refused
 from stockade.core.tool_plan import IN_PROCESS
-from stockade.loop.bot import Bot
+from stockade.loop.run_context import Bot
 from stockade.runtime import registry
 from stockade.runtime.spec import RunSpec
 from stockade.runtime.tools import check_tools

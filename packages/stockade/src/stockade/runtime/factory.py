@@ -25,11 +25,11 @@ from stockade.core.messages import ModelInfo
 from stockade.core.ports import AnswerProtocol, OnEvent, OnProgress, OnText, RunStore
 from stockade.core.secrets import build_redactor, redact_callbacks
 from stockade.core.tool_plan import ToolContext, ToolPlan
-from stockade.loop.bot import Setup
 from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause, UserPrompt
 from stockade.loop.resume import resume
 from stockade.loop.run import Parts, run
+from stockade.loop.run_context import Setup
 from stockade.loop.subbot import SubBots
 from stockade.models.settings import silent
 from stockade.places import run_dir, state_dir

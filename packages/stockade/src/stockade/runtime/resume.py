@@ -18,8 +18,8 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunResumed, RunStarted
 from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, build_redactor, hidden_names, redact_callbacks, restore_secrets
-from stockade.loop.branch import branch, up_to
-from stockade.loop.parts import Parts
+from stockade.loop.resume import branch, up_to
+from stockade.loop.run_context import Parts
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
 from stockade.places import run_dir

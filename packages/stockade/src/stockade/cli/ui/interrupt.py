@@ -6,12 +6,16 @@ SIGTERM and SIGHUP, and a Ctrl-C where nobody can be asked, begin with the secon
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
-from stockade.cli.failures import INTERRUPTED
+import anyio
 
+from stockade.cli.ui.failures import INTERRUPTED, sole
+
+T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -52,3 +56,18 @@ class Interrupt:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def interruptible(work: Callable[[], Awaitable[T]]) -> T | None:
+    """What `work` returns in an event loop of its own; None when somebody wanted it to end before."""
+
+    async def run() -> T | None:
+        found, interrupt = None, Interrupt()
+        try:
+            with anyio.CancelScope() as scope, interrupt.cancelling(scope.cancel):
+                found = await work()
+        except BaseExceptionGroup as group:
+            raise sole(group) from None
+        return None if interrupt.pressed else found
+
+    return anyio.run(run)

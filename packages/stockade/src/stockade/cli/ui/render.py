@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.text import Text
 
-from stockade.cli.action_drawing import PREVIEW_CHARS, ActionDrawing
-from stockade.cli.clipped import coloured
-from stockade.cli.run_facts import detail, model_facts, places, requests, usage_facts
-from stockade.cli.safe import one_line, some
-from stockade.cli.statusline import StatusLine, megabytes
-from stockade.cli.thoughts import drawn, profile_name
+from stockade.cli.ui.drawing import PREVIEW_CHARS, ActionDrawing, coloured, drawn, profile_name
+from stockade.cli.ui.safe import one_line, some
+from stockade.cli.ui.statusline import StatusLine, megabytes
+from stockade.cli.ui.summary import detail, model_facts, places, requests, usage_facts
 from stockade.core.actions import (
     Answered,
     CommandOutput,

@@ -10,8 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stockade.cli.lazy import load
+
 if TYPE_CHECKING:
     from stockade.core.secrets import Redactor
+
 
 _UNSAFE = re.compile(
     "["
@@ -53,12 +56,8 @@ def hide(redactor: "Redactor") -> None:
 def screen() -> "Redactor":
     """What is shown goes through this; at first it knows what is secret in this environment, and what was named."""
     if _SCREEN.redactor is None:
-        from stockade.core.secret_formats import is_long, secret_variables
-        from stockade.core.secrets import Redactor
-
-        variables = {**os.environ, **_SCREEN.given}
-        named = {variables[name]: name for name in _SCREEN.named if is_long(variables.get(name, ""))}
-        _SCREEN.redactor = Redactor({**secret_variables(variables), **named})
+        redactor: Redactor = load("core.secrets:screen_redactor")({**os.environ, **_SCREEN.given}, _SCREEN.named)
+        _SCREEN.redactor = redactor
     return _SCREEN.redactor
 
 

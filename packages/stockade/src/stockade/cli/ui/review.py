@@ -1,12 +1,16 @@
-"""What a bot changed, drawn for a person."""
+"""What a bot changed, drawn for the user; and what becomes of it: applied, thrown away, asked about, or kept."""
 
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Unpack
 
+import anyio
 from rich.console import Console
 from rich.text import Text
 
@@ -21,13 +25,17 @@ from stockade.changes import (
     kept_layers,
     pending,
 )
-from stockade.cli.clipped import MAX_LINE_CHARS
-from stockade.cli.safe import hide, one_line, safe_text, screen, some
+from stockade.cli import flags
+from stockade.cli.ui.drawing import MAX_LINE_CHARS
+from stockade.cli.ui.safe import hide, one_line, safe_text, screen, some
 from stockade.core.changes import Change, FolderLayer, shown_path, what_changed
 from stockade.core.errors import UsageError
-from stockade.core.events import RunEvent, RunStarted
-from stockade.core.ports import Differ
+from stockade.core.events import ChangesDiscarded, RunEvent, RunStarted
+from stockade.core.ports import Applying, Differ, Reviewer, RunStore
 from stockade.core.secrets import View, view_of
+from stockade.runtime import records
+from stockade.runtime.records import SystemClock
+from stockade.runtime.settings import Settings
 
 MAX_DIFF_LINES = 120
 MAX_DIFFS = 40
@@ -56,6 +64,23 @@ def draw(console: Console, reviewer: Differ, work: Sequence[Pending]) -> None:
     if hidden:
         _print(console, Text(f"shown as [redacted: ...], unchanged in the files: {one_line(', '.join(hidden))}", "dim"))
     _print(console, Text(stat([change for _, change in every]), "bold"))
+
+
+@contextmanager
+def on_record(values: Mapping[str, Any]) -> Iterator[tuple[RunStore, Settings]]:
+    """The runs on record and the settings, as a command's flags say; closed at the end."""
+    settings = flags.settings(flags.given(values))
+    store = records.read_store(settings.options.store)
+    try:
+        yield store, settings
+    finally:
+        anyio.run(store.close)
+
+
+def history(values: Mapping[str, Any], run: str) -> tuple[list[RunEvent], Settings]:
+    """The events of one run on record. UsageError when there is none that `run` names."""
+    with on_record(values) as (store, settings):
+        return anyio.run(store.events, anyio.run(store.find, run)), settings
 
 
 def view(events: Sequence[RunEvent], named: Sequence[str]) -> View:
@@ -144,3 +169,92 @@ def _print(console: Console, text: Text) -> None:
 
 __all__ = ["Applied", "Pending", "RunFacts", "apply", "check_kept", "discard", "draw", "facts", "kept_layers",
            "name_left_out", "pending", "place_in_git", "shown_path", "stat", "view", "write_patch"]  # fmt: skip
+
+
+Ask = Callable[[str], str | None]
+"""Shows a question and returns what was typed; None at the end of input."""
+
+
+def ask_person(question: str) -> str | None:
+    """On stderr, so that stdout holds the answer of the run only."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.strip().lower() if line else None
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """For one run. `record` puts an event on disk; `ask` is None when nobody can be asked."""
+
+    run_id: str
+    console: Console
+    reviewer: Reviewer
+    record: Callable[[RunEvent], None]
+    ask: Ask | None = None
+
+    def apply(self, work: list[Pending], *, flagged: bool = False, **how: Unpack[Applying]) -> Applied:
+        """Apply, record, name what was left out. UsageError on conflicts, after recording what was applied before."""
+        done = Applied()
+        how["record"] = self.record
+        try:
+            apply(self.reviewer, work, done, flagged=flagged, **how)
+        except UsageError:
+            self.keep()
+            raise
+        name_left_out(self.console, done)
+        if done.conflicts:
+            self._say(
+                f"your side of it: stockade runs diff --host {self.run_id}; the bot's over yours: "
+                f"stockade runs apply --force {self.run_id}",
+                "yellow",
+            )
+        if done.flagged:
+            self._say(f"look at them, then: stockade runs apply {self.run_id} --flagged", "yellow")
+        return done
+
+    def discard(self, work: list[Pending]) -> None:
+        self.record(ChangesDiscarded(at=SystemClock().now()))
+        discard(self.reviewer, [one.layer for one in work])
+
+    def keep(self, why: str = "") -> None:
+        self._say(f"{why}changes kept: stockade runs diff|apply|discard {self.run_id}", "yellow")
+
+    def put(self, work: list[Pending]) -> None:
+        """Ask the person until the answer is one. Whatever is not a clear yes changes nothing."""
+        assert self.ask is not None
+        flagged = any(change.flagged and not change.refused for one in work for change in one.changes)
+        places = ", ".join(one_line(one.layer.host) for one in work)
+        question = f"Apply to {places}? [y]es / [N]o, keep for later / [x] throw away / [d]iff again: "
+        while True:
+            try:
+                typed = self.ask(question)
+            except KeyboardInterrupt:
+                self._say("", "")
+                self.keep()
+                raise
+            match typed:
+                case "y" | "yes":
+                    if self.apply(work, flagged=flagged and self._agreed(work)).paths:
+                        self._say("applied; stockade undo takes it back", "green")
+                    return
+                case "x":
+                    self.discard(work)
+                    return
+                case "d" | "diff":
+                    draw(self.console, self.reviewer, work)
+                case _:
+                    self.keep()
+                    return
+
+    def _agreed(self, work: list[Pending]) -> bool:
+        """Whether what would run on this machine later may be applied too."""
+        assert self.ask is not None
+        for one in work:
+            for change in one.changes:
+                if change.flagged and not change.refused:
+                    self._say(f"{one_line(change.path)}: {one_line(change.flagged)}", "bold yellow")
+        return self.ask("These could run on this machine later. Apply them too? [y]es / [N]o: ") in ("y", "yes")
+
+    def _say(self, words: str, style: str) -> None:
+        self.console.print(Text(words, style), soft_wrap=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from stockade.cli.safe import one_line
+from stockade.cli.ui.safe import one_line
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ERASE = "\r\x1b[2K"

@@ -1,22 +1,73 @@
-"""MCP over streamable HTTP on loopback, for who has the token: others on this machine reach loopback too.
+"""MCP over this process's standard streams, and over streamable HTTP on loopback.
 
-What a web page sent from a browser is refused by its origin.
+Nothing but the protocol reaches standard output. Over HTTP it is for who has the token, since others on this machine
+reach loopback too; what a web page sent from a browser is refused by its origin.
 """
 
 import hmac
 import logging
+import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, cast
 
+import anyio
 import uvicorn
 from mcp.server.mcpserver import MCPServer
+from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stockade.core.errors import UsageError
+
+MAX_LINE_BYTES = 8 << 20
+_PIECE = 1 << 16
+
+
+class Lines:
+    """Lines of text from a descriptor, each of a bounded length: a longer one becomes one that is no message.
+
+    No thread waits for it, which would outlive the event loop and hold up the end of the process.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self._lines()
+
+    async def _lines(self) -> AsyncIterator[str]:
+        buffer, too_long = bytearray(), False
+        while data := await self._some():
+            *ended, rest = data.split(b"\n")
+            for piece in ended:
+                buffer += piece
+                yield (
+                    "too long\n" if too_long or len(buffer) > MAX_LINE_BYTES else buffer.decode(errors="replace") + "\n"
+                )
+                buffer, too_long = bytearray(), False
+            buffer += rest
+            if len(buffer) > MAX_LINE_BYTES:
+                buffer, too_long = bytearray(), True
+        if buffer:
+            yield buffer.decode(errors="replace")
+
+    async def _some(self) -> bytes:
+        with suppress(PermissionError):  # a file, which never lets wait
+            await anyio.wait_readable(self._descriptor)
+        return os.read(self._descriptor, _PIECE)
+
+
+async def serve_stdio(server: MCPServer[Any]) -> None:
+    """Until the client ends its side; what is under way then is cancelled."""
+    lowlevel = server._lowlevel_server  # run_stdio_async, with input that is bounded
+    lines = Lines(sys.stdin.fileno())
+    async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (received, sent):
+        await lowlevel.run(received, sent, lowlevel.create_initialization_options())
+
 
 MAX_BODY_BYTES = 8 << 20
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from stockade.cli.render import Renderer
-from stockade.cli.safe import one_line
+from stockade.cli.ui.render import Renderer
+from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunStarted
 

@@ -1,17 +1,51 @@
-"""Every way a command can fail, in one line and an exit status. No traceback reaches a person."""
+"""Every way a command can fail, in one line and an exit status. No traceback reaches a user.
+
+And the streams that it is told on, as whoever called us left them: closed, full, or without a reader.
+"""
 
 import contextlib
 import errno
+import io
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from stockade.cli.safe import one_line, without_secrets
+from stockade.cli.lazy import load
+from stockade.cli.ui.safe import one_line, without_secrets
 from stockade.core.errors import CommandFailed, StockadeError
+from stockade.places import state_dir
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+def prepare_streams() -> None:
+    """A closed one is /dev/null, what cannot be spelled in the encoding is escaped, and stderr never fails."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (as long as the process)
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        raw = io.BufferedWriter(_Unfailing(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(
+            raw, encoding=sys.stderr.encoding, errors="backslashreplace", line_buffering=True, write_through=True
+        )
+
+
+class _Unfailing(io.FileIO):
+    """A run goes on without its picture: what cannot be written is lost, and is no error of what was being done."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -125,12 +159,10 @@ def _usage(error: click.ClickException) -> int:
 
 def renamed(error: click.NoSuchOption) -> str | None:
     """What a flag of version 1 is called now."""
-    from stockade.runtime.spec import RENAMED
-
     old = error.option_name.removeprefix("--").replace("-", "_")
     if old.removeprefix("no_") == "advice":
         return f"-o small-models={'false' if old.startswith('no_') else 'true'}"
-    new = RENAMED.get(old)
+    new = load("runtime.spec:RENAMED").get(old)
     return f"--{new.replace('_', '-')}" if new else None
 
 
@@ -149,8 +181,6 @@ def _output_lost(error: OSError) -> int:
 def _leave_trace(error: BaseException) -> str:
     import tempfile
     import traceback
-
-    from stockade.places import state_dir
 
     text = without_secrets("".join(traceback.format_exception(error)))
     name = time.strftime("bug-%Y%m%d-%H%M%S.txt", time.gmtime())

@@ -1,12 +1,12 @@
-"""An action as it is shown in a terminal: a command highlighted, a file's new text in part."""
+"""Output, actions and thoughts as they are shown in a terminal: clipped, highlighted. Whole, they are on record."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from stockade.cli.clipped import clip_lines, coloured
-from stockade.cli.safe import one_line, safe_text
+from stockade.cli.ui.safe import one_line, safe_text
 from stockade.core.actions import (
     Action,
     AskUser,
@@ -16,12 +16,46 @@ from stockade.core.actions import (
     ReadFile,
     Shell,
     SubTask,
+    Thoughts,
     ToolCall,
     WriteFile,
 )
+from stockade.core.events import RunStarted
 
 if TYPE_CHECKING:
     from rich.syntax import Syntax
+
+
+HEAD_LINES, TAIL_LINES = 30, 10
+MAX_LINE_CHARS = 4000
+
+
+def coloured(pieces: Iterable[tuple[str, str]], *, whole: bool = False) -> Text:
+    """The pieces (text, style) in their order, safe, without a newline at the end."""
+    text = Text()
+    for piece, style in pieces:
+        text.append(safe_text(piece), style or None)
+    if text.plain.endswith("\n"):
+        text.right_crop(1)
+    return text if whole else clip_lines(text)
+
+
+def clip_lines(text: Text) -> Text:
+    """At most HEAD_LINES and TAIL_LINES of it, each of bounded length, and a line that says what is left out."""
+    lines = list(text.split("\n", allow_blank=True))
+    left_out = len(lines) - HEAD_LINES - TAIL_LINES
+    if left_out > 1:
+        note = Text(f"[... {left_out} lines not shown ...]", "dim")
+        lines = [*lines[:HEAD_LINES], note, *lines[-TAIL_LINES:]]
+    return Text("\n").join(_clip_line(line) for line in lines)
+
+
+def _clip_line(line: Text) -> Text:
+    if len(line) <= MAX_LINE_CHARS:
+        return line
+    missing = len(line) - MAX_LINE_CHARS
+    return Text.assemble(line[:MAX_LINE_CHARS], (f"[... {missing} characters not shown]", "dim"))
+
 
 PREVIEW_CHARS = 20_000
 _HIGHLIGHTED_CHARS = 4000
@@ -79,3 +113,32 @@ def _pieces(action: WriteFile | EditFile) -> list[tuple[str, str]]:
     old = "".join(f"- {line}\n" for line in action.old[:PREVIEW_CHARS].split("\n"))
     new = "".join(f"+ {line}\n" for line in action.new[:PREVIEW_CHARS].split("\n"))
     return [(old, "red"), (new, "green")]
+
+
+_THOUGHT = "italic cyan"
+
+
+def profile_name(started: RunStarted) -> str:
+    """How the bot of a run is called; empty for one without a profile."""
+    profile = started.options.get("profile")
+    name = profile.get("name") if isinstance(profile, dict) else None
+    return one_line(name, 60) if isinstance(name, str) else ""
+
+
+def drawn(thoughts: Thoughts, name: str, *, whole: bool) -> Text:
+    """Its parts by name, those that are empty left out."""
+    who = f"{name.upper()} " if name else ""
+    parts = [
+        _part(f"{who}THOUGHTS", thoughts.text, whole=whole),
+        _part("REASONING", thoughts.reasoning, whole=whole),
+        _part("PLAN", "\n".join(f"- {one_line(step)}" for step in thoughts.plan), whole=whole, below=True),
+        _part("CRITICISM", thoughts.criticism, whole=whole),
+        _part("SPEAK", thoughts.speak, whole=whole),
+    ]
+    return Text("\n").join(part for part in parts if part is not None)
+
+
+def _part(title: str, text: str, *, whole: bool, below: bool = False) -> Text | None:
+    if not text.strip():
+        return None
+    return Text.assemble((f"{title}:", "bold cyan"), "\n" if below else " ", coloured([(text, _THOUGHT)], whole=whole))

@@ -1,0 +1,34 @@
+"""Commands and what they need are imported on use, through `load` and nowhere else, so that `--help` stays quick."""
+
+import importlib
+from typing import Any
+
+COMMANDS = {
+    "run": ("begin:run", "Run a bot on a task."),
+    "plan": ("begin:plan", "A bot that plans, and acts when you authorise it."),
+    "shell": ("begin:shell", "The autonomous Shell bot, which lives in a folder."),
+    "code": ("begin:code", "Write Python, run it, mend it until its checks pass."),
+    "runs": ("runs", "Runs on record: show, go on, go back, export, apply."),
+    "diff": ("changes:diff", "What a run changed and nobody decided on yet."),
+    "apply": ("changes:apply", "Write a run's changes to the folder."),
+    "undo": ("changes:undo", "Take back what was applied."),
+    "discard": ("changes:discard", "Throw a run's changes away."),
+    "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
+    "tool": ("tool", "Tools: listing, trying and building them."),
+    "doctor": ("doctor", "What this machine can enforce, tried live."),
+    "model": ("model", "Models: what is here, pulling and serving them."),
+    "mcp": ("mcp", "An MCP server: bots, sandboxes and records for any MCP client."),
+    "approvals": ("approvals", "What bots may always do without asking, and where."),
+    "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
+    "bots": ("bots", "The bots that exist, with their permissions."),
+}
+"""Name -> (module of this package and name in it, by default `command`; what it is for).
+
+A test holds the second against the command itself.
+"""
+
+
+def load(where: str) -> Any:
+    """What `module:name` names, imported now."""
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(f"stockade.{module}"), name)

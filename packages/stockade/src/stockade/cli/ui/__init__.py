@@ -1,0 +1,1 @@
+"""What the commands show and ask: consoles, drawing, questions, and how a failure is told."""

@@ -1,0 +1,269 @@
+"""What the user is asked at the terminal while a bot works: its questions, may it do this, a run that is held."""
+
+import os
+import sys
+import termios
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup
+from rich.console import Console
+from rich.text import Text
+
+from stockade.approval.approver import Question, Reply, RulesApprover
+from stockade.approval.authorise import Authoriser, authorises
+from stockade.cli.ui.drawing import clip_lines
+from stockade.cli.ui.interrupt import Interrupt
+from stockade.cli.ui.safe import one_line, safe_text
+from stockade.core.actions import Action, EditFile, Shell, ToolCall, WriteFile
+from stockade.core.events import RunEvent
+from stockade.loop.pause import Pause, UserPrompt
+from stockade.loop.run_context import Parts
+
+_LINE_BYTES = 65_536
+
+
+async def typed(question: str, *, fresh: bool = False, leave: anyio.Event | None = None) -> str | None:
+    """The line, without blanks around it; None at the end of input, or when `leave` is set meanwhile.
+
+    `fresh`: what was typed before the question was shown is thrown away, and only a line that ends counts.
+    """
+    if fresh:
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    if not await _readable(leave):
+        return None
+    line = os.read(sys.stdin.fileno(), _LINE_BYTES)
+    if not line or (fresh and not line.endswith(b"\n")):
+        return None
+    return line.decode(errors="replace").strip()
+
+
+async def _readable(leave: anyio.Event | None) -> bool:
+    """True when there is a line; False when `leave` was set before."""
+    if leave is None:
+        await anyio.wait_readable(sys.stdin)
+        return True
+    there = False
+    async with anyio.create_task_group() as group:
+
+        async def wait() -> None:
+            await leave.wait()
+            group.cancel_scope.cancel()
+
+        group.start_soon(wait)
+        await anyio.wait_readable(sys.stdin)
+        there = True
+        group.cancel_scope.cancel()
+    return there
+
+
+CHOICE = "[o]nce / [r]un: as long as this run lasts / [a]lways: this bot in this folder / [n]o / or words for the bot: "
+ANSWER = "your answer (empty: none): "
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Asks on `console`; `quiet` ends what moves there."""
+
+    console: Console
+    quiet: Callable[[], None]
+
+    def attach(self, parts: Parts) -> None:
+        """From now on this user is asked."""
+        if isinstance(parts.asker, UserPrompt):
+            parts.asker.answer = self.answer
+        rules = parts.approver.rules if isinstance(parts.approver, Authoriser) else parts.approver
+        if isinstance(rules, RulesApprover):
+            rules.ask = self.approve
+
+    async def answer(self, question: str) -> str | None:
+        """The user's answer to a bot; None for an empty line and at the end of input."""
+        self.quiet()
+        self._line("The bot asks:", "bold yellow")
+        self._line(safe_text(question), "")
+        return await typed(ANSWER, fresh=True) or None
+
+    async def approve(self, question: Question) -> Reply:
+        """What is not clearly a yes is a no; its words go to the bot."""
+        self.quiet()
+        self._line("May the bot do this?", "bold yellow")
+        self._line(safe_text(whole(question.action)), "bold")
+        for one in question.judgements:
+            if one.decision != "allow":
+                self._line(f"  {one_line(one.text)}: {one_line(one.reason)}" if one.text else f"  {one.reason}", "dim")
+        match line := await typed(CHOICE, fresh=True):
+            case "o" | "once" | "y" | "yes":
+                return Reply(allow="once")
+            case "r" | "run":
+                return Reply(allow="run")
+            case "a" | "always":
+                return Reply(allow="always")
+            case None | "" | "n" | "no":
+                return Reply()
+            case _:
+                return Reply(words=line)
+
+    def _line(self, words: str, style: str) -> None:
+        self.console.print(Text(words, style), soft_wrap=True)
+
+
+AUTHORISE = "[y] authorise / [y -N] N actions in a row / [n] stop and save / or feedback for {name}: "
+STOPPING = "the next action is asked about again; Ctrl-C once more stops and saves"
+AUTHORISED = "-=-=-=-=-=-=-= AUTHORISED BY USER -=-=-=-=-=-=-="
+SHORT_CHARS, SHORT_CALL_CHARS = 4000, 1500
+"""Of an action, and of a call of a tool, beyond which the terminal may show it shortened."""
+
+
+@dataclass(slots=True)
+class AuthorisingUser:
+    """Answers an `Authoriser`. A Ctrl-C takes a grant back, or stops the run where the person is being asked."""
+
+    authoriser: Authoriser
+    interrupt: Interrupt
+    console: Console
+    quiet: Callable[[], None]
+    stop: Callable[[], None]
+    name: str = ""
+    leave: anyio.Event = field(default_factory=anyio.Event)
+    asking: bool = False
+
+    def attach(self) -> None:
+        """From now on this person is asked."""
+        self.authoriser.ask, self.authoriser.told = self.ask, self.told
+        self.interrupt.pause = self.pressed
+
+    def pressed(self) -> None:
+        """At a first Ctrl-C, in the event loop."""
+        if self.authoriser.goes_on_alone:
+            self.authoriser.take_back()
+            self.quiet()
+            self._line(f"\n[{STOPPING}]", "yellow")
+            return
+        self.interrupt.pressed = True
+        if self.asking:
+            self.leave.set()
+        else:
+            self.stop()
+
+    async def ask(self, action: Action, problem: str | None) -> str | None:
+        self.quiet()
+        if problem is None:
+            self._show_rest(action)
+        else:
+            self._line(f"[{one_line(problem)}]", "yellow")
+        self.asking = True
+        self.interrupt.answered()
+        try:
+            name = one_line(self.name, 60) or "the bot"
+            line = await typed(AUTHORISE.format(name=name), fresh=True, leave=self.leave)
+        finally:
+            self.asking = False
+        if line is not None and authorises(line):
+            self._line(AUTHORISED, "bold green")
+        return line
+
+    def told(self, left: int | None) -> None:
+        """After an action that nobody was asked about."""
+        self._line(f"[authorised actions left: {'any number' if left is None else left}]", "dim")
+
+    def _show_rest(self, action: Action) -> None:
+        """An action is shown shortened as it begins; whoever shall authorise it sees every line."""
+        if not is_short(action):
+            self._line("[all of it, as it will be done:]", "yellow")
+            self.console.print(Text(safe_text(whole(action))), soft_wrap=True)
+
+    def _line(self, words: str, style: str) -> None:
+        self.console.print(Text(words, style), soft_wrap=True)
+
+
+def is_short(action: Action) -> bool:
+    """Whether all of it is seen as it begins (render.py): no line left out, none cut, no path in other words."""
+    text = Text(safe_text(whole(action)))
+    if isinstance(action, WriteFile | EditFile) and one_line(action.path) != action.path:
+        return False
+    limit = SHORT_CALL_CHARS if isinstance(action, ToolCall) else SHORT_CHARS
+    return len(text) <= limit and clip_lines(text).plain == text.plain
+
+
+def whole(action: Action) -> str:
+    """An action as it will be done, every line of it."""
+    match action:
+        case Shell(command=command):
+            return command
+        case WriteFile(path=path, content=content):
+            return f"write_file {path}\n{content}"
+        case EditFile(path=path, old=old, new=new):
+            return f"edit_file {path}\n--- old\n{old}\n+++ new\n{new}"
+        case ToolCall(name=name, arguments=arguments):
+            return f"{name} {arguments}"
+        case _:
+            return action.model_dump_json()
+
+
+PAUSED = "paused: what is under way ends, nothing new begins. [c]ontinue / [w]ord to the bot / [s]top and save: "
+WORD = "to the bot: "
+
+
+@dataclass(slots=True)
+class PausePrompt:
+    """Asks in the event loop, so that the run can end what it is doing meanwhile. `show` gets events; while the person
+    is being asked they wait, in order.
+    """
+
+    pause: Pause
+    group: TaskGroup
+    show: Callable[[RunEvent], None]
+    stop: Callable[[], None]
+    answered: Callable[[], None]
+    quiet: Callable[[], None]
+    asking: bool = False
+    waiting: list[RunEvent] = field(default_factory=list)
+
+    def event(self, event: RunEvent) -> None:
+        if self.asking:
+            self.waiting.append(event)
+        else:
+            self.show(event)
+
+    def begin(self) -> None:
+        """At a first Ctrl-C."""
+        self.asking = True
+        self.pause.hold()
+        self.group.start_soon(self._ask)
+
+    def end(self) -> None:
+        """Show what came while the person was asked."""
+        self.asking = False
+        waiting, self.waiting = self.waiting, []
+        for event in waiting:
+            self.show(event)
+
+    async def _ask(self) -> None:
+        self.quiet()
+        sys.stderr.write("\n")
+        while True:
+            match await typed(PAUSED):
+                case None | "s" | "stop":
+                    self.end()
+                    self.stop()
+                    return
+                case "" | "c" | "continue":
+                    break
+                case "w" | "word":
+                    word = await typed(WORD)
+                    self._go_on(word)
+                    return
+                case text if text.startswith("w "):
+                    self._go_on(text.removeprefix("w ").strip())
+                    return
+                case _:
+                    pass
+        self._go_on(None)
+
+    def _go_on(self, word: str | None) -> None:
+        self.end()
+        self.pause.go_on(word)
+        self.answered()

@@ -1,0 +1,125 @@
+"""A run in words: where it works, what it used; and what its end means: exit status, result, how to go on."""
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from stockade.cli.ui.review import RunFacts
+from stockade.cli.ui.safe import one_line, some
+from stockade.core.budget import Budget
+from stockade.core.events import RunFinished, RunStarted
+from stockade.core.messages import Usage
+from stockade.core.policy import Policy
+
+
+def places(policy: Policy) -> list[str]:
+    folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders] or ["no folder"]
+    network = {"none": "no network", "open": "open network"}.get(policy.network.mode)
+    return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
+
+
+def model_facts(started: RunStarted) -> list[str]:
+    """What its model's profile gave the run, and which answers are asked of it, each with who says so."""
+    budget, sources = started.budget, started.sources
+    turns = some(budget.max_turns, "turn") if budget.max_turns else "any number of turns"
+    time = f"{budget.timeout_s / 60:.3g} min" if budget.timeout_s else "any time"
+    return [
+        f"{started.model_profile}: {sources.get('model_profile', '')}",
+        ", ".join(started.actions or ()),
+        f"{turns}, {time}",
+        f"answers {started.answers}: {sources.get('answers', '')}",
+    ]
+
+
+def closed_folders(policy: Policy) -> list[str]:
+    """Folders that the bot is to write to and whoever runs it may not."""
+    wanted = [Path(rule.host) for rule in policy.folders if rule.mode != "ro"]
+    return [str(path) for path in wanted if path.is_dir() and not os.access(path, os.W_OK | os.X_OK)]
+
+
+def requests(counted: Counter[str]) -> list[str]:
+    if not counted:
+        return []
+    refused = f", {counted['refused']} refused" if counted["refused"] else ""
+    return [some(counted["allowed"], "request") + refused]
+
+
+def usage_facts(usage: Usage, model_s: float) -> list[str]:
+    if not usage.prompt_tokens and not usage.completion_tokens:
+        return []
+    cached = f" ({100 * usage.cached_tokens // usage.prompt_tokens}% cached)" if usage.prompt_tokens else ""
+    facts = [f"{usage.prompt_tokens} prompt tokens{cached}", f"{usage.completion_tokens} answer tokens"]
+    if model_s > 0.05:
+        facts.append(f"{usage.completion_tokens / model_s:.1f} tokens/s")
+    if usage.cost:
+        facts.append(f"{usage.cost:.4f} USD")
+    return facts
+
+
+def detail(finished: RunFinished, limit: int = 2000) -> str:
+    """What is told of an ending beside its reason; a budget's words begin with the name of the bound already."""
+    return one_line(finished.detail, limit).removeprefix(f"{finished.reason}: ")
+
+
+_REASONS = {
+    "gave_up": 1,
+    "check_failed": 1,
+    "usage": 2,
+    "hook": 2,
+    "tools": 2,
+    "sandbox": 4,
+    "store": 4,
+    "bug": 4,
+    "model": 5,
+}
+_STOPPED = 3
+
+
+def status_of(finished: RunFinished) -> int:
+    """The exit status of a run that came to its end."""
+    if finished.status == "done":
+        return 1 if finished.verified is False else 0
+    if (finished.status, finished.reason) == ("stopped", "hook"):  # a hook's own end; a broken one is a failure
+        return _STOPPED
+    return _REASONS.get(finished.reason, _STOPPED)
+
+
+def result_of(facts: RunFacts) -> dict[str, Any]:
+    """The last line of --json."""
+    assert facts.started is not None
+    assert facts.finished is not None
+    finished = facts.finished
+    return {
+        "type": "result",
+        "run": facts.started.run_id,
+        "status": finished.status,
+        "reason": finished.reason,
+        "detail": finished.detail,
+        "verified": finished.verified,
+        "answer": finished.answer,
+        "turns": finished.turns,
+        "usage": finished.usage.model_dump(),
+        "changes": [change.model_dump() for change in finished.changes],
+    }
+
+
+def way_on(facts: RunFacts) -> str | None:
+    """The command that goes on with a run that was stopped, with more of what had run out; None for any other end."""
+    assert facts.started is not None
+    if facts.finished is None or facts.finished.status != "stopped":
+        return None
+    return f"to go on: stockade runs resume {facts.started.run_id}{_more(facts.started.budget, facts.finished)}"
+
+
+def _more(budget: Budget, finished: RunFinished) -> str:
+    """The flag for as much again as the run had, where the bound it came to has one."""
+    usage = finished.usage
+    flag, bound, used = {
+        "turns": ("--max-turns", budget.max_turns, finished.turns),
+        "time": ("--timeout", budget.timeout_s, 0),
+        "tokens": ("--max-tokens", budget.max_tokens, usage.prompt_tokens + usage.completion_tokens),
+        "cost": ("--max-cost", budget.max_cost, usage.cost),
+    }.get(finished.reason, ("", 0, 0))
+    more = bound + max(bound, used)
+    return f" {flag} {int(more) if more == int(more) else round(more, 4)}" if bound else ""
