@@ -45,7 +45,7 @@ SLOW = (
     "tests/trajectories/test_trajectories.py",
     "tests/trajectories/test_trajectories.py::test_forced_on_a_strong_model",
     "tests/unit/bench/test_ability_tasks.py",
-    "tests/unit/models/local/test_engines.py",
+    "tests/unit/models/local/test_stock_program.py",
     "tests/unit/models/local/test_serve.py",
     "tests/unit/plugins/browser/test_pages.py",
     "tests/unit/plugins/coder/test_past.py",

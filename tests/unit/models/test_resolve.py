@@ -252,9 +252,12 @@ def test_info(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "unwanted"),
     [
-        ("scripted//nowhere.jsonl", ["h11", "httpx2", "stockade.models.local.engines", "stockade.models.anthropic"]),
-        ("openai/x", ["stockade.models.local.engines", "stockade.models.anthropic"]),
-        ("anthropic/x", ["stockade.models.local.engines", "stockade.models.openai"]),
+        (
+            "scripted//nowhere.jsonl",
+            ["h11", "httpx2", "stockade.models.local.server", "stockade.models.anthropic"],
+        ),
+        ("openai/x", ["stockade.models.local.server", "stockade.models.anthropic"]),
+        ("anthropic/x", ["stockade.models.local.server", "stockade.models.openai"]),
     ],
 )
 def test_only_the_provider_that_was_named_is_imported(spec: str, unwanted: list[str]) -> None:

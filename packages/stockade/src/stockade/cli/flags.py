@@ -33,7 +33,7 @@ LOADING = (
     _flag("--ctx-size", type=int, metavar="N", help="Context window of an embedded model, in tokens."),
     _flag("--threads", type=int, metavar="N", help="Threads of an embedded model."),
     _flag("--gpu-layers", type=int, metavar="N", help="Layers of an embedded model on the GPU."),
-    _flag("--llama-server", metavar="PATH|off", help="A stock llama-server to use where it is measured to be faster."),
+    _flag("--llama-server", metavar="PATH|off", help="A stock llama-server to use instead of the built-in one."),
     *LOADING_MORE,
 )
 LIVING = (

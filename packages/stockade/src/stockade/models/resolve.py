@@ -91,8 +91,8 @@ def _served(name: ModelName, address: Address, settings: ModelSettings, on_progr
 async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProgress) -> Model:
     """A model on a stock server that is started for it."""
     from stockade.models.local.embedded import EmbeddedModel
-    from stockade.models.local.engines import find_binary
     from stockade.models.local.gguf import read_gguf
+    from stockade.models.local.launch_spec import stock_server
 
     path = _path(name).absolute()
     program: Path | None = path
@@ -100,7 +100,7 @@ async def _started(name: ModelName, settings: ModelSettings, on_progress: OnProg
     if name.provider == "llama-server":
         header = await anyio.to_thread.run_sync(read_gguf, path)
         parameters = header.parameters, header.parameters_source
-        program = find_binary(settings)
+        program = stock_server(settings, on_path=True)
         if program is None:
             raise UsageError("there is no llama-server on PATH", "install one, or use gguf/PATH: the built-in server")
     elif not path.is_file():

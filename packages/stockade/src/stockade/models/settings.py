@@ -36,7 +36,7 @@ class ModelSettings(Data):
     has one slot: what others ask at the same time changes the last bits, and with them sooner or later the words.
     `slots` is how many conversations the
     embedded server holds at once; `keep_warm_s` how long it stays after its last user. `llama_server` names a stock
-    server to measure against ours, `off` looks for none; else the one on PATH is.
+    server to take instead of ours; `off` is ours.
     """
 
     configured: str | None = None

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from pydantic import Field
 
 from stockade.core.data import Data
+from stockade.core.errors import UsageError
+from stockade.models.settings import ModelSettings
 
 # The server parses model files and hostile schemas: it gets no keys. Prefixes end with "_".
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
@@ -62,6 +65,20 @@ def binary_build(binary: Path) -> str:
     """A stock llama-server, as it is now."""
     status = binary.stat()
     return f"{binary} {status.st_size} {status.st_mtime_ns}"
+
+
+def stock_server(settings: ModelSettings, *, on_path: bool = False) -> Path | None:
+    """The stock llama-server that is set, else with `on_path` the one there; None: ours.
+
+    UsageError when the one that is set is no program.
+    """
+    if settings.llama_server in (None, "off"):
+        result = shutil.which("llama-server") if on_path and settings.llama_server is None else None
+        return Path(result).resolve() if result else None
+    path = Path(str(settings.llama_server)).expanduser().absolute()
+    if not path.is_file() or not os.access(path, os.X_OK):
+        raise UsageError(f"--llama-server {path}: there is no such program", "give the path of one, or `off`")
+    return path.resolve()
 
 
 def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:

@@ -13,10 +13,16 @@ from typing import Any, Self
 import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.local.engines import choose_engine
 from stockade.models.local.folder import remember_loaded, was_loaded
 from stockade.models.local.gguf import GgufInfo, read_gguf
-from stockade.models.local.launch_spec import Load, binary_build, embedded_build, launch_spec, usable_cores
+from stockade.models.local.launch_spec import (
+    Load,
+    binary_build,
+    embedded_build,
+    launch_spec,
+    stock_server,
+    usable_cores,
+)
 from stockade.models.local.memory import short_of, slots_for, window_for
 from stockade.models.local.server_lease import Lease, stop_idle, take
 from stockade.models.settings import ModelSettings, OnProgress, readable, silent
@@ -115,7 +121,7 @@ class EmbeddedServer:
             await anyio.to_thread.run_sync(check_adapter, Path(adapter), None if self._is_llamafile() else info)
         self._window = window_for(info, self._settings.ctx_size)
         _check_log(self._settings.log_file)
-        binary = self._program or await choose_engine(self._path, info, self._settings, self._on_progress)
+        binary = self._program or stock_server(self._settings)
         try:
             with anyio.fail_after(self._settings.load_timeout_s):
                 await self._take(info, binary)
