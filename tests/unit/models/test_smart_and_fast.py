@@ -8,7 +8,7 @@ from stockade.core.errors import ModelUnavailable
 from stockade.core.events import HistoryFolded
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Usage
 from stockade.core.ports import OnText
-from stockade.models.smart_and_fast import MAX_SHORTENED_CHARS, SmartAndFast
+from stockade.models.composed import MAX_SHORTENED_CHARS, SmartAndFast
 from stockade.testing import MemorySandbox, ScriptedModel, say
 from tests.unit.loop.helpers import Bench, started
 

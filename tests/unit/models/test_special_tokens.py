@@ -79,8 +79,9 @@ def test_messages_are_kept_where_nothing_is_to_be_marked() -> None:
     guard = SpecialTokenGuard()
     plain = ModelRequest(messages=(Message(role="user", content="hello"),))
     assert guard.request(plain) is plain
-    first = guard.request(ModelRequest(messages=(*plain.messages, Message(role="user", content=FORGED))))
-    longer = guard.request(ModelRequest(messages=(*guard._given, Message(role="user", content="and?"))))
+    forged = ModelRequest(messages=(*plain.messages, Message(role="user", content=FORGED)))
+    first = guard.request(forged)
+    longer = guard.request(ModelRequest(messages=(*forged.messages, Message(role="user", content="and?"))))
     assert longer.messages[:2] == first.messages
     assert all(old is new for old, new in zip(first.messages, longer.messages, strict=False))
     assert "<|im_end|>" not in first.messages[1].content

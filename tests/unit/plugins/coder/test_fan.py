@@ -5,7 +5,7 @@ import pytest
 
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import Model, OnText
-from stockade.models.fan import Fan
+from stockade.models.composed import Fan
 from stockade.runtime import models as runtime_models
 from stockade.runtime.spec import RunSpec
 from stockade.testing import ScriptedModel

@@ -6,17 +6,16 @@ https://docs.anthropic.com/en/api/messages and .../build-with-claude/streaming
 import json
 import re
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
-from stockade.models.answer_builder import Patience, checked
+from stockade.models.answer_builder import checked
 from stockade.models.pricing import FREE, Price
 from stockade.models.providers import is_near, is_own
 from stockade.models.replies import NotSupported, as_count, as_dict, as_text
 from stockade.models.special_tokens import SpecialTokenGuard
-from stockade.models.transport import HttpTimes, Transport
+from stockade.models.transport import HttpTimes, ServedModel, Transport
 
 DEFAULT_MAX_TOKENS = 8192
 SCHEMA_TOOL = "answer"
@@ -284,7 +283,7 @@ VERSION = "2023-06-01"
 DEFAULT_WINDOW = 200_000
 
 
-class AnthropicModel:
+class AnthropicModel(ServedModel):
     """Implements core.ports.Model and loop.window.CountsTokens. `base_url` has no version path.
 
     `headers` carry the key where it is a token. `price` None: nobody told what it costs. `rest` goes to the Transport.
@@ -302,44 +301,25 @@ class AnthropicModel:
         **rest: Any,
     ) -> None:
         sent = {"anthropic-version": VERSION, **({"x-api-key": api_key} if api_key else {}), **(headers or {})}
-        self._transport = Transport(
-            base_url, model, sent, key_hint="set ANTHROPIC_API_KEY to a valid key", times=times, **rest
-        )
+        hint = "set ANTHROPIC_API_KEY to a valid key"
+        transport = Transport(base_url, model, sent, key_hint=hint, times=times, **rest)
         self._model, self._price = model, price
-        self._guard = SpecialTokenGuard() if is_near(self._transport.url) else None
-        self._asked = f"{self._transport.url}/v1/messages"
+        self._guard = SpecialTokenGuard() if is_near(transport.url) else None
+        self._asked = f"{transport.url}/v1/messages"
         self._refused: frozenset[str] = frozenset()
-        self._counts, self._patience = True, Patience()
-        local = is_own(self._transport.url)
+        self._counts = True
+        local = is_own(transport.url)
         window = price.window if price and price.window else DEFAULT_WINDOW
-        self._info = ModelInfo(
+        info = ModelInfo(
             name=model, provider="anthropic", local=local, native_tools=not local, priced=local or price is not None,
             context_window=None if local else window,
         )  # fmt: skip
+        super().__init__(transport, info)
 
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
-
-    async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
-        try:
-            about = await self._transport.tell(f"{self._transport.url}/v1/models/{self._model}")
-        except BaseException:
-            await self._transport.__aexit__(None, None, None)
-            raise
+    async def _learn(self) -> None:
+        about = await self._transport.tell(f"{self._transport.url}/v1/models/{self._model}")
         if window := as_count(about.get("max_input_tokens")):
             self._info = self._info.model_copy(update={"context_window": window})
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._transport.__aexit__(kind, error, trace)
-
-    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
-        """See core.ports.Model. A parameter that the model does not take is left out from then on."""
-        return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
 
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         def builder() -> AnthropicBuilder:

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
-from stockade.models.answer_builder import AnswerBuilder, Patience
+from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.completion import PRESERVED, CompletionBuilder, SchemaGrammars
 from stockade.models.facts import Facts, learn
 from stockade.models.openai_request import Dialect, PayloadCache, completion_body
@@ -18,7 +17,7 @@ from stockade.models.replies import NotSupported, as_count
 from stockade.models.settings import OnProgress, silent
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.token_prompt import TokenPrompt
-from stockade.models.transport import Builder, HttpTimes, Transport
+from stockade.models.transport import Builder, HttpTimes, ServedModel, Transport
 
 
 class TokenCounter:
@@ -64,7 +63,7 @@ _Question = tuple[str, bytes, Callable[[], Builder]]
 __all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_own"]
 
 
-class OpenAIModel:
+class OpenAIModel(ServedModel):
     """Implements core.ports.Model and loop.window.CountsTokens.
 
     `base_url` includes the version path (`http://127.0.0.1:8080/v1`); `query` is appended to every address. `headers`
@@ -89,44 +88,35 @@ class OpenAIModel:
         on_progress: OnProgress = silent,
         **rest: Any,
     ) -> None:
-        self._transport = Transport(base_url, model, {**bearer(api_key), **(headers or {})}, **rest)
-        self._url, self._query = self._transport.url, query
+        transport = Transport(base_url, model, {**bearer(api_key), **(headers or {})}, **rest)
+        self._url, self._query = transport.url, query
         self._model = model
         self._dialect = dialect or Dialect()
         self._slot, self._on_progress = slot, on_progress
         local_kind = self._dialect.llama_cpp or self._dialect.server or is_near(self._url)
         self._guard = SpecialTokenGuard() if local_kind else None
-        self._payload, self._patience = PayloadCache(), Patience()
+        self._payload = PayloadCache()
         self._in_tokens: TokenPrompt | None = None
         self._begun = False
         self._asked = f"{self._url}/chat/completions{query}"
         local = is_own(self._url)
         self._price = price or (FREE if local else None)
-        self._counter = TokenCounter(self._transport, self._dialect)
-        self._info = ModelInfo(
+        self._counter = TokenCounter(transport, self._dialect)
+        info = ModelInfo(
             name=model, provider=provider, local=local, native_tools=native_tools, priced=self._price is not None,
             context_window=price.window if price else None,
             sources={"context_window": "the price table"} if price and price.window else {},
         )  # fmt: skip
+        super().__init__(transport, info)
 
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
-
-    async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
-        try:
-            self._begun = False
-            facts = await learn(self._transport, self._dialect, self._model, self._query)
-            self._take(facts)
-            in_tokens = TokenPrompt(self._transport)
-            if await in_tokens.ready(facts.props):
-                self._in_tokens = in_tokens
-                self._grammars = SchemaGrammars(self._transport, facts.props, self._model, self._slot)
-        except BaseException:
-            await self._transport.__aexit__(None, None, None)
-            raise
-        return self
+    async def _learn(self) -> None:
+        self._begun = False
+        facts = await learn(self._transport, self._dialect, self._model, self._query)
+        self._take(facts)
+        in_tokens = TokenPrompt(self._transport)
+        if await in_tokens.ready(facts.props):
+            self._in_tokens = in_tokens
+            self._grammars = SchemaGrammars(self._transport, facts.props, self._model, self._slot)
 
     def _take(self, facts: Facts) -> None:
         window = facts.window or self._info.context_window
@@ -145,15 +135,6 @@ class OpenAIModel:
         if facts.tool_roles is False:
             roles = self._dialect.roles.model_copy(update={"tools": False})
             self._dialect = self._dialect.model_copy(update={"roles": roles})
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._transport.__aexit__(kind, error, trace)
-
-    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
-        """See core.ports.Model. What the server does not take is left out from then on."""
-        return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
 
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         # A prompt that is partly in the cache gives other last bits than one that is read whole: with a seed, the first

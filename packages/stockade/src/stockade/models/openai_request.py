@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from stockade.core.data import Data
 from stockade.core.messages import Message, ModelRequest, Sampling
+from stockade.models.special_tokens import Derived
 
 
 class Roles(Data):
@@ -135,22 +136,12 @@ class PayloadCache:
     """The serialised messages of the last request. `prepare` is done to each message, once."""
 
     def __init__(self, prepare: Callable[[Message], Message] | None = None) -> None:
-        self._prepare = prepare
-        self._seen: list[Message] = []
-        self._json: list[str] = []
+        self._json = Derived(lambda message: message_json(prepare(message) if prepare else message))
         self._adapted = RoleAdapter()
 
     def messages(self, messages: tuple[Message, ...]) -> str:
         """The JSON list of these messages; only those not seen in the last call are serialised."""
-        same = len(self._seen)
-        if self._seen != list(messages[:same]):  # the same objects are compared at once
-            pairs = zip(self._seen, messages, strict=False)
-            same = next((number for number, (old, new) in enumerate(pairs) if old is not new), min(same, len(messages)))
-            del self._seen[same:], self._json[same:]
-        self._seen.extend(messages[same:])
-        new = messages[same:]
-        self._json.extend(map(message_json, map(self._prepare, new) if self._prepare else new))
-        return f"[{','.join(self._json)}]"
+        return f"[{','.join(self._json.of(messages))}]"
 
     def adapted(self, request: ModelRequest, roles: Roles) -> str:
         """The same of a request, in the roles that the model's template has."""

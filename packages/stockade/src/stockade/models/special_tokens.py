@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 
@@ -36,6 +36,7 @@ SPECIAL = re.compile(
 )
 """The place behind the first character of a special token, and of whatever looks marked already."""
 _MARKED = re.compile(rf"(?<=[<\[\]]){MARK}")
+T = TypeVar("T")
 _Change = Callable[[str], str]
 _Tools = tuple[dict[str, Any], ...] | None
 
@@ -81,31 +82,45 @@ def _calls(calls: Sequence[dict[str, Any]], change: _Change) -> tuple[dict[str, 
     return tuple(map(one, calls))
 
 
+class Derived(Generic[T]):
+    """What was made of each message of a conversation that only grows, once for each: by identity, for messages are
+    immutable.
+    """
+
+    def __init__(self, make: Callable[[Message], T]) -> None:
+        self._make = make
+        self._given: list[Message] = []
+        self._made: list[T] = []
+
+    def of(self, messages: tuple[Message, ...]) -> list[T]:
+        """In the order of `messages`; the list is ours, and grows."""
+        same = len(self._given)
+        if self._given != list(messages[:same]):  # the same objects are compared at once
+            pairs = zip(self._given, messages, strict=False)
+            same = next((number for number, (old, new) in enumerate(pairs) if old is not new), min(same, len(messages)))
+            del self._given[same:], self._made[same:]
+        self._given.extend(messages[same:])
+        self._made.extend(map(self._make, messages[same:]))
+        return self._made
+
+
 class SpecialTokenGuard:
     """Marks requests and unmarks answers. A message keeps its marked twin: a conversation that grows is read once."""
 
     def __init__(self) -> None:
-        self._given: list[Message] = []
-        self._sent: list[Message] = []
+        self._marked = Derived(_marked_message)
         self._tools: _Tools = None
         self._tools_sent: _Tools = None
 
     def request(self, request: ModelRequest) -> ModelRequest:
         """The very same where there is nothing to mark."""
-        pairs = zip(self._given, request.messages, strict=False)
-        same = next(
-            (number for number, (old, new) in enumerate(pairs) if old is not new),
-            min(len(self._given), len(request.messages)),
-        )
-        del self._given[same:], self._sent[same:]
-        self._given.extend(request.messages[same:])
-        self._sent.extend(map(_marked_message, request.messages[same:]))
+        sent = self._marked.of(request.messages)
         if self._tools is not request.tools:
             changed = tuple(_mapped(request.tools or (), marked))
             self._tools, self._tools_sent = request.tools, request.tools if changed == request.tools else changed
-        if self._tools_sent is request.tools and all(map(is_, self._sent, request.messages)):
+        if self._tools_sent is request.tools and all(map(is_, sent, request.messages)):
             return request
-        return request.model_copy(update={"messages": tuple(self._sent), "tools": self._tools_sent})
+        return request.model_copy(update={"messages": tuple(sent), "tools": self._tools_sent})
 
     def answer(self, answer: ModelAnswer) -> ModelAnswer:
         """What the model meant. A call's name needs nothing: no tool is called like a special token."""

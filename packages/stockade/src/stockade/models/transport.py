@@ -13,13 +13,14 @@ import anyio
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
-from stockade.core.messages import ModelAnswer
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
+from stockade.models.answer_builder import Patience
 from stockade.models.http import Client, HttpError, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
 from stockade.models.providers import checked_url
 
-__all__ = ["Builder", "HttpTimes", "Transport"]
+__all__ = ["Builder", "HttpTimes", "ServedModel", "Transport"]
 
 MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
@@ -288,6 +289,42 @@ class Transport:
         except (ValueError, RecursionError):
             return {}
         return result if isinstance(result, dict) else {}
+
+
+class ServedModel:
+    """What the models of both APIs have in common: implements core.ports.Model but for the question itself."""
+
+    def __init__(self, transport: Transport, info: ModelInfo) -> None:
+        self._transport, self._info, self._patience = transport, info, Patience()
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        try:
+            await self._learn()
+        except BaseException:
+            await self._transport.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        """See core.ports.Model. What the server does not take is left out from then on."""
+        return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
+
+    async def _learn(self) -> None:
+        """What the server tells of the model, on entering."""
+        raise NotImplementedError
+
+    async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
+        raise NotImplementedError
 
 
 def _void(builder: Builder, on_text: OnText | None) -> None:

@@ -13,13 +13,12 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import AnswerProtocol, Model
 from stockade.core.secrets import Redactor
 from stockade.models.auto import ModelChoice, choose_model
-from stockade.models.fan import Fan
+from stockade.models.composed import Fan, SmartAndFast
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.probe import probe_capabilities
 from stockade.models.providers import AUTO, PROVIDER_NAMES, parse_name
 from stockade.models.resolve import ModelContext
 from stockade.models.settings import ModelSettings, OnProgress, silent
-from stockade.models.smart_and_fast import SmartAndFast
 from stockade.runtime import registry
 from stockade.runtime.spec import RunSpec
 

@@ -1,8 +1,11 @@
-"""Two models for one run, possibly on two servers: the smart one acts, the fast one shortens what was."""
+"""Several models as one: two roles, of which the smart one acts and the fast one shortens; or users of one server."""
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
+
+import anyio
 
 from stockade.core.errors import ModelFailed
 from stockade.core.messages import REPEATS, Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
@@ -17,21 +20,20 @@ _SYSTEM = (
 )
 
 
-class SmartAndFast:
-    """Implements core.ports.Model by `smart`, and loop.window.Shortens by `fast`. Entering enters both."""
+class Entered:
+    """Several models as one: entering enters all of them, and what is known is that of the first."""
 
-    def __init__(self, smart: Model, fast: Model) -> None:
-        self._smart, self.fast = smart, fast
-        self._stack = AsyncExitStack()
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models, self._stack = models, AsyncExitStack()
 
     @property
     def info(self) -> ModelInfo:
-        return self._smart.info
+        return self._models[0].info
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._smart)
-            await stack.enter_async_context(self.fast)
+            for model in self._models:
+                await stack.enter_async_context(model)
             self._stack = stack.pop_all()
         return self
 
@@ -39,6 +41,35 @@ class SmartAndFast:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.__aexit__(kind, error, trace)
+
+
+class Fan(Entered):
+    """Implements core.ports.Model by several users of one server, so that questions asked at once have a slot of its
+    cache each. A question goes to the first that is free: one after the other finds the cache of the one before.
+    """
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        super().__init__(models)
+        self._free = list(range(len(models)))
+        self._turn = anyio.Semaphore(len(models))
+
+    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
+        """See core.ports.Model."""
+        async with self._turn:
+            number = min(self._free)
+            self._free.remove(number)
+            try:
+                return await self._models[number].ask(request, on_text)
+            finally:
+                self._free.append(number)
+
+
+class SmartAndFast(Entered):
+    """Implements core.ports.Model by `smart`, and loop.window.Shortens by `fast`, which may be on another server."""
+
+    def __init__(self, smart: Model, fast: Model) -> None:
+        super().__init__((smart, fast))
+        self._smart, self.fast = smart, fast
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         return await self._smart.ask(request, on_text)
