@@ -22,9 +22,9 @@ from bench.cpu_group import counted
 from bench.figures import tenth
 from bench.table import draw
 from bench.ways import BARE, Ours, Way, field, note
-from stockade.core.policy import FolderRule, Policy
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.overlay import Review
+from stockade_sandbox.policy import FolderRule, Policy
 
 COMMANDS = ("echo 1", "/bin/true")
 PAUSE_S = 0.005

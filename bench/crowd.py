@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 
 from bench.processes import descendants
-from stockade.core.policy import Policy
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
+from stockade_sandbox.policy import Policy
 
 AT_ONCE = 8
 """Starts that overlap. More would only wait for the processors."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import anyio
 
+from stockade.core.actions import fields_of
 from stockade.core.events import HistoryFolded, RunEvent, RunFinished
 from stockade.loop.state import CompletedStep, fold
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
@@ -94,7 +95,7 @@ def repeated(done: Sequence[CompletedStep]) -> list[bool]:
     seen = [
         (
             _plain(one.step.action.model_dump_json()),
-            _plain(one.observation.model_dump_json(exclude={"duration_s", "same"})),
+            _plain(json.dumps({**fields_of(one.observation), "duration_s": 0, "same": False})),
         )
         for one in done
     ]

@@ -17,15 +17,14 @@ import anyio
 from stockade.answers.json_schema import JsonAnswers
 from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING
-from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
-from stockade.core.changes import FolderLayer
 from stockade.core.events import RunStarted
-from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, OnNetwork
 from stockade.loop.run import Parts, run
 from stockade.models.openai import OpenAIModel
 from stockade.store.sqlite import SQLiteStore
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 
 
 class BareShell:

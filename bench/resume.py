@@ -20,15 +20,16 @@ from pathlib import Path
 import anyio
 
 from stockade.core import events as of
-from stockade.core.actions import Answer, Chunk, CommandOutput, Shell, Step
+from stockade.core.actions import Answer, Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.events import RunEvent, RunStarted, SandboxStarted
 from stockade.core.messages import ModelAnswer, ModelInfo, Usage
-from stockade.core.policy import FolderRule, Policy
 from stockade.store.sqlite import SQLiteStore
 from stockade.testing import say
 from stockade_sandbox.backends.bubblewrap.sandbox import prepare_layers
 from stockade_sandbox.overlay.snapshot_store import LayerKeeper
+from stockade_sandbox.policy import FolderRule, Policy
+from stockade_sandbox.results import Chunk, CommandOutput
 
 FILES = 20
 _ASKED = """

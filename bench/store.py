@@ -24,7 +24,7 @@ from tests.support.postgres import server
 
 from bench.table import draw
 from stockade.answers.json_schema import JsonAnswers
-from stockade.core.actions import Answer, Chunk, CommandOutput, Shell, Step
+from stockade.core.actions import Answer, Shell, Step
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, ModelAnswered, RunEvent
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.core.ports import RunStore
@@ -33,6 +33,7 @@ from stockade.loop.context import Context
 from stockade.loop.record import Record
 from stockade.runtime.records import open_store
 from stockade.testing.conformance.store import first
+from stockade_sandbox.results import Chunk, CommandOutput
 
 RUNS, PROCESSES = 100, 10
 OUTPUT = "".join(f"-rw-r--r-- 1 bot bot {number:6} Nov 22 05:00 file{number}.txt\n" for number in range(45)).encode()

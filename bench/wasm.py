@@ -30,7 +30,6 @@ from wasmtime import wat2wasm
 from bench.cpu_group import counted
 from bench.processes import descendants, peak_rss
 from bench.table import draw
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.plugins.wasm.component import Component
@@ -39,6 +38,7 @@ from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
 from stockade.plugins.wasm.worker import Reply
 from stockade.runtime.sandboxes import own_sandbox, prepare_sandbox
 from stockade.tools.mcp.file import mcp_file
+from stockade_sandbox.policy import FolderRule, Policy
 
 CALLS = 60
 LIMIT_S, RUNAWAYS = 0.5, 5

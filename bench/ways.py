@@ -16,11 +16,11 @@ import anyio
 
 from bench.peers import Peer, installed
 from bench.processes import cpu_clock, living_cpu_s
-from stockade.core.policy import Policy
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.containers.container import ContainerSandbox
 from stockade_sandbox.backends.containers.gvisor import GVisorSandbox
 from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.policy import Policy
 
 OurSandbox = BubblewrapSandbox | ContainerSandbox | GVisorSandbox
 REX = Peer("swe-rex 1.4.0", ("swe-rex==1.4.0",), "peer_shell.py")

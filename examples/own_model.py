@@ -22,12 +22,12 @@ from stockade.bots.spec import WRITING
 from stockade.core.budget import Budget
 from stockade.core.events import RunFinished, RunStarted
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import OnText
 from stockade.loop.run import Parts, run
 from stockade.runtime.records import SystemClock, new_run_id
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.store.sqlite import SQLiteStore
+from stockade_sandbox.policy import FolderRule, Policy
 
 
 class FunctionModel:

@@ -26,7 +26,6 @@ from stockade.core.budget import Budget
 from stockade.core.errors import SandboxFailed
 from stockade.core.events import RunStarted
 from stockade.core.messages import Sampling
-from stockade.core.policy import Policy
 from stockade.core.ports import Model, Sandbox
 from stockade.loop.run import run
 from stockade.loop.run_context import Parts
@@ -41,6 +40,7 @@ from stockade.plugins.coder.report import Job, read_report
 from stockade.runtime.records import SystemClock
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.testing.fakes import MemoryStore
+from stockade_sandbox.policy import Policy
 
 LIMIT_S = 10.0
 FIRST = Sampling(temperature=0.0, max_tokens=768)

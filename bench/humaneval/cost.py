@@ -15,7 +15,6 @@ import anyio
 from stockade import __version__
 from stockade.core.budget import Budget
 from stockade.core.events import RunStarted
-from stockade.core.policy import Policy
 from stockade.loop.run import run
 from stockade.loop.run_context import Parts
 from stockade.plugins.coder.answers import SectionAnswers
@@ -25,6 +24,7 @@ from stockade.plugins.coder.work import Plan
 from stockade.runtime.records import SystemClock, open_store
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.testing import ScriptedModel
+from stockade_sandbox.policy import Policy
 
 ATTEMPTS = 30
 TASK = "Write add(a, b). add(1, 2) == 3"

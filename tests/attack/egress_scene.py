@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Limits, Network, Policy
 from stockade.core.ports import Sandbox
 from stockade_sandbox.egress import http, proxy
 from stockade_sandbox.egress.inside import OnRequest
@@ -19,6 +17,8 @@ from stockade_sandbox.egress.proxy import Bounds, Egress
 from stockade_sandbox.egress.relay import End
 from stockade_sandbox.egress.resolve import Address
 from stockade_sandbox.egress.rules import Rules, Target
+from stockade_sandbox.policy import Limits, Network, Policy
+from stockade_sandbox.results import NetworkRequest
 from tests.support.backends import sandbox_of
 
 SECRET = "s3cret-of-the-host"
@@ -232,7 +232,7 @@ def weaken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Policy, OnRequest], Egr
 class Box:
     sandbox: Sandbox
     servers: Servers
-    events: list[NetworkRequested] = field(default_factory=list)
+    events: list[NetworkRequest] = field(default_factory=list)
 
     async def python(self, code: str, timeout_s: float = 40) -> str:
         """What a script that knows HELPERS prints."""

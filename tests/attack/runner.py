@@ -10,14 +10,14 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import SandboxFailed
-from stockade.core.policy import FolderRule, Limits, Policy
 from stockade.core.ports import Sandbox
 from stockade.runtime.sandboxes import open_sandbox
 from stockade_sandbox.doctor.escapes import FIRED, TRIED
 from stockade_sandbox.launcher.launch import launcher_bytes
 from stockade_sandbox.overlay import Review
+from stockade_sandbox.policy import FolderRule, Limits, Policy
+from stockade_sandbox.results import FolderLayer
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.known import known
 from tests.attack.scene import Scene

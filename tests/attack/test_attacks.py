@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.core.policy import Policy
 from stockade_sandbox.backends.seccomp import ARCHITECTURES
 from stockade_sandbox.doctor.escapes import escapes
+from stockade_sandbox.policy import Policy
 from tests.attack.attempts import AREAS
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.page import PAGE, cell

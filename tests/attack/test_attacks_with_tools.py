@@ -3,16 +3,17 @@
 Those that need a sandbox of their own are left out: they are about limits and the folder, which are the same code.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 
-from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox
 from stockade.tools.layers import Layers
 from stockade.tools.tool_files import CommandTool
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.backends.building import BuildSandbox, SystemLayers
+from stockade_sandbox.policy import Policy
 from tests.attack.runner import HELD, Backend
 from tests.attack.scene import Scene
 from tests.attack.together import SHARING, attacked_together
@@ -43,7 +44,7 @@ WHILE_INSTALLING = {
 def installing(policy: Policy, base: Path) -> Sandbox:
     folder = base / "layer"
     SystemLayers().begin(folder, (), ())
-    return BuildSandbox(policy.model_copy(update={"folders": ()}), folder, base / "run")
+    return BuildSandbox(replace(policy, folders=()), folder, base / "run")
 
 
 def test_held_while_installing(stage: Scene, tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_held_with_an_installed_tool(stage: Scene, tmp_path: Path) -> None:
     place = anyio.run(Layers(tmp_path / "layers", SystemLayers()).layer, tool, ())
 
     def with_tool(policy: Policy, base: Path) -> Sandbox:
-        wider = policy.model_copy(update={"system": (place,)})
+        wider = replace(policy, system=(place,))
         return BubblewrapSandbox(wider, prepare_layers(wider, base), base)
 
     found = anyio.run(attacked_together, SHARING, stage, tmp_path / "run", Backend("installed", with_tool))

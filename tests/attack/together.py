@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from stockade.core.errors import StockadeError
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade_sandbox.overlay import Review
+from stockade_sandbox.policy import FolderRule, Policy
 from tests.attack.attempts import AREAS
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.runner import HELD, LIMITS, THROUGH, Backend, by_the_host, fired, put_probe, tried

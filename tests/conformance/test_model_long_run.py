@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
 from stockade.core.errors import ContextExceeded
 from stockade.core.events import HistoryFolded
@@ -22,6 +21,7 @@ from stockade.models.local.embedded import EmbeddedModel
 from stockade.models.local.fetch import fetch
 from stockade.models.settings import ModelSettings
 from stockade.testing import MemorySandbox, ScriptedModel, say
+from stockade_sandbox.results import Chunk, CommandOutput
 from tests.unit.loop.helpers import Bench, started
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.actions import CommandOutput
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import CopyRule, Network, Policy
 from stockade.core.ports import Sandbox
+from stockade_sandbox.policy import CopyRule, Network, Policy
+from stockade_sandbox.results import CommandOutput, NetworkRequest
 from tests.support.backends import BACKENDS, ready, sandbox_of
 from tests.support.site import certificates, content, site, to_loopback
 
@@ -44,7 +43,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 class Inside:
     box: Sandbox
     url: str
-    events: list[NetworkRequested]
+    events: list[NetworkRequest]
 
     async def run(self, command: str) -> CommandOutput:
         return await self.box.run(command.replace("URL", self.url), 60)

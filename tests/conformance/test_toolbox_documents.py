@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.policy import CopyRule, Policy
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade.tools.documents import DocumentToolbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
+from stockade_sandbox.policy import CopyRule, Policy
 from stockade_sandbox.reading import ReadingRoom
 from tests.conformance.ordinary_user import run_as_ordinary_user
 from tests.support.documents import pdf

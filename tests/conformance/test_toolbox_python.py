@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade.tools.program import PythonTool
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.policy import FolderRule, Policy
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.processes import descendants
 from stockade_sandbox.limits.cgroups import places, sweep
+from stockade_sandbox.processes import descendants
 from tests.unit.sandboxes.test_bubblewrap_killed import HOLDER, await_ends, in_groups_of
 
 KILLS = int(os.environ.get("STOCKADE_KILLS", "12"))

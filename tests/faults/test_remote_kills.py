@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from stockade.core.errors import SandboxDied
-from stockade.core.policy import FolderRule, Policy
 from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
+from stockade_sandbox.policy import FolderRule, Policy
 from tests.conformance.bench_bubblewrap import descendants
 from tests.conformance.bench_remote import ROOT, TOKEN, serving
 from tests.unit.sandboxes.remote.helpers import until
@@ -21,7 +21,7 @@ from tests.unit.sandboxes.remote.helpers import until
 pytestmark = pytest.mark.anyio
 CLIENT = """
 import sys, anyio
-from stockade.core.policy import FolderRule, Policy
+from stockade_sandbox.policy import FolderRule, Policy
 from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
 
 async def main(port, folder, token):

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.containers.container import ContainerSandbox
 from stockade_sandbox.backends.containers.engines import EngineName
 from stockade_sandbox.backends.containers.gvisor import GVisorSandbox
 from stockade_sandbox.egress.inside import MakeServer
+from stockade_sandbox.policy import Policy
 from tests.support.engines import engine_environment, engine_runsc, need
 
 BACKENDS = ("bubblewrap", "docker", "podman", "gvisor", "docker with runsc", "podman with runsc")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import MIB, Network, Policy
 from stockade_sandbox.egress.proxy import Egress
+from stockade_sandbox.policy import MIB, Network, Policy
+from stockade_sandbox.results import NetworkRequest
 from tests.support.documents import pdf
 from tests.support.site import to_loopback
 
@@ -41,7 +41,7 @@ class Site:
     port: int = 0
     got: list[str] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
-    events: list[NetworkRequested] = field(default_factory=list)
+    events: list[NetworkRequest] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
     def url(self, path: str) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade.core.policy import Network, Policy
 from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.backends.remote.allowed import Allowed, Root
 from stockade_sandbox.backends.remote.server import Server
 from stockade_sandbox.overlay import Review
+from stockade_sandbox.policy import Network, Policy
 from tests.support.site import to_loopback
 
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from stockade.core.policy import Policy
 from stockade_sandbox.egress.inside import OnRequest
 from stockade_sandbox.egress.proxy import Egress
+from stockade_sandbox.policy import Policy
 
 
 def run(*argv: str | Path, cwd: Path | None = None) -> None:

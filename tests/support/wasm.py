@@ -6,12 +6,12 @@ from pathlib import Path
 
 from wasmtime import wat2wasm
 
-from stockade.core.policy import FolderRule, Network, Policy
 from stockade.core.ports import Sandbox
 from stockade.plugins.wasm.component import Component
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
 from stockade.runtime.sandboxes import own_sandbox, prepare_sandbox
+from stockade_sandbox.policy import FolderRule, Network, Policy
 
 ECHO = Path(__file__).parents[2] / "examples/wasm/echo-c/echo.wasm"
 _REALLOC = """

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from stockade.core.policy import FolderRule, Network, Policy
 from stockade.plugins.wasm.build import WIT, build, scaffold
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
 from stockade.runtime.sandboxes import own_sandbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.policy import FolderRule, Network, Policy
 from tests.support import wasm
 from tests.support.site import site, to_loopback
 from tests.support.toolchains import HOME, toolchains

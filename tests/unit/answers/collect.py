@@ -18,10 +18,10 @@ from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING
 from stockade.core.actions import Answer, Shell, Step
 from stockade.core.messages import Message, ModelRequest, Sampling
-from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol, Model
 from stockade.models.settings import ModelSettings
 from stockade.runtime.models import open_model
+from stockade_sandbox.policy import Policy
 from tests.support.parts import PROTOCOLS, make_protocol
 
 TASKS = (

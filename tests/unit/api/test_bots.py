@@ -26,14 +26,15 @@ from stockade import (
     tool,
 )
 from stockade.api.bots import log_task
-from stockade.core.actions import Action, CommandOutput, Shell, ToolResult
+from stockade.core.actions import Action, Shell, ToolResult
 from stockade.core.errors import LayerLost, UsageError
 from stockade.core.events import ActionFinished, RunFinished, RunStarted, ToolsReady
-from stockade.core.policy import FolderRule
 from stockade.loop.hooks import Hook, HookContext
 from stockade.runtime.records import open_store
 from stockade.runtime.tools import plan_tools
 from stockade.testing import ScriptedModel, say
+from stockade_sandbox.policy import FolderRule
+from stockade_sandbox.results import CommandOutput
 
 
 @pytest.fixture

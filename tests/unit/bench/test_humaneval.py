@@ -13,13 +13,13 @@ from bench.humaneval.recorded import Answers, Offline, RecordedModel, key_of
 from bench.humaneval.report import common, curve, rows, solved, write_report
 
 from stockade.core.messages import ModelAnswer, ModelRequest
-from stockade.core.policy import Policy
 from stockade.core.ports import OnText
 from stockade.plugins.coder.bot import CODER
 from stockade.plugins.coder.prompts import opening
 from stockade.plugins.coder.work import Attempt, Verdict
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.testing import ScriptedModel
+from stockade_sandbox.policy import Policy
 
 PROBLEM = Problem(
     task_id="HumanEval/0",

@@ -4,7 +4,7 @@ import pytest
 
 from stockade.bots.given import filled, given
 from stockade.bots.opening import opening
-from stockade.core.policy import CopyRule, FolderMode, FolderRule, Network, Policy
+from stockade_sandbox.policy import CopyRule, FolderMode, FolderRule, Network, Policy
 from tests.support.parts import BUILT_IN, make_protocol
 
 ALLOWED = Network(mode="allow", hosts=("pypi.org", "files.pythonhosted.org:443"))

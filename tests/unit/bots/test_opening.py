@@ -9,7 +9,7 @@ from stockade.bots.opening import opening
 from stockade.bots.spec import WRITING, Example
 from stockade.bots.surroundings import MAX_ENTRIES, MAX_NAMES, MAX_SHOWN, surroundings
 from stockade.core.actions import Finish, Shell
-from stockade.core.policy import FolderRule, Policy
+from stockade_sandbox.policy import FolderRule, Policy
 from tests.support.parts import BUILT_IN, PROTOCOLS, make_protocol
 
 SHOWN = WRITING.model_copy(

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from stockade.cli.ui import review
 from stockade.cli.ui.review import Decider
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
-from stockade.core.policy import FolderRule
 from stockade.runtime import sandboxes
 from stockade_sandbox.overlay import prepare_layer
+from stockade_sandbox.policy import FolderRule
+from stockade_sandbox.results import FolderLayer
 
 
 @dataclass

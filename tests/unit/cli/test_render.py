@@ -11,8 +11,6 @@ from rich.console import Console
 from stockade.cli.ui.render import Renderer
 from stockade.core.actions import (
     Answer,
-    Chunk,
-    CommandOutput,
     EditFile,
     Failed,
     FileContent,
@@ -47,7 +45,8 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.messages import ModelAnswer, Usage
-from stockade.core.policy import FolderRule, Network, Policy
+from stockade_sandbox.policy import FolderRule, Network, Policy
+from stockade_sandbox.results import Chunk, CommandOutput
 
 SGR = re.compile("\x1b\\[[0-9;]*m")
 

@@ -15,12 +15,9 @@ from stockade import alive
 from stockade.answers.json_schema import JsonAnswers
 from stockade.cli.run import carry_out
 from stockade.cli.ui.summary import status_of
-from stockade.core.actions import CommandOutput
 from stockade.core.budget import Budget
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import ModelUnavailable, SandboxDied, StockadeError, UsageError
 from stockade.core.events import RunFinished, RunStarted
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import ExecResult, OnEvent, OnText
 from stockade.loop.run import Parts
 from stockade.places import run_dir
@@ -29,6 +26,8 @@ from stockade.runtime.settings import Front, Settings
 from stockade.runtime.spec import RunSpec
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel, say
 from stockade_sandbox.overlay import prepare_layer
+from stockade_sandbox.policy import FolderRule, Policy
+from stockade_sandbox.results import CommandOutput, FolderLayer
 
 WORK = say("shell", command="work")
 DONE = say("finish", answer="It is 42.")

@@ -11,9 +11,8 @@ import anyio
 import pytest
 
 from stockade import alive, cli
-from stockade.core.actions import Answer, Chunk, CommandOutput, Finish, Shell, Step
+from stockade.core.actions import Answer, Finish, Shell, Step
 from stockade.core.budget import Budget
-from stockade.core.changes import FolderLayer
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -25,11 +24,12 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.messages import ModelAnswer
-from stockade.core.policy import FolderRule, Policy
 from stockade.places import run_dir
 from stockade.runtime import records
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.snapshots import Snapshots
+from stockade_sandbox.policy import FolderRule, Policy
+from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 
 
 def recorded(run_id: str, layer: FolderLayer | None, *, finished: bool = True, at: float = 1e9) -> list[RunEvent]:

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from stockade.core.actions import Chunk, CommandOutput, Shell, Step
+from stockade.core.actions import Shell, Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -14,6 +14,7 @@ from stockade.core.events import (
     from_json,
     to_json,
 )
+from stockade_sandbox.results import Chunk, CommandOutput
 
 EVENTS: tuple[RunEvent, ...] = (
     ActionStarted(

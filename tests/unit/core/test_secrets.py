@@ -3,13 +3,15 @@
 import base64
 import json
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stockade.core.actions import Answer, Chunk, CommandOutput, HookWords, Shell, Step
+from stockade.core.actions import Answer, HookWords, Shell, Step
 from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
@@ -32,6 +34,7 @@ from stockade.core.secrets import (
     without_marks,
 )
 from stockade.testing.conformance.store import first
+from stockade_sandbox.results import Chunk, CommandOutput
 
 SECRET = "correct horse/battery+staple"
 SECOND = 'pä"ss\\wörd'
@@ -268,7 +271,7 @@ def test_a_value_under_eight_bytes_is_not_hidden_and_that_is_said() -> None:
 def on_record(environment: dict[str, str], *named: str) -> RunStarted:
     begun = first("r")
     begun.options["redact"] = list(named)
-    return begun.model_copy(update={"policy": begun.policy.model_copy(update={"environment": environment})})
+    return begun.model_copy(update={"policy": replace(begun.policy, environment=environment)})
 
 
 def test_a_run_that_goes_on_gets_its_variables_again() -> None:
@@ -320,8 +323,8 @@ def test_exports_without_what_is_not_known() -> None:
     )
 
 
-def finished(**output: object) -> ActionFinished:
-    seen = CommandOutput.model_validate({"exit_code": 0, **output})
+def finished(**output: Any) -> ActionFinished:
+    seen = CommandOutput(**{"exit_code": 0, **output})
     return ActionFinished(at=1.0, turn=1, step=0, observation=seen)
 
 

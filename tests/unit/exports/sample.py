@@ -1,10 +1,10 @@
 """A run on record with a bit of everything, and what a hostile model and a hostile command put into it."""
 
-from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
 from stockade.core.events import RunEvent, RunResumed
 from stockade.loop.resume import resume
 from stockade.testing import MemorySandbox, say
+from stockade_sandbox.results import Chunk, CommandOutput
 from tests.unit.loop.helpers import Bench, started
 
 HOSTILE = "\x1b]0;owned\x07```\n# not a heading\n<script>alert(1)</script>\u202e"

@@ -6,7 +6,7 @@ import pytest
 from atif import Trajectory
 
 from stockade.cli.export import report
-from stockade.core.actions import Answer, CommandOutput, Shell, Step
+from stockade.core.actions import Answer, Shell, Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -20,6 +20,7 @@ from stockade.core.events import (
 from stockade.core.messages import ModelAnswer, Sampling, Usage
 from stockade.exports.atif import trajectory
 from stockade.exports.spans import INPUT_TOKENS, spans
+from stockade_sandbox.results import CommandOutput
 from tests.unit.exports.sample import HOSTILE, sample_run
 from tests.unit.loop.helpers import started
 

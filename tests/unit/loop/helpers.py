@@ -1,7 +1,7 @@
 """A run of the real loop on fakes."""
 
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from stockade.core.budget import Budget
 from stockade.core.errors import ActionFailed, StockadeError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Sampling
-from stockade.core.policy import Policy
 from stockade.core.ports import Approver, Clock, ExecResult, Model
 from stockade.loop.builtin_hooks import Approval, BudgetLimits, Check, PlainWords, UnreadableAnswers
 from stockade.loop.loop_detection import LoopDetection
 from stockade.loop.run import Parts, run
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel
+from stockade_sandbox.policy import Policy
 
 HOOKS = (UnreadableAnswers(), BudgetLimits(), LoopDetection(), Check(), PlainWords())
 TOOLS = ("shell", "read_file", "write_file", "edit_file", "finish")
@@ -90,7 +90,8 @@ class HereSandbox(MemorySandbox):
     async def exec(
         self, argv: Iterable[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
-        call = partial(subprocess.run, list(argv), input=stdin, cwd=self.folder, capture_output=True, check=False)
+        run: Callable[..., subprocess.CompletedProcess[bytes]] = subprocess.run
+        call = partial(run, list(argv), input=stdin, cwd=self.folder, capture_output=True, check=False)
         done = await to_thread.run_sync(call)  # one that does not read its input is no error
         cut = max(0, len(done.stdout) - max_output_bytes)
         out = done.stdout[:max_output_bytes]

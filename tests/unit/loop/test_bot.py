@@ -10,12 +10,12 @@ import pytest
 from stockade.core.actions import Shell, Step
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, MessageInjected, RunFinished
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.loop.ending import Ending
 from stockade.loop.run_context import Bot, RunContext
 from stockade.runtime.sandboxes import own_sandbox
 from stockade.testing import MemorySandbox
+from stockade_sandbox.policy import FolderRule, Policy
 from tests.unit.loop.helpers import Bench, started
 
 pytestmark = pytest.mark.anyio

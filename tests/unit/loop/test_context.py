@@ -1,7 +1,7 @@
 """The conversation only grows, and what was sent once is the same object when it is sent again."""
 
 from stockade.answers.json_schema import JsonAnswers
-from stockade.core.actions import Answer, CommandOutput, Shell, Step
+from stockade.core.actions import Answer, Shell, Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -13,6 +13,7 @@ from stockade.core.events import (
 )
 from stockade.core.messages import Message, ModelAnswer
 from stockade.loop.context import Context
+from stockade_sandbox.results import CommandOutput
 from tests.unit.loop.helpers import started
 
 STEP = Step(action=Shell(command="ls"))

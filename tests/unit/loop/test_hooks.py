@@ -10,12 +10,13 @@ from typing import Any
 import anyio
 import pytest
 
-from stockade.core.actions import Action, CommandOutput, Finish, Observation, Refused, Step
+from stockade.core.actions import Action, Finish, Observation, Refused, Step
 from stockade.core.events import ActionFinished, ActionStarted, HookRan, MessageInjected, RunFinished
 from stockade.core.messages import Sampling
 from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
 from stockade.plugins.command_hooks import CommandHook, Moment
 from stockade.testing import MemorySandbox, say
+from stockade_sandbox.results import CommandOutput
 from tests.cli.conftest import gone, watched
 from tests.unit.loop.helpers import Bench
 

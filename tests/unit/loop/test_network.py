@@ -1,9 +1,10 @@
 """Requests of a sandbox on record: in order, beside the loop's own events, bounded."""
 
+from typing import Any
+
 import anyio
 import pytest
 
-from stockade.core.actions import CommandOutput
 from stockade.core.errors import SandboxDied, StoreFailed
 from stockade.core.events import NetworkRequested
 from stockade.loop import record
@@ -11,14 +12,15 @@ from stockade.loop.context import Context
 from stockade.loop.record import MANY, REST, NetworkRecorder, Record
 from stockade.loop.run import run
 from stockade.testing import MemorySandbox, MemoryStore, say
+from stockade_sandbox.results import CommandOutput, NetworkRequest
 from tests.unit.loop.helpers import Bench, started
 
 pytestmark = pytest.mark.anyio
 
 
-def request(host: str = "a.org", **other: object) -> NetworkRequested:
+def request(host: str = "a.org", **other: Any) -> NetworkRequest:
     fields = {"at": 1, "host": host, "port": 443, "method": "CONNECT", "verdict": "allowed", "bytes_up": 1, **other}
-    return NetworkRequested.model_validate(fields)
+    return NetworkRequest(**fields)
 
 
 class AskingSandbox(MemorySandbox):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stockade.core.actions import Chunk, CommandOutput
 from stockade.loop.observe import describe
+from stockade_sandbox.results import Chunk, CommandOutput
 
 
 def output(exit_code: int, text: str) -> CommandOutput:

@@ -3,13 +3,14 @@
 import anyio
 import pytest
 
-from stockade.core.actions import Action, CommandOutput
+from stockade.core.actions import Action
 from stockade.core.events import ActionFinished, ActionStarted, MessageInjected, Paused
 from stockade.loop.builtin_hooks import Approval
 from stockade.loop.pause import Pause
 from stockade.loop.state import fold
 from stockade.plugins.shell_bot.answers import ListAnswers
 from stockade.testing import MemorySandbox, say
+from stockade_sandbox.results import CommandOutput
 from tests.unit.loop.helpers import Bench
 
 

@@ -2,12 +2,12 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from stockade.core.actions import CommandOutput, Finish, Shell, Unknown
+from stockade.core.actions import Finish, Shell, Unknown
 from stockade.core.budget import Budget
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
@@ -28,6 +28,7 @@ from stockade.loop.resume import branch, pending_finish, resume, up_to
 from stockade.loop.state import fold
 from stockade.loop.verify import Compared, verify
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, say
+from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 from tests.unit.loop.helpers import Bench, started
 
 SCRIPT = [
@@ -140,9 +141,7 @@ async def test_the_bot_is_told_what_is_new_and_what_is_unknown() -> None:
 @pytest.mark.anyio
 async def test_exported_variables_are_on_record_and_set_again() -> None:
     output = CommandOutput(exit_code=0, cwd="/workspace")
-    exports = output.model_validate(
-        {**output.model_dump(), "chunks": [{"stream": "stdout", "text": 'declare -x A="1"\n'}]}
-    )
+    exports = replace(output, chunks=(Chunk.of("stdout", b'declare -x A="1"\n'),))
     script = [say("shell", command="export A=1"), say("finish", answer="x")]
     bench = Bench(script, MemorySandbox({"(s=$?; export -p; exit $s)": exports}))
     object.__setattr__(bench.parts, "keeper", Keeps())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from stockade.core.actions import Action, Chunk, CommandOutput, Failed, Refused, Shell
+from stockade.core.actions import Action, Failed, Refused, Shell, fields_of
 from stockade.core.budget import Budget
 from stockade.core.errors import (
     ContextExceeded,
@@ -24,6 +24,7 @@ from stockade.loop.loop_detection import LoopDetection
 from stockade.loop.run import run
 from stockade.loop.state import fold
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel, say
+from stockade_sandbox.results import Chunk, CommandOutput
 from tests.unit.loop.helpers import Bench, started
 
 pytestmark = pytest.mark.anyio
@@ -296,7 +297,7 @@ async def test_file_actions() -> None:
     await bench.run()
     assert bench.sandbox.files["a.txt"] == b"one\nthree\n"
     seen = [event.observation for event in bench.shown if isinstance(event, ActionFinished)]
-    assert seen[2].model_dump()["text"] == "three\n"
+    assert fields_of(seen[2])["text"] == "three\n"
     assert seen[3] == Failed(message="missing: File not found")
     assert isinstance(seen[4], Failed)
 

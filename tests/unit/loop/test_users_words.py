@@ -4,12 +4,13 @@ import pytest
 
 from stockade.answers.json_schema import JsonAnswers
 from stockade.answers.native_tools import NativeAnswers
-from stockade.core.actions import Action, Chunk, CommandOutput, Shell
+from stockade.core.actions import Action, Shell
 from stockade.core.budget import Budget
 from stockade.core.events import HistoryFolded
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.loop.run import run
 from stockade.testing import MemorySandbox, ScriptedModel, say
+from stockade_sandbox.results import Chunk, CommandOutput
 from tests.unit.loop.helpers import TOOLS, Bench, started
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,6 @@ import pytest
 from stockade.answers.fenced import FencedAnswers
 from stockade.answers.json_schema import JsonAnswers
 from stockade.answers.native_tools import NativeAnswers
-from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
 from stockade.core.errors import ContextExceeded, ModelUnavailable
 from stockade.core.events import HistoryFolded, ModelAnswered, ModelStarted
@@ -17,6 +16,7 @@ from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import AnswerProtocol, OnText
 from stockade.loop.run import run
 from stockade.testing import MemorySandbox, ScriptedModel, say
+from stockade_sandbox.results import Chunk, CommandOutput
 from tests.unit.loop.helpers import Bench, started
 
 pytestmark = pytest.mark.anyio

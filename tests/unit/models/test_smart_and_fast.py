@@ -2,7 +2,6 @@
 
 import pytest
 
-from stockade.core.actions import Chunk, CommandOutput
 from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable
 from stockade.core.events import HistoryFolded
@@ -10,6 +9,7 @@ from stockade.core.messages import Message, ModelAnswer, ModelRequest, Usage
 from stockade.core.ports import OnText
 from stockade.models.composed import MAX_SHORTENED_CHARS, SmartAndFast
 from stockade.testing import MemorySandbox, ScriptedModel, say
+from stockade_sandbox.results import Chunk, CommandOutput
 from tests.unit.loop.helpers import Bench, started
 
 pytestmark = pytest.mark.anyio

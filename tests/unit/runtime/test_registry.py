@@ -7,13 +7,13 @@ import anyio
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import Policy
 from stockade.runtime import registry
 from stockade.runtime.bots import find_bot, list_bots
 from stockade.runtime.hooks import _made
 from stockade.runtime.models import is_ours, open_model, pick_protocol
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.runtime.tools import plan_tools
+from stockade_sandbox.policy import Policy
 
 MODULE = """
 from stockade.testing import ScriptedModel

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio.to_thread
 
@@ -60,8 +61,8 @@ async def agent(
 
 
 @contextlib.asynccontextmanager
-async def shell(**settings: object) -> AsyncIterator[AgentSession]:
+async def shell(**settings: Any) -> AsyncIterator[AgentSession]:
     """A session with an agent that is pid 1."""
-    config = AgentConfig.model_validate({"cwd": "/tmp", "grace_s": 0.2, "timeout_s": 20, **settings})
+    config = AgentConfig(**{"cwd": "/tmp", "grace_s": 0.2, "timeout_s": 20, **settings})
     async with agent(config) as (session, _):
         yield session

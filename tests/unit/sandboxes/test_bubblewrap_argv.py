@@ -1,14 +1,15 @@
 """Policy and facts to command line, whole, without root and without running anything."""
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
-from stockade.core.policy import CopyRule, Limits, Network, Policy
 from stockade_sandbox.backends.bubblewrap.argv import Launch, Owner, bubblewrap_argv, launch_operations, program
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts, TopEntry
+from stockade_sandbox.policy import CopyRule, Limits, Network, Policy
+from stockade_sandbox.results import FolderLayer
 
 USER = HostFacts(
     Bwrap((0, 8, 0), path="/usr/bin/bwrap"),
@@ -143,7 +144,7 @@ def test_places_that_clash_are_refused(inside: str) -> None:
     with pytest.raises(UsageError):
         bubblewrap_argv(policy, [OVERLAY], USER)
     with pytest.raises(UsageError):
-        bubblewrap_argv(Policy(), [READ.model_copy(update={"inside": "/workspace/a"}), OVERLAY], USER)
+        bubblewrap_argv(Policy(), [replace(READ, inside="/workspace/a"), OVERLAY], USER)
 
 
 def test_scratch_size_comes_from_the_policy() -> None:
@@ -152,8 +153,8 @@ def test_scratch_size_comes_from_the_policy() -> None:
 
 
 @pytest.mark.parametrize("mode", ["allow", "open"])
-def test_a_network_is_variables_and_no_interface(mode: str) -> None:
-    policy = Policy(network=Network.model_validate({"mode": mode}), environment={"no_proxy": "mine"})
+def test_a_network_is_variables_and_no_interface(mode: Literal["allow", "open"]) -> None:
+    policy = Policy(network=Network(mode=mode), environment={"no_proxy": "mine"})
     given = bubblewrap_argv(policy, [], USER)
     assert "--unshare-all" in given
     assert "--share-net" not in given

@@ -18,7 +18,7 @@ HOLDER = """
 import sys, tempfile
 from pathlib import Path
 import anyio
-from stockade.core.policy import Policy
+from stockade_sandbox.policy import Policy
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 
 async def main():

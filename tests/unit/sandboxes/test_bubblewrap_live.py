@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.actions import Failed, WriteFile
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade.core.policy import CopyRule, FolderRule, Limits, Policy
 from stockade.loop.act import Actor
 from stockade_sandbox.backends import host_info as facts
 from stockade_sandbox.backends.bubblewrap import sandbox as bubblewrap
@@ -20,6 +18,8 @@ from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.feature_probe import overlay_check
 from stockade_sandbox.doctor.probe import probe
 from stockade_sandbox.overlay import Review
+from stockade_sandbox.policy import CopyRule, FolderRule, Limits, Policy
+from stockade_sandbox.results import FolderLayer
 
 pytestmark = pytest.mark.anyio
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.policy import Network, Policy
 from stockade_sandbox.backends import seccomp
 from stockade_sandbox.backends.bubblewrap.argv import Build, Launch, bubblewrap_argv, launch_operations
 from stockade_sandbox.backends.building import SystemLayers
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts, TopEntry
 from stockade_sandbox.backends.package_sources import apt_hosts, copy_apt_sources, named_hosts
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.policy import Network, Policy
 from tests.conformance.ordinary_user import run_as_ordinary_user
 
 ROOT = HostFacts(bwrap=Bwrap((0, 8), path="/usr/bin/bwrap"), uid=0, gid=0, stage="/mnt", top=(TopEntry("usr"),),
@@ -142,7 +142,7 @@ def test_no_network_without_hosts(tmp_path: Path) -> None:
 
 AS_ANYBODY = """
 import anyio, sys
-from stockade.core.policy import Policy
+from stockade_sandbox.policy import Policy
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade.tools.tool_files import CommandTool
 from stockade.tools.layers import Layers

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.core.errors import StoreFailed
 from stockade_sandbox.agent.clip import Clip, Stream
+from stockade_sandbox.errors import SandboxFailed
 
 STREAMS: st.SearchStrategy[Stream] = st.sampled_from(["stdout", "stderr"])
 
@@ -77,5 +77,5 @@ def test_the_whole_is_bounded_and_its_failure_is_said() -> None:
     with open("/dev/full", "wb", buffering=0) as full:
         clip = Clip(256, full, 100)
         clip.add("stdout", b"abc")
-        with pytest.raises(StoreFailed, match="No space left"):
+        with pytest.raises(SandboxFailed, match="No space left"):
             clip.finish()

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import PolicyNotEnforceable, UsageError
-from stockade.core.policy import MIB, CopyRule, FolderRule, Limits, Network, Policy
 from stockade_sandbox.backends.containers.argv import Launched, container_argv, environment_file, scratch, variables
 from stockade_sandbox.backends.containers.engines import Engine, engine_complaint
 from stockade_sandbox.backends.containers.oci import bundle_config
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts, TopEntry
+from stockade_sandbox.policy import MIB, CopyRule, FolderRule, Limits, Network, Policy
+from stockade_sandbox.results import FolderLayer
 
 DOCKER = Engine(
     name="docker", command=("/usr/bin/docker",), version="20.10", uid=0, gid=0, open_files=20000, processes=9000

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade.core.policy import MIB, FolderRule, Limits, Policy
-from stockade.core.processes import start_time
 from stockade_sandbox.backends.containers.container import ContainerSandbox, sweep
 from stockade_sandbox.backends.containers.engines import Engine, EngineName, ask, find_engine
 from stockade_sandbox.backends.containers.host_stage import BASE, machine_id
 from stockade_sandbox.overlay import Review
+from stockade_sandbox.policy import MIB, FolderRule, Limits, Policy
+from stockade_sandbox.processes import start_time
 from tests.support.engines import engine_environment, small_rootfs
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +132,7 @@ _HOLDER = """
 import sys
 from pathlib import Path
 import anyio
-from stockade.core.policy import FolderRule, Policy
+from stockade_sandbox.policy import FolderRule, Policy
 from stockade_sandbox.backends.containers.container import ContainerSandbox
 
 async def main():

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import PolicyNotEnforceable, SandboxDied, UsageError
-from stockade.core.policy import MIB, FolderMode, FolderRule, Limits, Policy
 from stockade_sandbox.backends.containers.gvisor import STATE, GVisorSandbox, find_runsc, refuse, sweep
 from stockade_sandbox.backends.containers.host_stage import BASE
 from stockade_sandbox.backends.layers import container_layers
 from stockade_sandbox.overlay import Review
+from stockade_sandbox.policy import MIB, FolderMode, FolderRule, Limits, Policy
 from tests.support.engines import need, small_rootfs
 
 pytestmark = pytest.mark.anyio
@@ -119,7 +119,7 @@ _HOLDER = """
 import sys
 from pathlib import Path
 import anyio
-from stockade.core.policy import FolderRule, Policy
+from stockade_sandbox.policy import FolderRule, Policy
 from stockade_sandbox.backends.containers.gvisor import GVisorSandbox
 from stockade_sandbox.backends.layers import container_layers
 

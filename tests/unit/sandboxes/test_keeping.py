@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.policy import FolderRule
-from stockade.core.processes import start_time
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.snapshot_store import HOLDER, LayerKeeper, await_gone, note_holder
+from stockade_sandbox.policy import FolderRule
+from stockade_sandbox.processes import start_time
 
 
 @pytest.mark.anyio

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.policy import FolderRule
 from stockade_sandbox.leftovers import COPIES, DAY_S, clean, private_folder, remove_stale
 from stockade_sandbox.overlay import prepare_layer
+from stockade_sandbox.policy import FolderRule
 
 
 def age(path: Path) -> None:

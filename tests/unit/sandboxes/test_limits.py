@@ -5,7 +5,6 @@ from pathlib import Path
 
 import anyio
 
-from stockade.core.policy import Limits
 from stockade_sandbox.limits.cgroups import (
     CgroupParent,
     Groups,
@@ -16,6 +15,7 @@ from stockade_sandbox.limits.cgroups import (
     settings,
     sweep,
 )
+from stockade_sandbox.policy import Limits
 
 
 def fake_proc(base: Path, cgroup: str, mountinfo: str) -> Path:

@@ -3,9 +3,9 @@
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import GIB, MIB, Limits, Policy
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts, TopEntry
 from stockade_sandbox.backends.rootfs import check_inside, environment, scratch_bytes, view
+from stockade_sandbox.policy import GIB, MIB, Limits, Policy
 
 HOST = HostFacts(Bwrap((0, 8, 0), path="/usr/bin/bwrap"), uid=1001, gid=1001, top=(TopEntry("usr"),))
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stockade.core.actions import MAX_COMMAND_BYTES
 from stockade.core.errors import ActionFailed
+from stockade_sandbox.port import MAX_COMMAND_BYTES
 from tests.unit.sandboxes.session_support import LARGE, shell
 
 

@@ -9,9 +9,9 @@ import anyio.to_thread
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import CopyRule, FolderRule, Policy
 from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.layers import copied_layers
+from stockade_sandbox.policy import CopyRule, FolderRule, Policy
 from stockade_sandbox.stoppable import Progress, quietly, stoppable
 
 

@@ -1,13 +1,13 @@
 """A tool that was installed by bubblewrap, used by a run in another sandbox."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from stockade.core.errors import PolicyNotEnforceable
-from stockade.core.policy import Policy
 from stockade.tools.layers import Layers
 from stockade.tools.tool_files import CommandTool
 from stockade_sandbox.backends import layers as made_layers
@@ -16,6 +16,7 @@ from stockade_sandbox.backends.containers.container import ContainerSandbox
 from stockade_sandbox.backends.containers.engines import EngineName
 from stockade_sandbox.backends.containers.gvisor import GVisorSandbox
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.policy import Policy
 from tests.support.engines import engine_environment
 
 _HI = "printf '#!/bin/sh\\necho hi\\n' > /usr/local/bin/hi && chmod +x /usr/local/bin/hi"
@@ -67,7 +68,7 @@ def made(name: str, policy: Policy, base: Path, environment: pytest.MonkeyPatch)
 def test_who_cannot_mount_is_told_what_to_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy(system=(str(tmp_path),))
     with pytest.raises(PolicyNotEnforceable, match="leave out --image"):
-        made_layers.container_layers(policy.model_copy(update={"rootfs": "/x"}), tmp_path)
+        made_layers.container_layers(replace(policy, rootfs="/x"), tmp_path)
     monkeypatch.setattr(made_layers, "fresh_sandbox_uid", lambda: None)
     with pytest.raises(PolicyNotEnforceable, match="use --sandbox bubblewrap"):
         made_layers.container_layers(policy, tmp_path)

@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from stockade.core.errors import PolicyNotEnforceable, UsageError
-from stockade.core.policy import CopyRule, FolderRule, Network, Policy
 from stockade_sandbox.backends.unconfined import ALLOW_ROOT, UnconfinedSandbox, end_tree, refuse
+from stockade_sandbox.policy import CopyRule, FolderRule, Network, Policy
 
 
 def test_every_line_is_loud(tmp_path: Path) -> None:
@@ -42,10 +43,12 @@ def test_what_has_no_place_on_the_host_is_refused(policy: Policy, monkeypatch: p
 
 
 @pytest.mark.parametrize("mode", ["allow", "open"])
-def test_a_network_that_cannot_be_limited_is_refused(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_that_cannot_be_limited_is_refused(
+    mode: Literal["allow", "open"], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(ALLOW_ROOT, "1")
     with pytest.raises(PolicyNotEnforceable) as caught:
-        refuse(Policy(network=Network.model_validate({"mode": mode})))
+        refuse(Policy(network=Network(mode=mode)))
     assert caught.value.rule == "network"
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.core.changes import FolderLayer
-from stockade.core.policy import FolderRule, Limits, Policy
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, sandbox_uid
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.segments import read_snapshot
 from stockade_sandbox.overlay.snapshots import Snapshots
+from stockade_sandbox.policy import FolderRule, Limits, Policy
+from stockade_sandbox.results import FolderLayer
 
 pytestmark = pytest.mark.anyio
 MAKE = "mkdir -p m/n && for i in $(seq 400); do echo $i > m/n/$i; done"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.actions import Chunk, CommandOutput, FileContent
+from stockade.core.actions import FileContent
 from stockade.core.errors import StoreFailed
 from stockade.core.events import ActionFinished, RunEvent
 from stockade.store.blobs import BlobFolder
@@ -13,6 +13,7 @@ from stockade.store.record import SQLRecord
 from stockade.store.rows import LARGE_BYTES, Large, encode
 from stockade.store.sqlite import SQLiteStore, large_outputs
 from stockade.testing.conformance.store import first
+from stockade_sandbox.results import Chunk, CommandOutput
 from tests.unit.store.conftest import OpenAgain
 
 pytestmark = pytest.mark.anyio

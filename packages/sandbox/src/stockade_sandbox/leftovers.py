@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from stockade.core.errors import SandboxFailed
-from stockade.core.processes import start_time
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.limits.cgroups import sweep
 from stockade_sandbox.overlay.changes import touched_in_copy
 from stockade_sandbox.overlay.discard import remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.journal import SUFFIX, all_journals
 from stockade_sandbox.overlay.record import MANIFEST_FILE, read_seen
 from stockade_sandbox.overlay.safe_fs import Tree
+from stockade_sandbox.processes import start_time
 
 COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
 _NAME = re.compile(r"(?:copies|trial|stockade-doctor)-(\d+)-(\d+)-\w+")

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade.core.policy import MIB, WORKSPACE, Limits, Network, Policy
-from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid, host_facts
 from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.proxy import Egress
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
+from stockade_sandbox.policy import MIB, WORKSPACE, Limits, Network, Policy
+from stockade_sandbox.port import OnNetwork, Sandbox
+from stockade_sandbox.results import FolderLayer
 
 READING = Limits(
     memory_bytes=768 * MIB, processes=32, open_files=256, file_bytes=64 * MIB, disk_bytes=64 * MIB,

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from stockade.api.llm import LLM
     from stockade.api.results import Exchange, RunResult
     from stockade.core.errors import StockadeError
-    from stockade.core.policy import Policy
     from stockade.tools.function import tool
     from stockade.tools.tool_files import ToolDefinition
+    from stockade_sandbox.policy import Policy
 
 __version__ = "0.1.0"
 _WHERE = {
@@ -46,7 +46,7 @@ _WHERE = {
     "LLM": "api.llm",
     "Exchange": "api.results",
     "RunResult": "api.results",
-    "Policy": "core.policy",
+    "Policy": "stockade_sandbox.policy",
     "StockadeError": "core.errors",
     "ToolDefinition": "tools.tool_files",
     "tool": "tools.function",
@@ -80,7 +80,8 @@ def __getattr__(name: str) -> Any:
     """The public names, imported when they are used: the command line does not wait for them."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_WHERE[name]}"), "Sandbox" if name == "Environment" else name)
+    where = _WHERE[name] if _WHERE[name].startswith("stockade_sandbox.") else f"{__name__}.{_WHERE[name]}"
+    found = getattr(import_module(where), "Sandbox" if name == "Environment" else name)
     globals()[name] = found
     return found
 

@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterator
 
 from stockade.core.errors import StoreFailed
-from stockade.files import lock, open_lock, try_lock
 from stockade.places import run_dir
+from stockade_sandbox.locks import lock, open_lock, try_lock
 
 _LOCK, _HOLDER = "lock", "sandbox"
 

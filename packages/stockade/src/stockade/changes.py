@@ -1,11 +1,10 @@
 """What a bot changed and nobody decided on yet: found, applied to the folder, or thrown away."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
 
-from stockade.core.changes import Change, FolderLayer, Moved, shown_path
 from stockade.core.errors import LayerLost
 from stockade.core.events import (
     ChangesApplied,
@@ -19,6 +18,7 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.ports import Applying, Deciding, Differ, Reviewer
+from stockade_sandbox.results import Change, Decision, FolderLayer, Moved, shown_path
 
 Record = Callable[[RunEvent], None]
 Progress = Callable[[str, int, int], None]
@@ -99,13 +99,23 @@ def facts(events: Sequence[RunEvent]) -> RunFacts:
     return found
 
 
+def recording(record: Record) -> Callable[[Decision], None]:
+    """Puts a decision on record as an event."""
+    return lambda decision: record(event_of(decision))
+
+
+def event_of(decision: Decision) -> ChangesApplied | ChangesUndone:
+    kind = ChangesUndone if decision.back else ChangesApplied
+    return kind(at=decision.at, paths=decision.paths)
+
+
 def _unsealed(layers: Iterable[FolderLayer]) -> tuple[FolderLayer, ...]:
-    return tuple(layer.model_copy(update={"seal": None}) for layer in layers)
+    return tuple(replace(layer, seal=None) for layer in layers)
 
 
 def _sealed(layers: tuple[FolderLayer, ...], seals: Sequence[str | None]) -> tuple[FolderLayer, ...]:
     given = [*seals, *[None] * len(layers)]
-    return tuple(layer.model_copy(update={"seal": seal}) for layer, seal in zip(layers, given, strict=False))
+    return tuple(replace(layer, seal=seal) for layer, seal in zip(layers, given, strict=False))
 
 
 def kept_layers(layers: Iterable[FolderLayer]) -> list[FolderLayer]:
@@ -180,7 +190,7 @@ def complete(reviewer: Reviewer, events: Sequence[RunEvent], record: Record) -> 
     known, missing = {event.at for event in events}, list[RunEvent]()
     for layer in facts(events).layers:
         reviewer.recover(layer)
-        missing += [event for event in reviewer.decisions(layer) if event.at not in known]
+        missing += [event_of(one) for one in reviewer.decisions(layer) if one.at not in known]
     for event in sorted(missing, key=lambda event: event.at):
         record(event)
     return [*events, *missing]

@@ -1,7 +1,6 @@
 """Files from outside the process, opened and read so that none of them can hold it up, fill it up or break it."""
 
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -31,30 +30,6 @@ def open_regular(path: Path) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
-
-
-def open_lock(path: Path) -> int:
-    """A file that is there to be locked, made where there is none. OSError for a symlink."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-
-
-def lock(descriptor: int, *, shared: bool = False) -> None:
-    """Wait until this open file is ours alone (`shared`: nobody else's alone), until its last opener closes it."""
-    fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-
-
-def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Whether it is so now, without waiting for another who holds its lock."""
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def unlock(descriptor: int) -> None:
-    """Before it is closed."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:

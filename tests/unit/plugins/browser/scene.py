@@ -7,10 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from stockade.core.policy import Network, Policy
 from stockade.core.ports import Sandbox
 from stockade.plugins.browser.toolbox import BrowserToolbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
+from stockade_sandbox.policy import Network, Policy
 from tests.support.site import site, to_loopback
 
 PATIENCE_S = 80.0

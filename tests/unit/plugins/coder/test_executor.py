@@ -2,21 +2,13 @@
 
 import pytest
 
-from stockade.core.actions import (
-    Chunk,
-    CommandOutput,
-    Failed,
-    FileContent,
-    FileWritten,
-    Observation,
-    Refused,
-    Shell,
-)
+from stockade.core.actions import Failed, FileContent, FileWritten, Observation, Refused, Shell
 from stockade.core.errors import SandboxFailed
 from stockade.plugins.coder.draft import Draft
 from stockade.plugins.coder.examples import Example
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
 from stockade.plugins.coder.work import Job
+from stockade_sandbox.results import Chunk, CommandOutput
 
 ADD = Draft(code="def add(a, b):\n    return a + b")
 CHECKED = Job(examples=(Example(call="add(1, 2)", expected="3"),))

@@ -19,7 +19,6 @@ from stockade.core.events import (
     RunStarted,
 )
 from stockade.core.messages import ModelRequest, Sampling
-from stockade.core.policy import Policy
 from stockade.loop.resume import resume
 from stockade.loop.run import run
 from stockade.loop.run_context import Parts
@@ -32,6 +31,7 @@ from stockade.plugins.coder.work import Attempt, Plan
 from stockade.runtime.records import SystemClock
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.testing import MemoryStore, ScriptedModel
+from stockade_sandbox.policy import Policy
 
 pytestmark = pytest.mark.anyio
 GOOD = "```python\ndef add(a, b):\n    return a + b\n```"

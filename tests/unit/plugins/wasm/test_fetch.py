@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Network, Policy
 from stockade.plugins.wasm.inside.fetch import Fetch, Refused, allowed
 from stockade.plugins.wasm.policy import Host
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.policy import Network, Policy
+from stockade_sandbox.results import NetworkRequest
 from tests.support import wasm
 from tests.support.site import site, to_loopback
 
@@ -58,7 +58,7 @@ async def test_a_component_asks_through_the_runs_own_way_out(tmp_path: Path) -> 
     (served / "page").write_text("hello\n")
     (served / "large").write_text("x" * 5000)
     component = await wasm.opened(tmp_path, GET, POLICY, name="get")
-    seen: list[NetworkRequested] = []
+    seen: list[NetworkRequest] = []
     with site(served, None) as port:
         policy = with_tool(component)(Policy(network=Network(mode="allow", hosts=(f"good.test:{port}",))))
         base = tmp_path / "box"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.policy import FolderRule
 from stockade.plugins.wasm.toolbox import WasmToolbox
+from stockade_sandbox.policy import FolderRule
 from tests.support import wasm
 
 pytestmark = pytest.mark.anyio

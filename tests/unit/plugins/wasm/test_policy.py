@@ -1,11 +1,11 @@
 """Policy files: wassette's keys and ours, nothing passed over, never more than the run has."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import FolderRule, Network, Policy
 from stockade.plugins.wasm.policy import (
     beside,
     check_network,
@@ -13,6 +13,7 @@ from stockade.plugins.wasm.policy import (
     folders_of,
     read_policy,
 )
+from stockade_sandbox.policy import FolderRule, Network, Policy
 
 WASSETTE = """
 version: "1.0"
@@ -116,7 +117,7 @@ def test_nothing_is_granted_that_the_run_does_not_have(tmp_path: Path) -> None:
     path.write_text("permissions: {network: {allow: [{host: a.example}]}}")
     with pytest.raises(UsageError, match="has no network"):
         check_network(read_policy(path), RUN, "t")
-    check_network(read_policy(path), RUN.model_copy(update={"network": Network(mode="open")}), "t")
+    check_network(read_policy(path), replace(RUN, network=Network(mode="open")), "t")
 
 
 def test_a_path_of_the_host_is_found_where_the_sandbox_has_it(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult
 from stockade.plugins.wasm import worker
 from stockade.plugins.wasm.toolbox import WasmToolbox, granted
 from stockade.plugins.wasm.worker import OneShot, Reply
 from stockade.testing import MemorySandbox
+from stockade_sandbox.policy import Policy
 from tests.support import wasm
 
 pytestmark = pytest.mark.anyio

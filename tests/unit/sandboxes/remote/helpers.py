@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
-from stockade.core.actions import Chunk, CommandOutput
-from stockade.core.policy import Policy
 from stockade.core.ports import ExecResult, OnNetwork, Sandbox
 from stockade.testing import MemorySandbox
 from stockade_sandbox.backends.remote.allowed import Allowed
 from stockade_sandbox.backends.remote.client import Address
 from stockade_sandbox.backends.remote.server import Server
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import Chunk, CommandOutput
 
 TOKEN = b"both sides know these words, and nobody else does"
 _GONE = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)

@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from stockade.core.errors import SandboxFailed, UsageError
-from stockade.core.policy import Policy
 from stockade_sandbox.backends.remote import greeting
 from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
 from stockade_sandbox.backends.remote.greeting import MAX_WORD_BYTES, probe
+from stockade_sandbox.policy import Policy
 from tests.unit.sandboxes.remote.helpers import TOKEN, Way, scene, until
 
 pytestmark = pytest.mark.anyio

@@ -1,16 +1,18 @@
 """A sandbox over a connection that breaks: everything is done once, and what came of it arrives."""
 
+from dataclasses import replace
+
 import anyio
 import pytest
 
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxDied, SandboxFailed, UsageError
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import CopyRule, FolderRule, Network, Policy
 from stockade_sandbox.backends.remote import messages
 from stockade_sandbox.backends.remote.allowed import Allowed, Root
 from stockade_sandbox.backends.remote.client import RemoteSandbox
 from stockade_sandbox.backends.remote.greeting import as_client
 from stockade_sandbox.backends.remote.wire import Link, LinkLost
+from stockade_sandbox.policy import CopyRule, FolderRule, Network, Policy
+from stockade_sandbox.results import NetworkRequest
 from tests.unit.sandboxes.remote.helpers import TOKEN, Scene, scene, until
 
 pytestmark = pytest.mark.anyio
@@ -127,7 +129,7 @@ async def test_cancelling_over_a_broken_connection() -> None:
 async def test_a_server_that_stays_away_is_the_death_of_the_sandbox() -> None:
     async with scene() as here:
         async with box_of(here, patience_s=0.2) as box:
-            here.way.to = here.way.to.model_copy(update={"port": 1})
+            here.way.to = replace(here.way.to, port=1)
             await here.way.cut()
             with pytest.raises(SandboxDied, match="is lost"):
                 await box.run("ls")
@@ -149,7 +151,7 @@ async def test_cancelling_with_a_server_that_is_gone_is_cancelling() -> None:
             async with anyio.create_task_group() as group:
                 group.start_soon(box.run, "slow")
                 await here.boxes.made[0].began.wait()
-                here.way.to = here.way.to.model_copy(update={"port": 1})
+                here.way.to = replace(here.way.to, port=1)
                 await here.way.cut()
                 scope.cancel()
         assert scope.cancelled_caught
@@ -232,9 +234,9 @@ async def _all_of(link: Link) -> None:
 async def test_what_the_network_was_asked_arrives() -> None:
     async with scene() as here:
         box = box_of(here)
-        events: list[NetworkRequested] = []
+        events: list[NetworkRequest] = []
         box.on_network = events.append
-        asked = NetworkRequested(at=1.0, host="a.test", port=443, method="GET", verdict="refused", reason="no")
+        asked = NetworkRequest(at=1.0, host="a.test", port=443, method="GET", verdict="refused", reason="no")
         async with box:
             heard = here.boxes.made[0].on_network
             assert heard is not None

@@ -9,11 +9,11 @@ import anyio
 from anyio.abc import ByteStream, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from stockade.core.events import NetworkRequested
 from stockade_sandbox.egress.inside import Accept
 from stockade_sandbox.egress.proxy import Bounds, Egress
 from stockade_sandbox.egress.resolve import Resolver
 from stockade_sandbox.egress.rules import Rule, Rules
+from stockade_sandbox.results import NetworkRequest
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX-From: origin\r\n\r\nok\n"
 BOUNDS = Bounds()
@@ -30,7 +30,7 @@ class Net:
 
     group: TaskGroup
     port: int = 0
-    events: list[NetworkRequested] = field(default_factory=list)
+    events: list[NetworkRequest] = field(default_factory=list)
     got: list[bytes] = field(default_factory=list)
 
     async def origin(self, handler: Handler) -> int:

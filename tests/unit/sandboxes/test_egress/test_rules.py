@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import Network
 from stockade_sandbox.egress.rules import Refused, Rules, Target, host_name, parse_authority, shown
+from stockade_sandbox.policy import Network
 
 ADDRESSES = (
     "127.0.0.1", "2130706433", "0x7f000001", "0X7F000001", "017700000001", "0177.0.0.1", "127.1", "1.2.3", "0", "0x",

@@ -5,9 +5,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stockade.core.changes import Change, FolderLayer
-from stockade.core.policy import FolderRule
 from stockade_sandbox.overlay import Review, prepare_layer
+from stockade_sandbox.policy import FolderRule
+from stockade_sandbox.results import Change, FolderLayer
 from tests.unit.sandboxes.test_folders.pictures import Picture, picture
 
 ORDINARY = 1001

@@ -1,7 +1,9 @@
 import fcntl
+import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -9,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stockade.core.changes import Change
 from stockade.core.errors import SandboxFailed, UsageError
-from stockade.core.policy import FolderRule
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.journal import STAGING
+from stockade_sandbox.policy import FolderRule
+from stockade_sandbox.results import Change, FolderLayer
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, in_child, mount_small_disk
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench, times
@@ -81,7 +83,7 @@ def test_a_refused_change_stops_all(bench: Bench) -> None:
     with pytest.raises(UsageError, match="'l' is a symlink to an absolute path"):
         bench.apply()
     assert bench.shown() == {}
-    innocent = [change.model_copy(update={"refused": None}) for change in bench.changes()]
+    innocent = [replace(change, refused=None) for change in bench.changes()]
     with pytest.raises(UsageError, match="cannot be applied"):
         bench.review.apply(bench.layer, innocent)
     assert bench.apply("a") == ("a",)
@@ -269,9 +271,9 @@ def test_the_whole_way_of_an_ordinary_user(make_bench: MakeBench) -> None:
         layer = prepare_layer(
             FolderRule(host=str(bench.host)), bench.top / "l", sandbox_uid=None, can_overlay=lambda _: None
         )
-        return layer.model_dump_json()
+        return json.dumps(asdict(layer))
 
-    bench.begun = type(bench.layer).model_validate_json(in_child(prepare, lambda: become(ORDINARY)))
+    bench.begun = FolderLayer(**json.loads(in_child(prepare, lambda: become(ORDINARY))))
     assert bench.begun.strategy == "overlay"
     (bench.place / "m").mkdir()
     merged = bench.bash("echo 2 > a; mkdir d; chmod 0 d; rm -f nothing")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import ChangedOnHost, UsageError
-from stockade.core.policy import FolderRule
 from stockade_sandbox.overlay.base import DELETED_BYTES, GRAIN_NS, Base, base_of
 from stockade_sandbox.overlay.base_parts import BASE, KEPT_BYTES, digest_of
 from stockade_sandbox.overlay.prepare import prepare_layer
@@ -17,6 +16,7 @@ from stockade_sandbox.overlay.record import open_layer
 from stockade_sandbox.overlay.restore import restore, share_snapshots
 from stockade_sandbox.overlay.segments import KEPT
 from stockade_sandbox.overlay.snapshots import Snapshots
+from stockade_sandbox.policy import FolderRule
 from tests.unit.sandboxes.test_folders.children import cut_off_after, in_child, mount_small_disk
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench

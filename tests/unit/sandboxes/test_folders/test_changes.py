@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.changes import Change, FolderLayer
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.overlay.safe_fs import Tree, spell, unspell
+from stockade_sandbox.results import Change, FolderLayer
 from tests.unit.sandboxes.test_folders.helpers import Bench, times
 
 OPERATIONS = {

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.core.changes import Change
 from stockade.core.errors import UsageError
 from stockade_sandbox.overlay.diff import TEXT_BYTES, count_lines, hunks, is_binary
+from stockade_sandbox.results import Change
 from tests.unit.sandboxes.test_folders.helpers import Bench
 
 TOOLS = {"git": ["git", "apply", "--unsafe-paths", "-"], "patch": ["patch", "-p1", "--no-backup-if-mismatch"]}

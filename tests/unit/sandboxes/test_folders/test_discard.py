@@ -1,5 +1,6 @@
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,11 @@ def test_a_layer_goes_and_the_host_stays(bench: Bench, tmp_path: Path) -> None:
 
 def test_a_layer_of_another_folder_is_not_removed(bench: Bench) -> None:
     bench.bash("touch a")
-    other = bench.layer.model_copy(update={"host": "/somewhere/else"})
+    other = replace(bench.layer, host="/somewhere/else")
     with pytest.raises(UsageError, match="not a layer of /somewhere/else"):
         bench.review.discard(other)
     with pytest.raises(UsageError, match="is gone"):
-        bench.review.discard(bench.layer.model_copy(update={"layer": str(bench.host)}))
+        bench.review.discard(replace(bench.layer, layer=str(bench.host)))
     assert bench.place.exists()
 
 
@@ -65,7 +66,7 @@ def test_a_layer_that_is_not_whole_is_never_taken_for_changes(bench: Bench, what
         bench.write(name, "1")
     bench.bash("echo 2 > a; echo 3 > n; ln -s a l")
     seen = bench.changes()
-    bench.begun = bench.layer.model_copy(update={"seal": bench.review.seal(bench.layer)})
+    bench.begun = replace(bench.layer, seal=bench.review.seal(bench.layer))
     assert bench.changes() == seen
     written = bench.layer.written
     assert written is not None

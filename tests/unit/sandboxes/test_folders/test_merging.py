@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.changes import Change
 from stockade.core.errors import ChangedOnHost, UsageError
 from stockade_sandbox.overlay import HostSide
 from stockade_sandbox.overlay.base_parts import KEPT_BYTES
+from stockade_sandbox.results import Change
 from tests.unit.sandboxes.test_folders.children import cut_off_at
 from tests.unit.sandboxes.test_folders.helpers import Bench
 from tests.unit.sandboxes.test_folders.test_base import looked

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import FolderRule
 from stockade_sandbox.overlay import places, prepare_layer
 from stockade_sandbox.overlay.copying import check_space
 from stockade_sandbox.overlay.prepare import all_owned_by_us
+from stockade_sandbox.policy import FolderMode, FolderRule
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import Bench
 
@@ -39,8 +39,8 @@ CAN: Callable[[Path], str | None] = lambda _: None  # noqa: E731
     ],
 )
 @pytest.mark.parametrize("mode", ["ro", "overlay", "rw"])
-def test_folders_that_are_not_given(tmp_path: Path, folder: str, cause: str, mode: str) -> None:
-    rule = FolderRule.model_validate({"host": folder, "mode": mode})
+def test_folders_that_are_not_given(tmp_path: Path, folder: str, cause: str, mode: FolderMode) -> None:
+    rule = FolderRule(host=folder, mode=mode)
     with pytest.raises(UsageError, match=cause) as failed:
         prepare_layer(rule, tmp_path / "layers", sandbox_uid=0, can_overlay=CAN)
     assert failed.value.hint
@@ -62,8 +62,9 @@ def test_a_link_is_the_folder_it_leads_to(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "trap").symlink_to("/etc")
-    for mode in ("ro", "rw"):
-        rule = FolderRule.model_validate({"host": str(tmp_path / "link"), "mode": mode})
+    modes: tuple[FolderMode, ...] = ("ro", "rw")
+    for mode in modes:
+        rule = FolderRule(host=str(tmp_path / "link"), mode=mode)
         layer = prepare_layer(rule, tmp_path / "layers", sandbox_uid=0, can_overlay=CAN)
         assert (layer.host, layer.strategy, layer.layer) == (str(tmp_path / "real"), "direct", None)
     with pytest.raises(UsageError, match="/etc belongs to the system"):

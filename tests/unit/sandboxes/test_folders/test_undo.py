@@ -4,7 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stockade.core.errors import UsageError
-from stockade.core.events import RunEvent
 from stockade_sandbox.overlay import TakenBack
 from stockade_sandbox.overlay.journal import STAGING, all_journals, journals_of
 from stockade_sandbox.overlay.undo import recover_folder
+from stockade_sandbox.results import Decision
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, cut_off_at, in_child
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench
@@ -70,24 +70,24 @@ def test_all_comes_back_and_goes_again(bench: Bench, discarded: bool) -> None:
     before = fill(bench)
     bench.bash(WORK)
     bench.review.seal(bench.layer)  # at its end: what the host had is on record from here
-    events: list[RunEvent] = []
+    decided: list[Decision] = []
     seen = bench.changes()
-    bench.review.apply(bench.layer, seen, record=events.append)
+    bench.review.apply(bench.layer, seen, record=decided.append)
     after = everything(bench.host)
     assert after != before
     if discarded:
         done_with(bench)
-    undone = bench.review.undo(bench.layer, record=events.append)
+    undone = bench.review.undo(bench.layer, record=decided.append)
     assert (everything(bench.host), undone.left) == (before, {})
     assert set(undone.paths) == {change.path for change in seen}
     assert bench.review.undo(bench.layer).paths == []
     if discarded:
-        assert set(bench.review.redo(bench.layer, record=events.append).paths) == set(undone.paths)
+        assert set(bench.review.redo(bench.layer, record=decided.append).paths) == set(undone.paths)
     else:
         assert bench.changes() == seen
-        bench.review.apply(bench.layer, seen, record=events.append)
+        bench.review.apply(bench.layer, seen, record=decided.append)
     assert everything(bench.host) == after
-    assert [event.type for event in events] == ["changes_applied", "changes_undone", "changes_applied"]
+    assert [one.back for one in decided] == [False, True, False]
     assert bench.review.undo(bench.layer).left == {}
     assert everything(bench.host) == before
     assert [name for name in os.listdir(bench.host) if name.startswith(STAGING)] == []
@@ -285,7 +285,7 @@ def runs(bench: Bench) -> Runs:
     other.apply()
     layers.rename(second)
     (bench.top / "first").rename(layers)
-    other.begun = other.layer.model_copy(update={"layer": str(second / "0")})
+    other.begun = replace(other.layer, layer=str(second / "0"))
     return Runs(bench, other)
 
 
@@ -337,15 +337,15 @@ def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(make_bench: MakeBen
     bench = make_bench("copy")
     before = fill(bench)
     bench.bash(WORK)
-    events: list[RunEvent] = []
+    decided: list[Decision] = []
     subprocess.run(["chattr", "+i", bench.host / "mode"], check=True)
     try:
         with pytest.raises(UsageError, match="Operation not permitted"):
-            bench.review.apply(bench.layer, bench.changes(), record=events.append)
+            bench.review.apply(bench.layer, bench.changes(), record=decided.append)
     finally:
         subprocess.run(["chattr", "-i", bench.host / "mode"], check=True)
     assert everything(bench.host) == before
-    assert [event.type for event in events] == ["changes_applied", "changes_undone"]
+    assert [one.back for one in decided] == [False, True]
     assert bench.review.undo(bench.layer).paths == []
     bench.apply()
     bench.review.undo(bench.layer)
@@ -371,7 +371,7 @@ def test_what_cannot_be_recorded_is_not_done(make_bench: MakeBench) -> None:
     before = fill(bench)
     bench.bash(WORK)
 
-    def refuse(_: RunEvent) -> None:
+    def refuse(_: Decision) -> None:
         raise UsageError("somebody else drives this run")
 
     with pytest.raises(UsageError, match="somebody else"):

@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import Policy
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade.tools.layers import prepare_external
 from stockade.tools.program import MAX_OUTPUT_BYTES, ExternalTool
 from stockade.tools.tool_files import CommandTool, Parameter
+from stockade_sandbox.policy import Policy
 
 SHOW = "import json, os, sys; print(json.dumps(sys.argv[1:])); print(sys.stdin.read(), end='')"
 

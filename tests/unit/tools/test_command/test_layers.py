@@ -3,13 +3,13 @@
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from stockade.core.errors import CommandFailed, PolicyNotEnforceable, UsageError
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.tools.layers import UNUSED_S, Layers, Ready, found, prepare_again, prepare_tool
 from stockade.tools.program import InstalledTools
@@ -17,6 +17,7 @@ from stockade.tools.tool_files import CommandTool, ToolFile
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.backends.building import SystemLayers
 from stockade_sandbox.backends.layers import copied_layers
+from stockade_sandbox.policy import FolderRule, Policy
 
 pytestmark = pytest.mark.anyio
 
@@ -288,7 +289,7 @@ def test_other_sandboxes_refuse_what_they_cannot_mount(tmp_path: Path) -> None:
     with pytest.raises(PolicyNotEnforceable, match="--sandbox bubblewrap"):
         copied_layers(policy, tmp_path)
     with pytest.raises(PolicyNotEnforceable, match="leave out --image"):
-        prepare_layers(policy.model_copy(update={"rootfs": "/x"}), tmp_path)
+        prepare_layers(replace(policy, rootfs="/x"), tmp_path)
 
 
 async def test_the_one_who_installs_is_root_by_name_only(tmp_path: Path) -> None:

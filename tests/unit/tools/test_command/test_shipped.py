@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.tools.layers import Layers, prepare_tool
 from stockade.tools.tool_files import read_tool, shipped
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.backends.building import SystemLayers
+from stockade_sandbox.policy import FolderRule, Policy
 
 pytestmark = pytest.mark.anyio
 

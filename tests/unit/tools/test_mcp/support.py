@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from stockade.core.policy import Limits, Policy
 from stockade.core.ports import Sandbox
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.tools.mcp.config import ServerConfig
 from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
+from stockade_sandbox.policy import Limits, Policy
 
 SERVER = (Path(__file__).parents[3] / "support" / "mcp_server.py").read_text()
 

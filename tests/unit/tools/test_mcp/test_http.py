@@ -15,11 +15,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import Limits, Network, Policy
 from stockade.core.ports import Sandbox
 from stockade.tools.mcp.config import ServerConfig
 from stockade.tools.mcp.toolbox import McpToolbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.policy import Limits, Network, Policy
 from tests.support.site import certificates, to_loopback
 from tests.unit.tools.test_mcp.support import rules
 from tests.unit.tools.test_mcp.test_real_servers import PYTHON, planned

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stockade.core.policy import FolderRule, Limits, Network, Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.tools.mcp.file import mcp_file
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.policy import FolderRule, Limits, Network, Policy
 from tests.support.hostile_site import Site, hostile_site
 from tests.support.site import to_loopback
 

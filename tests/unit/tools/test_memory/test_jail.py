@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ import anyio
 import pytest
 
 from stockade.core.actions import ToolResult
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
-from stockade.core.policy import Limits
 from stockade.tools import memory_worker as worker
 from stockade.tools.memory import MemoryToolbox
+from stockade_sandbox.policy import Limits
 from stockade_sandbox.reading import READING, ReadingRoom
+from stockade_sandbox.results import FolderLayer
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 SECRET = "the person's own secret"
@@ -262,7 +263,7 @@ def test_who_waits_for_the_lock_too_long_changes_nothing(root: Path) -> None:
 
 def test_a_full_disk_is_a_line_for_the_model(root: Path) -> None:
     """A write beyond RLIMIT_FSIZE fails like one on a full disk."""
-    small = READING.model_copy(update={"file_bytes": 5})
+    small = replace(READING, file_bytes=5)
     result = call(root, limits=small, command="create", path="x", file_text="y" * 100)
     assert result.status == "error"
     assert "File too large" in result.text

@@ -5,14 +5,15 @@ import sys
 import zipfile
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from stockade.core.errors import ActionFailed
-from stockade.core.policy import MIB
 from stockade.tools.documents import Document, Reader, Wanted
+from stockade_sandbox.policy import MIB
 from stockade_sandbox.reading import READING, ReadingRoom
 from tests.support.documents import docx, notebook, paragraph, pdf
 
@@ -209,7 +210,7 @@ async def test_other_archives_are_named(reader: Reader) -> None:
 
 
 async def test_bombs_hit_the_walls_of_their_place_and_nothing_else(reader: Reader, tmp_path: Path) -> None:
-    small = Reader(ReadingRoom(tmp_path, READING.model_copy(update={"memory_bytes": 200 * MIB})), read_s=20)
+    small = Reader(ReadingRoom(tmp_path, replace(READING, memory_bytes=200 * MIB)), read_s=20)
     said = ""
     with suppress(ActionFailed):
         said = text(await small.read(pdf_bomb(), NAMES))

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import ActionFailed
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Sandbox
 from stockade.tools.documents import DocumentToolbox, page_range
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.policy import FolderRule, Policy
 from stockade_sandbox.reading import ReadingRoom
 from tests.support.documents import docx, paragraph, pdf
 

@@ -12,8 +12,8 @@ import anyio.lowlevel
 import pytest
 
 from stockade.core.errors import ActionFailed
-from stockade.core.policy import MIB, Network
 from stockade.tools.fetch import Bounds, Fetched, ThroughProxy, fetch, parse
+from stockade_sandbox.policy import MIB, Network
 from tests.support.hostile_site import ARTICLE, Site, hostile_site
 from tests.support.site import certificates
 

@@ -12,15 +12,15 @@ import pytest
 from anyio.abc import SocketStream
 
 from stockade.core.errors import UsageError
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Network, Policy
 from stockade.core.search import SearchEngine
 from stockade.testing.search import LocalEngine
 from stockade.tools.search import HOST, DuckDuckGo, SearchToolbox, SearXNG
 from stockade_sandbox.egress.inside import OnRequest
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.rules import Rule, Rules, Target
+from stockade_sandbox.policy import Network, Policy
 from stockade_sandbox.reading import ReadingRoom
+from stockade_sandbox.results import NetworkRequest
 from tests.support.hostile_site import Site, hostile_site
 from tests.support.site import certificates
 
@@ -53,7 +53,7 @@ async def test_results_are_a_fenced_list() -> None:
 
 
 async def test_searxng_at_the_address_of_the_person(site: Site) -> None:
-    events: list[NetworkRequested] = []
+    events: list[NetworkRequest] = []
     for base in (
         f"http://127.0.0.1:{site.port}",
         f"http://localhost:{site.port}/",
@@ -127,7 +127,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Duck:
     engine: DuckDuckGo
     handler: type[Handler]
-    events: list[NetworkRequested]
+    events: list[NetworkRequest]
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def duck(tmp_path: Path) -> Iterator[Duck]:
         object.__setattr__(made, "port", server.server_port)
         return made
 
-    events: list[NetworkRequested] = []
+    events: list[NetworkRequest] = []
     certificate = (tmp_path / "ca.pem").read_text()
     engine = DuckDuckGo(ReadingRoom(tmp_path, egress=egress), events.append, certificate)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))

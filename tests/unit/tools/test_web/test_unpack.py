@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from stockade.core.errors import ActionFailed
-from stockade.core.policy import MIB
 from stockade.tools.fetch import unpacked
+from stockade_sandbox.policy import MIB
 
 pytestmark = pytest.mark.anyio
 TEXT = b"The kettle is filled with fresh water. " * 50

@@ -9,20 +9,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from stockade.core.actions import CommandOutput
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Policy
-from stockade.core.ports import ExecResult, OnNetwork
 from stockade_sandbox.agent.programs import RunningProgram, program
 from stockade_sandbox.agent.session import AgentSession
 from stockade_sandbox.egress.inside import MakeServer, way_out
+from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import OnNetwork
+from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
 from stockade_sandbox.stoppable import raising_the_one
 
 
 class SpeakingSandbox(ABC):
-    """core.ports.Sandbox on prepared layers, and core.ports.Programs, but for how it starts and ends.
+    """port.Sandbox on prepared layers, and port.Programs, but for how it starts and ends.
 
     `_session` is there while the sandbox is. With a network it has to be left by the task that entered it. `egress`
     makes the proxy; tests give one that finds their servers.
@@ -81,7 +79,7 @@ class SpeakingSandbox(ABC):
             server = self._egress(self._policy, self._requested)
             await self._network.enter_async_context(way_out(self._open(), server))
 
-    def _requested(self, event: NetworkRequested) -> None:
+    def _requested(self, event: NetworkRequest) -> None:
         if self.on_network:
             self.on_network(event)
 
@@ -101,13 +99,13 @@ class SpeakingSandbox(ABC):
 
     @asynccontextmanager
     async def carried(self) -> AsyncIterator[None]:
-        """Implements core.ports.Programs."""
+        """Implements port.Programs."""
         async with raising_the_one(), self._open().carrying():
             yield
 
     @asynccontextmanager
     async def program(self, argv: Sequence[str]) -> AsyncIterator[RunningProgram]:
-        """Implements core.ports.Programs."""
+        """Implements port.Programs."""
         try:
             async with program(self._open(), argv) as found:
                 yield found

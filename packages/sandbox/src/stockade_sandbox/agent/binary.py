@@ -11,7 +11,7 @@ import os
 import platform
 from pathlib import Path
 
-from stockade.core.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxFailed
 
 SHA256 = {
     "agent/agent-x86_64": "4c2d2a8e790a3ed9e0aeb2cc86963b05df609a4653321c957612f59c0ce9edf4",

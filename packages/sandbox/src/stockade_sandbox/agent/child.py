@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from stockade.core.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxFailed
 
 _STDERR_BYTES = 64 * 1024
 

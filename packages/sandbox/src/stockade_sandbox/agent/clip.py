@@ -3,8 +3,8 @@
 from collections import deque
 from typing import BinaryIO, Literal
 
-from stockade.core.actions import Chunk
-from stockade.core.errors import StoreFailed
+from stockade_sandbox.errors import SandboxFailed
+from stockade_sandbox.results import Chunk
 
 Stream = Literal["stdout", "stderr"]
 _Piece = tuple[Stream, bytes]
@@ -57,12 +57,12 @@ class Clip:
         self._keep(stream, data[:cut])
 
     def finish(self) -> tuple[tuple[Chunk, ...], int]:
-        """The chunks and the number of bytes cut. StoreFailed when the whole output could not be written."""
+        """The chunks and the number of bytes cut. SandboxFailed when the whole output could not be written."""
         for stream, rest in self._carried.items():
             self._keep(stream, rest)
         self._carried = {"stdout": b"", "stderr": b""}
         if self._whole_error:
-            raise StoreFailed(f"a command's output cannot be kept: {self._whole_error}") from self._whole_error
+            raise SandboxFailed(f"a command's output cannot be kept: {self._whole_error}") from self._whole_error
         self._trim_tail(exactly=True)
         pieces = [*_merged(self._head), *_merged(self._tail)] if self._dropped else _merged([*self._head, *self._tail])
         return tuple(Chunk.of(stream, data) for stream, data in pieces), self._dropped

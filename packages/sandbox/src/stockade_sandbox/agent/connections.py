@@ -13,9 +13,9 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
-from stockade.core.errors import SandboxDied
 from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.frames import Closed, Data, Ended, Malformed, Opened, Started, Taken
+from stockade_sandbox.errors import SandboxDied
 
 Send = Callable[[bytes], Awaitable[None]]
 """A frame to the agent, whole or not at all. SandboxDied."""

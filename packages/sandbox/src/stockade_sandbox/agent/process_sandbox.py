@@ -12,9 +12,6 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
-from stockade.core.policy import Policy
 from stockade_sandbox.agent.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.agent.child import Child
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
@@ -22,8 +19,11 @@ from stockade_sandbox.backends.bubblewrap.argv import written_places
 from stockade_sandbox.backends.bubblewrap.process import channel
 from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.proxy import Egress
+from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade_sandbox.limits.disk import DiskWatch
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import FolderLayer
 
 PRIVATE = "sandbox-"
 """How the names of the folders begin that a sandbox has beside its layers, in the run's folder."""
@@ -32,7 +32,7 @@ _END_S = 20.0
 
 
 class CarriedSandbox(SpeakingSandbox):
-    """Implements `core.ports.Sandbox` but for how it starts. The caller owns layers and `run_dir`.
+    """Implements `port.Sandbox` but for how it starts. The caller owns layers and `run_dir`.
 
     `host_pid`: the agent or what holds it, as the host sees it; None while there is none, or on another machine.
     """

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from anyio.abc import ByteStream
 
-from stockade.core.errors import SandboxDied
 from stockade_sandbox.agent.connections import Connection, Running
 from stockade_sandbox.agent.session import AgentSession
+from stockade_sandbox.errors import SandboxDied
 from stockade_sandbox.stoppable import raising_the_one
 
 WORDS_BYTES = 4096

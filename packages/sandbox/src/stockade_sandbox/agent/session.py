@@ -8,15 +8,11 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import BinaryIO, Literal, Self
 
 import anyio
 
-from stockade.core.actions import MAX_COMMAND_BYTES, Chunk, CommandOutput, ShellEvent
-from stockade.core.data import Data
-from stockade.core.errors import ActionFailed, SandboxDied, SandboxFailed
-from stockade.core.policy import WORKSPACE, Limits
-from stockade.core.ports import ExecResult
 from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.binary import agent_memfd
 from stockade_sandbox.agent.clip import Clip
@@ -25,6 +21,10 @@ from stockade_sandbox.agent.frames import Done, Hello, Listening, Malformed, Out
 from stockade_sandbox.agent.fullscreen import refuse_fullscreen
 from stockade_sandbox.agent.inbox import Inbox
 from stockade_sandbox.agent.wire import Wire
+from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed
+from stockade_sandbox.policy import WORKSPACE, Limits
+from stockade_sandbox.port import MAX_COMMAND_BYTES
+from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEvent
 
 __all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
 
@@ -39,7 +39,8 @@ _CANNOT_EXECUTE = 126
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 
 
-class AgentConfig(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
     """What the agent holds its children to. Bytes and seconds; 0 is no limit. `open_files` is never below 64."""
 
     processes: int = 0

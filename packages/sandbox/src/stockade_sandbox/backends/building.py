@@ -18,8 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stockade.core.errors import SandboxFailed
-from stockade.core.policy import GIB, Limits, Network, Policy
 from stockade_sandbox.backends.bubblewrap.argv import Build
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.feature_probe import can_idmap
@@ -30,7 +28,9 @@ from stockade_sandbox.egress.inside import MakeServer, OnRequest
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.resolve import Address, is_own
 from stockade_sandbox.egress.rules import Rules
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.policy import GIB, Limits, Network, Policy
 
 LIMITS = Limits(memory_bytes=4 * GIB, processes=512, file_bytes=4 * GIB, disk_bytes=8 * GIB, command_timeout_s=1800.0)
 _ETC = ("adduser.conf", "apt/keyrings", "apt/preferences.d", "apt/trusted.gpg.d", "debconf.conf", "default/useradd",

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from stockade.core.errors import UsageError
-from stockade.core.policy import CopyRule
+from stockade_sandbox.errors import UsageError
 from stockade_sandbox.overlay.safe_fs import copy_data
+from stockade_sandbox.policy import CopyRule
 from stockade_sandbox.stoppable import Progress, quietly
 
 

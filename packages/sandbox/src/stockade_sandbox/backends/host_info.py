@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stockade.core.errors import PolicyNotEnforceable, SandboxFailed
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed
 
 OLDEST_BWRAP = (0, 5)
 PINNED_FILES = {

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable, SandboxFailed
-from stockade.core.policy import Policy
 from stockade_sandbox.backends.feature_probe import overlay_check
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.discard import discard_layer
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress
 
 

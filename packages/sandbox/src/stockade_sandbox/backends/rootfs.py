@@ -7,10 +7,10 @@ bounds /tmp, /var/tmp, /run, /dev/shm and the home together.
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from stockade.core.errors import UsageError
-from stockade.core.policy import MIB, Limits, Policy
 from stockade_sandbox.backends.host_info import HostFacts
+from stockade_sandbox.errors import UsageError
 from stockade_sandbox.launcher.launch import OWN
+from stockade_sandbox.policy import MIB, Limits, Policy
 
 INSIDE_UID = INSIDE_GID = 1000
 HOME = "/home/agent"

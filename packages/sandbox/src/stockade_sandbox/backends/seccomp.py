@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stockade.core.errors import PolicyNotEnforceable
+from stockade_sandbox.errors import PolicyNotEnforceable
 
 LD_WORD, JMP_EQUAL, JMP_GREATER_EQUAL, JMP_SET, ALU_AND, RET = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 ALLOW, KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000

@@ -12,8 +12,8 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
-from stockade.core.errors import PolicyNotEnforceable
 from stockade_sandbox.backends.seccomp import ARCHITECTURES, FIRST_PROCESS, MISSING, REFUSED, SIGNALS
+from stockade_sandbox.errors import PolicyNotEnforceable
 
 _SCMP_ARCHES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _LOW = 0xFFFFFFFF

@@ -9,20 +9,21 @@ import os
 import signal
 import socket
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import anyio.to_thread
 
-from stockade.core.errors import PolicyNotEnforceable, UsageError
-from stockade.core.policy import Policy
-from stockade.core.ports import Backend
-from stockade.core.processes import descendants
 from stockade_sandbox.agent.child import Child, start_child
 from stockade_sandbox.agent.process_sandbox import CarriedSandbox
 from stockade_sandbox.agent.session import AgentConfig, agent_memfd
 from stockade_sandbox.backends.bubblewrap.argv import written_place
 from stockade_sandbox.backends.layers import copied_layers
 from stockade_sandbox.backends.rootfs import check_inside, environment
+from stockade_sandbox.errors import PolicyNotEnforceable, UsageError
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import Backend
+from stockade_sandbox.processes import descendants
 from stockade_sandbox.stoppable import Progress
 
 __all__ = ["ALLOW_ROOT", "UnconfinedSandbox"]
@@ -67,7 +68,7 @@ def refuse(policy: Policy) -> None:
 
 
 class UnconfinedSandbox(CarriedSandbox):
-    """Commands on the host, in the folder or a copy of it (layers.copied_layers); implements `core.ports.Sandbox`.
+    """Commands on the host, in the folder or a copy of it (layers.copied_layers); implements `port.Sandbox`.
 
     The folder is where it lies on the host, not at `inside`.
     """
@@ -103,7 +104,7 @@ class UnconfinedSandbox(CarriedSandbox):
         home = private / "home"
         home.mkdir()
         cwd = written_place(self._layers[0]) if self._layers else str(home)
-        config = AgentConfig.of(self._policy.limits, cwd).model_copy(update={"processes": 0})
+        config = replace(AgentConfig.of(self._policy.limits, cwd), processes=0)
         variables = {"HOME": str(home), "USER": str(os.geteuid()), **self._policy.environment}
 
         def start(stream: socket.socket) -> Child:

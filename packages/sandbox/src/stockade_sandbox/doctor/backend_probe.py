@@ -8,14 +8,14 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from stockade.core.errors import StockadeError
-from stockade.core.findings import Finding
-from stockade.core.policy import Policy
-from stockade.core.ports import Backend, Sandbox
 from stockade_sandbox.backends.containers import container, gvisor
 from stockade_sandbox.backends.containers.engines import EngineName, find_engine
 from stockade_sandbox.backends.containers.gvisor import find_runsc
 from stockade_sandbox.doctor.probe import differences, private_place, try_escapes
+from stockade_sandbox.errors import StockadeError
+from stockade_sandbox.findings import Finding
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import Backend, Sandbox
 
 _START_S = 60.0
 _TRIED = "started one and ran a command in it"

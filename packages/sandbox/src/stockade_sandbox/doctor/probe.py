@@ -10,20 +10,20 @@ from pathlib import Path
 
 import anyio
 
-from stockade.core.errors import StockadeError
-from stockade.core.findings import Finding
-from stockade.core.policy import Limits, Policy
-from stockade.core.ports import Sandbox
 from stockade_sandbox.backends.bubblewrap.explain import Causes, namespace_hint
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.feature_probe import can_idmap, overlay_check, run_operations
 from stockade_sandbox.backends.host_info import choose_bwrap, fresh_sandbox_uid, system_bwrap
 from stockade_sandbox.backends.seccomp import ARCHITECTURES
 from stockade_sandbox.doctor.escapes import FIRED, TRIED, Bait, Escape, escapes
+from stockade_sandbox.errors import StockadeError
+from stockade_sandbox.findings import Finding
 from stockade_sandbox.launcher.launch import launcher_bytes
 from stockade_sandbox.leftovers import DOCTOR, private_folder
 from stockade_sandbox.limits.cgroups import places
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.policy import Limits, Policy
+from stockade_sandbox.port import Sandbox
 
 _PROBE = "/tmp/.stockade-probe"
 _REPORT = "do not run bots in it here, and report this: SECURITY.md"

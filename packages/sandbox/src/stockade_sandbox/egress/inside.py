@@ -7,15 +7,15 @@ from typing import Protocol
 import anyio
 from anyio.abc import ByteStream
 
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Network, Policy
 from stockade_sandbox.agent.session import AgentSession
+from stockade_sandbox.policy import Network, Policy
+from stockade_sandbox.results import NetworkRequest
 from stockade_sandbox.stoppable import raising_the_one
 
 PORT = 3128
 """Of 127.0.0.1 inside a sandbox."""
 
-OnRequest = Callable[[NetworkRequested], None]
+OnRequest = Callable[[NetworkRequest], None]
 Accept = Callable[[], Awaitable[ByteStream]]
 """The next connection of a client."""
 

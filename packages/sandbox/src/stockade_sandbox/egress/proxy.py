@@ -13,8 +13,6 @@ from typing import Literal
 import anyio
 from anyio.abc import ByteStream, SocketStream
 
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Policy
 from stockade_sandbox.egress import http
 from stockade_sandbox.egress.inside import Accept, OnRequest
 from stockade_sandbox.egress.relay import Cut, End, Meter, copy_body, tunnel
@@ -27,6 +25,8 @@ from stockade_sandbox.egress.resolve import (
 )
 from stockade_sandbox.egress.rules import Refused, Rules, Target, parse_authority, shown
 from stockade_sandbox.egress.tls import UNRECOGNIZED_NAME, NotTls, server_name
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import NetworkRequest
 from stockade_sandbox.stoppable import raising_the_one
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -150,7 +150,7 @@ class Egress:
             yield entry, meter
         finally:
             self.on_request(
-                NetworkRequested(
+                NetworkRequest(
                     at=self.now(),
                     host=entry.host,
                     port=entry.port,

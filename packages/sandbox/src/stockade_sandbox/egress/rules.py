@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from stockade.core.errors import UsageError
-from stockade.core.policy import Network
+from stockade_sandbox.errors import UsageError
+from stockade_sandbox.policy import Network
 
 DEFAULT_PORTS = frozenset({80, 443})
 _MAX_NAME = 253

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import anyio
 
-from stockade.core.policy import Limits
-from stockade.core.processes import start_time
 from stockade_sandbox.limits.disk import file_limit
+from stockade_sandbox.policy import Limits
+from stockade_sandbox.processes import start_time
 
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
 CONTROLLERS = ("memory", "pids")

@@ -21,8 +21,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stockade.core.policy import GIB, KIB, MIB
-from stockade.core.processes import descendants
+from stockade_sandbox.policy import GIB, KIB, MIB
+from stockade_sandbox.processes import descendants
 
 LOOK_S = 0.2
 _COUNT_EVERY_S = 10.0

@@ -8,10 +8,8 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
-from stockade.core.changes import Change, FolderLayer
-from stockade.core.errors import SandboxFailed, UsageError
+from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.overlay.base_parts import number_after
 from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all
 from stockade_sandbox.overlay.contents import Contents
@@ -30,6 +28,8 @@ from stockade_sandbox.overlay.writing import (
     recover,
     removes,
 )
+from stockade_sandbox.records import replace
+from stockade_sandbox.results import Change, FolderLayer
 
 
 def apply_changes(

@@ -18,8 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from stockade.core.changes import Change
-from stockade.core.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.base_parts import (
     APPLIED,
     BASE,
@@ -34,6 +33,8 @@ from stockade_sandbox.overlay.base_parts import (
 from stockade_sandbox.overlay.journal import all_journals, journals_of
 from stockade_sandbox.overlay.record import OpenLayer, Seen
 from stockade_sandbox.overlay.safe_fs import CHUNK, MAX_DEPTH, Node, Tree, join, parent, spell, unspell
+from stockade_sandbox.records import replace
+from stockade_sandbox.results import Change
 
 DELETED_BYTES = 64 << 20
 """Of what a bot removed this much is kept in all, the rest by hash: nobody merges with nothing."""
@@ -76,7 +77,7 @@ class Base:
     def data(self, entry: Original) -> bytes | None:
         """A file's bytes; None where they are not kept. SandboxFailed when they are damaged."""
         if known := self._data.get(entry.sha256):
-            entry = entry.model_copy(update={"data": known.data, "at": known.at})
+            entry = replace(entry, data=known.data, at=known.at)
         if entry.state != "known" or not entry.data:
             return b"" if entry.state == "known" and entry.kind == "file" and not entry.size else None
         with (self._folder / entry.data).open("rb") as source:
@@ -142,7 +143,7 @@ class Base:
                 if self._copied is None and _written(node) != _written(host.node(path)):
                     entry = Original(path=entry.path, state="unknown")  # while it was read
                 if entry.ctime_ns > time.time_ns() - GRAIN_NS:
-                    entry = entry.model_copy(update={"ctime_ns": 0})
+                    entry = replace(entry, ctime_ns=0)
                 self._take_in([entry])
                 yield entry
 
@@ -179,14 +180,14 @@ class Base:
                 sha256 = digest_of(fd) if len(head) > CHUNK else hashlib.sha256(head).hexdigest()
                 changed = _differ(before, os.fstat(fd)) or entry.inode not in (0, before.st_ino)
                 if changed or entry.sha256 not in ("", sha256):  # a copy's original is known, but not its bytes
-                    return entry if entry.sha256 else entry.model_copy(update={"state": "unknown"})
-                entry = entry.model_copy(update={"sha256": sha256})
+                    return entry if entry.sha256 else replace(entry, state="unknown")
+                entry = replace(entry, sha256=sha256)
                 if known := self._data.get(sha256):
-                    return entry.model_copy(update={"data": known.data, "at": known.at})
+                    return replace(entry, data=known.data, at=known.at)
                 if not 0 < entry.size <= (KEPT_BYTES if wanted else min(KEPT_BYTES, self._left)):
                     return entry
                 self._left -= 0 if wanted else entry.size
-                kept = entry.model_copy(update={"data": part.name, "at": part.add(fd, entry.size, head)})
+                kept = replace(entry, data=part.name, at=part.add(fd, entry.size, head))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -260,7 +261,7 @@ def _above(host: Tree, path: str) -> os.stat_result:
 def _are_equal(path: str, node: Node, ours: Node, host: Tree, written: Tree) -> bool:
     one = Original.of(path, node)
     if node.kind == "file" and node.size == ours.size:
-        one = one.model_copy(update={"sha256": digest_at(host, path) or ""})
+        one = replace(one, sha256=digest_at(host, path) or "")
     return one.is_same(written, path, ours)
 
 

@@ -13,14 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
-from stockade.core.changes import EntryKind
-from stockade.core.data import Data
-from stockade.core.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.record import Seen, write_file
 from stockade_sandbox.overlay.safe_fs import CHUNK, Node, Tree, copy_piece, extents, spell, unspell
 from stockade_sandbox.overlay.segments import KEPT, sync_folder, write_at
+from stockade_sandbox.records import Record, line_of, read
+from stockade_sandbox.results import EntryKind
 
 BASE = "base"
 APPLIED = "applied"
@@ -32,7 +30,7 @@ _BLOCK = 4096
 _DATA = ".data"
 
 
-class Original(Data):
+class Original(Record, kw_only=True):
     """What the host had at a path.
 
     `absent`: nothing; `unknown`: it changed while the bot changed its own; `dropped`: the layer does not show it now.
@@ -145,7 +143,7 @@ class Part:
         self._make_folder()
         if self._out is not None:
             os.fsync(self._out)
-        lines = [entry.model_dump_json(exclude_defaults=True).encode() + b"\n" for entry in entries]
+        lines = [line_of(entry) + b"\n" for entry in entries]
         before = self._index.read_bytes() if self._index.exists() and not anew else b""
         write_file(self._index, before + b"".join(lines))
         sync_folder(self._index.parent)
@@ -212,6 +210,6 @@ def read_index(path: Path) -> list[Original]:
     if not path.exists():
         return []
     try:
-        return [Original.model_validate_json(line) for line in path.read_bytes().split(b"\n") if line]
-    except ValidationError as error:
+        return [read(Original, line) for line in path.read_bytes().split(b"\n") if line]
+    except ValueError as error:
         raise SandboxFailed(f"the record {path} is damaged", "discard the layer and run again") from error

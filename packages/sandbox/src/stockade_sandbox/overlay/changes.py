@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from stockade.core.changes import Change, ChangeKind, FolderLayer
-from stockade.core.errors import LayerLost, SandboxFailed
-from stockade.core.secrets import MARK
+from stockade_sandbox.errors import LayerLost, SandboxFailed
 from stockade_sandbox.overlay.base import Base, base_of
 from stockade_sandbox.overlay.diff import TEXT_BYTES, count_lines, is_binary
 from stockade_sandbox.overlay.flags import flag, refusal
 from stockade_sandbox.overlay.record import OpenLayer, Seen, open_layer
 from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, Node, Tree, join, same_data, spell
 from stockade_sandbox.overlay.snapshots import Found, scan
+from stockade_sandbox.results import MARK, Change, ChangeKind, FolderLayer
 
 COMPARE_BYTES = 1 << 30
 COUNT_BYTES = 64 << 20

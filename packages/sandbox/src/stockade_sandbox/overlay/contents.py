@@ -6,10 +6,10 @@ import os
 import stat
 from contextlib import suppress
 
-from stockade.core.changes import Change
 from stockade_sandbox.overlay.base_parts import digest_of
 from stockade_sandbox.overlay.journal import Look, Side
 from stockade_sandbox.overlay.safe_fs import CHUNK, Node, Tree, copy_data, parent, read_up_to, spell, unspell
+from stockade_sandbox.results import Change
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

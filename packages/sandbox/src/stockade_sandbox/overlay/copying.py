@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stockade.core.errors import UsageError
+from stockade_sandbox.errors import UsageError
 from stockade_sandbox.overlay.base_parts import digest_of
 from stockade_sandbox.overlay.record import Seen
 from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, Node, Tree, copy_data, join, spell
+from stockade_sandbox.records import replace
 
 OnProgress = Callable[[int, int], None]
 """Called with bytes done and bytes in all (0: not yet known), between two files and inside large ones; may raise."""
@@ -164,4 +165,4 @@ class Copier:
             raise UsageError(f"the copy of {path!r} vanished while it was made", "run again")
         update = {"copy_inode": copy.stat.st_ino, "copy_ctime_ns": copy.stat.st_ctime_ns,
                   "sha256": self._hashes.get(path, "")}  # fmt: skip
-        return Seen.of(path, node).model_copy(update=update)
+        return replace(Seen.of(path, node), **update)

@@ -2,8 +2,8 @@
 
 from difflib import SequenceMatcher
 
-from stockade.core.changes import Change
 from stockade_sandbox.overlay.safe_fs import unspell
+from stockade_sandbox.results import Change
 
 TEXT_BYTES = 1 << 20
 """The longest file that is compared by lines."""

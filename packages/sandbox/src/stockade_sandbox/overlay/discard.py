@@ -14,10 +14,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.record import LAYER_FILE, MANIFEST_FILE, read_record
 from stockade_sandbox.overlay.segments import sync_folder
+from stockade_sandbox.results import FolderLayer
 
 TOMBSTONE = ".removed-"
 _PARTS = {"upper", "work", "copy", "kept", "base", MANIFEST_FILE}

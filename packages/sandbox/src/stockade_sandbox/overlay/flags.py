@@ -5,8 +5,8 @@ import stat
 from collections.abc import Callable
 from fnmatch import translate
 
-from stockade.core.changes import EntryKind
 from stockade_sandbox.overlay.safe_fs import Node
+from stockade_sandbox.results import EntryKind
 
 _GIT_LOUD = {
     "hooks": "git runs it on the host: a hook",

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from stockade.core.changes import Change, ChangeKind, FolderLayer
-from stockade.core.errors import UsageError
+from stockade_sandbox.errors import UsageError
 from stockade_sandbox.overlay.base import Base, base_of
 from stockade_sandbox.overlay.base_parts import MODE_BITS, Original, digest_at
 from stockade_sandbox.overlay.changes import Comparison, check_whole, reading
@@ -13,6 +12,7 @@ from stockade_sandbox.overlay.journal import Entry, Journal, Look
 from stockade_sandbox.overlay.record import OpenLayer, open_layer
 from stockade_sandbox.overlay.safe_fs import Node, Tree, is_safe, spell, unspell
 from stockade_sandbox.overlay.undo import open_journals
+from stockade_sandbox.results import Change, ChangeKind, FolderLayer
 
 
 class HostSide:

@@ -30,19 +30,17 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+import msgspec
 
-from stockade.core.changes import EntryKind, FolderLayer
-from stockade.core.data import Data
-from stockade.core.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.record import write_file
 from stockade_sandbox.overlay.segments import sync_folder
+from stockade_sandbox.records import Record, field, line_of, read
+from stockade_sandbox.results import EntryKind, FolderLayer
 
 SUFFIX = ".journal"
 STAGING = ".stockade-apply-"
@@ -54,8 +52,7 @@ def step(name: str) -> None:
     sys.audit("stockade.step", name)
 
 
-@dataclass(slots=True)
-class Look:
+class Look(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """What an entry is. `inode` and `mtime_ns` tell quickly that it still is; `sha256` tells it surely.
 
     `owner` and `xattrs` (in hex) are those of a folder, which is made anew; other entries keep theirs in the store.
@@ -72,8 +69,7 @@ class Look:
     xattrs: dict[str, str] | None = None
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """One path. `at`: which side the folder has. `content`: whether more than the mode differs.
 
     `left`: why the last decision left it as it was; empty when it was part of it. `bots`: what the bot made of it,
@@ -92,7 +88,7 @@ class Entry:
         return self.before if which == "before" else self.after
 
 
-class Head(Data):
+class Head(Record, kw_only=True):
     """What was last decided: `goal` is the side that every entry not left out goes to, `at` when that was (UNIX s).
 
     `modes`: of folders that are opened to writing meanwhile. `device`, `inode` and `filesystem` (f_fsid) are the host
@@ -109,12 +105,7 @@ class Head(Data):
     goal: Side
     step: Literal["decided", "done"]
     at: float
-    modes: dict[str, int] = Field(default_factory=dict)
-
-
-@cache
-def _lines() -> TypeAdapter[Entry]:
-    return TypeAdapter(Entry)
+    modes: dict[str, int] = field(default_factory=dict)
 
 
 def other(side: Side) -> Side:
@@ -154,10 +145,10 @@ class Journal:
         """None when nothing was decided yet."""
         try:
             with (self.place / "journal").open("rb") as lines:
-                return Head.model_validate_json(lines.readline())
+                return read(Head, lines.readline())
         except FileNotFoundError:
             return None
-        except ValidationError as error:
+        except ValueError as error:
             raise self._damaged() from error
 
     def entries(self) -> list[Entry]:
@@ -165,15 +156,14 @@ class Journal:
         try:
             with (self.place / "journal").open("rb") as lines:
                 lines.readline()
-                return [_lines().validate_json(line) for line in lines]
-        except ValidationError as error:
+                return [read(Entry, line) for line in lines]
+        except ValueError as error:
             raise self._damaged() from error
 
     def write(self, head: Head, entries: Iterable[Entry]) -> None:
         """The whole of it, or what was there before. Durable when this returns."""
-        dump = _lines().dump_json
-        lines = (dump(entry, exclude_defaults=True) + b"\n" for entry in entries)
-        write_file(self.place / "journal", b"".join((head.model_dump_json().encode() + b"\n", *lines)))
+        lines = (line_of(one) + b"\n" for one in (head, *entries))
+        write_file(self.place / "journal", b"".join(lines))
         sync_folder(self.place)
 
     def _damaged(self) -> SandboxFailed:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
-from stockade.core.changes import Change, FolderLayer
-from stockade.core.errors import ChangedOnHost, UsageError
+from stockade_sandbox.errors import ChangedOnHost, UsageError
 from stockade_sandbox.overlay.base import Base
 from stockade_sandbox.overlay.base_parts import KEPT_BYTES, MODE_BITS, Original, digest_of
 from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all, reading
@@ -22,6 +21,7 @@ from stockade_sandbox.overlay.journal import Look
 from stockade_sandbox.overlay.record import OpenLayer, open_layer
 from stockade_sandbox.overlay.safe_fs import Node, Tree, spell, unspell
 from stockade_sandbox.overlay.writing import Chosen
+from stockade_sandbox.results import Change, FolderLayer
 
 CHANGED = "changed on the host since the run began"
 _SHOWN = 5
@@ -168,7 +168,7 @@ def _merge_one(
     content = folder / f"{len(found.contents)}.merged"
     content.write_bytes(merged)
     found.contents[path] = content
-    found.chosen[path] = change.model_copy(update={"kind": "modified", "size": len(merged), "mode": mode})
+    found.chosen[path] = replace(change, kind="modified", size=len(merged), mode=mode)
     return None
 
 

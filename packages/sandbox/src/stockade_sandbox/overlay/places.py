@@ -7,7 +7,7 @@ from pathlib import Path
 
 import platformdirs
 
-from stockade.core.errors import UsageError
+from stockade_sandbox.errors import UsageError
 
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot",
            "/run", "/lost+found", "/System", "/Library")  # fmt: skip

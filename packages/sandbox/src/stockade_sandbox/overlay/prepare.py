@@ -7,15 +7,16 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxFailed, UsageError
-from stockade.core.policy import FolderRule
+from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.overlay.copying import Copier, OnProgress, check_space, survey
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.places import checked_folder
 from stockade_sandbox.overlay.record import LAYER_FILE, MANIFEST_FILE, LayerRecord, write_seen
 from stockade_sandbox.overlay.safe_fs import Tree, spell
 from stockade_sandbox.overlay.undo import recover_folder
+from stockade_sandbox.policy import FolderRule
+from stockade_sandbox.records import line_of
+from stockade_sandbox.results import FolderLayer
 
 _WALK_ENTRIES = 200_000
 _WALK_S = 2.0
@@ -127,7 +128,7 @@ def _write_record(folder: Path, place: Path, skipped: list[str]) -> None:
             started_ns=started,
             skipped=tuple(skipped),
         )
-        out.write(record.model_dump_json().encode())
+        out.write(line_of(record))
         out.flush()
         os.fsync(out.fileno())
 

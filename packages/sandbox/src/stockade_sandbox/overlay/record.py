@@ -6,19 +6,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from stockade.core.changes import EntryKind, FolderLayer
-from stockade.core.data import Data
-from stockade.core.errors import FolderMoved, LayerLost, SandboxFailed, UsageError
-from stockade.files import try_lock
+from stockade_sandbox.errors import FolderMoved, LayerLost, SandboxFailed, UsageError
+from stockade_sandbox.locks import try_lock
 from stockade_sandbox.overlay.safe_fs import Node, Tree, spell, unspell
+from stockade_sandbox.records import Record, line_of, read
+from stockade_sandbox.results import EntryKind, FolderLayer
 
 LAYER_FILE = "layer.json"
 MANIFEST_FILE = "manifest"
 
 
-class LayerRecord(Data):
+class LayerRecord(Record, kw_only=True):
     """`device`, `inode` and `filesystem` (f_fsid; 0 is none) name the host folder.
 
     `started_ns` is the file system's clock when the layer was made.
@@ -33,7 +31,7 @@ class LayerRecord(Data):
     skipped: tuple[str, ...] = ()
 
 
-class Seen(Data):
+class Seen(Record, kw_only=True):
     """How an entry of the host looked. `copy_inode` and `copy_ctime_ns` are those of its copy, right after copying;
     `sha256` is base.digest_of its file."""
 
@@ -65,7 +63,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_seen(path: Path, entries: Iterable[Seen]) -> None:
-    write_file(path, b"".join(entry.model_dump_json(exclude_defaults=True).encode() + b"\n" for entry in entries))
+    write_file(path, b"".join(line_of(entry) + b"\n" for entry in entries))
 
 
 def read_seen(path: Path) -> dict[str, Seen]:
@@ -73,8 +71,8 @@ def read_seen(path: Path) -> dict[str, Seen]:
     if not path.exists():
         return {}
     try:
-        entries = [Seen.model_validate_json(line) for line in path.read_bytes().split(b"\n") if line]
-    except ValidationError as error:
+        entries = [read(Seen, line) for line in path.read_bytes().split(b"\n") if line]
+    except ValueError as error:
         raise SandboxFailed(f"the record {path} is damaged", "discard the layer and run again") from error
     return {unspell(entry.path): entry for entry in entries}
 
@@ -109,10 +107,10 @@ def read_record(layer: FolderLayer) -> tuple[Path, LayerRecord]:
         raise UsageError(f"{layer.host} was written to directly: there is no layer of it")
     base = Path(layer.layer)
     try:
-        record = LayerRecord.model_validate_json((base / LAYER_FILE).read_bytes())
+        record = read(LayerRecord, (base / LAYER_FILE).read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
         raise LayerLost(f"the layer of {layer.host} is gone: there is no {base / LAYER_FILE}", GONE) from error
-    except ValidationError as error:
+    except ValueError as error:
         raise SandboxFailed(f"{base / LAYER_FILE} is damaged", "remove the folder by hand") from error
     if record.host != spell(layer.host):
         raise UsageError(f"{base} is not a layer of {layer.host} but of {record.host}")

@@ -11,15 +11,13 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxFailed, UsageError
+from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.overlay.base_parts import Original, forget_after, share
 from stockade_sandbox.overlay.discard import remove_entry
 from stockade_sandbox.overlay.record import (
     LAYER_FILE,
     MANIFEST_FILE,
     OpenLayer,
-    Seen,
     open_layer,
     read_record,
     write_file,
@@ -36,6 +34,8 @@ from stockade_sandbox.overlay.segments import (
     sync_folder,
 )
 from stockade_sandbox.overlay.snapshots import MARKS, Found, is_original, kind_of, marks_of, scan
+from stockade_sandbox.records import line_of, replace
+from stockade_sandbox.results import FolderLayer
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -81,8 +81,8 @@ def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
         _, record = read_record(source)
         _, own = read_record(layer)
         if layer.strategy == "overlay":
-            own = own.model_copy(update={"started_ns": record.started_ns})
-            write_file(base / LAYER_FILE, own.model_dump_json().encode())
+            own = replace(own, started_ns=record.started_ns)
+            write_file(base / LAYER_FILE, line_of(own))
     except OSError as error:
         raise SandboxFailed(f"cannot share the snapshots of {other}: {error.strerror}") from error
 
@@ -250,7 +250,7 @@ class _Restorer:
             node = self._tree.node(path)
             if node is not None:
                 update = {"copy_inode": node.stat.st_ino, "copy_ctime_ns": node.stat.st_ctime_ns}
-                self._originals[path] = Seen.model_validate({**self._originals[path].model_dump(), **update})
+                self._originals[path] = replace(self._originals[path], **update)
         write_seen(self._manifest_path, self._originals.values())
 
 

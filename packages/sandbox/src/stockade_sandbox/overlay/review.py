@@ -1,13 +1,10 @@
-"""core.ports.Reviewer over the layers of this package."""
+"""port.Reviewer over the layers of this package."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Unpack
 
-from stockade.core.changes import Change, FolderLayer, Moved
-from stockade.core.errors import UsageError
-from stockade.core.events import ChangesApplied, ChangesUndone
-from stockade.core.ports import Applying, Deciding
+from stockade_sandbox.errors import UsageError
 from stockade_sandbox.overlay.apply import apply_changes
 from stockade_sandbox.overlay.base import base_of
 from stockade_sandbox.overlay.base_parts import number_after
@@ -20,6 +17,8 @@ from stockade_sandbox.overlay.record import OpenLayer, open_layer, read_record
 from stockade_sandbox.overlay.safe_fs import is_safe, unspell
 from stockade_sandbox.overlay.snapshots import scan, shown_by_copy
 from stockade_sandbox.overlay.undo import decisions, holding, recover_layer, redo_layer, undo_layer
+from stockade_sandbox.port import Applying, Deciding
+from stockade_sandbox.results import Change, Decision, FolderLayer, Moved
 
 
 class Review:
@@ -86,7 +85,7 @@ class Review:
         """Complete what was decided about the folder of a layer and cut off by a kill."""
         recover_layer(layer)
 
-    def decisions(self, layer: FolderLayer) -> list[ChangesApplied | ChangesUndone]:
+    def decisions(self, layer: FolderLayer) -> list[Decision]:
         """What was last decided, oldest first, as it is on record unless a kill was in between."""
         return decisions(layer)
 

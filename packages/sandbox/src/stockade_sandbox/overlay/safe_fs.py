@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from stockade.core.changes import EntryKind
+from stockade_sandbox.results import EntryKind
 
 MAX_DEPTH = 128
 """Folders below one another that are looked at. One descriptor is held for each."""

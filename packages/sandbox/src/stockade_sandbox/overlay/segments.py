@@ -15,11 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from pydantic import Field, ValidationError
-
-from stockade.core.data import Data
-from stockade.core.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.safe_fs import CHUNK, extents
+from stockade_sandbox.records import Record, field, line_of, read
 
 KEPT = "kept"
 """The folder of segments in a layer's place."""
@@ -30,7 +28,7 @@ _HASH_CHARS = 24
 KeptKind = Literal["file", "directory", "symlink", "whiteout", "fifo", "gone"]
 
 
-class Kept(Data):
+class Kept(Record, kw_only=True):
     """An entry of a layer. The root's path is empty; paths are spelled as hostile.spell does.
 
     A file's data is `length` bytes at `at` of segment `segment`; where `pieces` (offset, length) are given those bytes
@@ -44,7 +42,7 @@ class Kept(Data):
     mtime_ns: int = 0
     size: int = 0
     target: str | None = None
-    marks: dict[str, str] = Field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)
     sha256: str = ""
     segment: int = 0
     at: int = 0
@@ -52,7 +50,7 @@ class Kept(Data):
     pieces: tuple[tuple[int, int], ...] | None = None
 
 
-class Delta(Data):
+class Delta(Record, kw_only=True):
     """What changed since the segment before: entries that are new or different, paths that are as in the beginning."""
 
     version: int = 1
@@ -61,7 +59,7 @@ class Delta(Data):
     dropped: tuple[str, ...] = ()
 
 
-class Blob(Data):
+class Blob(Record, kw_only=True):
     """Where data is. Equal data is kept once."""
 
     sha256: str
@@ -107,9 +105,9 @@ class SegmentWriter:
     def commit(self, entries: tuple[Kept, ...], dropped: tuple[str, ...]) -> str:
         """Durable when this returns; the snapshot's name."""
         out = self._open()
-        text = Delta(number=self._number, entries=entries, dropped=dropped).model_dump_json(exclude_defaults=True)
-        out.write(text.encode())
-        out.write(b"%016d" % len(text.encode()))
+        text = line_of(Delta(number=self._number, entries=entries, dropped=dropped))
+        out.write(text)
+        out.write(b"%016d" % len(text))
         out.flush()
         sys.audit("stockade.step", "snapshot.sync")
         os.fsync(out.fileno())
@@ -118,7 +116,7 @@ class SegmentWriter:
         self._part.replace(self._path)
         sync_folder(self._path.parent)
         sys.audit("stockade.step", "snapshot.taken")
-        return _name(self._number, text.encode())
+        return _name(self._number, text)
 
     def abandon(self) -> None:
         if self._out is not None:
@@ -237,8 +235,8 @@ def _read_delta(name: str) -> tuple[Delta, bytes]:
     try:
         length, start = _footer(source, name)
         text = os.pread(source, length, start)
-        return Delta.model_validate_json(text), text
-    except ValidationError:
+        return read(Delta, text), text
+    except ValueError:
         raise SandboxFailed(f"the snapshot {name} is damaged", _RESTART) from None
     finally:
         os.close(source)

@@ -11,17 +11,17 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxFailed
-from stockade.core.processes import start_time
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.snapshots import Bases, Snapshots
+from stockade_sandbox.processes import start_time
+from stockade_sandbox.results import FolderLayer
 
 HOLDER = "sandbox"
 _END_S = 10.0
 
 
 class LayerKeeper:
-    """Implements core.ports.Keeper. `names` are the snapshots that the layers are restored to; None is none yet.
+    """Implements port.Keeper. `names` are the snapshots that the layers are restored to; None is none yet.
 
     Data beyond `limit_bytes` a layer is forgotten, oldest first, but never that of the last two snapshots.
     `guard` as for Snapshots.

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import FolderMoved, SandboxFailed
+from stockade_sandbox.errors import FolderMoved, SandboxFailed
 from stockade_sandbox.overlay.base import GRAIN_NS, Base, base_of
 from stockade_sandbox.overlay.base_parts import number_after
 from stockade_sandbox.overlay.record import MANIFEST_FILE, Seen, open_host, open_layer, read_record, read_seen
@@ -31,6 +30,8 @@ from stockade_sandbox.overlay.segments import (
     sync_folder,
 )
 from stockade_sandbox.overlay.watch import Watch
+from stockade_sandbox.records import asdict, replace
+from stockade_sandbox.results import FolderLayer
 
 _REPLACED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO}
 ORIGIN = "overlay.origin"
@@ -273,16 +274,16 @@ class Snapshots:
         basic = Kept(path=spell(path), kind=kind, mode=stat.S_IMODE(seen.st_mode), mtime_ns=seen.st_mtime_ns)
         try:
             if kind == "directory":
-                return basic.model_copy(update={"marks": marks_of(tree.folder(path))})
+                return replace(basic, marks=marks_of(tree.folder(path)))
             if kind == "symlink":
                 target = os.readlink(path.rpartition("/")[2], dir_fd=tree.folder(parent(path)))
-                return basic.model_copy(update={"target": spell(target)})
+                return replace(basic, target=spell(target))
             if kind != "file":
-                return basic.model_copy(update={"mtime_ns": 0})
+                return replace(basic, mtime_ns=0)
             with tree.file(path) as fd:
                 blob, pieces = writer.add(fd, self._blobs)
-                update = {"size": os.fstat(fd).st_size, "marks": marks_of(fd), "pieces": pieces, **blob.model_dump()}
-                return basic.model_copy(update=update)
+                size, marks = os.fstat(fd).st_size, marks_of(fd)
+                return replace(basic, size=size, marks=marks, pieces=pieces, **asdict(blob))
         except OSError as error:
             if error.errno not in _REPLACED:
                 raise

@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Unpack
 
-from stockade.core.changes import FolderLayer, Moved, shown_path
-from stockade.core.errors import FolderMoved
-from stockade.core.events import ChangesApplied, ChangesUndone
-from stockade.core.ports import Deciding
+from stockade_sandbox.errors import FolderMoved
 from stockade_sandbox.overlay.apply import explained
 from stockade_sandbox.overlay.journal import (
     STAGING,
@@ -31,10 +28,12 @@ from stockade_sandbox.overlay.writing import (
     Exchange,
     alone,
     counted,
-    event_of,
+    decision_of,
     quietly,
     recover,
 )
+from stockade_sandbox.port import Deciding
+from stockade_sandbox.results import Decision, FolderLayer, Moved, shown_path
 
 _THERE = "it is so already"
 _EDITED = "it was edited since"
@@ -144,11 +143,11 @@ def recover_layer(layer: FolderLayer) -> None:
             return
 
 
-def decisions(layer: FolderLayer) -> list[ChangesApplied | ChangesUndone]:
+def decisions(layer: FolderLayer) -> list[Decision]:
     """The last one of each journal, oldest first, as it is on record unless a kill was in between."""
     journals = all_journals(journals_of(layer)) if layer.layer is not None else []
     found = ((one.head(), one) for one in journals)
-    events = [event_of(head, journal.entries()) for head, journal in found if head is not None]
+    events = [decision_of(head, journal.entries()) for head, journal in found if head is not None]
     return sorted(events, key=lambda event: event.at)
 
 

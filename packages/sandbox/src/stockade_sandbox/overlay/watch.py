@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
-from stockade.core.processes import descendants, pids_of
 from stockade_sandbox.overlay.safe_fs import Tree
+from stockade_sandbox.processes import descendants, pids_of
+from stockade_sandbox.results import FolderLayer
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
 _MOVED, _CREATE, _DELETE, _ONLYDIR = 0xC0, 0x100, 0x200, 0x1000000

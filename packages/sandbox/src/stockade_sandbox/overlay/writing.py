@@ -11,10 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from stockade.core.changes import Change, FolderLayer, shown_path
-from stockade.core.errors import FolderMoved, UsageError
-from stockade.core.events import ChangesApplied, ChangesUndone, RunEvent
-from stockade.files import try_lock, unlock
+from stockade_sandbox.errors import FolderMoved, UsageError
+from stockade_sandbox.locks import try_lock, unlock
 from stockade_sandbox.overlay.contents import Contents, set_xattrs
 from stockade_sandbox.overlay.discard import remove_entry, remove_tree
 from stockade_sandbox.overlay.journal import (
@@ -33,6 +31,8 @@ from stockade_sandbox.overlay.journal import (
     step,
 )
 from stockade_sandbox.overlay.safe_fs import Node, Tree, filesystem, parent, spell, unspell
+from stockade_sandbox.records import replace
+from stockade_sandbox.results import Change, Decision, FolderLayer, shown_path
 
 FSYNC_EACH = 64
 """Above this many files one sync of the whole file system is cheaper."""
@@ -45,8 +45,8 @@ _LOST = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 T = TypeVar("T")
 Chosen = dict[str, Change]
 """Changes by path as the file system spells it, folders before what is in them."""
-Record = Callable[[RunEvent], None]
-"""Puts an event on record; called once the decision is in the journal, before anything is done about it."""
+Record = Callable[[Decision], None]
+"""Puts it on record; called once the decision is in the journal, before anything is done about it."""
 Progress = Callable[[str, int, int], None]
 """Called with what is done, entries done and entries in all."""
 
@@ -132,16 +132,16 @@ class Exchange:
         recorded = False
         try:
             if record:
-                record(event_of(head, entries))
+                record(decision_of(head, entries))
                 recorded = True
                 step("recorded")
             self._move(head, entries)
         except BaseException:
-            back = head.model_copy(update={"goal": other(head.goal), "at": time.time()})
+            back = replace(head, goal=other(head.goal), at=time.time())
             self.journal.write(back, entries)
             self._move(back, entries)
             if record and recorded:
-                record(event_of(back, entries))
+                record(decision_of(back, entries))
             raise
 
     def _move(self, head: Head, entries: list[Entry]) -> None:
@@ -156,7 +156,7 @@ class Exchange:
         step("finished")
         for _, entry in moving:
             entry.at = entry.at if entry.left else head.goal
-        self.journal.write(head.model_copy(update={"step": "done", "modes": {}}), entries)
+        self.journal.write(replace(head, step="done", modes={}), entries)
         step("done")
         self.clean(entries)
 
@@ -303,12 +303,10 @@ class Exchange:
         mark.unlink(missing_ok=True)
 
 
-def event_of(head: Head, entries: Iterable[Entry]) -> ChangesApplied | ChangesUndone:
-    """The decision, for the run's record. Its time tells whether it is there already."""
+def decision_of(head: Head, entries: Iterable[Entry]) -> Decision:
+    """For the run's record. Its time tells whether it is there already."""
     paths = tuple(shown_path(head.inside, entry.path) for entry in entries if not entry.left)
-    if head.goal == "before":
-        return ChangesUndone(at=head.at, paths=paths)
-    return ChangesApplied(at=head.at, paths=paths)
+    return Decision(at=head.at, paths=paths, back=head.goal == "before")
 
 
 def sync_all(fd: int) -> None:

@@ -20,7 +20,6 @@ from stockade.bots.spec import BotSpec
 from stockade.core.actions import Action
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
-from stockade.core.policy import FolderMode, Policy
 from stockade.core.ports import Model, OnEvent, Toolbox
 from stockade.loop.hooks import Hook
 from stockade.loop.run_context import Parts
@@ -32,6 +31,7 @@ from stockade.runtime import bots, factory, records, sandboxes
 from stockade.runtime.spec import Objects, RunSpec
 from stockade.tools.function import FunctionTool
 from stockade.tools.tool_files import ToolDefinition
+from stockade_sandbox.policy import FolderMode, Policy
 
 T = TypeVar("T")
 BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "SHELL", "PLANNER", "CODER", "CUSTOM"]

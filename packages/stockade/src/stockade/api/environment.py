@@ -16,9 +16,7 @@ from pydantic import ValidationError
 from stockade import changes
 from stockade.alive import held
 from stockade.api.archive import MAX_COPY_BYTES, check_free, pack, unpack
-from stockade.core.changes import Change, FolderLayer
 from stockade.core.errors import SandboxDied, UsageError
-from stockade.core.policy import FolderMode, Policy
 from stockade.core.ports import Keeper
 from stockade.core.ports import Sandbox as SandboxPort
 from stockade.core.refused import first_refused
@@ -27,6 +25,8 @@ from stockade.runtime import records, sandboxes
 from stockade.runtime.policies import make_policy
 from stockade.runtime.spec import RunSpec
 from stockade.tools.command_file import programs
+from stockade_sandbox.policy import FolderMode, Policy
+from stockade_sandbox.results import Change, FolderLayer
 
 COPY_S = 600.0
 T = TypeVar("T")

@@ -10,7 +10,6 @@ from stockade import changes
 from stockade.alive import tidy
 from stockade.changes import Pending
 from stockade.core.actions import Action, Observation
-from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
 from stockade.core.events import (
     ActionFinished,
@@ -27,6 +26,7 @@ from stockade.core.messages import Usage
 from stockade.core.ports import Reviewer, RunStore
 from stockade.core.secrets import EXACT, Redactor
 from stockade.runtime import records, sandboxes
+from stockade_sandbox.results import Change, Decision, FolderLayer
 
 T = TypeVar("T")
 
@@ -86,8 +86,8 @@ class RunResult:
         done, reviewer = changes.Applied(), sandboxes.reviewer()
         try:
             work = self._pending(reviewer)
-            changes.apply(reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self._record)
-            again = changes.move(reviewer, self.layers, back=False, force=force, record=self._record)
+            changes.apply(reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self._keep)
+            again = changes.move(reviewer, self.layers, back=False, force=force, record=self._keep)
         finally:
             tidy(self.run_id)
         return (*done.paths, *again.paths)
@@ -98,7 +98,7 @@ class RunResult:
         What was edited since stays, unless `force`. Blocks.
         """
         reviewer = sandboxes.reviewer()
-        return tuple(changes.move(reviewer, self.layers, back=True, force=force, record=self._record).paths)
+        return tuple(changes.move(reviewer, self.layers, back=True, force=force, record=self._keep).paths)
 
     def discard(self) -> None:
         """Throw the changes away."""
@@ -110,6 +110,9 @@ class RunResult:
         if any(layer.is_lost for layer in self.layers):
             changes.check_kept(changes.facts(self._on_record(lambda store: store.events(self.run_id))))
         return changes.pending(reviewer, self.layers)
+
+    def _keep(self, decision: Decision) -> None:
+        self._record(changes.event_of(decision))
 
     def _record(self, event: RunEvent) -> None:
         self._on_record(lambda store: store.append(self.run_id, [event]))

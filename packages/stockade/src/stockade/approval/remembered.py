@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from stockade.approval.parts import Parsed, Part
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.files import lock
+from stockade_sandbox.locks import lock
 
 MAX_FILE_BYTES = 10_000_000
 MAX_TEXT = 100_000

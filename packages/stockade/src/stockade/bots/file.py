@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from stockade.bots.spec import BotSpec
 from stockade.core.errors import UsageError
-from stockade.core.policy import FolderMode
 from stockade.files import read_regular, read_toml
+from stockade_sandbox.policy import FolderMode
 
 MAX_FILE_BYTES = 200_000
 OWN = ("name", "summary", "prompt", "prompt_file", "permission", "tools", "shows_folder", "needs_folder")

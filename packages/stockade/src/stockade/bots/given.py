@@ -5,7 +5,7 @@ A prompt holds marks for it: `{workdir}`, `{network}` ("There is {network}.") an
 
 from collections.abc import Sequence
 
-from stockade.core.policy import FolderRule, Policy
+from stockade_sandbox.policy import FolderRule, Policy
 
 _WORKDIR, _NETWORK, _NOBODY = "{workdir}", "{network}", "{nobody}"
 _SHOWN_HOSTS = 20

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.messages import ModelInfo, billions
-from stockade.core.policy import FolderMode
+from stockade_sandbox.policy import FolderMode
 
 FILES = "files"
 """Among a bot's tools: the file actions, as far as its model's profile has them."""

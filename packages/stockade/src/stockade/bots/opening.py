@@ -8,8 +8,8 @@ from stockade.bots.guidance import guidance
 from stockade.bots.spec import BotSpec, Example
 from stockade.bots.surroundings import surroundings
 from stockade.core.actions import BUILT_IN_TOOLS, Answer, Step
-from stockade.core.policy import Policy
 from stockade.core.ports import AnswerProtocol
+from stockade_sandbox.policy import Policy
 
 
 def opening(

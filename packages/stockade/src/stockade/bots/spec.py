@@ -9,8 +9,8 @@ from stockade.core.actions import Action
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.model_options import LOCAL_ANSWER_TOKENS
-from stockade.core.policy import FolderMode
 from stockade.loop.run_context import Bot
+from stockade_sandbox.policy import FolderMode
 
 
 class Example(Data):

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def _json_lines(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str
     for one in pending:
         for change in one.changes:
             patch = reviewer.unified_diff(one.layer, change)
-            yield json.dumps({**change.model_dump(), "folder": one.layer.host, "diff": patch})
+            yield json.dumps({**asdict(change), "folder": one.layer.host, "diff": patch})
 
 
 def _patches(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
@@ -268,7 +269,7 @@ def undo(run: str | None, force: bool, **values: Any) -> int:
 
 def _move(found: _Run, done: str, *, force: bool) -> int:
     with _shown(plain=found.settings.front.plain) as shown:
-        how: Deciding = {"force": force, "record": found.record, "progress": shown}
+        how: Deciding = {"force": force, "record": changes.recording(found.record), "progress": shown}
         moved = changes.move(found.reviewer, found.facts.layers, back=done == "undone", **how)
     for path, why in list(moved.left.items())[:_LEFT_SHOWN]:
         say(f"left as it is: {path}: {why}")

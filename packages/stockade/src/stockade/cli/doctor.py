@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -16,13 +17,13 @@ from stockade.cli import flags
 from stockade.cli.ui.console import results
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import StoreFailed
-from stockade.core.findings import Finding
 from stockade.places import state_dir
 from stockade.runtime import records, sandboxes
 from stockade.runtime.removing import sweep_removed
 from stockade.runtime.settings import load
 from stockade_sandbox.doctor.backend_probe import other_backends, sweep_others
 from stockade_sandbox.doctor.probe import probe as run_probe
+from stockade_sandbox.findings import Finding
 from stockade_sandbox.leftovers import clean as clean_up
 
 NOT_SAFE = 4
@@ -45,7 +46,7 @@ def command(*, clean: bool, **values: Any) -> int:
     safe = all(finding.held for finding in findings if finding.required)
     if front.json_lines:
         for finding in findings:
-            print(json.dumps(finding.model_dump()))
+            print(json.dumps(asdict(finding)))
         return 0 if safe else NOT_SAFE
     console = results(plain=front.plain)
     _show(console, findings)

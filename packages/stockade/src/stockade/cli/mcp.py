@@ -15,7 +15,7 @@ from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
 from stockade.cli.ui.safe import hide
 from stockade.core.errors import UsageError, to_install
-from stockade.core.policy import is_loopback
+from stockade_sandbox.policy import is_loopback
 
 TOKEN = "STOCKADE_MCP_TOKEN"
 

@@ -21,10 +21,8 @@ from stockade.cli.ui.console import piped_input
 from stockade.cli.ui.failures import INTERRUPTED, renamed, say
 from stockade.cli.ui.interrupt import interruptible
 from stockade.cli.ui.safe import some
-from stockade.core.actions import MAX_COMMAND_BYTES, CommandOutput
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade.core.policy import Policy, parse_network
 from stockade.core.ports import ExecResult, OnNetwork, Sandbox
 from stockade.core.secrets import Redactor, named_redactor
 from stockade.places import run_dir
@@ -33,6 +31,9 @@ from stockade.runtime.policies import environment_of, make_policy
 from stockade.runtime.spec import RunSpec
 from stockade.tools.command_file import programs
 from stockade_sandbox.backends.remote import endpoint
+from stockade_sandbox.policy import Policy, parse_network
+from stockade_sandbox.port import MAX_COMMAND_BYTES
+from stockade_sandbox.results import CommandOutput
 
 SANDBOX_FAILED = 125
 MAX_EXEC_OUTPUT = 64 << 20

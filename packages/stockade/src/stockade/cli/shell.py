@@ -19,12 +19,12 @@ from stockade.cli.run import carry_out
 from stockade.cli.ui.asciicast import Recorder
 from stockade.cli.ui.failures import say
 from stockade.core.errors import UsageError
-from stockade.files import open_lock, try_lock
 from stockade.places import state_dir
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 from stockade.runtime import factory, records
 from stockade.runtime.sandboxes import remove_folder
 from stockade.runtime.spec import REMOTE
+from stockade_sandbox.locks import open_lock, try_lock
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
 WORKSPACE = "workspace"

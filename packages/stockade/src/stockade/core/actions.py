@@ -1,13 +1,12 @@
 """What a bot may ask for, and what it gets back. One union for every bot, protocol and provider."""
 
-import base64 as _base64
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from stockade.core.data import Data
-
-MAX_COMMAND_BYTES = 1_000_000
+from stockade_sandbox.results import CommandOutput
 
 
 class Shell(Data):
@@ -130,61 +129,6 @@ class Answer(Data):
     steps: tuple[Step, ...] = Field(min_length=1)
 
 
-class Chunk(Data):
-    """A piece of output in order of arrival. `text` when it is UTF-8, else `base64`; never both."""
-
-    stream: Literal["stdout", "stderr"]
-    text: str | None = None
-    base64: str | None = None
-
-    @classmethod
-    def of(cls, stream: Literal["stdout", "stderr"], data: bytes) -> "Chunk":
-        try:
-            return cls(stream=stream, text=data.decode())
-        except UnicodeDecodeError:
-            return cls(stream=stream, base64=_base64.b64encode(data).decode())
-
-    @property
-    def data(self) -> bytes:
-        return (self.text or "").encode() if self.base64 is None else _base64.b64decode(self.base64)
-
-
-ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state"]
-
-
-class CommandOutput(Data):
-    """What a command did. `truncated_bytes` were cut from the middle of the output and are not in `chunks`.
-
-    `shell_event`: the command ended the shell itself. `shell_restored`: it goes on with the state from before the
-    command; `shell_restarted`: a fresh one was started and the state is lost.
-    """
-
-    kind: Literal["command"] = "command"
-    exit_code: int
-    chunks: tuple[Chunk, ...] = ()
-    cwd: str = ""
-    timed_out: bool = False
-    truncated_bytes: int = 0
-    duration_s: float = 0.0
-    shell_event: ShellEvent | None = None
-
-    def stream(self, name: Literal["stdout", "stderr"]) -> bytes:
-        return b"".join(chunk.data for chunk in self.chunks if chunk.stream == name)
-
-    @property
-    def stdout(self) -> bytes:
-        return self.stream("stdout")
-
-    @property
-    def stderr(self) -> bytes:
-        return self.stream("stderr")
-
-    @property
-    def output(self) -> bytes:
-        """Both streams in order of arrival."""
-        return b"".join(chunk.data for chunk in self.chunks)
-
-
 class FileContent(Data):
     """Text of a file: lines `first` to `last` of `total`."""
 
@@ -257,6 +201,11 @@ Observation = Annotated[
     CommandOutput | FileContent | FileWritten | ToolResult | Answered | Refused | Failed | Unknown,
     Field(discriminator="kind"),
 ]
+
+
+def fields_of(observation: Observation) -> dict[str, Any]:
+    """As JSON has it."""
+    return asdict(observation) if isinstance(observation, CommandOutput) else observation.model_dump(mode="json")
 
 
 class HookWords(Data):

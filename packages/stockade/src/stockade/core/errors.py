@@ -25,6 +25,23 @@ Foreign errors are mapped to these at one edge, in the adapter that met them.
 
 import shlex
 
+from stockade_sandbox.errors import (
+    ActionFailed,
+    ChangedOnHost,
+    FolderMoved,
+    LayerLost,
+    PolicyNotEnforceable,
+    SandboxDied,
+    SandboxFailed,
+    StockadeError,
+    UsageError,
+)
+
+__all__ = ["ActionFailed", "ChangedOnHost", "CommandFailed", "ContextExceeded", "FolderMoved", "HookFailed",
+           "LayerLost", "ModelFailed", "ModelOverloaded", "ModelUnavailable", "PolicyNotEnforceable", "RunRemoved",
+           "RunTaken", "SandboxDied", "SandboxFailed", "StockadeError", "StoreFailed", "ToolsUnavailable",
+           "UnreadableAnswer", "UsageError", "to_install"]  # fmt: skip
+
 
 def to_install(extra: str) -> str:
     """The command that installs what the optional part `extra` needs, for hints.
@@ -39,26 +56,6 @@ def to_install(extra: str) -> str:
     return shlex.join(["pip", "install", *names])
 
 
-class StockadeError(Exception):
-    """Base of all. `message` is one line naming the cause; `hint` is the way out."""
-
-    exit_status = 1
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
-
-
-class UsageError(StockadeError):
-    """The person's mistake: they can mend it by typing something else."""
-
-    exit_status = 2
-
-
 class CommandFailed(UsageError):
     """A command of the person's own, like one that installs a tool. `output`: the end of what it said, in lines."""
 
@@ -71,46 +68,8 @@ class RunRemoved(UsageError):
     """The user removed this run: nothing of it is kept."""
 
 
-class FolderMoved(UsageError):
-    """The folder that a run began with is gone, or another one stands there."""
-
-
-class LayerLost(UsageError):
-    """What a run wrote is not there any more, or not all of it: nothing can be said of its changes."""
-
-
-class ChangedOnHost(UsageError):
-    """A file has other content on the host than a run met, and than the run made of it. Nothing was written."""
-
-    exit_status = 1
-
-
 class HookFailed(UsageError):
     """A hook raised, hung or returned nonsense. `message` names it."""
-
-
-class PolicyNotEnforceable(StockadeError):
-    """The sandbox cannot hold a rule of the policy here. Raised before the model is asked anything.
-
-    `rule` names the policy field; `backends` those that could hold it.
-    """
-
-    exit_status = 4
-
-    def __init__(self, rule: str, message: str, hint: str | None = None, backends: tuple[str, ...] = ()) -> None:
-        super().__init__(message, hint)
-        self.rule = rule
-        self.backends = backends
-
-
-class SandboxFailed(StockadeError):
-    """The sandbox could not be made or used. Never shown to the model as command output."""
-
-    exit_status = 4
-
-
-class SandboxDied(SandboxFailed):
-    """The sandbox was there and is gone."""
 
 
 class ModelFailed(StockadeError):
@@ -158,7 +117,3 @@ class RunTaken(StoreFailed):
 
 class UnreadableAnswer(StockadeError):
     """The model's answer holds no valid action. `message` is written for the model."""
-
-
-class ActionFailed(StockadeError):
-    """An action could not be done: wrong path, no such tool. `message` is written for the model."""

@@ -13,11 +13,11 @@ from pydantic import Field, TypeAdapter
 
 from stockade.core.actions import Answer, HookWords, Observation, Step
 from stockade.core.budget import Budget
-from stockade.core.changes import Change, FolderLayer
 from stockade.core.data import Data
 from stockade.core.messages import ModelAnswer, ModelInfo, Sampling, Usage
-from stockade.core.policy import Policy
 from stockade.core.tools import ToolSpec
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import Change, FolderLayer
 
 SCHEMA_VERSION = 1
 

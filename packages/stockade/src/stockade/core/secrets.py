@@ -9,11 +9,11 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
-from stockade.core.actions import Chunk, CommandOutput, Failed, Observation
+from stockade.core.actions import Failed, Observation
 from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
@@ -28,9 +28,9 @@ from stockade.core.events import (
 )
 from stockade.core.ports import OnEvent, OnText
 from stockade.core.secret_formats import ANY_LITERAL, FORMATS, SHORTEST, is_long, secret_variables
+from stockade_sandbox.results import MARK, Chunk, CommandOutput
 
 T = TypeVar("T")
-MARK = "[redacted"
 _SHORTEST_LINE = 16
 _AS_IT_IS = frozenset({"type", "tool", "kind", "stream", "run_id", "parent", "host", "inside", "mode", "strategy",
                        "layer", "role", "status", "verdict", "sandbox", "backend", "answers", "files",
@@ -113,7 +113,7 @@ class Redactor:
         if chunks == list(output.chunks):
             return output
         kept = tuple(chunk for chunk in chunks if chunk.text or chunk.base64)
-        return output.model_copy(update={"chunks": kept})
+        return replace(output, chunks=kept)
 
     def raw(self, data: bytes) -> bytes:
         """The same for bytes."""
@@ -396,7 +396,7 @@ def restore_secrets(started: RunStarted, environ: Mapping[str, str]) -> RunStart
         if not environ.get(name):
             raise UsageError(f"the run hid the value of {name}, which is not on record", f"set {name} as it was")
     environment = {**recorded, **{name: environ[name] for name in marked}}
-    return started.model_copy(update={"policy": started.policy.model_copy(update={"environment": environment})})
+    return started.model_copy(update={"policy": replace(started.policy, environment=environment)})
 
 
 def without_marks(exports: str | None) -> str | None:

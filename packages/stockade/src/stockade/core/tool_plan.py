@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from stockade.core.policy import Policy
 from stockade.core.ports import Asker, OnNetwork, OnProgress, Sandbox, Toolbox
+from stockade_sandbox.policy import Policy
 
 IN_PROCESS = "python:"
 """On record before the name of a tool that is an object of the program that began the run."""

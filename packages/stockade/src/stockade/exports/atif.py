@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from stockade.core.actions import CommandOutput, Observation, Step
+from stockade.core.actions import Observation, Step
 from stockade.core.events import (
     ActionFinished,
     AnswerUnderstood,
@@ -22,6 +22,7 @@ from stockade.core.events import (
     RunStarted,
 )
 from stockade.exports import in_words, used
+from stockade_sandbox.results import CommandOutput
 
 SCHEMA = "ATIF-v1.7"
 

@@ -12,7 +12,6 @@ from stockade.core.actions import (
     Action,
     Answer,
     AskUser,
-    CommandOutput,
     EditFile,
     Finish,
     Observation,
@@ -24,7 +23,6 @@ from stockade.core.actions import (
     ToolResult,
     WriteFile,
 )
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import (
     ActionFailed,
     ContextExceeded,
@@ -38,7 +36,6 @@ from stockade.core.errors import (
     UsageError,
 )
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Sampling, Usage
-from stockade.core.policy import CopyRule, FolderRule, Limits, Network, Policy
 from stockade.core.ports import (
     AnswerProtocol,
     Backend,
@@ -54,6 +51,8 @@ from stockade.core.ports import (
 )
 from stockade.core.tool_plan import ToolContext, ToolFile, ToolPlan, ToolRequest
 from stockade.core.tools import Offered, ToolSpec
+from stockade_sandbox.policy import CopyRule, FolderRule, Limits, Network, Policy
+from stockade_sandbox.results import CommandOutput, FolderLayer
 
 if TYPE_CHECKING:
     from stockade.answers.calls import action_in, native_answer

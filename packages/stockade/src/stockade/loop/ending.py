@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from stockade.core.changes import Change
 from stockade.core.errors import (
     HookFailed,
     ModelFailed,
@@ -15,6 +14,7 @@ from stockade.core.errors import (
 from stockade.core.events import RunFinished, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
 from stockade.loop.record import Record
+from stockade_sandbox.results import Change
 
 _REASONS: dict[type[StockadeError], StopReason] = {
     HookFailed: "hook", UsageError: "usage", ToolsUnavailable: "tools", ModelFailed: "model", SandboxFailed: "sandbox",

@@ -22,13 +22,13 @@ import anyio
 
 from stockade.core.actions import Action, Finish, HookWords, Observation, Refused, Shell, Step
 from stockade.core.budget import Account
-from stockade.core.changes import Change
 from stockade.core.errors import HookFailed, SandboxFailed, StoreFailed
 from stockade.core.events import CheckFinished, HookRan, MessageInjected, RunEvent, RunStarted, Status, StopReason
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, ExecResult, Reviewer, Sandbox
 from stockade.loop.record import Checkpoints, Record
 from stockade.loop.state import HookAct, RunState
+from stockade_sandbox.results import Change
 
 DEFAULT_TIMEOUT_S = 30.0
 

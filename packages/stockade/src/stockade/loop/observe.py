@@ -3,18 +3,10 @@
 What an autonomous bot is told of its own rules is only what changed, so that the prompt before it stays as it was.
 """
 
-from stockade.core.actions import (
-    Answered,
-    CommandOutput,
-    Failed,
-    FileContent,
-    FileWritten,
-    Observation,
-    Refused,
-    ToolResult,
-)
+from stockade.core.actions import Answered, Failed, FileContent, FileWritten, Observation, Refused, ToolResult
 from stockade.core.events import OwnRules
 from stockade.loop.file_actions import written
+from stockade_sandbox.results import CommandOutput
 
 _SHELL_EVENTS = {
     "shell_restored": "The command ended the shell; it goes on with the state from before the command.",

@@ -7,17 +7,18 @@ its sandbox asks of the network, as it happens.
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 import anyio
 
-from stockade.core.actions import Action, Answered, CommandOutput, Failed, Observation, ReadFile, Refused, Shell
+from stockade.core.actions import Action, Answered, Failed, Observation, ReadFile, Refused, Shell
 from stockade.core.events import ActionFinished, Checkpoint, NetworkRequested, RunEvent
 from stockade.core.ports import Clock, Keeper, OnEvent, RunStore, Sandbox
 from stockade.core.secrets import Redactor
 from stockade.loop.context import Context
 from stockade.loop.state import RunState
+from stockade_sandbox.results import CommandOutput, NetworkRequest
 
 
 @dataclass(slots=True)
@@ -109,8 +110,9 @@ class NetworkRecorder:
     written: int = 0
     news: anyio.Event = field(default_factory=anyio.Event)
 
-    def note(self, event: NetworkRequested) -> None:
+    def note(self, request: NetworkRequest) -> None:
         """Never blocks."""
+        event = NetworkRequested(**asdict(request))
         if len(self.waiting) < MANY and self.written + len(self.waiting) < MAX_EVENTS:
             self.waiting.append(event)
         else:

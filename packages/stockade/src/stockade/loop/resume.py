@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stockade.core.actions import Finish, Unknown
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
@@ -35,6 +34,7 @@ from stockade.loop.context import Context
 from stockade.loop.record import Record
 from stockade.loop.run import Parts, run_to_completion
 from stockade.loop.state import RunState
+from stockade_sandbox.results import FolderLayer
 
 _SHELL_S = 20.0
 _CUT: dict[StopReason, str] = {

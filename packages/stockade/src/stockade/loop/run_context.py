@@ -17,7 +17,6 @@ from stockade.core.budget import Account
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, MessageInjected, RunEvent, RunStarted
 from stockade.core.messages import ModelAnswer, ModelRequest
-from stockade.core.policy import Policy
 from stockade.core.ports import (
     AnswerProtocol,
     Approver,
@@ -42,6 +41,7 @@ from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause
 from stockade.loop.record import Record
 from stockade.loop.state import RunState
+from stockade_sandbox.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)

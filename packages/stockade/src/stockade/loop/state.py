@@ -1,5 +1,6 @@
 """The fold: what a run is, computed from its events and from nothing else."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,9 +8,8 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Literal
 
-from stockade.core.actions import CommandOutput, Observation, Refused, Step
+from stockade.core.actions import Observation, Refused, Step, fields_of
 from stockade.core.budget import Spent
-from stockade.core.changes import FolderLayer
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -33,6 +33,7 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelInfo, Usage
 from stockade.core.tools import ToolSpec
+from stockade_sandbox.results import CommandOutput, FolderLayer
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class CompletedStep:
         """The action and every byte of its result, but for how long it took: equal when both were the same again."""
         seen, digest = self.observation, sha256(self.step.action.model_dump_json().encode())
         left_out = {"duration_s", "same", "chunks", "lines_before", "size_before"}
-        digest.update(seen.model_dump_json(exclude=left_out).encode())
+        told = {name: value for name, value in fields_of(seen).items() if name not in left_out}
+        digest.update(json.dumps(told, sort_keys=True).encode())
         if isinstance(seen, CommandOutput):
             for stream in (seen.stdout, b"\0", seen.stderr):
                 digest.update(stream)

@@ -10,13 +10,13 @@ from typing import Self
 
 from stockade.core.actions import Observation, SubTask, ToolResult
 from stockade.core.budget import Account, Budget
-from stockade.core.changes import FolderLayer
 from stockade.core.events import RunFinished, RunStarted, SubRunFinished, SubRunStarted
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox, Toolbox
 from stockade.core.tools import ToolSpec
 from stockade.loop.run import run
 from stockade.loop.run_context import Bot, Parts
+from stockade_sandbox.results import FolderLayer
 
 DEFAULT_TURNS = 15
 LEAST_TURNS = 2

@@ -4,15 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from stockade.core.actions import (
-    Answered,
-    CommandOutput,
-    Observation,
-    Refused,
-    Step,
-    ToolResult,
-    Unknown,
-)
+from stockade.core.actions import Answered, Observation, Refused, Step, ToolResult, Unknown
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -26,6 +18,7 @@ from stockade.core.secrets import Redactor
 from stockade.loop.act import Actor
 from stockade.loop.resume import shell_script
 from stockade.loop.state import RunState
+from stockade_sandbox.results import CommandOutput
 
 _NOT_AGAIN = (Unknown, Refused, Answered, ToolResult)
 _SHELL_S = 20.0

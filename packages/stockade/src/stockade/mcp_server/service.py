@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +13,8 @@ import anyio.to_thread
 
 from stockade import changes
 from stockade.alive import held, is_alive, tidy
-from stockade.core.changes import what_changed
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, RunEvent, RunStarted
-from stockade.core.policy import FolderMode
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
@@ -25,6 +23,8 @@ from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.policies import environment_of, make_policy, parse_folder
 from stockade.runtime.restore import bring_back
 from stockade.runtime.spec import RunSpec, current_folder
+from stockade_sandbox.policy import FolderMode
+from stockade_sandbox.results import what_changed
 
 MAX_RUNS = 4
 """At once; who asks for more is told so."""
@@ -161,7 +161,7 @@ class Service:
             "answer": clip(finished.answer or "", MAX_TEXT),
             "turns": finished.turns,
             "usage": finished.usage.model_dump(mode="json"),
-            "changes": [change.model_dump(mode="json") for change in finished.changes[:200]],
+            "changes": [asdict(change) for change in finished.changes[:200]],
             "model": prepared.started.model,
         }
 
@@ -265,7 +265,7 @@ class Service:
             def record(event: RunEvent) -> None:
                 anyio.from_thread.run(append, event)
 
-            changes.apply(sandboxes.reviewer(), work, done, flagged=flagged, record=record)
+            changes.apply(sandboxes.reviewer(), work, done, flagged=flagged, record=changes.recording(record))
 
         with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
             await anyio.to_thread.run_sync(carry_out)

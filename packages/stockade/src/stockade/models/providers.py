@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.policy import is_loopback
 from stockade.models.openai_request import Dialect
+from stockade_sandbox.policy import is_loopback
 
 
 def bearer(api_key: str | None) -> dict[str, str]:

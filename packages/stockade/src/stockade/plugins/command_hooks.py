@@ -23,7 +23,7 @@ from typing import Any, Literal
 import anyio
 from anyio.abc import Process
 
-from stockade.core.actions import Action, Finish, Observation, Step
+from stockade.core.actions import Action, Finish, Observation, Step, fields_of
 from stockade.core.errors import HookFailed
 from stockade.extend import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
 
@@ -55,7 +55,7 @@ class CommandHook(Hook):
     async def after_action(self, ctx: HookContext, step: Step, observation: Observation) -> AddWords | None:
         if self.on != "after_action":
             return None
-        fields = {"action": step.action.model_dump(mode="json"), "observation": observation.model_dump(mode="json")}
+        fields = {"action": step.action.model_dump(mode="json"), "observation": fields_of(observation)}
         said: AddWords | None = await self._ask("after_action", ctx, **fields)
         return said
 

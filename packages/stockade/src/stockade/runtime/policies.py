@@ -1,13 +1,15 @@
 """From what a person set to the policy and the budget of a run: plain data."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.core.messages import ModelInfo
-from stockade.core.policy import (
+from stockade.runtime.spec import RunSpec
+from stockade_sandbox.policy import (
     WORKSPACE,
     CopyRule,
     FolderMode,
@@ -17,7 +19,6 @@ from stockade.core.policy import (
     parse_network,
     parse_size,
 )
-from stockade.runtime.spec import RunSpec
 
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
 
@@ -40,7 +41,7 @@ def make_policy(options: RunSpec, default_mode: FolderMode) -> Policy:
     folders: list[FolderRule] = []
     for number, text in enumerate(options.folder):
         rule = parse_folder(text, default_mode, WORKSPACE)
-        folders.append(rule if not number else rule.model_copy(update={"inside": f"/folders/{Path(rule.host).name}"}))
+        folders.append(rule if not number else replace(rule, inside=f"/folders/{Path(rule.host).name}"))
     real = [os.path.realpath(rule.host) for rule in folders]
     for number, rule in enumerate(folders):
         if real[number] in real[:number]:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import OnProgress, Sandbox
 from stockade.core.tool_plan import IN_PROCESS
@@ -18,6 +17,7 @@ from stockade_sandbox.doctor.backend_probe import sweep_others
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.restore import restore
 from stockade_sandbox.overlay.snapshot_store import await_gone
+from stockade_sandbox.results import FolderLayer
 
 
 class Restore:

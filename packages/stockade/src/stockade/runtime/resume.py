@@ -13,7 +13,6 @@ from anyio import to_thread
 
 from stockade import __version__, changes
 from stockade.core.budget import exhausted
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunResumed, RunStarted
 from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
@@ -36,6 +35,7 @@ from stockade.runtime.spec import LOADING, HookCommand, RunSpec
 from stockade.runtime.tools import plan_tools
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.restore import share_snapshots
+from stockade_sandbox.results import FolderLayer
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
 RULES = ("loop_repeats", "small_models")

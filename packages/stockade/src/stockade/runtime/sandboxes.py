@@ -7,10 +7,8 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, SandboxStarted
-from stockade.core.policy import Policy
 from stockade.core.ports import Backend, Differ, Keeper, OnEvent, OnProgress, Reviewer, Sandbox
 from stockade.places import run_dir, state_dir
 from stockade.runtime import registry
@@ -19,6 +17,8 @@ from stockade_sandbox.overlay import HostSide, Review, TakenBack
 from stockade_sandbox.overlay.discard import TOMBSTONE, remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.snapshot_store import base_keeper as keeper
 from stockade_sandbox.overlay.snapshot_store import note_holder
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import stoppable
 
 GROUP: registry.Group = "stockade_sandbox.backends"

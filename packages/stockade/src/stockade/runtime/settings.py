@@ -25,11 +25,11 @@ from stockade.core.model_options import (
     LLAMA_UNUSED,
     LLAMA_VARIABLES,
 )
-from stockade.core.policy import FolderMode
 from stockade.core.refused import first_refused
 from stockade.files import read_toml
 from stockade.runtime.spec import RENAMED, RunSpec, current_folder
 from stockade.trust import MAX_FILE_BYTES, is_trusted
+from stockade_sandbox.policy import FolderMode
 
 PREFIX = "STOCKADE_"
 PROJECT_FILE = "stockade.toml"

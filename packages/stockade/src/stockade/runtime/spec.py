@@ -9,7 +9,7 @@ from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import Autonomy
 from stockade.core.model_options import LoadOptions, SamplingOptions
-from stockade.core.policy import LEAST_PROCESSES, Policy, parse_memory, parse_network, parse_size
+from stockade_sandbox.policy import LEAST_PROCESSES, Policy, parse_memory, parse_network, parse_size
 
 if TYPE_CHECKING:
     from stockade.bots.spec import BotSpec

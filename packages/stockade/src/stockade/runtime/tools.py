@@ -13,12 +13,12 @@ from pathlib import Path
 from stockade.bots.model_profiles import FILES
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
-from stockade.core.policy import Policy
 from stockade.core.ports import OnProgress, Toolbox
 from stockade.core.tool_plan import IN_PROCESS, MakeToolbox, ToolContext, ToolFile, ToolPlan, ToolRequest, given
 from stockade.runtime import registry
 from stockade.runtime.sandboxes import own_sandbox
 from stockade.tools.tool_files import shipped
+from stockade_sandbox.policy import Policy
 
 GROUP: registry.Group = "stockade.tools"
 """A name that begins with a dot is the suffix of files that are tools."""

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from stockade.core.data import Data
-from stockade.core.processes import start_time
+from stockade_sandbox.processes import start_time
 
 LEASE_S = 60.0
 BEAT_S = 15.0

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from stockade.core.actions import Chunk, CommandOutput
-from stockade.core.changes import FolderLayer
 from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
+from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 
 
 def say(tool: str, thought: str = "", **arguments: Any) -> str:

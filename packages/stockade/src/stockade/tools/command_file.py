@@ -10,12 +10,12 @@ import anyio.from_thread
 import platformdirs
 
 from stockade.core.errors import UsageError
-from stockade.core.policy import Policy
 from stockade.core.ports import OnProgress, Sandbox, Toolbox
 from stockade.core.tool_plan import ToolPlan, ToolRequest
 from stockade.tools.layers import Layers, Ready, prepare_again, prepare_external, prepare_tool
 from stockade.tools.tool_files import SUFFIXES, CommandTool, read_tool, shipped
 from stockade_sandbox.backends.building import SystemLayers
+from stockade_sandbox.policy import Policy
 
 T = TypeVar("T")
 

@@ -16,14 +16,14 @@ import anyio
 import anyio.to_thread
 from pydantic import Field, ValidationError
 
-from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, to_install
-from stockade.core.policy import Network
 from stockade.core.ports import OnNetwork, Sandbox
 from stockade.core.text import is_text, one_line
 from stockade.core.toolbox import Arguments, Telling, read
 from stockade.core.tools import ToolSpec
+from stockade_sandbox.policy import Network
+from stockade_sandbox.results import FolderLayer
 
 READ_S = 30.0
 MAX_BYTES = 32 << 20

@@ -24,8 +24,8 @@ from httpcore2._backends.anyio import AnyIOStream  # public only behind a connec
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed
-from stockade.core.policy import MIB
 from stockade.core.text import one_line
+from stockade_sandbox.policy import MIB
 
 MAX_CHARS = 2000
 _KEPT = "/%:@!$&'()*+,;=~-._?"

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -21,12 +21,12 @@ from pydantic import ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Network, Policy
 from stockade.core.ports import ExecResult, Sandbox, Toolbox
-from stockade.files import try_lock
 from stockade.tools.program import ExternalTool, InstalledTools, host_files, last_lines, ran, write_file
 from stockade.tools.tool_files import CommandTool
+from stockade_sandbox.locks import try_lock
+from stockade_sandbox.policy import Network, Policy
+from stockade_sandbox.results import NetworkRequest
 
 INSTALL_S = 1800.0
 UNUSED_S = 30 * 86_400.0
@@ -160,7 +160,7 @@ class Layers:
     async def _install(self, tool: CommandTool, below: Sequence[str], building: Path, run_dir: Path) -> None:
         refused: dict[str, str] = {}
 
-        def asked(request: NetworkRequested) -> None:
+        def asked(request: NetworkRequest) -> None:
             if request.verdict == "refused":
                 refused[request.host] = request.reason
 
@@ -260,7 +260,7 @@ async def prepare_tool(
     if tool.needs_layer:
         system = (*system, await layers.layer(tool, system))
     network = _network(policy.network, tool.runtime_hosts)
-    wider = policy.model_copy(update={"environment": environment, "system": system, "network": network})
+    wider = replace(policy, environment=environment, system=system, network=network)
     return prepare_again(tool, wider)
 
 

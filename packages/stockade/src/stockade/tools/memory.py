@@ -17,15 +17,15 @@ import anyio.to_thread
 from pydantic import create_model
 
 from stockade.core.actions import ToolResult
-from stockade.core.changes import FolderLayer
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, UsageError
-from stockade.core.policy import KIB, MIB
 from stockade.core.text import is_text, one_line
 from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
 from stockade.tools.documents import Room
 from stockade.tools.memory_worker import ROOT
+from stockade_sandbox.policy import KIB, MIB
+from stockade_sandbox.results import FolderLayer
 
 _PREFIX = "memory_"
 _GRACE_S = 5.0

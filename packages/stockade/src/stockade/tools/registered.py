@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 from stockade.core.errors import UsageError
-from stockade.core.events import NetworkRequested
 from stockade.core.ports import OnNetwork, Toolbox
 from stockade.core.search import SearchEngine
 from stockade.core.tool_plan import ToolContext
@@ -17,6 +16,7 @@ from stockade.tools.search import DuckDuckGo, SearchToolbox, SearXNG
 from stockade.tools.web import PageToolbox
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.reading import ReadingRoom
+from stockade_sandbox.results import NetworkRequest
 
 DUCKDUCKGO = "duckduckgo"
 
@@ -64,7 +64,7 @@ def _room(context: ToolContext) -> ReadingRoom:
 def _hearer(context: ToolContext) -> OnNetwork:
     """Of requests, which belong on record like those of the run's sandbox."""
 
-    def heard(event: NetworkRequested) -> None:
+    def heard(event: NetworkRequest) -> None:
         if (on_network := context.on_network) is not None:
             on_network(event)
 

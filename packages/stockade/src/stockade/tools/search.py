@@ -16,8 +16,6 @@ from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, UsageError, to_install
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Network
 from stockade.core.ports import OnNetwork
 from stockade.core.search import Found, SearchEngine
 from stockade.core.text import clean, fenced, is_text, one_line
@@ -25,6 +23,8 @@ from stockade.core.toolbox import Arguments, Telling, read
 from stockade.core.tools import ToolSpec
 from stockade.tools.documents import Room
 from stockade.tools.fetch import Address, Bounds, Direct, fetch, parse
+from stockade_sandbox.policy import Network
+from stockade_sandbox.results import NetworkRequest
 
 NAME = "web_search"
 RESULTS, MAX_RESULTS = 8, 20
@@ -154,7 +154,7 @@ class SearXNG:
             if self.on_network is not None:
                 port = self.base.port or (443 if self.base.scheme == "https" else 80)
                 self.on_network(
-                    NetworkRequested(
+                    NetworkRequest(
                         at=time.time(), host=self.base.host, port=port, method="GET", verdict="allowed", reason=why,
                         status=status, bytes_down=down, duration_s=round(time.monotonic() - started, 6),
                     )

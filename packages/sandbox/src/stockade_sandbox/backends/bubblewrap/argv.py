@@ -15,9 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import UsageError
-from stockade.core.policy import Policy
 from stockade_sandbox.backends.host_info import PINNED_FILES, HostFacts
 from stockade_sandbox.backends.rootfs import (
     DEVICE_LINKS,
@@ -32,6 +29,7 @@ from stockade_sandbox.backends.rootfs import (
     view,
 )
 from stockade_sandbox.egress.inside import environment as proxy_variables
+from stockade_sandbox.errors import UsageError
 from stockade_sandbox.launcher.launch import (
     FIRST_FD,
     NODEV,
@@ -41,6 +39,8 @@ from stockade_sandbox.launcher.launch import (
     identity_but,
 )
 from stockade_sandbox.limits.disk import file_limit
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import FolderLayer
 
 CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD = range(FIRST_FD, FIRST_FD + 4)
 _SCRATCH_FILES = 1 << 18

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, StockadeError
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, StockadeError
 from stockade_sandbox.launcher.launch import complaint
 
 _OTHERS = ("docker", "podman")

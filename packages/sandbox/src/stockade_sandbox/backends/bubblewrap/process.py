@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from stockade.core.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import command_line, launcher_memfd
 
 _END_TIMEOUT_S = 10.0

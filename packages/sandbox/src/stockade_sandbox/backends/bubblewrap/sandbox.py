@@ -15,10 +15,6 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
-from stockade.core.policy import Policy
-from stockade.core.ports import Backend
 from stockade_sandbox.agent.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.agent.binary import sealed_memfd
 from stockade_sandbox.agent.session import AgentConfig, AgentSession, agent_memfd
@@ -43,10 +39,14 @@ from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.rules import Rules
+from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.leftovers import COPIES, private_folder, remove_stale
 from stockade_sandbox.limits.cgroups import Groups, guarantees, make_groups, places, remove_groups, sweep
 from stockade_sandbox.limits.disk import DiskWatch, nothing_in
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import Backend
+from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress, stoppable
 
 __all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
@@ -104,7 +104,7 @@ def unmapped(layers: Sequence[FolderLayer], owners: Sequence[Owner | None], uid:
 
 
 class BubblewrapSandbox(SpeakingSandbox):
-    """One sandbox on prepared layers; implements `core.ports.Sandbox`. The caller owns layers and `run_dir`.
+    """One sandbox on prepared layers; implements `port.Sandbox`. The caller owns layers and `run_dir`.
 
     Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one.
     """

@@ -8,16 +8,16 @@ standard input and output.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import UsageError
-from stockade.core.policy import MIB, Policy
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths, written_place
 from stockade_sandbox.backends.containers.engines import Engine
 from stockade_sandbox.backends.host_info import PROC_MASKED, HostFacts
 from stockade_sandbox.backends.layers import no_tools_here
 from stockade_sandbox.backends.rootfs import ETC_FILES, HOME, LAYERED_USR, SCRATCH, environment, scratch_bytes
 from stockade_sandbox.egress.inside import environment as proxy_variables
+from stockade_sandbox.errors import UsageError
 from stockade_sandbox.launcher.launch import OWN, in_a_container
+from stockade_sandbox.policy import MIB, Policy
+from stockade_sandbox.results import FolderLayer
 
 ETC = ("passwd", "group", "hosts", "hostname", "resolv.conf", "nsswitch.conf")
 _SHARES = {"tmp": 4, "home": 4, "workspace": 4, "var-tmp": 2, "run": 1, "shm": 1}

@@ -9,15 +9,12 @@ the next start. container_argv.py has the command line, images.py the image, hos
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, StockadeError, UsageError
-from stockade.core.policy import Policy
-from stockade.core.ports import Backend
 from stockade_sandbox.agent.child import start_child
 from stockade_sandbox.agent.process_sandbox import CarriedSandbox
 from stockade_sandbox.agent.session import AgentConfig, agent_memfd
@@ -41,8 +38,12 @@ from stockade_sandbox.backends.seccomp_json import profile_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.rules import Rules
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.launcher.launch import launcher_bytes
 from stockade_sandbox.limits.cgroups import guarantees
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import Backend
+from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress, stoppable
 
 __all__ = ["ContainerSandbox", "fill_own", "sweep"]
@@ -103,7 +104,7 @@ def sweep(engine: Engine) -> list[str]:
 
 
 class ContainerSandbox(CarriedSandbox):
-    """One container on prepared layers (layers.container_layers); implements `core.ports.Sandbox`.
+    """One container on prepared layers (layers.container_layers); implements `port.Sandbox`.
 
     `policy.rootfs` is an image's name, a root file system directory, or None for the host's own /usr. `runtime` is one
     of the engine's OCI runtimes, for example `runsc`.
@@ -178,7 +179,7 @@ class ContainerSandbox(CarriedSandbox):
             owner = uid if engine.root else None
             copies = copy_in(policy.copies, folder / "copies", owner, policy.limits.disk_bytes, progress)
         if engine.root:
-            no_root = policy.model_copy(update={"rootfs": None})
+            no_root = replace(policy, rootfs=None)
             self._stage = make_stage(self.name, no_root, self._layers, uid, copies)
         place = self._stage or folder
         own = fill_own(place, variables(policy), uid, gid)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from stockade.core.errors import PolicyNotEnforceable, SandboxFailed
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed
 
 EngineName = Literal["docker", "podman"]
 _ASK_TIMEOUT_S = 60.0

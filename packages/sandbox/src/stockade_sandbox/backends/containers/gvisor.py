@@ -23,10 +23,6 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade.core.policy import Policy
-from stockade.core.ports import Backend
 from stockade_sandbox.agent.child import start_child
 from stockade_sandbox.agent.process_sandbox import CarriedSandbox
 from stockade_sandbox.agent.session import AgentConfig
@@ -52,7 +48,11 @@ from stockade_sandbox.backends.rootfs import scratch_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.rules import Rules
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.limits.cgroups import guarantees
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import Backend
+from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress, stoppable
 
 __all__ = ["GVisorSandbox", "runsc_argv", "sweep"]
@@ -147,7 +147,7 @@ def make_root(stage: Path, places: Sequence[Bind], links: dict[str, str], rootfs
 
 
 class GVisorSandbox(CarriedSandbox):
-    """One gVisor sandbox on prepared layers (layers.container_layers); implements `core.ports.Sandbox`.
+    """One gVisor sandbox on prepared layers (layers.container_layers); implements `port.Sandbox`.
 
     `policy.rootfs` is a root file system directory or None for the host's own /usr.
     """

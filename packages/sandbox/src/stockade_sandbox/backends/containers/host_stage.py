@@ -14,17 +14,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxFailed
-from stockade.core.policy import Policy
-from stockade.core.processes import start_time
 from stockade_sandbox.backends.bubblewrap.argv import Launch, layered_usr_options, mount_operations
 from stockade_sandbox.backends.bubblewrap.sandbox import layer_owners
 from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts
 from stockade_sandbox.backends.rootfs import LAYERED_USR, SCRATCH, scratch_bytes
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import NODEV, NOSUID, RDONLY
 from stockade_sandbox.limits.disk import file_limit
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.processes import start_time
+from stockade_sandbox.results import FolderLayer
 
 BASE = Path("/run/stockade")
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-([0-9a-f]+)-[0-9a-f]+")

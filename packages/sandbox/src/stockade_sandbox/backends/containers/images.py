@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.backends.containers.engines import Engine, ask, engine_complaint
 from stockade_sandbox.backends.host_info import HostFacts, host_facts
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 
 _LEFT_OUT = ("dev", "proc", "sys", "run", "tmp")
 _IMPORT_TIMEOUT_S = 600.0

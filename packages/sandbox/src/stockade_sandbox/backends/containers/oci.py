@@ -7,8 +7,6 @@ gVisor's own /proc, /dev and /sys.
 from collections.abc import Sequence
 from typing import Any
 
-from stockade.core.changes import FolderLayer
-from stockade.core.policy import Policy
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
 from stockade_sandbox.backends.containers.argv import (
     ETC,
@@ -21,6 +19,8 @@ from stockade_sandbox.backends.containers.argv import (
     variables,
 )
 from stockade_sandbox.launcher.launch import CAPABILITIES, OWN, in_gvisor
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import FolderLayer
 
 Json = dict[str, Any]
 

@@ -1,10 +1,10 @@
 """What a serving machine lets the other side ask for: everything that is not allowed here is refused there."""
 
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stockade.core.data import Data
-from stockade.core.errors import UsageError
-from stockade.core.policy import FolderMode, Network, Policy
+from stockade_sandbox.errors import UsageError
+from stockade_sandbox.policy import FolderMode, Network, Policy
 
 _MAY: dict[FolderMode, tuple[FolderMode, ...]] = {
     "ro": ("ro",),
@@ -13,27 +13,27 @@ _MAY: dict[FolderMode, tuple[FolderMode, ...]] = {
 }
 
 
-class Root(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
     """A folder of this machine: it and what is below may be given to a sandbox, at most in this mode."""
 
     path: str
     mode: FolderMode = "ro"
 
 
-class Allowed(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
     """`roots`: folders and copies. `network`: at most this. `images`: another root file system."""
 
     roots: tuple[Root, ...] = ()
-    network: Network = Network()
+    network: Network = field(default_factory=Network)
     images: bool = False
 
 
 def granted(policy: Policy, allowed: Allowed) -> Policy:
     """The policy with the real paths of its folders. UsageError, in words for the other machine, when it may not be."""
-    folders = tuple(
-        rule.model_copy(update={"host": str(_real(rule.host, rule.mode, allowed))}) for rule in policy.folders
-    )
-    copies = tuple(rule.model_copy(update={"host": str(_real(rule.host, "ro", allowed))}) for rule in policy.copies)
+    folders = tuple(replace(rule, host=str(_real(rule.host, rule.mode, allowed))) for rule in policy.folders)
+    copies = tuple(replace(rule, host=str(_real(rule.host, "ro", allowed))) for rule in policy.copies)
     if policy.rootfs is not None and not allowed.images:
         raise UsageError("the serving machine allows no other root file system", "there: --allow-images")
     if not _network_within(policy.network, allowed.network):
@@ -44,7 +44,7 @@ def granted(policy: Policy, allowed: Allowed) -> Policy:
         folders=folders, copies=copies, network=policy.network, limits=policy.limits, environment=policy.environment,
         rootfs=policy.rootfs,
     )  # fmt: skip
-    if policy.model_copy(update={"folders": folders, "copies": copies}) != given:  # other paths of this machine
+    if replace(policy, folders=folders, copies=copies) != given:  # other paths of this machine
         raise UsageError("installed tools cannot be taken to another machine", "leave them out, or run over there")
     return given
 

@@ -4,17 +4,12 @@ import math
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import anyio
 
-from stockade.core.actions import CommandOutput
-from stockade.core.changes import FolderLayer
-from stockade.core.data import Data
-from stockade.core.errors import ActionFailed, SandboxDied, SandboxFailed, UsageError
-from stockade.core.policy import Policy
-from stockade.core.ports import ExecResult, OnNetwork
 from stockade_sandbox.backends.remote import messages
 from stockade_sandbox.backends.remote.greeting import GREETING_S, as_client
 from stockade_sandbox.backends.remote.messages import (
@@ -28,6 +23,10 @@ from stockade_sandbox.backends.remote.messages import (
     Ran,
 )
 from stockade_sandbox.backends.remote.wire import MAX_FRAME_BYTES, Link, LinkLost
+from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed, UsageError
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import OnNetwork
+from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer
 
 PATIENCE_S = 60.0
 """How long a broken connection is tried again before the sandbox counts as dead."""
@@ -40,7 +39,8 @@ _ROOM_BYTES = 1 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 
-class Address(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
     """Where a server listens."""
 
     host: str
@@ -60,7 +60,7 @@ class Address(Data):
 
 
 class RemoteSandbox:
-    """Implements core.ports.Sandbox. Folders of the policy are folders of the serving machine.
+    """Implements port.Sandbox. Folders of the policy are folders of the serving machine.
 
     Each request is done once, however often the connection breaks: it is sent again under its number, and the server
     sends what came of it. One request at a time; callers wait for each other.

@@ -10,14 +10,14 @@ import anyio
 import platformdirs
 from anyio.abc import SocketAttribute
 
-from stockade.core.changes import FolderLayer
-from stockade.core.errors import SandboxFailed, UsageError
-from stockade.core.policy import FolderMode, Network, Policy
-from stockade.core.ports import Backend, OnProgress, Sandbox
 from stockade_sandbox.backends.remote.allowed import Allowed, Root
 from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
 from stockade_sandbox.backends.remote.greeting import probe
 from stockade_sandbox.backends.remote.server import OpenBox, Server
+from stockade_sandbox.errors import SandboxFailed, UsageError
+from stockade_sandbox.policy import FolderMode, Network, Policy
+from stockade_sandbox.port import Backend, OnProgress, Sandbox
+from stockade_sandbox.results import FolderLayer
 
 TOKEN_VARIABLE = "STOCKADE_TOKEN_FILE"
 LEAST_TOKEN_CHARS = 32

@@ -22,8 +22,8 @@ import anyio
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from stockade.core.errors import SandboxFailed, UsageError
 from stockade_sandbox.backends.remote.wire import Link, LinkLost
+from stockade_sandbox.errors import SandboxFailed, UsageError
 
 VERSION = 1
 GREETING_S = 10.0

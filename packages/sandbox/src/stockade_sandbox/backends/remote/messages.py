@@ -6,13 +6,11 @@ comes, and sent again when the same number is asked for again.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+import msgspec
+from msgspec import Meta
 
-from stockade.core.actions import CommandOutput
-from stockade.core.changes import FolderLayer
-from stockade.core.data import Data
-from stockade.core.errors import (
+from stockade_sandbox.backends.remote.wire import LinkLost
+from stockade_sandbox.errors import (
     ActionFailed,
     PolicyNotEnforceable,
     SandboxDied,
@@ -20,94 +18,84 @@ from stockade.core.errors import (
     StockadeError,
     UsageError,
 )
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Policy
-from stockade.core.ports import ExecResult
-from stockade_sandbox.backends.remote.wire import LinkLost
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.records import Record
+from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
 
 SESSION = r"^[0-9a-f]{32}$"
+Number = Annotated[int, Meta(ge=1)]
+Size = Annotated[int, Meta(ge=0)]
 
 
-class Open(Data):
+class Open(Record, kw_only=True, tag_field="t", tag="open"):
     """Client: a sandbox for this policy; or, `again`, the one that is there already under that name."""
 
-    t: Literal["open"] = "open"
-    session: str = Field(pattern=SESSION)
+    session: Annotated[str, Meta(pattern=SESSION)]
     policy: Policy
     again: bool = False
 
 
-class Run(Data):
+class Run(Record, kw_only=True, tag_field="t", tag="run"):
     """Client: a command for the shell."""
 
-    t: Literal["run"] = "run"
-    n: int = Field(ge=1)
+    n: Number
     command: str
     timeout_s: float | None = None
 
 
-class Exec(Data):
+class Exec(Record, kw_only=True, tag_field="t", tag="exec"):
     """Client: a program beside the shell; its input is the raw part."""
 
-    t: Literal["exec"] = "exec"
-    n: int = Field(ge=1)
+    n: Number
     argv: tuple[str, ...]
     timeout_s: float | None = None
-    max_output_bytes: int = Field(ge=0, le=64 << 20)
+    max_output_bytes: Annotated[int, Meta(ge=0, le=64 << 20)]
 
 
-class Cancel(Data):
+class Cancel(Record, kw_only=True, tag_field="t", tag="cancel"):
     """Client: what has this number shall end, or not begin."""
 
-    t: Literal["cancel"] = "cancel"
-    n: int = Field(ge=1)
+    n: Number
 
 
-class Close(Data):
+class Close(Record, kw_only=True, tag_field="t", tag="close"):
     """Client: the sandbox shall end."""
 
-    t: Literal["close"] = "close"
 
-
-class Opened(Data):
+class Opened(Record, kw_only=True, tag_field="t", tag="opened"):
     """Server: the sandbox is there. `layers`: those that are not the folder itself."""
 
-    t: Literal["opened"] = "opened"
     backend: str
     layers: tuple[FolderLayer, ...]
     guarantees: tuple[str, ...]
 
 
-class Ran(Data):
+class Ran(Record, kw_only=True, tag_field="t", tag="ran"):
     """Server: what a command did."""
 
-    t: Literal["ran"] = "ran"
     n: int
     output: CommandOutput
 
 
-class Executed(Data):
+class Executed(Record, kw_only=True, tag_field="t", tag="executed"):
     """Server: what a program did. The raw part is its stdout (`stdout_bytes`), then its stderr."""
 
-    t: Literal["executed"] = "executed"
     n: int
     exit_code: int
     timed_out: bool
     truncated_bytes: int
-    stdout_bytes: int = Field(ge=0)
+    stdout_bytes: Size
 
 
-class Cancelled(Data):
+class Cancelled(Record, kw_only=True, tag_field="t", tag="cancelled"):
     """Server: it was ended, or never began."""
 
-    t: Literal["cancelled"] = "cancelled"
     n: int
 
 
-class Problem(Data):
+class Problem(Record, kw_only=True, tag_field="t", tag="problem"):
     """Server: an error of the port, of request `n` or (None) of the whole sandbox."""
 
-    t: Literal["problem"] = "problem"
     n: int | None = None
     kind: Literal["action", "usage", "policy", "sandbox", "died"]
     message: str
@@ -116,46 +104,43 @@ class Problem(Data):
     backends: tuple[str, ...] = ()
 
 
-class Heard(Data):
+class Heard(Record, kw_only=True, tag_field="t", tag="heard"):
     """Server: something of the network."""
 
-    t: Literal["heard"] = "heard"
-    event: NetworkRequested
+    event: NetworkRequest
 
 
-class Closed(Data):
+class Closed(Record, kw_only=True, tag_field="t", tag="closed"):
     """Server: nothing is left of it."""
-
-    t: Literal["closed"] = "closed"
 
 
 FromClient = Open | Run | Exec | Cancel | Close
 FromServer = Opened | Ran | Executed | Cancelled | Problem | Heard | Closed
-_CLIENT: TypeAdapter[FromClient] = TypeAdapter(Annotated[FromClient, Field(discriminator="t")])
-_SERVER: TypeAdapter[FromServer] = TypeAdapter(Annotated[FromServer, Field(discriminator="t")])
+_CLIENT: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
+_SERVER: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)
 
 
 def text_of(message: FromClient | FromServer) -> bytes:
     """ActionFailed for strings that are no text."""
     try:
-        return message.model_dump_json().encode()
-    except (PydanticSerializationError, UnicodeEncodeError):
+        return msgspec.json.encode(message)
+    except UnicodeEncodeError:
         raise ActionFailed("it holds half a surrogate pair, which is no text") from None
 
 
 def from_client(text: bytes) -> FromClient:
     """LinkLost when it is nothing that a client says."""
     try:
-        return _CLIENT.validate_json(text)
-    except ValidationError as error:
+        return _CLIENT.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise LinkLost("the client sent nonsense") from error
 
 
 def from_server(text: bytes) -> FromServer:
     """LinkLost when it is nothing that a server says."""
     try:
-        return _SERVER.validate_json(text)
-    except ValidationError as error:
+        return _SERVER.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise LinkLost("the server sent nonsense") from error
 
 
@@ -184,8 +169,9 @@ def problem(error: StockadeError, n: int | None = None) -> Problem:
     kinds: tuple[tuple[type[StockadeError], Literal["action", "usage", "died"]], ...] = (
         (ActionFailed, "action"), (UsageError, "usage"), (SandboxDied, "died"),
     )  # fmt: skip
-    kind = next((name for kind, name in kinds if isinstance(error, kind)), "sandbox")
-    return Problem(n=n, kind=kind, message=error.message, hint=error.hint)
+    name: Literal["action", "usage", "died", "sandbox"]
+    name = next((name for kind, name in kinds if isinstance(error, kind)), "sandbox")
+    return Problem(n=n, kind=name, message=error.message, hint=error.hint)
 
 
 def error_of(found: Problem) -> StockadeError:

@@ -10,10 +10,6 @@ import anyio
 from anyio.abc import ByteStream, Listener, TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from stockade.core.errors import SandboxDied, SandboxFailed, StockadeError
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Policy
-from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.remote import messages
 from stockade_sandbox.backends.remote.allowed import Allowed, granted
 from stockade_sandbox.backends.remote.greeting import as_server
@@ -30,6 +26,10 @@ from stockade_sandbox.backends.remote.messages import (
     Run,
 )
 from stockade_sandbox.backends.remote.wire import Link, LinkLost
+from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import OnNetwork, Sandbox
+from stockade_sandbox.results import NetworkRequest
 
 KEEP_S = 120.0
 """How long a sandbox waits for its client to come back."""
@@ -136,7 +136,7 @@ class Session:
         self._policy, self._server = policy, server
         self._scope = anyio.CancelScope()
         self._opened: FromServer | None = None
-        self._news: deque[NetworkRequested] = deque(maxlen=_MAX_NEWS)
+        self._news: deque[NetworkRequest] = deque(maxlen=_MAX_NEWS)
         self._number = 0
         self._result: tuple[FromServer, bytes] | None = None
         self._running: anyio.CancelScope | None = None

@@ -17,7 +17,6 @@ from stockade.cli.ui.statusline import StatusLine, megabytes
 from stockade.cli.ui.summary import detail, model_facts, places, requests, usage_facts
 from stockade.core.actions import (
     Answered,
-    CommandOutput,
     EditFile,
     Failed,
     FileContent,
@@ -56,6 +55,7 @@ from stockade.core.events import (
     ToolsReady,
 )
 from stockade.loop.file_actions import written
+from stockade_sandbox.results import CommandOutput
 
 _THOUGHT = "italic cyan"
 _STATUS_STYLES = {"done": "bold green", "stopped": "bold yellow", "failed": "bold red"}

@@ -24,11 +24,11 @@ from stockade.changes import (
     facts,
     kept_layers,
     pending,
+    recording,
 )
 from stockade.cli import flags
 from stockade.cli.ui.drawing import MAX_LINE_CHARS
 from stockade.cli.ui.safe import hide, one_line, safe_text, screen, some
-from stockade.core.changes import Change, FolderLayer, shown_path, what_changed
 from stockade.core.errors import UsageError
 from stockade.core.events import ChangesDiscarded, RunEvent, RunStarted
 from stockade.core.ports import Applying, Differ, Reviewer, RunStore
@@ -36,6 +36,7 @@ from stockade.core.secrets import View, view_of
 from stockade.runtime import records
 from stockade.runtime.records import SystemClock
 from stockade.runtime.settings import Settings
+from stockade_sandbox.results import Change, FolderLayer, shown_path, what_changed
 
 MAX_DIFF_LINES = 120
 MAX_DIFFS = 40
@@ -196,7 +197,7 @@ class Decider:
     def apply(self, work: list[Pending], *, flagged: bool = False, **how: Unpack[Applying]) -> Applied:
         """Apply, record, name what was left out. UsageError on conflicts, after recording what was applied before."""
         done = Applied()
-        how["record"] = self.record
+        how["record"] = recording(self.record)
         try:
             apply(self.reviewer, work, done, flagged=flagged, **how)
         except UsageError:

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from stockade.cli.ui.safe import one_line, some
 from stockade.core.budget import Budget
 from stockade.core.events import RunFinished, RunStarted
 from stockade.core.messages import Usage
-from stockade.core.policy import Policy
+from stockade_sandbox.policy import Policy
 
 
 def places(policy: Policy) -> list[str]:
@@ -100,7 +101,7 @@ def result_of(facts: RunFacts) -> dict[str, Any]:
         "answer": finished.answer,
         "turns": finished.turns,
         "usage": finished.usage.model_dump(),
-        "changes": [change.model_dump() for change in finished.changes],
+        "changes": [asdict(change) for change in finished.changes],
     }
 
 

@@ -26,13 +26,13 @@ from stockade.cli.ui.safe import screen
 from stockade.core.actions import ToolResult
 from stockade.core.errors import StockadeError, UsageError, to_install
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted, to_json
-from stockade.core.policy import Policy
 from stockade.core.ports import RunStore, Sandbox
 from stockade.core.tools import ToolSpec
 from stockade.exports import is_wanted
 from stockade.runtime import factory
 from stockade.runtime.factory import Prepared
 from stockade.runtime.settings import Front
+from stockade_sandbox.policy import Policy
 
 _SHOWN = 5
 _PATIENCE_S = 5.0

@@ -17,7 +17,6 @@ import anyio
 import anyio.to_thread
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.files import try_lock
 from stockade.models.local.catalogue import CatalogueModel
 from stockade.models.local.download import NotReached, Source, copied, download, unpacked
 from stockade.models.local.folder import (
@@ -32,6 +31,7 @@ from stockade.models.local.folder import (
 )
 from stockade.models.local.hub import HubName, cached_file, hub_source
 from stockade.models.settings import OnProgress, readable, silent
+from stockade_sandbox.locks import try_lock
 
 _LOCK_POLL_S = 0.2
 _SPARE_BYTES = 16_000_000

@@ -7,12 +7,12 @@ from pathlib import Path
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import is_small
-from stockade.files import try_lock
 from stockade.models.local.catalogue import CATALOGUE, CatalogueModel
 from stockade.models.local.folder import forget, is_verified, models_folder, provenance
 from stockade.models.local.gguf import GgufInfo, read_gguf
 from stockade.models.local.server_lease import running, stop_all_idle
 from stockade.models.providers import parse_name
+from stockade_sandbox.locks import try_lock
 
 OUR_TABLE = "our table of models"
 

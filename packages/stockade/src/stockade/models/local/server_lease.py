@@ -22,9 +22,9 @@ import anyio
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
-from stockade.files import open_lock, try_lock
 from stockade.models.local.launch_spec import clean_environment
 from stockade.models.local.supervisor import MAX_LINE_BYTES
+from stockade_sandbox.locks import open_lock, try_lock
 
 _STOP_PATIENCE_S = 10.0
 _LOCK = "lock"

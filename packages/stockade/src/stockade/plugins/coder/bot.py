@@ -4,6 +4,7 @@ there, so that one object drives any number of runs.
 
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunStarted
-from stockade.core.policy import WORKSPACE, FolderRule, Policy
 from stockade.extend import Bot, BotSpec, Ending, RunContext, Setup
 from stockade.plugins.coder.examples import wanted
 from stockade.plugins.coder.executor import RUNNER_AT, Executor
@@ -20,6 +20,7 @@ from stockade.plugins.coder.past import progress_of
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.report import runner_folder
 from stockade.plugins.coder.work import Job, Plan, Result, make_job
+from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy
 
 NAME = "coder"
 SOLUTION = "solution.py"
@@ -54,7 +55,7 @@ class CoderBot(Bot):
     def policy(self, policy: Policy) -> Policy:
         """With the runner's folder, which is read-only, behind the user's."""
         runner = FolderRule(host=str(runner_folder()), mode="ro", inside=RUNNER_AT)
-        return policy.model_copy(update={"folders": (*policy.folders, runner)})
+        return replace(policy, folders=(*policy.folders, runner))
 
     async def begin(self, setup: Setup) -> RunStarted:
         started = setup.started

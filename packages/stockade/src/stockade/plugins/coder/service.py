@@ -20,7 +20,7 @@ from anyio.abc import SocketStream
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stockade.core.errors import StockadeError, UsageError
-from stockade.core.policy import is_loopback
+from stockade_sandbox.policy import is_loopback
 
 MAX_BODY_BYTES = 1 << 20
 MAX_HEAD_BYTES = 16 << 10

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
-from stockade.core.actions import CommandOutput, Failed, Finish, Refused, Shell
-from stockade.core.changes import Change
+from stockade.core.actions import Failed, Finish, Refused, Shell
 from stockade.core.errors import ActionFailed, UsageError
 from stockade.extend import HookContext
 from stockade.plugins.small_models.task import Task
+from stockade_sandbox.results import Change, CommandOutput
 
 MAX_FILES = 8
 DO_IT = "That is still to be done: do it now, with a command."

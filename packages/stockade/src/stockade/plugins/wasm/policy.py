@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.policy import WORKSPACE, FolderRule, Policy, parse_size
+from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy, parse_size
 
 SUFFIXES = (".policy.yaml", ".policy.yml", ".policy.toml", ".policy.json")
 MAX_POLICY_BYTES = 64 << 10

@@ -23,13 +23,13 @@ from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import SandboxFailed, UsageError, to_install
-from stockade.core.policy import GIB, Policy
-from stockade.core.policy import Limits as SandboxLimits
 from stockade.core.ports import Sandbox
 from stockade.plugins.wasm.component import Component, read_component, read_description, understood
 from stockade.plugins.wasm.descriptions import cleaned
 from stockade.plugins.wasm.policy import Limits, beside, read_policy
 from stockade.plugins.wasm.worker import argv, lent
+from stockade_sandbox.policy import GIB, Policy
+from stockade_sandbox.policy import Limits as SandboxLimits
 
 COMPILED, DESCRIBED = "component.cwasm", "description.json"
 MAX_TOTAL_BYTES = 2 << 30

@@ -11,7 +11,6 @@ import anyio
 
 from stockade.core.actions import ToolResult
 from stockade.core.errors import UsageError
-from stockade.core.policy import Policy
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.core.tools import ToolSpec
@@ -20,6 +19,7 @@ from stockade.plugins.wasm.descriptions import squats
 from stockade.plugins.wasm.policy import check_network, environment_of, folders_of
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.worker import Reply, Worker, check_place, inside_of, lent, worker_in
+from stockade_sandbox.policy import Policy
 
 
 class WasmToolbox:

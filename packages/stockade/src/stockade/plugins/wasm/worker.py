@@ -7,7 +7,7 @@ import py_compile
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec
 from pathlib import Path, PurePosixPath
@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxFailed, UsageError, to_install
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import ExecResult, Program, Programs, Sandbox
+from stockade_sandbox.policy import FolderRule, Policy
 
 ROOT = "/opt/stockade"
 _LIBRARIES = f"{ROOT}/lib"
@@ -52,7 +52,7 @@ def lent(policy: Policy, compiled: tuple[Path, ...] = ()) -> Policy:
     if not PurePosixPath(prefix).is_relative_to("/usr"):
         rules.insert(0, _rule(prefix, str(prefix)))
     known = {rule.inside for rule in policy.lent}
-    return policy.model_copy(update={"lent": (*policy.lent, *(rule for rule in rules if rule.inside not in known))})
+    return replace(policy, lent=(*policy.lent, *(rule for rule in rules if rule.inside not in known)))
 
 
 def inside_of(folder: Path) -> str:

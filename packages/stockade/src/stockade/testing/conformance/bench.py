@@ -4,8 +4,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from stockade.core.policy import Policy
 from stockade.core.ports import OnNetwork, Sandbox
+from stockade_sandbox.policy import Policy
 
 
 class Bench(Protocol):

@@ -4,14 +4,15 @@ import http.server
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import anyio
 import pytest
 
 from stockade.core.errors import SandboxDied
-from stockade.core.events import NetworkRequested
-from stockade.core.policy import Network, Policy
 from stockade.testing.conformance.bench import Bench, output_of
+from stockade_sandbox.policy import Network, Policy
+from stockade_sandbox.results import NetworkRequest
 
 SLOW = "/slow"
 _BODY = 1_000_003
@@ -75,7 +76,7 @@ class NetworkConformance:
     pytestmark = pytest.mark.anyio
 
     async def test_a_name_on_the_list_and_no_other(self, bench: Bench) -> None:
-        events: list[NetworkRequested] = []
+        events: list[NetworkRequest] = []
         with site() as server:
             port = server.server_port
             async with bench.make(_allowing(server), events.append) as box:
@@ -93,16 +94,16 @@ class NetworkConformance:
         assert (events[1].bytes_up, events[1].bytes_down) == (0, 0)
 
     @pytest.mark.parametrize("mode", ["allow", "open"])
-    async def test_the_proxy_is_the_only_way_out(self, bench: Bench, mode: str) -> None:
+    async def test_the_proxy_is_the_only_way_out(self, bench: Bench, mode: Literal["allow", "open"]) -> None:
         with site() as server:
-            network = Network.model_validate({"mode": mode, "hosts": ("good.test",) if mode == "allow" else ()})
+            network = Network(mode=mode, hosts=("good.test",) if mode == "allow" else ())
             async with bench.make(Policy(network=network)) as box:
                 assert (await box.run(f"exec 3<>/dev/tcp/127.0.0.1/{server.server_port}")).exit_code != 0
                 assert await output_of(box, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '") == "lo\n"
                 assert await output_of(box, "tail -n +2 /proc/net/route") == ""
 
     async def test_transfers_beside_each_other_and_beside_commands(self, bench: Bench) -> None:
-        events: list[NetworkRequested] = []
+        events: list[NetworkRequest] = []
         with site() as server:
             url = f"http://good.test:{server.server_port}/"
             one = f"curl -sS --data-binary @/tmp/b {url} | cmp - /tmp/b && echo same"
@@ -115,7 +116,7 @@ class NetworkConformance:
         assert all(min(event.bytes_up, event.bytes_down) > _BODY for event in events)
 
     async def test_a_death_amid_a_transfer_leaves_nothing(self, bench: Bench) -> None:
-        events: list[NetworkRequested] = []
+        events: list[NetworkRequest] = []
         before = bench.traces()
         with site() as server:
             async with bench.make(_allowing(server), events.append) as box:

@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from stockade.core.policy import Policy
 from stockade.core.ports import Program, Programs
 from stockade.testing.conformance.bench import Bench, output_of
+from stockade_sandbox.policy import Policy
 
 
 async def everything(found: Program) -> bytes:

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from stockade.core.errors import SandboxDied, UsageError
-from stockade.core.policy import CopyRule, FolderMode, FolderRule, Limits, Policy
 from stockade.testing.conformance.bench import Bench, output_of
 from stockade.testing.conformance.network import NetworkConformance
+from stockade_sandbox.policy import CopyRule, FolderMode, FolderRule, Limits, Policy
 
 MIB = 1024**2
 

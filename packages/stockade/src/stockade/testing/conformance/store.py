@@ -2,13 +2,14 @@
 
 import pytest
 
-from stockade.core.actions import Chunk, CommandOutput, Shell, Step
+from stockade.core.actions import Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.errors import RunRemoved, UsageError
 from stockade.core.events import ActionFinished, ActionStarted, ModelAnswered, RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Usage
-from stockade.core.policy import Policy
 from stockade.core.ports import RunStore
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import Chunk, CommandOutput
 
 
 def first(run_id: str, at: float = 1.0, task: str = "a task") -> RunStarted:

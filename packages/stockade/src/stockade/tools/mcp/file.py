@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from stockade.core.errors import UsageError, to_install
-from stockade.core.policy import FolderRule
 from stockade.core.ports import Toolbox
 from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.tools.mcp.config import ServerConfig, read_config
 from stockade.trust import is_trusted
+from stockade_sandbox.policy import FolderRule
 
 try:
     from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
@@ -35,7 +35,7 @@ def mcp_file(request: ToolRequest) -> ToolPlan:
     if not request.again:
         known = {rule.inside for rule in policy.lent}
         lent = [rule for rule in _lent(servers, path.parent) if rule.inside not in known]
-        policy = policy.model_copy(update={"lent": (*policy.lent, *lent)})
+        policy = replace(policy, lent=(*policy.lent, *lent))
 
     def make(context: ToolContext) -> Toolbox:
         asker, say = context.asker, request.on_progress

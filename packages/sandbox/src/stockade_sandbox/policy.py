@@ -2,17 +2,17 @@
 
 import ipaddress
 import re
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Literal
-
-from pydantic import Field, field_validator
-
-from stockade.core.data import Data
+from typing import Literal, get_args
 
 FolderMode = Literal["ro", "overlay", "rw"]
 WORKSPACE = "/workspace"
+STRICT = {"extra": "forbid"}
+"""The setting of pydantic, which need not be there, for a value that stands in a record: unknown fields are refused."""
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
+LEAST_OUTPUT = 256
 LEAST_MEMORY, LEAST_PROCESSES = 8 * MIB, 8
 """A sandbox of bubblewrap starts with less, but a pipe of programs or Python does not: 6 MiB and 8, tried 2026-11."""
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$", re.IGNORECASE)
@@ -29,37 +29,49 @@ def parse_size(text: str) -> int:
     return size
 
 
-class FolderRule(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderRule:
     """A folder of the host and what may be done to it.
 
     `ro`: it can be read. `overlay`: the bot writes to a layer of its own; the host folder changes when the person
     applies. `rw`: the bot writes to the host folder itself.
     """
 
+    __pydantic_config__ = STRICT
+
     host: str
     mode: FolderMode = "overlay"
     inside: str = WORKSPACE
 
-    @field_validator("inside")
-    @classmethod
-    def _absolute(cls, value: str) -> str:
-        if not PurePosixPath(value).is_absolute() or ".." in PurePosixPath(value).parts:
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(FolderMode):
+            raise ValueError(f"{self.mode!r} is no mode of a folder (write ro, overlay or rw)")
+        if not PurePosixPath(self.inside).is_absolute() or ".." in PurePosixPath(self.inside).parts:
             raise ValueError("the path inside the sandbox must be absolute, without '..'")
-        return value
 
 
-class CopyRule(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRule:
     """A file or folder of the host copied in at the start; the copy is thrown away."""
+
+    __pydantic_config__ = STRICT
 
     host: str
     inside: str
 
 
-class Network(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
     """`none`: no way out. By the egress proxy: `allow` for `hosts` (HOST or HOST:PORT), `open` for public names."""
+
+    __pydantic_config__ = STRICT
 
     mode: Literal["none", "allow", "open"] = "none"
     hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("none", "allow", "open"):
+            raise ValueError(f"{self.mode!r} is no mode of the network (write none, allow or open)")
 
 
 def is_loopback(host: str) -> bool:
@@ -89,7 +101,8 @@ def parse_memory(text: str) -> int:
     return size
 
 
-class Limits(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
     """Bounds that the operating system holds. 0 means unlimited.
 
     `memory_bytes` is the total of the sandbox where a cgroup can be made, and the bound of each process always.
@@ -98,23 +111,33 @@ class Limits(Data):
     `output_bytes` is what one command may add to the conversation; the rest is cut from the middle.
     """
 
-    memory_bytes: int = Field(default=2 * GIB, ge=0)
-    processes: int = Field(default=256, ge=0)
-    open_files: int = Field(default=1024, ge=0)
-    file_bytes: int = Field(default=1 * GIB, ge=0)
-    disk_bytes: int = Field(default=2 * GIB, ge=0)
-    command_timeout_s: float = Field(default=60.0, ge=0)
-    output_bytes: int = Field(default=16 * KIB, ge=256)
+    __pydantic_config__ = STRICT
+
+    memory_bytes: int = 2 * GIB
+    processes: int = 256
+    open_files: int = 1024
+    file_bytes: int = 1 * GIB
+    disk_bytes: int = 2 * GIB
+    command_timeout_s: float = 60.0
+    output_bytes: int = 16 * KIB
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) < (least := LEAST_OUTPUT if name == "output_bytes" else 0):
+                raise ValueError(f"{name} must be at least {least}")
 
 
-class Policy(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
     """Everything a sandbox must hold. The first folder is the working folder."""
+
+    __pydantic_config__ = STRICT
 
     folders: tuple[FolderRule, ...] = ()
     copies: tuple[CopyRule, ...] = ()
     network: Network = Network()
     limits: Limits = Limits()
-    environment: dict[str, str] = Field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
     rootfs: str | None = None
     system: tuple[str, ...] = ()
     """Folders of the host with what installed tools added to the system, the lowest first; only read."""

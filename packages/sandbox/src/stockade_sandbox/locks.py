@@ -1,0 +1,29 @@
+"""Locks on open files (flock(2)): held until the last opener closes it, and by nobody who is dead."""
+
+import fcntl
+import os
+from pathlib import Path
+
+
+def open_lock(path: Path) -> int:
+    """A file that is there to be locked, made where there is none. OSError for a symlink."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def lock(descriptor: int, *, shared: bool = False) -> None:
+    """Wait until this open file is ours alone (`shared`: nobody else's alone), until its last opener closes it."""
+    fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Whether it is so now, without waiting for another who holds its lock."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Before it is closed."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
