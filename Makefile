@@ -6,10 +6,12 @@ SHARED_MODELS ?= $(HOME)/.cache/stockade-dev
 
 # Tests wait more than they compute: two processes a core. One after the other, as a debugger wants it: WORKERS=0.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --hypothesis-profile $(EXAMPLES)
-EXAMPLES = quick
+PYTEST = STOCKADE_TEST_SCALE=$(SCALE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+# How often kills and hypothesis' examples are tried: tests/support/scale.py.
+SCALE = 1
+ORDINARY = not slow and not model and not toolchain
 
-.PHONY: run test test-all test-slow test-long test-model test-wasm test-mcp check attack attack-page bench docs agent size picture lock clean
+.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp check attack attack-page bench docs agent size picture lock clean
 
 $(BIN)/stockade: packages/sandbox/pyproject.toml packages/stockade/pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -27,17 +29,32 @@ demo/data.csv:
 run: $(BIN)/stockade demo/data.csv  ## the main job: embedded model, sealed sandbox, a folder of yours
 	$(BIN)/stockade run "Write the number of lines of data.csv into count.txt" --folder ./demo
 
+test test-fast: SCALE = 0.1
 test: check  ## before each commit, under five minutes on two cores: all but what tests/tiers.py lists
-	$(PYTEST) -m "not slow and not model and not toolchain"
+	$(PYTEST) -m "$(ORDINARY)"
+
+test-fast: $(VENV)/.dev  ## while you write: what needs no sandbox and no program of the host
+	$(PYTEST) -m fast
+
+test-sandbox: $(VENV)/.dev  ## what needs a real sandbox and nothing else of this machine, slow ones too
+	$(PYTEST) -m sandbox
+
+test-host: $(VENV)/.dev  ## what needs docker, podman, runsc, chromium, postgresql or qemu-user
+	$(PYTEST) -m host
 
 test-slow: $(VENV)/.dev  ## what tests/tiers.py lists: engines, a browser, weights, kills
-	$(PYTEST) -m "slow and not model and not toolchain"
+	$(PYTEST) -m slow
 
-test-all: EXAMPLES = default
-test-all: test test-slow  ## what CI runs
+test-all: check  ## what CI runs
+	$(PYTEST) -m "$(ORDINARY)"
+	$(PYTEST) -m slow
+	$(PYTEST) bench/tests
+
+test-bench: $(VENV)/.dev  ## that the benchmarks judge and count as they should, their tasks among them
+	$(PYTEST) bench/tests
 
 test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, runs, applies, power), models, what is built from packages
-	STOCKADE_KILLS=100 STOCKADE_RESUME_KILLS=300 STOCKADE_AIMED_KILLS=10 STOCKADE_POWER_CUTS=40 $(BIN)/python -m pytest tests/faults
+	STOCKADE_TEST_SCALE=20 $(BIN)/python -m pytest tests/faults
 	$(MAKE) test-model test-wasm test-mcp
 
 check: $(VENV)/.dev  ## lint and types only

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import hypothesis
 import pytest
 
 from tests.support import postgres as support
-from tests.tiers import SLOW
+from tests.support.scale import scaled
+from tests.tiers import tiers
 
 # A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,10 +31,9 @@ PROVIDERS = (
 )
 
 
-# `make test` looks for counterexamples where the code is most often wrong; `make test-all` looks ten times as far.
 _CLOCK = (hypothesis.HealthCheck.too_slow,)  # it goes by the clock, as deadlines do, and machines are busy
-hypothesis.settings.register_profile("default", deadline=None, suppress_health_check=_CLOCK)
-hypothesis.settings.register_profile("quick", max_examples=10, deadline=None, suppress_health_check=_CLOCK)
+hypothesis.settings.register_profile("scaled", max_examples=scaled(100), deadline=None, suppress_health_check=_CLOCK)
+hypothesis.settings.load_profile("scaled")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -41,8 +42,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=roots)
         items[:] = [item for item in items if item not in roots]
     for item in items:
-        if item.nodeid.startswith(SLOW) or "smollm2" in getattr(item, "fixturenames", ()):
-            item.add_marker("slow")
+        for name in tiers(item):
+            item.add_marker(name)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -50,6 +51,26 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, bytes) and not (val.isascii() and val.decode().isprintable()):
         return f"{len(val)} bytes"
     return None
+
+
+_started: list[str] = []
+_ENGINES = {"launch", "bwrap", "unshare", "docker", "podman", "runsc"}
+
+
+def _note(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "subprocess.Popen" and isinstance(arguments[1], list | tuple) and arguments[1]:
+        _started.append(Path(str(arguments[1][0])).name)
+
+
+sys.addaudithook(_note)
+
+
+@pytest.fixture(autouse=True)
+def _a_fast_test_starts_no_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
+    _started.clear()
+    yield
+    if request.node.get_closest_marker("fast"):
+        assert not _ENGINES.intersection(_started), "it is not fast: see tests/tiers.py"
 
 
 @pytest.fixture

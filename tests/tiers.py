@@ -1,8 +1,15 @@
-"""What `make test` leaves to `make test-all`, so that a commit waits less than five minutes on two cores.
+"""Which tests need what. Each has one of three markers, and `slow` beside it where it takes long.
 
-A test belongs here when it needs an engine, a browser, a model's weights or a package server, kills what it started
-many times, or costs seconds of processor for something that another test of `make test` would notice as well.
+`fast` needs only Python; `sandbox` starts a real sandbox, or namespaces; `host` needs docker, podman, runsc, chromium,
+postgresql or qemu-user; `slow` is what `make test` leaves to `make test-all`, so that a commit waits less than five
+minutes on two cores: engines, browsers, weights, package servers, many kills, and seconds of processor for something
+that another test of `make test` would notice as well. Where a fixture says it, or the name of a parameter, nothing is
+listed. A test that is listed as fast and starts a sandbox fails (tests/conftest.py).
 """
+
+import re
+
+import pytest
 
 SLOW = (
     "tests/attack/test_attacks.py::test_without_a_sandbox_it_gets_through",
@@ -44,7 +51,6 @@ SLOW = (
     "tests/faults/",
     "tests/trajectories/test_trajectories.py",
     "tests/trajectories/test_trajectories.py::test_forced_on_a_strong_model",
-    "tests/unit/bench/test_ability_tasks.py",
     "tests/unit/models/local/test_stock_program.py",
     "tests/unit/models/local/test_serve.py",
     "tests/unit/plugins/browser/test_pages.py",
@@ -68,4 +74,93 @@ SLOW = (
     "tests/unit/tools/test_memory/test_jail.py::test_no_link_leads_out",
     "tests/unit/tools/test_memory/test_jail.py::test_two_runs_at_once_lose_nothing",
 )
-"""Beginnings of test ids."""
+"""Beginnings of test ids, as the others."""
+
+SANDBOX = (
+    "tests/attack/",
+    "tests/cli/",
+    "tests/conformance/test_network_clients.py",
+    "tests/conformance/test_programs.py",
+    "tests/conformance/test_sandbox",
+    "tests/conformance/test_toolbox",
+    "tests/docs/test_examples.py",
+    "tests/docs/test_plugin_example.py",
+    "tests/docs/test_settings.py",
+    "tests/docs/test_tools.py",
+    "tests/faults/",
+    "tests/tiny/test_collecting.py::test_what_needs_root",
+    "tests/trajectories/",
+    "tests/unit/api/",
+    "tests/unit/loop/test_bot.py::test_a_second_sandbox",
+    "tests/unit/mcp_server/test_server.py",
+    "tests/unit/plugins/coder/test_loop.py",
+    "tests/unit/plugins/planner/test_planning.py",
+    "tests/unit/plugins/small_models/test_rules.py",
+    "tests/unit/plugins/wasm/test_fetch.py",
+    "tests/unit/plugins/wasm/test_grants.py",
+    "tests/unit/plugins/wasm/test_hostile.py",
+    "tests/unit/plugins/wasm/test_values.py",
+    "tests/unit/plugins/wasm/test_worker.py",
+    "tests/unit/runtime/test_web.py",
+    "tests/unit/sandboxes/test_agent_procs.py",
+    "tests/unit/sandboxes/test_bubblewrap_killed.py",
+    "tests/unit/sandboxes/test_bubblewrap_live.py",
+    "tests/unit/sandboxes/test_building.py",
+    "tests/unit/sandboxes/test_connections.py",
+    "tests/unit/sandboxes/test_folders/",
+    "tests/unit/sandboxes/test_launcher.py",
+    "tests/unit/sandboxes/test_probe_facts.py",
+    "tests/unit/sandboxes/test_programs.py",
+    "tests/unit/sandboxes/test_quota.py",
+    "tests/unit/sandboxes/test_seccomp.py::test_kernel_takes_the_filter",
+    "tests/unit/sandboxes/test_session",
+    "tests/unit/sandboxes/test_watch.py",
+    "tests/unit/tools/test_command/",
+    "tests/unit/tools/test_mcp/test_hostile.py",
+    "tests/unit/tools/test_mcp/test_http.py",
+    "tests/unit/tools/test_mcp/test_pins.py",
+    "tests/unit/tools/test_mcp/test_real_servers.py",
+    "tests/unit/tools/test_mcp/test_toolbox.py",
+    "tests/unit/tools/test_memory/test_commands.py",
+    "tests/unit/tools/test_memory/test_jail.py",
+    "tests/unit/tools/test_reading/",
+    "tests/unit/tools/test_web/test_page.py",
+    "tests/unit/tools/test_web/test_search.py",
+)
+
+HOST = (
+    "tests/attack/test_attacks_elsewhere.py",
+    "tests/cli/test_listings.py::test_the_doctor",
+    "tests/cli/test_wire.py::test_of_a_browsing_bot_too",
+    "tests/conformance/test_sandbox_docker.py",
+    "tests/conformance/test_sandbox_gvisor.py",
+    "tests/conformance/test_sandbox_podman.py",
+    "tests/conformance/test_sandbox_runsc.py",
+    "tests/conformance/test_toolbox_browser.py",
+    "tests/unit/plugins/browser/test_pages.py",
+    "tests/unit/sandboxes/test_container_live.py",
+    "tests/unit/sandboxes/test_gvisor_live.py",
+    "tests/unit/sandboxes/test_shipped_programs.py::test_the_agent_of_aarch64",
+    "tests/unit/sandboxes/test_shipped_programs.py::test_the_launcher_of_aarch64",
+    "tests/unit/sandboxes/test_tools_elsewhere.py",
+)
+
+_FIXTURES = {"postgres": "host", "stage": "sandbox", "smollm2": "slow"}
+_ENGINES = {"postgres", "docker", "podman", "gvisor", "runsc"}
+
+
+def tiers(item: pytest.Item) -> set[str]:
+    """The markers of a test. None of those of `model` and `toolchain`, which are tiers of their own."""
+    if item.get_closest_marker("model") or item.get_closest_marker("toolchain"):
+        return set()
+    found = {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
+    found |= {name for name, places in _LISTED.items() if item.nodeid.startswith(places)}
+    words = set(re.split(r"[^a-z]", item.nodeid.partition("[")[2]))
+    if words & _ENGINES and ("sandbox" in found or "where" in getattr(item, "fixturenames", ())):
+        found.add("host")
+    if "host" in found:
+        found.discard("sandbox")
+    return found or {"fast"}
+
+
+_LISTED = {"slow": SLOW, "host": HOST, "sandbox": SANDBOX}

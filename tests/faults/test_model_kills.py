@@ -1,6 +1,5 @@
 """The model server killed in the midst of an answer: the run ends by name, and goes on when there is one again."""
 
-import os
 import random
 import subprocess
 import sys
@@ -14,8 +13,9 @@ import pytest
 from tests.cli.conftest import PATIENCE_S, Stage
 from tests.faults import model_server
 from tests.faults.test_resume_kills import check, on_record
+from tests.support.scale import scaled
 
-KILLS = -(-int(os.environ.get("STOCKADE_RESUME_KILLS", "8")) // 8)
+KILLS = scaled(1)
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
 What may be lost is the result of the last action, with its checkpoint, and nothing that came before or was synced. The
 action is then reported as unknown, its files are those of the turn before, and it is not run again.
-STOCKADE_POWER_CUTS sets how many cuts at random moments there are (4). A failing one names its seed.
+A failing one names its seed.
 """
 
 import json
-import os
 import random
 import select
 import subprocess
@@ -22,8 +21,9 @@ import pytest
 from stockade.testing import say
 from tests.cli.conftest import PATIENCE_S, Stage
 from tests.support.power import cut, mounted
+from tests.support.scale import scaled
 
-CUTS = int(os.environ.get("STOCKADE_POWER_CUTS", "4"))
+CUTS = scaled(4)
 CUTS_A_RUN = 2
 TURNS = 8
 MAY_BE_LOST = {"action_finished", "checkpoint"}

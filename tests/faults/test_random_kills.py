@@ -1,6 +1,6 @@
 """Any member of a sandbox's chain, killed at any time, takes with it what hangs on it; in the end nothing is left.
 
-STOCKADE_KILLS sets how many times (12). A failing one names its seed.
+A failing one names its seed.
 """
 
 import os
@@ -16,9 +16,10 @@ import pytest
 
 from stockade_sandbox.limits.cgroups import places, sweep
 from stockade_sandbox.processes import descendants
+from tests.support.scale import scaled
 from tests.unit.sandboxes.test_bubblewrap_killed import HOLDER, await_ends, in_groups_of
 
-KILLS = int(os.environ.get("STOCKADE_KILLS", "12"))
+KILLS = scaled(12)
 
 
 def _below(pid: int) -> set[int]:

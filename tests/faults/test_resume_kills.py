@@ -2,9 +2,8 @@
 
 Each command of the script adds its own line to a file of the folder. In the end that file must hold, in order, the line
 of every command whose result is on record, once, and no other: nothing acknowledged was lost, nothing ran twice, and
-what an interrupted command wrote was taken back. STOCKADE_RESUME_KILLS sets how many kills there are
-(16); `make test-long` asks for 300. Every other run is on record in PostgreSQL, and half of them have a window so small
-that the conversation is folded on the way. A failing one names its seed.
+what an interrupted command wrote was taken back. Every other run is on record in PostgreSQL, and half of them have a
+window so small that the conversation is folded on the way. A failing one names its seed.
 """
 
 import json
@@ -24,8 +23,9 @@ from stockade.core.events import to_json
 from stockade.runtime.records import open_store
 from stockade.testing import say
 from tests.cli.conftest import PATIENCE_S, Ended, Stage, descendants, gone, watched
+from tests.support.scale import scaled
 
-KILLS = int(os.environ.get("STOCKADE_RESUME_KILLS", "16"))
+KILLS = scaled(16)
 KILLS_A_RUN = 4
 TURNS = 12
 SMALL_WINDOW = 2000

@@ -1,9 +1,8 @@
 """The record under real faults: kill -9 while it is written, its server's too, and a disk that is full.
 
-STOCKADE_KILLS sets how many times (12). A failing one names its seed.
+A failing one names its seed.
 """
 
-import os
 import random
 import subprocess
 import sys
@@ -17,11 +16,12 @@ from stockade.core.events import RunEvent
 from stockade.runtime.records import open_store
 from stockade.store.sqlite import SQLiteStore, large_outputs
 from tests.support.postgres import Server, server
+from tests.support.scale import scaled
 from tests.unit.store.conftest import where
 
 __all__ = ["where"]
 pytestmark = pytest.mark.anyio
-KILLS = int(os.environ.get("STOCKADE_KILLS", "12"))
+KILLS = scaled(12)
 
 WRITER = """
 import sys, anyio

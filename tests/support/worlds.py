@@ -3,8 +3,8 @@
 A world lives in a mount namespace of its own, on a tmpfs that goes with it, whatever happens. A machine that cannot
 mount makes `world` raise, with what mount said.
 
-STOCKADE_AIMED_KILLS sets how often each step is killed for each file system and strategy (0: each once for a strategy,
-on one of the file systems in turn); `make test-long` asks for 10. With STOCKADE_KILLS_LOG, a file, each kill leaves a
+Each step is killed once for a strategy, on one of the file systems in turn; from STOCKADE_TEST_SCALE=2 on half as often
+as that for each file system and strategy. With STOCKADE_KILLS_LOG, a file, each kill leaves a
 line of JSON there.
 """
 
@@ -26,8 +26,9 @@ from typing import Any, Literal
 from zlib import crc32
 
 from tests.conformance.ordinary_user import UID, closed_parent
+from tests.support.scale import SCALE
 
-KILLS = int(os.environ.get("STOCKADE_AIMED_KILLS", "0"))
+KILLS = int(SCALE) // 2
 LOG = os.environ.get("STOCKADE_KILLS_LOG")
 ROOT = Path(__file__).parents[2]
 BASE = Path("/srv")

@@ -47,6 +47,7 @@ from stockade.core.events import (
 from stockade.core.messages import ModelAnswer, Usage
 from stockade_sandbox.policy import FolderRule, Network, Policy
 from stockade_sandbox.results import Chunk, CommandOutput
+from tests.support.scale import scaled
 
 SGR = re.compile("\x1b\\[[0-9;]*m")
 
@@ -193,7 +194,7 @@ ATTACKS = ("\x1b[2J", "\x1b]8;;http://x\x07", "\x9b1m", "\r", "\x08", "\u202e", 
 HOSTILE = st.lists(st.one_of(st.text(st.characters(codec="utf-8"), max_size=8), st.sampled_from(ATTACKS)), max_size=8)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(HOSTILE.map("".join))
 def test_nothing_hostile_reaches_the_terminal(text: str) -> None:
     written = SGR.sub("", shown(*every_event(text), colour=True, answer=True))

@@ -35,6 +35,7 @@ from stockade.core.secrets import (
 )
 from stockade.testing.conformance.store import first
 from stockade_sandbox.results import Chunk, CommandOutput
+from tests.support.scale import scaled
 
 SECRET = "correct horse/battery+staple"
 SECOND = 'pä"ss\\wörd'
@@ -191,7 +192,7 @@ def test_names_of_ours_are_not_torn_apart() -> None:
     assert redactor.event(event) == event
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=scaled(30))
 @given(st.text(max_size=20), st.text(max_size=20), st.data())
 def test_streamed_text_never_shows_a_part_of_it(before: str, after: str, data: st.DataObject) -> None:
     whole = f"{before} {SECRET} {after} {REAL['private key']} {REAL['GitHub token']} end"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stockade.core.errors import ActionFailed
 from stockade_sandbox.port import MAX_COMMAND_BYTES
+from tests.support.scale import scaled
 from tests.unit.sandboxes.session_support import LARGE, shell
 
 
@@ -150,7 +151,7 @@ async def test_a_background_job_goes_on_and_delays_nothing(tmp_path: Path) -> No
         assert (await session.run("kill %1")).exit_code == 0
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=6))
 def test_any_bytes_come_back(pieces: list[bytes]) -> None:
     async def main() -> None:

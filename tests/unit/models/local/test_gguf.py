@@ -11,6 +11,7 @@ from stockade.core.errors import ModelUnavailable
 from stockade.models.local.folder import sha256_of
 from stockade.models.local.gguf import GgufInfo, parse_size_label, read_gguf
 from stockade.models.local.pull import is_llamafile
+from tests.support.scale import scaled
 
 
 def text(value: str) -> bytes:
@@ -153,7 +154,7 @@ def test_a_pipe_is_refused_and_not_waited_at(tmp_path: Path) -> None:
             read_any(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=scaled(150), deadline=None)
 @given(st.data())
 def test_flipped_bytes_never_crash_it(tmp_path: Path, data: st.DataObject) -> None:
     broken = bytearray(gguf())

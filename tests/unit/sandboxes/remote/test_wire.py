@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stockade_sandbox.backends.remote.wire import MAX_FRAME_BYTES, Link, LinkLost
+from tests.support.scale import scaled
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -75,7 +76,7 @@ def arrived(*pieces: bytes) -> list[tuple[bytes, bytes]]:
 MESSAGES = [(b'{"a": 1}', b""), (b"{}", b"\0\xff" * 50), (b'{"b": "x"}', b"raw")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.lists(st.integers(1, 90), max_size=40))
 def test_any_fragmentation_gives_the_same(cuts: list[int]) -> None:
     whole = anyio.run(frames, *MESSAGES)
@@ -91,7 +92,7 @@ def test_byte_by_byte() -> None:
     assert arrived(*[bytes([one]) for one in whole]) == MESSAGES
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(st.data())
 def test_a_changed_byte_is_never_used(data: st.DataObject) -> None:
     whole = bytearray(anyio.run(frames, *MESSAGES))

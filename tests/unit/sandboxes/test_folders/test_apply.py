@@ -16,6 +16,7 @@ from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.journal import STAGING
 from stockade_sandbox.policy import FolderRule
 from stockade_sandbox.results import Change, FolderLayer
+from tests.support.scale import scaled
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, in_child, mount_small_disk
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench, times
@@ -38,7 +39,7 @@ OPERATION = st.one_of(
 
 
 @pytest.mark.parametrize("how", ["root", "user", "copy"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.lists(OPERATION, max_size=8), operations=st.lists(OPERATION, min_size=1, max_size=12))
 def test_whatever_was_done_the_host_becomes_what_the_bot_saw(
     make_bench: MakeBench, how: str, first: list[str], operations: list[str]

@@ -17,6 +17,7 @@ from stockade_sandbox.overlay import TakenBack
 from stockade_sandbox.overlay.journal import STAGING, all_journals, journals_of
 from stockade_sandbox.overlay.undo import recover_folder
 from stockade_sandbox.results import Decision
+from tests.support.scale import scaled
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, cut_off_at, in_child
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench
@@ -94,7 +95,7 @@ def test_all_comes_back_and_goes_again(bench: Bench, discarded: bool) -> None:
 
 
 @pytest.mark.parametrize("how", ["root", "copy"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.lists(OPERATION, max_size=8), operations=st.lists(OPERATION, min_size=1, max_size=12))
 def test_whatever_was_done_comes_back(make_bench: MakeBench, how: str, first: list[str], operations: list[str]) -> None:
     bench = make_bench(how)

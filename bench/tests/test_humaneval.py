@@ -6,12 +6,12 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+
 from bench.humaneval.arms import ARMS, by_traceback, shortened
 from bench.humaneval.command import FIRST, score, solve
 from bench.humaneval.problems import Problem
 from bench.humaneval.recorded import Answers, Offline, RecordedModel, key_of
 from bench.humaneval.report import common, curve, rows, solved, write_report
-
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import OnText
 from stockade.plugins.coder.bot import CODER

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+
 from bench.ability.arms import Did, sealed
 from bench.ability.command import CACHE, attempt, chosen, main, results
 from bench.ability.outcome import Outcome, Tokens, append, read

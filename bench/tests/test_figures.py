@@ -1,4 +1,5 @@
 import pytest
+
 from bench.figures import Measured, gaps_ms, row, slope_ms, tenth, turn_cpu_ms
 from bench.server import Request
 

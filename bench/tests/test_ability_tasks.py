@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from bench.ability.checks import names
 from bench.ability.sets import SETS
 from bench.ability.task import Task, bash, judge, set_up

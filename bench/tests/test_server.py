@@ -3,6 +3,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from bench.client import BenchFailed, Contender, measure, server
 from bench.contenders import BENCH, PYTHON, STDLIB
 from bench.server import SUBMIT, answer, encode, text_bytes

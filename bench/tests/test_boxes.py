@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from bench.boxes import COMMANDS, costs, drawn_costs, options
 from bench.crowd import measure, pss_bytes
 from bench.processes import descendants
