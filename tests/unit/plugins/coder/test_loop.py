@@ -18,8 +18,7 @@ from stockade.loop.run_context import Parts
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import OFFLINE, CoderBot, Wanted, make_coder
 from stockade.plugins.coder.loop import Coder
-from stockade.plugins.coder.prompts import cases, system
-from stockade.plugins.coder.questions import wrong_values
+from stockade.plugins.coder.prompts import cases, system, wrong_values
 from stockade.plugins.coder.work import Plan, Result
 from stockade.runtime.policies import make_policy
 from stockade.runtime.records import SystemClock

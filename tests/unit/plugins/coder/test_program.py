@@ -2,7 +2,7 @@
 
 import pytest
 
-from stockade.plugins.coder.program import functions, is_empty, split, syntax_error
+from stockade.plugins.coder.program import example_lines, functions, is_empty, syntax_error
 
 
 def test_example_calls_are_taken_from_definitions() -> None:
@@ -11,22 +11,15 @@ def test_example_calls_are_taken_from_definitions() -> None:
         "for i in X:\n    print('important')\nif __name__ == '__main__':\n    f(2)\n"
         "assert f(1) == 2\nn = int(input())\n"
     )
-    program = split(code)
-    assert program.library == "import os\nX = [1]\n\n@cache\ndef f(a):\n    # twice\n    return a * 2"
-    assert "print('important')" in program.example
-    assert "__main__" in program.example
-    assert "input()" in program.example
-    assert "assert" in program.example
+    lines = code.splitlines()
+    assert [lines[number - 1] for number in example_lines(code)] == [
+        "print(f(1))", "for i in X:", "if __name__ == '__main__':", "assert f(1) == 2", "n = int(input())"
+    ]  # fmt: skip
 
 
 def test_conditional_definitions_stay() -> None:
     code = "try:\n    import x\nexcept ImportError:\n    x = None\nif x:\n    def f(): pass\nclass A:\n    b = 1"
-    assert split(code).library == code
-
-
-def test_two_statements_on_a_line_stay_together() -> None:
-    program = split("x = 1; print(x)\ny = 2")
-    assert program.library + program.example == "x = 1; print(x)\ny = 2"
+    assert example_lines(code) == ()
 
 
 @pytest.mark.parametrize("code", ["", "\n\n", "# nothing", "pass", '"""words"""', "...", "```python"])
@@ -41,7 +34,7 @@ def test_others_are_not_empty(code: str) -> None:
 
 @pytest.mark.parametrize("code", ["def f(:", "x = 'a", "a\x00b", "(" * 500 + ")" * 500, "x = '\\d' is 'y'"])
 def test_odd_code_raises_nothing(code: str) -> None:
-    split(code)
+    example_lines(code)
     functions(code)
     syntax_error(code)
 

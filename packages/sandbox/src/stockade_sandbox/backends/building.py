@@ -51,7 +51,7 @@ _SET_ID = stat.S_ISUID | stat.S_ISGID
 
 
 class SystemLayers:
-    """Layers over this machine's system; implements the LayerMaker of tools.layers."""
+    """Layers over this machine's system: begun, filled, finished and removed for tools/layers.py."""
 
     def base(self) -> str:
         """What is installed here; without Debian's records, when something was last added to the system's folders."""

@@ -5,12 +5,11 @@ What nobody trusts is taken apart in a sealed place (documents_worker.py); so ar
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import anyio
 import anyio.to_thread
@@ -18,12 +17,11 @@ from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, to_install
-from stockade.core.ports import OnNetwork, Sandbox
+from stockade.core.ports import Sandbox
 from stockade.core.text import is_text, one_line
 from stockade.core.toolbox import Arguments, Telling, read
 from stockade.core.tools import ToolSpec
-from stockade_sandbox.policy import Network
-from stockade_sandbox.results import FolderLayer
+from stockade_sandbox.reading import ReadingRoom
 
 READ_S = 30.0
 MAX_BYTES = 32 << 20
@@ -54,27 +52,6 @@ SPEC = ToolSpec(
         "additionalProperties": False,
     },
 )
-
-
-class Room(Protocol):
-    """Where sealed sandboxes with this Python in them come from; sandboxes.reading.ReadingRoom is one."""
-
-    @property
-    def python(self) -> str: ...
-
-    @property
-    def packages(self) -> tuple[str, ...]: ...
-
-    def check(self) -> None:
-        """UsageError when there can be none. Blocks."""
-        ...
-
-    def open(
-        self,
-        network: Network | None = None,
-        on_network: OnNetwork | None = None,
-        folders: Sequence[FolderLayer] = (),
-    ) -> AbstractAsyncContextManager[Sandbox]: ...
 
 
 class Document(Data):
@@ -121,7 +98,7 @@ def _worker() -> str:
 class Reader:
     """Reads in a place of its own each time. Raises ActionFailed for what the file does, SandboxFailed for our own."""
 
-    room: Room
+    room: ReadingRoom
     read_s: float = READ_S
 
     async def read(self, data: bytes, wanted: Wanted) -> Document:
@@ -166,7 +143,7 @@ class DocumentToolbox(Telling):
 
     spec = SPEC
 
-    def __init__(self, sandbox: Sandbox, room: Room, shown_chars: int = SHOWN_CHARS) -> None:
+    def __init__(self, sandbox: Sandbox, room: ReadingRoom, shown_chars: int = SHOWN_CHARS) -> None:
         self._sandbox = sandbox
         self._reader = Reader(room)
         self._shown_chars = shown_chars

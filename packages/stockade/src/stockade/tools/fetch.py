@@ -10,10 +10,10 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
 import anyio
@@ -25,6 +25,7 @@ from httpcore2._backends.anyio import AnyIOStream  # public only behind a connec
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed
 from stockade.core.text import one_line
+from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.policy import MIB
 
 MAX_CHARS = 2000
@@ -88,18 +89,6 @@ def parse(text: str, base: Address | None = None) -> Address:
         raise ActionFailed(f"{shown} names no host")
     default = 80 if parts.scheme == "http" else 443
     return Address(parts.scheme, f"[{host}]" if ":" in host else host, None if port == default else port, target)
-
-
-class Connecting(Protocol):
-    """Makes the client of one fetch."""
-
-    def client(self) -> AbstractAsyncContextManager[httpx2.AsyncClient]: ...
-
-
-class Server(Protocol):
-    """sandboxes.egress.proxy.Egress is one."""
-
-    async def serve(self, accept: Callable[[], Awaitable[ByteStream]]) -> None: ...
 
 
 @cache
@@ -201,7 +190,7 @@ class _ToProxy(httpcore2.AsyncNetworkBackend):
 class ThroughProxy:
     """`server` is the proxy, with its rules. `tls` is for tests, which have certificates of their own."""
 
-    server: Server
+    server: Egress
     tls: Callable[[], ssl.SSLContext] = tls_context
 
     @asynccontextmanager
@@ -257,10 +246,10 @@ class Fetched:
     asked: int = 1
 
 
-async def fetch(connecting: Connecting, address: Address, bounds: Bounds = BOUNDS) -> Fetched:
+async def fetch(way_out: ThroughProxy | Direct, address: Address, bounds: Bounds = BOUNDS) -> Fetched:
     """ActionFailed, for the model, for everything that the rules, the network or the server do against it."""
     result: Fetched | ActionFailed = ActionFailed(f"{address.host} did not answer in full within {bounds.total_s:g} s")
-    async with connecting.client() as client:  # has a task group, which would wrap what is raised within
+    async with way_out.client() as client:  # has a task group, which would wrap what is raised within
         with anyio.move_on_after(bounds.total_s):
             try:
                 result = await _follow(client, address, bounds)

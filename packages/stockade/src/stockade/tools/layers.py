@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -22,8 +21,10 @@ from pydantic import ValidationError
 from stockade.core.data import Data
 from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox, Toolbox
+from stockade.files import try_lock
 from stockade.tools.program import ExternalTool, InstalledTools, host_files, last_lines, ran, write_file
 from stockade.tools.tool_files import CommandTool
+from stockade_sandbox.backends.building import SystemLayers
 from stockade_sandbox.locks import try_lock
 from stockade_sandbox.policy import Network, Policy
 from stockade_sandbox.results import NetworkRequest
@@ -36,36 +37,6 @@ _DONE = "layer.json"
 _LOOK_S = 0.2
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 OnProgress = Callable[[str, int, int], None]
-
-
-class LayerMaker(Protocol):
-    """What knows the system that layers lie over."""
-
-    def base(self) -> str:
-        """Changes when the system below all layers does. Blocks."""
-        ...
-
-    def begin(self, folder: Path, below: Sequence[str], hosts: Sequence[str]) -> None:
-        """The start of a layer over those `below`. Blocks. SandboxFailed."""
-        ...
-
-    def sandbox(
-        self, folder: Path, below: Sequence[str], hosts: Sequence[str], environment: Mapping[str, str], run_dir: Path
-    ) -> Sandbox:
-        """Not entered; commands in it change the layer. UsageError for a host that is none."""
-        ...
-
-    def index(self, hosts: Sequence[str]) -> str | None:
-        """A command that makes the package manager ready, whose failing may not matter."""
-        ...
-
-    def finish(self, folder: Path) -> None:
-        """Blocks."""
-        ...
-
-    def remove(self, folder: Path) -> None:
-        """Nothing when it is not there. Blocks."""
-        ...
 
 
 class _Done(Data):
@@ -82,7 +53,7 @@ class Layers:
     """The layers of this machine's user, in `folder`."""
 
     folder: Path
-    maker: LayerMaker
+    maker: SystemLayers
     on_progress: OnProgress | None = None
 
     async def layer(self, tool: CommandTool, below: Sequence[str]) -> str:

@@ -22,9 +22,9 @@ from stockade.core.errors import ActionFailed, SandboxDied, UsageError
 from stockade.core.text import is_text, one_line
 from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
-from stockade.tools.documents import Room
 from stockade.tools.memory_worker import ROOT
 from stockade_sandbox.policy import KIB, MIB
+from stockade_sandbox.reading import ReadingRoom
 from stockade_sandbox.results import FolderLayer
 
 _PREFIX = "memory_"
@@ -87,7 +87,7 @@ class MemoryToolbox:
 
     specs: tuple[ToolSpec, ...] = tuple(map(_spec, _COMMANDS))
 
-    def __init__(self, root: Path, room: Room, bounds: Bounds | None = None) -> None:
+    def __init__(self, root: Path, room: ReadingRoom, bounds: Bounds | None = None) -> None:
         self._layer = FolderLayer(host=str(root), inside=ROOT, mode="rw", strategy="direct")
         self._room, self._bounds = room, bounds or Bounds()
 

@@ -21,9 +21,9 @@ from stockade.core.search import Found, SearchEngine
 from stockade.core.text import clean, fenced, is_text, one_line
 from stockade.core.toolbox import Arguments, Telling, read
 from stockade.core.tools import ToolSpec
-from stockade.tools.documents import Room
 from stockade.tools.fetch import Address, Bounds, Direct, fetch, parse
 from stockade_sandbox.policy import Network
+from stockade_sandbox.reading import ReadingRoom
 from stockade_sandbox.results import NetworkRequest
 
 NAME = "web_search"
@@ -173,13 +173,13 @@ def _results(data: bytes) -> list[Found]:
 class DuckDuckGo:
     """Implements core.search.SearchEngine. `certificates` is for tests, which are their own authority."""
 
-    room: Room
+    room: ReadingRoom
     on_network: OnNetwork | None = None
     certificates: str = ""
     name: str = "DuckDuckGo"
 
     @classmethod
-    def installed(cls, room: Room, on_network: OnNetwork | None = None) -> "DuckDuckGo":
+    def installed(cls, room: ReadingRoom, on_network: OnNetwork | None = None) -> "DuckDuckGo":
         """UsageError when ddgs, or a place for it, is not there. May block for a moment."""
         if importlib.util.find_spec("ddgs") is None:
             raise UsageError("--search duckduckgo needs ddgs", to_install("web"))

@@ -19,8 +19,9 @@ from stockade.core.errors import ActionFailed
 from stockade.core.text import fenced, one_line
 from stockade.core.toolbox import Arguments, Telling, read
 from stockade.core.tools import ToolSpec
-from stockade.tools.documents import Document, Reader, Room, Wanted
-from stockade.tools.fetch import BOUNDS, Address, Bounds, Connecting, fetch, parse
+from stockade.tools.documents import Document, Reader, Wanted
+from stockade.tools.fetch import BOUNDS, Address, Bounds, Direct, ThroughProxy, fetch, parse
+from stockade_sandbox.reading import ReadingRoom
 
 NAME = "read_page"
 SHOWN_CHARS = 6000
@@ -66,14 +67,14 @@ class _Wanted(Arguments):
 
 
 class PageToolbox(Telling):
-    """Implements core.ports.Toolbox. `connecting` is the way out, with its rules."""
+    """Implements core.ports.Toolbox. `way_out` has the rules."""
 
     spec = SPEC
 
     def __init__(
-        self, connecting: Connecting, room: Room, bounds: Bounds = BOUNDS, shown_chars: int = SHOWN_CHARS
+        self, way_out: ThroughProxy | Direct, room: ReadingRoom, bounds: Bounds = BOUNDS, shown_chars: int = SHOWN_CHARS
     ) -> None:
-        self._connecting = connecting
+        self._way_out = way_out
         self._reader = Reader(room)
         self._bounds = bounds
         self._shown_chars = shown_chars
@@ -101,7 +102,7 @@ class PageToolbox(Telling):
         return self._passages(*found, wanted.words) if wanted.words else self._part(*found, wanted.part)
 
     async def _load(self, address: Address) -> tuple[Address, Document]:
-        fetched = await fetch(self._connecting, address, self._bounds)
+        fetched = await fetch(self._way_out, address, self._bounds)
         is_html = fetched.type in ("text/html", "application/xhtml+xml")
         document = await self._reader.read(
             fetched.data,

@@ -160,20 +160,17 @@ _BOUNDARY = "\n\n\n# Example\n"
 _INSTALL = "python3 -m pip install --quiet "
 _RUN = f"python3 {PROGRAM}"
 _LIBRARY = re.compile(r"^[a-z](?:[a-z0-9._-]*[a-z0-9])?(?:\[[a-z0-9,_-]+\])?(?:(?:[=!~<>]=|[<>])[0-9a-z.*+!-]+)?$")
-_WORDS_OF_PROSE = """
-a all and any are built-in by code for from if in is it libraries library module modules must needed no not nothing of
-on only or package packages required standard the this to use used uses using version with you
-"""
-_PROSE = frozenset(_WORDS_OF_PROSE.split())
 _COMMANDS = "awk bash cat cut echo find git grep head ls pip python python3 sed sort tail tar tr uniq wc xargs zip"
-_NO_LIBRARY = frozenset(("none", *_COMMANDS.split()))
+_NO_LIBRARY = frozenset(("none", "no", *_COMMANDS.split()))
 _IN_TICKS = re.compile(r"`([^`\s]+)`")
 _PYTHON = ("", "python", "python3", "py")
-_NAMES = {
+PROGRAM_NAMES = {
     "requirements": "requirements", "requiements": "requirements", "requirement": "requirements",
     "dependencies": "requirements", "libraries": "requirements",
     "code": "code", "corrected code": "code", "solution": "code",
     "example": "example", "example usage": "example", "usage": "example",
+}  # fmt: skip
+_NAMES = PROGRAM_NAMES | {
     "answer": "finish", "final answer": "finish", "finish": "finish",
     "command": "shell", "shell": "shell", "bash": "shell",
     "read_file": "read_file", "write_file": "write_file", "edit_file": "edit_file",
@@ -230,21 +227,20 @@ def _usage(tool: Offered) -> str:
 
 
 def libraries(text: str) -> list[str]:
-    """The libraries of a requirements section, in order; words of prose and Python's own modules are none."""
-    result: list[str] = []
+    """The libraries of a requirements section, in order: one a line or between commas, or as `pip install` has them. A
+    line with several words is prose; Python's own modules, and commands of the shell, are none.
+    """
+    result: dict[str, None] = {}
     for spoken in text.lower().splitlines():
-        raw = " ".join(_IN_TICKS.findall(spoken)) or spoken
+        raw = ",".join(_IN_TICKS.findall(spoken)) or spoken
         line = re.split(r"\(|#|\s-\s|:", re.sub(r"^\s*(?:[-*+]|\d+[.)])\s+|[`\"']", "", raw))[0]
-        line = re.sub(r"\s*([=!~<>]=|[<>])\s*", r"\1", line)
-        words = [word for word in re.split(r"[\s,]+", line.rstrip(". ")) if word]
-        if words[:2] == ["pip", "install"] or words[:2] == ["pip3", "install"]:
-            words = [word for word in words[2:] if not word.startswith("-")]
-        if _PROSE & set(words) or not all(_LIBRARY.match(word) for word in words):
-            continue
-        for word in words:
-            if word not in _NO_LIBRARY and word not in sys.stdlib_module_names and word not in result:
-                result.append(word)
-    return result
+        line = re.sub(r"\s*([=!~<>]=|[<>])\s*", r"\1", line).strip(" .,")
+        pip = re.match(r"pip3? install ", line)
+        words = line[pip.end() :].split() if pip else re.split(r"\s*,\s*", line)
+        words = [word for word in words if not word.startswith("-")] if pip else words
+        if all(_LIBRARY.match(word) for word in words):
+            result |= dict.fromkeys(words)
+    return [word for word in result if word not in _NO_LIBRARY and word not in sys.stdlib_module_names]
 
 
 def _program(found: Sequence[Section], tools: Sequence[Offered]) -> tuple[Step, ...]:

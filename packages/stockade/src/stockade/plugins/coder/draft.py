@@ -12,15 +12,10 @@ from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
 from stockade.extend.answers import spoken
-from stockade.plugins.coder.answers import Section, find_sections, libraries
+from stockade.plugins.coder.answers import PROGRAM_NAMES, Section, find_sections, libraries
 from stockade.plugins.coder.program import functions, is_empty, statements, syntax_error
 
-_NAMES = {
-    "requirements": "requirements", "requiements": "requirements", "requirement": "requirements",
-    "dependencies": "requirements", "libraries": "requirements",
-    "code": "code", "corrected code": "code", "solution": "code", "answer": "code", "program": "code",
-    "example": "example", "example usage": "example", "usage": "example",
-}  # fmt: skip
+_NAMES = PROGRAM_NAMES | {"answer": "code", "program": "code"}
 _PYTHON = frozenset({"", "python", "python3", "py", "py3"})
 _MARK = re.compile(r"[ \t]*```+[ \t]*([\w+-]*)")
 
@@ -73,7 +68,7 @@ def _of_sections(found: list[Section]) -> Draft | None:
 
 def _of_fences(text: str) -> Draft | None:
     """The first fence with a definition in it, else the first with Python; the one behind it may be the example."""
-    bodies = [body.strip("\n") for language, body in _fences(text) if language.lower() in _PYTHON]
+    bodies = [body.strip("\n") for language, body, _ in _fences(text) if language.lower() in _PYTHON]
     bodies = [body for body in bodies if body.strip() and not is_empty(body)]
     if not bodies:
         return None
@@ -84,35 +79,30 @@ def _of_fences(text: str) -> Draft | None:
     return Draft(code=bodies[first], example=behind if usable else "")
 
 
-def _fences(text: str) -> Iterator[tuple[str, str]]:
-    """The language and the text of each; the last one may never be closed. Line by line: a hostile answer costs no
-    more than its length.
+def _fences(text: str) -> Iterator[tuple[str, str, int]]:
+    """Language, text and last line of each; of one that is never closed that is -1. Line by line: a hostile answer
+    costs no more than its length.
     """
     opened: str | None = None
     body: list[str] = []
-    for line in text.split("\n"):
+    for number, line in enumerate(text.split("\n")):
         mark = _MARK.match(line)
         if opened is None:
             opened = mark[1] if mark is not None else None
         elif mark is not None and not line[mark.end() :].strip() and not mark[1]:
-            yield opened, "\n".join(body)
+            yield opened, "\n".join(body), number
             opened, body = None, []
         else:
             body.append(line)
     if opened is not None:
-        yield opened, "\n".join(body)
+        yield opened, "\n".join(body), -1
 
 
 def _whole_fences(text: str) -> str:
     """Of an answer that was cut in words behind its program what is whole; empty when it was cut in the program."""
-    lines, is_open, last = text.split("\n"), False, -1
-    for number, line in enumerate(lines):
-        mark = _MARK.match(line)
-        if mark is None or (is_open and (mark[1] or line[mark.end() :].strip())):
-            continue
-        is_open, last = not is_open, number
-    kept = "" if is_open else "\n".join(lines[: last + 1])
-    return kept if any(functions(body) for _, body in _fences(kept)) else ""
+    found = list(_fences(text))
+    whole = bool(found) and found[-1][2] >= 0 and any(functions(body) for _, body, _ in found)
+    return "\n".join(text.split("\n")[: found[-1][2] + 1]) if whole else ""
 
 
 def _bare(text: str) -> Draft | None:

@@ -181,14 +181,10 @@ def _is_concrete(example: Example, wanted: frozenset[str]) -> bool:
     if tree is None or before is None:
         return False
     made = {node.id for line in before for node in ast.walk(line) if isinstance(node, ast.Name)}
-    called = [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    called = [name for name, _ in _calls(tree)]
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(called) - made
     own = {name for name in called if name not in _KNOWN}
     return names <= _KNOWN and bool(own & wanted if wanted else own)
-
-
-_STUB = re.compile(r"^[ \t]*(?:async )?def (\w+)\s*\(", re.MULTILINE)
-_COMMON = frozenset(dir(builtins))
 
 
 class Signature(Data):
@@ -202,9 +198,9 @@ class Signature(Data):
 
 def wanted(task: str, examples: Sequence[Example] = ()) -> Signature | None:
     """What the task asks for; None when it does not say."""
-    stubs = [found for match in _STUB.finditer(task) if (found := _of_stub(task[match.start() :].lstrip())) is not None]
+    stubs = [found for match in _DEF.finditer(task) if (found := _of_stub(task[match.start() :].lstrip())) is not None]
     if stubs:
-        called = {name for example in examples for name in _called(example.call)}
+        called = {name for example in examples for name, _ in _calls(expression(example.call))}
         return next((stub for stub in reversed(stubs) if stub.name in called), stubs[-1])
     for example in examples:
         if (found := _of_call(example.call)) is not None:
@@ -245,14 +241,20 @@ def _of_stub(text: str) -> Signature | None:
 
 
 def _of_call(text: str) -> Signature | None:
-    tree = expression(text)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in _COMMON:
-            names = [_parameter(argument, number) for number, argument in enumerate(node.args, 1)]
-            names += [keyword.arg or "**options" for keyword in node.keywords]
-            return Signature(name=node.func.id, text=f"def {node.func.id}({', '.join(names)})",
-                             least=len(names), most=len(names))  # fmt: skip
+    for name, call in _calls(expression(text)):
+        if name not in _KNOWN:
+            names = [_parameter(argument, number) for number, argument in enumerate(call.args, 1)]
+            names += [keyword.arg or "**options" for keyword in call.keywords]
+            line = f"def {name}({', '.join(names)})"
+            return Signature(name=name, text=line, least=len(names), most=len(names))
     return None
+
+
+def _calls(tree: ast.expr | None) -> Iterator[tuple[str, ast.Call]]:
+    """The calls of functions by their name, the outermost first."""
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id, node
 
 
 def _parameter(argument: ast.expr, number: int) -> str:
@@ -261,13 +263,6 @@ def _parameter(argument: ast.expr, number: int) -> str:
         return f"a{number}"
     kind = type(ast.literal_eval(argument)).__name__
     return f"a{number}" if kind == "NoneType" else f"a{number}: {kind}"
-
-
-def _called(text: str) -> set[str]:
-    tree = expression(text)
-    if tree is None:
-        return set()
-    return {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
 
 
 def _range(arguments: ast.arguments) -> tuple[int, int | None]:

@@ -5,7 +5,7 @@
               └─ mend ┘      after a few repairs, or when they change nothing: forget it all and write anew
 
 Debugging decays: after two or three repairs a model turns in circles (arXiv 2506.18403), so the conversation is thrown
-away but for the task, which is in every question (questions.py). All that is known is on record and folded from there
+away but for the task, which is in every question (prompts.py). All that is known is on record and folded from there
 (past.py), so a run that was cut goes on.
 """
 
@@ -27,12 +27,11 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelRequest
 from stockade.extend import Bot, Ending, RunContext
-from stockade.plugins.coder import prompts
 from stockade.plugins.coder.draft import Draft, read
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
 from stockade.plugins.coder.past import FRESH_START, LAST_STEP, REPAIR, REWRITE, Progress, Round, unreadable
 from stockade.plugins.coder.program import statements
-from stockade.plugins.coder.questions import candidate_of, conversation, is_rewrite, sampling, told
+from stockade.plugins.coder.prompts import brief, candidate_of, conversation, is_rewrite, sampling, told
 from stockade.plugins.coder.work import Attempt, Explain, Plan, Result, best, by_error_handler
 
 BOUNDS: Mapping[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
@@ -158,8 +157,8 @@ class _Work:
 
     def _request(self, candidate: int) -> ModelRequest:
         coder, executor, streak = self.coder, self.coder.executor, self.progress.streak
-        brief = prompts.brief(self.ctx.started.task, coder.examples, executor.job.tests, executor.signature)
-        task = "\n\n".join(part for part in (brief, coder.around) if part)
+        asked = brief(self.ctx.started.task, coder.examples, executor.job.tests, executor.signature)
+        task = "\n\n".join(part for part in (asked, coder.around) if part)
         wants_example = not executor.job.has_checks
         messages = conversation(task, self._words(), streak, coder.plan, coder.explain, wants_example=wants_example)
         hidden = self.ctx.parts.redactor.text

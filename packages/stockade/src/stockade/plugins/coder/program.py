@@ -7,15 +7,6 @@ be anything: no exception and no warning gets out.
 import ast
 import warnings
 
-from stockade.core.data import Data
-
-
-class Program(Data):
-    """`library` holds imports, definitions and constants; `example` what a script would do with them."""
-
-    library: str
-    example: str
-
 
 def syntax_error(code: str) -> SyntaxError | None:
     """None when it compiles. What cannot be compiled for another reason (NUL bytes, nesting) is a SyntaxError too."""
@@ -34,29 +25,6 @@ def is_empty(code: str) -> bool:
     """Nothing but comments, strings and `pass`: running it proves nothing."""
     found = statements(code)
     return not code.strip() if found is None else all(_does_nothing(node) for node in found)
-
-
-def split(code: str) -> Program:
-    """The code as it is when it does not compile. Lines keep their text; blank lines between the parts are lost."""
-    found = statements(code)
-    if found is None:
-        return Program(library=code, example="")
-    lines = code.splitlines(keepends=True)
-    library: list[str] = []
-    example: list[str] = []
-    end = 0
-    for node in found:
-        decorators = getattr(node, "decorator_list", [])
-        start = min([node.lineno, *(one.lineno for one in decorators)]) - 1
-        last = node.end_lineno or node.lineno
-        target = example if _is_example(node) else library
-        if start < end:  # two statements on a line stay together
-            (library if library and library[-1] == lines[end - 1] else example).extend(lines[end:last])
-        else:
-            target.extend(lines[end:last])
-        end = max(end, last)
-    library.extend(lines[end:])
-    return Program(library="".join(library).strip("\n"), example="".join(example).strip("\n"))
 
 
 def example_lines(code: str) -> tuple[int, ...]:

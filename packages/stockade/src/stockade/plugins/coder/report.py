@@ -22,7 +22,11 @@ from stockade.plugins.coder import inside
 from stockade.plugins.coder.examples import Example
 from stockade.plugins.coder.program import statements, syntax_error
 
+FILE = "main.py"
+RUNNER = "runner.py"
+MAX_TESTS_BYTES = 1_000_000
 MAX_WORDS_CHARS = 700
+_MAX_PRINTED_CHARS = 300
 _MAX_VALUE_CHARS = 160
 _FRAME = re.compile(r'^[ \t]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$', re.MULTILINE)
 _ERROR = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?::\s*(?P<text>.*))?$", re.DOTALL)
@@ -62,38 +66,45 @@ class FailedCheck(Data):
         return f"{cut(self.call)} gave {cut(self.got)}, but it should give {cut(self.expected)}."
 
 
-def of_traceback(stderr: str, code: str, file: str = "main.py") -> Failure | None:
+def of_traceback(stderr: str, code: str) -> Failure | None:
     """The failure that a traceback on standard error tells of; None when there is none in it."""
     text = _last_traceback(stderr)
     if text is None:
         return None
     kind, message = _error(text)
-    frames = [found for found in _FRAME.finditer(text) if found["file"].rpartition("/")[2] == file]
-    if not frames:
-        return Failure(kind=kind, message=message)
-    last, lines = frames[-1], code.splitlines()
-    number = int(last["line"])
-    source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    return Failure(kind=kind, message=message, line=number, source=source, function=last["name"] or "")
+    return _placed(kind, message, code, _own_frames(text)[-1:])
 
 
 def of_syntax(error: SyntaxError, code: str) -> Failure:
     """A program that does not compile."""
-    lines = code.splitlines()
-    number = error.lineno if error.lineno and error.lineno <= len(lines) else None
-    source = lines[number - 1].strip() if number else ""
-    return Failure(kind=type(error).__name__, message=error.msg or "", line=number, source=source)
+    number = error.lineno if error.lineno and error.lineno <= len(code.splitlines()) else None
+    return Failure(
+        kind=type(error).__name__, message=error.msg or "", line=number, source=_source(code, number) if number else ""
+    )
 
 
-def of_timeout(seconds: float, stderr: str, code: str, file: str = "main.py") -> Failure:
+def of_timeout(seconds: float, stderr: str, code: str) -> Failure:
     """A program that did not end; where it was, when faulthandler wrote it to standard error."""
-    frames = [found for found in _FRAME.finditer(stderr) if found["file"].rpartition("/")[2] == file]
     message = f"it did not end within {seconds:g} s: look for a loop that never ends or is far too slow"
+    return _placed("Timeout", message, code, _own_frames(stderr)[:1])
+
+
+def _own_frames(text: str) -> list[re.Match[str]]:
+    return [found for found in _FRAME.finditer(text) if found["file"].rpartition("/")[2] == FILE]
+
+
+def _placed(kind: str, message: str, code: str, frames: Sequence[re.Match[str]]) -> Failure:
+    """In the line of the one frame, where there is one."""
     if not frames:
-        return Failure(kind="Timeout", message=message)
-    number, lines = int(frames[0]["line"]), code.splitlines()
-    source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    return Failure(kind="Timeout", message=message, line=number, source=source, function=frames[0]["name"] or "")
+        return Failure(kind=kind, message=message)
+    number = int(frames[0]["line"])
+    source, function = _source(code, number), frames[0]["name"] or ""
+    return Failure(kind=kind, message=message, line=number, source=source, function=function)
+
+
+def _source(code: str, line: int) -> str:
+    lines = code.splitlines()
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
 def checks_in_words(failed: Sequence[FailedCheck], passed: int) -> str:
@@ -130,12 +141,6 @@ def cut(text: str, limit: int = _MAX_VALUE_CHARS) -> str:
 
 def _bounded(text: str) -> str:
     return text if len(text) <= MAX_WORDS_CHARS else f"{text[: MAX_WORDS_CHARS - 4]} ..."
-
-
-FILE = "main.py"
-RUNNER = "runner.py"
-MAX_TESTS_BYTES = 1_000_000
-_MAX_PRINTED_CHARS = 300
 
 
 def runner_folder() -> Path:
@@ -236,7 +241,8 @@ def judge(code: str, job: Job, report: Report | None, stderr: str) -> Verdict:
     if report.timed_out:
         return Verdict(passed=False, words=of_timeout(job.limit_s, stderr, code).words(), **facts)
     if not job.has_checks:
-        return Verdict(passed=report.exit_code == 0, words=_of_script(code, report, stderr), **facts)
+        words = _of_end(code, report, stderr) if report.exit_code else ""
+        return Verdict(passed=not report.exit_code, words=words, **facts)
     if not (report.loaded and report.whole):
         return Verdict(passed=False, words=_of_end(code, report, stderr), **facts)
     if report.failures or report.exit_code:
@@ -250,10 +256,6 @@ def judge(code: str, job: Job, report: Report | None, stderr: str) -> Verdict:
     return Verdict(passed=True, **facts)
 
 
-def _of_script(code: str, report: Report, stderr: str) -> str:
-    return "" if report.exit_code == 0 else _of_end(code, report, stderr)
-
-
 def _of_end(code: str, report: Report, stderr: str) -> str:
     """Of a program that did not come to its end."""
     found = of_traceback(stderr, code)
@@ -261,6 +263,3 @@ def _of_end(code: str, report: Report, stderr: str) -> str:
         return found.words()
     said = f" It wrote: {stderr.strip()[-_MAX_PRINTED_CHARS:]}" if stderr.strip() else ""
     return f"The program ended by itself with status {report.exit_code}, before it was done.{said}"
-
-
-__all__ = ["FILE", "RUNNER", "Job", "Report", "Verdict", "check_tests", "judge", "read_report", "runner_folder"]

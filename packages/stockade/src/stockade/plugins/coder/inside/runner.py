@@ -238,41 +238,19 @@ def wait(pid: int, limit_s: float) -> tuple[int, bool]:
     return 0, True
 
 
-def descendants(root: int) -> list[int]:
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, ValueError, IndexError):
-                continue
-    found, more = {root}, True
-    while more:
-        new = {pid for pid, parent in parents.items() if parent in found} - found
-        more = bool(new)
-        found |= new
-    return sorted(found - {root})
-
-
 def sweep() -> int:
-    """Ends what the program left; how many that were. We are its subreaper, so all of that is below us."""
+    """Ends what the program left; how many that were. We are its subreaper: whoever loses its parent is our child."""
     count = 0
-    for _ in range(100):
-        left = descendants(os.getpid())
-        if not left:
+    for _ in range(1000):
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            children = file.read().split()
+        if not children:
             break
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                continue
-        count += len(left)
-        try:
-            while os.waitpid(-1, 0)[0]:
-                pass
-        except ChildProcessError:
-            continue
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
+        for _ in children:
+            os.waitpid(-1, 0)
+        count += len(children)
     return count
 
 
