@@ -16,9 +16,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from pydantic import ValidationError
 
-from stockade.core.data import Data
 from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox, Toolbox
 from stockade.files import try_lock
@@ -32,20 +30,10 @@ from stockade_sandbox.results import NetworkRequest
 INSTALL_S = 1800.0
 UNUSED_S = 30 * 86_400.0
 """A layer that no run has asked for in this time makes room when another is made."""
-_VERSION = 1
-_DONE = "layer.json"
+_VERSION = 2
+_DONE = "whole"
 _LOOK_S = 0.2
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 OnProgress = Callable[[str, int, int], None]
-
-
-class _Done(Data):
-    """What a whole layer says of itself. After a crash of the machine, its size tells whether all of it is on disk."""
-
-    tool: str
-    boot: str
-    entries: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +52,9 @@ class Layers:
         key = await anyio.to_thread.run_sync(self._key, tool, tuple(below))
         place = self.folder / key
         try:
-            if not await anyio.to_thread.run_sync(_whole, place):
+            if not (place / _DONE).is_file():
                 async with self._alone(key, tool):
-                    if not await anyio.to_thread.run_sync(_whole, place):
+                    if not (place / _DONE).is_file():
                         await self._make(tool, below, place)
         except OSError as error:
             words = f"{tool.name} cannot be installed in {self.folder}: {error.strerror}"
@@ -105,7 +93,8 @@ class Layers:
             await anyio.to_thread.run_sync(self.maker.begin, building, tuple(below), tool.hosts)
             await self._install(tool, below, building, run_dir)
             await anyio.to_thread.run_sync(self.maker.finish, building)
-            await anyio.to_thread.run_sync(_write_done, building, tool.name)
+            (building / _DONE).touch()
+            await anyio.to_thread.run_sync(os.sync)  # once an install: after a crash a layer that is there is whole
             building.rename(place)
         finally:
             with anyio.CancelScope(shield=True):
@@ -169,48 +158,6 @@ def _failed(
     if refused:
         hint = "the network refused: " + "; ".join(dict.fromkeys(refused.values())) + "; name it in the tool's hosts"
     return CommandFailed(f"{what} {tool.name} failed: `{command}` {how}", said, hint)
-
-
-def _measured(place: Path) -> tuple[int, int]:
-    """How many entries there are below, and the bytes of the files."""
-    entries = size = 0
-    for where, folders, names in os.walk(place):
-        entries += len(folders) + len(names)
-        for name in names:
-            if name != _DONE or where != str(place):
-                size += os.lstat(os.path.join(where, name)).st_size
-    return entries, size
-
-
-def _write_done(place: Path, tool: str) -> None:
-    (place / _DONE).touch()
-    entries, size = _measured(place)
-    done = _Done(tool=tool, boot=_BOOT.read_text().strip(), entries=entries, size=size)
-    (place / _DONE).write_text(done.model_dump_json())
-
-
-def _whole(place: Path) -> bool:
-    """Whether the layer is there; one that is older than the machine's start is measured once."""
-    try:
-        done = _Done.model_validate_json((place / _DONE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValidationError):
-        return False
-    if done.boot == _BOOT.read_text().strip():
-        return True
-    if _measured(place) != (done.entries, done.size):
-        return False
-    _write_done(place, done.tool)
-    return True
-
-
-def found(folder: Path) -> list[tuple[str, Path, int]]:
-    """The whole layers in `folder`: what was installed, where, and its size in bytes."""
-    result = []
-    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
-        if not path.name.startswith(".") and (path / _DONE).is_file():
-            done = _Done.model_validate_json((path / _DONE).read_bytes())
-            result.append((done.tool, path, done.size))
-    return result
 
 
 @dataclass(frozen=True, slots=True)
