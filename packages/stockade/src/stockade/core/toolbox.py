@@ -36,7 +36,8 @@ def read(kind: type[T], arguments: Mapping[str, Any]) -> T:
 
 def wrong_words(error: ValidationError) -> str:
     """The first arguments that are missing or wrong, each with what is wrong with it, in a line for the model."""
-    wrong = [f"{'.'.join(str(word) for word in one['loc'])}: {one['msg']}" for one in error.errors()]
+    found = [(".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")) for one in error.errors()]
+    wrong = [f"{place}: {words}" if place else words for place, words in found]
     more = f" (and {len(wrong) - MAX_WRONG} more)" if len(wrong) > MAX_WRONG else ""
     return "; ".join(dict.fromkeys(wrong[:MAX_WRONG])) + more
 

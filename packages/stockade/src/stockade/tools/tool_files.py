@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
+from stockade.core.toolbox import wrong_words
 from stockade.core.tools import NAME, ToolSpec
 from stockade.files import parse_toml, read_regular
 
@@ -216,7 +217,7 @@ def read_tool(path: Path) -> CommandTool:
     try:
         return CommandTool.model_validate({**table, "folder": str(path.absolute().parent)})
     except ValidationError as error:
-        raise UsageError(f"{path}: {_first(error)}", "docs/tools.md") from None
+        raise UsageError(f"{path}: {wrong_words(error)}", "docs/tools.md") from None
 
 
 def _parsed(path: Path) -> Any:
@@ -300,11 +301,3 @@ def _unknown(path: Path, key: str, keys: tuple[str, ...]) -> UsageError:
     near = difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean {near[0]}?" if near else f"keys are: {', '.join(keys)}"
     return UsageError(f"{path}: a tool file has no {key!r}", hint)
-
-
-def _first(error: ValidationError) -> str:
-    """The first thing that is wrong, on one line."""
-    found = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in found["loc"])
-    words = found["msg"].removeprefix("Value error, ")
-    return f"{where}: {words}" if where else words

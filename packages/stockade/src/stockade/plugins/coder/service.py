@@ -20,6 +20,8 @@ from anyio.abc import SocketStream
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stockade.core.errors import StockadeError, UsageError
+from stockade.core.policy import is_loopback
+from stockade.core.toolbox import wrong_words
 from stockade_sandbox.policy import is_loopback
 
 MAX_BODY_BYTES = 1 << 20
@@ -137,9 +139,7 @@ class Service:
         try:
             query = Query.model_validate_json(body)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise _Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"{place or 'body'}: {first['msg']}") from None
+            raise _Refused(HTTPStatus.UNPROCESSABLE_ENTITY, wrong_words(error)) from None
         return HTTPStatus.OK, [(await self._solved(query, stream)).model_dump()]
 
     async def _solved(self, query: Query, stream: SocketStream) -> Answer:

@@ -13,6 +13,7 @@ from stockade.core.events import Autonomy, OwnRules
 from stockade.core.messages import Sampling
 from stockade.core.model_options import SamplingOptions
 from stockade.core.ports import Sandbox
+from stockade.core.toolbox import wrong_words
 
 GOAL, PROMPT, CONFIG = "goal", "system.md", "config.json"
 MAX_GOAL_CHARS = 2000
@@ -116,8 +117,7 @@ def parsed(data: bytes) -> Sampling:
     try:
         options = OwnSampling.model_validate(wanted, strict=False)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise _NotTaken(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}") from None
+        raise _NotTaken(wrong_words(error)) from None
     fields = options.model_dump(exclude={"answer_tokens"})
     return Sampling(**fields, max_tokens=options.answer_tokens)
 

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
+from stockade.core.toolbox import wrong_words
 from stockade.core.tools import MAX_NAME_CHARS
 
 MAX_DESCRIPTION_CHARS = 600
@@ -121,8 +122,7 @@ def read_manifest(component: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UsageError(f"{path}: {wrong_words(error)}") from None
 
 
 def of_wit(text: str) -> Manifest:
@@ -199,9 +199,7 @@ def read_metadata(found: dict[str, Any] | None, what: str) -> Metadata:
     try:
         metadata = Metadata.model_validate(found)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(word) for word in first["loc"])
-        raise UsageError(f"{what}: its metadata cannot be used: {place}: {cleaned(first['msg'], 160)}") from None
+        raise UsageError(f"{what}: its metadata cannot be used: {cleaned(wrong_words(error), 300)}") from None
     names = [parameter.name for parameter in metadata.params]
     if len(set(names)) != len(names):
         raise UsageError(f"{what}: its metadata cannot be used: two parameters have one name")

@@ -16,6 +16,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
+from stockade.core.policy import WORKSPACE, FolderRule, Policy, parse_size
+from stockade.core.toolbox import wrong_words
 from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy, parse_size
 
 SUFFIXES = (".policy.yaml", ".policy.yml", ".policy.toml", ".policy.json")
@@ -200,9 +202,7 @@ def read_policy(path: Path) -> ToolPolicy:
         policy = ToolPolicy.model_validate(_as_lists(values), strict=False)
         _ = policy.held
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(word) for word in first["loc"])
-        raise UsageError(f"{path}: {place}: {first['msg']}", "see docs/wasm.md for the keys") from None
+        raise UsageError(f"{path}: {wrong_words(error)}", "see docs/wasm.md for the keys") from None
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None
     return policy

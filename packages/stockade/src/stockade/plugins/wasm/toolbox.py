@@ -45,8 +45,8 @@ class WasmToolbox:
         return tuple(tool.spec for tool, _ in self._calls.values())
 
     async def __aenter__(self) -> Self:
-        await check_place(self._sandbox, self._image)
-        self._worker = await self._stack.enter_async_context(worker_in(self._sandbox))
+        programs = await check_place(self._sandbox, self._image)
+        self._worker = await self._stack.enter_async_context(worker_in(programs))
         return self
 
     async def __aexit__(

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import anyio
 from pydantic import ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxFailed, UsageError, to_install
-from stockade.core.ports import ExecResult, Program, Programs, Sandbox
+from stockade.core.policy import FolderRule, Policy
+from stockade.core.ports import Program, Programs, Sandbox
 from stockade_sandbox.policy import FolderRule, Policy
 
 ROOT = "/opt/stockade"
@@ -116,31 +117,25 @@ class Reply(Data):
     """Of the process, during the call."""
 
 
-class Worker(Protocol):
-    async def ask(self, request: dict[str, Any], timeout_s: float, output_bytes: int) -> Reply:
-        """The reply to one call, within `timeout_s` and a little. Raises only SandboxFailed."""
-        ...
-
-
-async def check_place(sandbox: Sandbox, image: str | None) -> None:
-    """UsageError where this machine's Python and wasmtime cannot run; in bubblewrap they can, without an image."""
-    if sandbox.backend == "bubblewrap" and image is None:
-        return
-    done = await sandbox.exec((*argv()[:-1], PROBE), timeout_s=60)
-    if done.exit_code:
-        raise UsageError(
-            f"WebAssembly tools cannot run in this {sandbox.backend} sandbox: this Python does not start in it",
-            "use --sandbox bubblewrap, without --image",
-        )
+async def check_place(sandbox: Sandbox, image: str | None) -> Programs:
+    """The sandbox, which runs programs beside its shell. UsageError where this machine's Python and wasmtime cannot
+    run; in bubblewrap they can, without an image.
+    """
+    if isinstance(sandbox, Programs):
+        if sandbox.backend == "bubblewrap" and image is None:
+            return sandbox
+        if not (await sandbox.exec((*argv()[:-1], PROBE), timeout_s=60)).exit_code:
+            return sandbox
+    raise UsageError(
+        f"WebAssembly tools cannot run in this {sandbox.backend} sandbox: this Python does not start in it",
+        "use --sandbox bubblewrap, without --image",
+    )
 
 
 @asynccontextmanager
-async def worker_in(sandbox: Sandbox) -> AsyncIterator[Worker]:
-    """The way to call components in this sandbox: a process that stays, where it can have one."""
-    if not isinstance(sandbox, Programs):
-        yield OneShot(sandbox)
-        return
-    worker = Warm(sandbox)
+async def worker_in(sandbox: Programs) -> AsyncIterator["Worker"]:
+    """The way to call components in this sandbox."""
+    worker = Worker(sandbox)
     try:
         async with sandbox.carried(), anyio.create_task_group() as group:
             group.start_soon(worker.serve)
@@ -152,23 +147,6 @@ async def worker_in(sandbox: Sandbox) -> AsyncIterator[Worker]:
         if len(found.exceptions) > 1:
             raise
         raise found.exceptions[0] from None  # what is caught by its kind further out must not come as a group
-
-
-class OneShot:
-    """A process a call."""
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
-
-    async def ask(self, request: dict[str, Any], timeout_s: float, output_bytes: int) -> Reply:
-        line = spelled({**request, "once": True})
-        if line is None:
-            return Reply(status="error", kind="arguments", text="the arguments are no JSON")
-        try:
-            done = await self._sandbox.exec(argv(), line, timeout_s + SLACK_S, room(output_bytes))
-        except ActionFailed as error:
-            return Reply(status="error", kind="arguments", text=error.message)
-        return _of_process(done, timeout_s)
 
 
 @dataclass(slots=True)
@@ -184,7 +162,7 @@ class _Job:
     error: SandboxFailed | None = None
 
 
-class Warm:
+class Worker:
     """One process for all calls, one call at a time, started at the first and again after one that broke it."""
 
     def __init__(self, programs: Programs) -> None:
@@ -192,10 +170,12 @@ class Warm:
         self._put, self._jobs = anyio.create_memory_object_stream[_Job](0)
 
     async def ask(self, request: dict[str, Any], timeout_s: float, output_bytes: int) -> Reply:
-        line = spelled(request)
-        if line is None:
+        """The reply to one call, within `timeout_s` and a little. Raises only SandboxFailed."""
+        try:
+            line = json.dumps(request, allow_nan=False).encode() + b"\n"
+        except (ValueError, TypeError, RecursionError):
             return Reply(status="error", kind="arguments", text="the arguments are no JSON")
-        job = _Job(line, timeout_s, room(output_bytes))
+        job = _Job(line, timeout_s, 6 * output_bytes + _FRAME_BYTES)  # a character may take six bytes in JSON
         await self._put.send(job)
         try:
             await job.done.wait()
@@ -243,28 +223,10 @@ async def _exchange(process: Program, job: _Job) -> Reply:
     except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
         words = (await process.last_words()).splitlines() or [""]
         return crashed(f"status {process.status}" + (f" ({words[-1][:200]})" if words[-1] else ""))
-    return read_reply(bytes(answer)) or crashed("it wrote no answer")
-
-
-def spelled(request: dict[str, Any]) -> bytes | None:
-    """A request as one line; None when it cannot be written."""
     try:
-        return json.dumps(request, allow_nan=False).encode() + b"\n"
-    except (ValueError, TypeError, RecursionError):
-        return None
-
-
-def room(output_bytes: int) -> int:
-    """For an answer's JSON, in which a character may take six bytes."""
-    return 6 * output_bytes + _FRAME_BYTES
-
-
-def read_reply(line: bytes) -> Reply | None:
-    """None when it is none."""
-    try:
-        return Reply.model_validate_json(line)
+        return Reply.model_validate_json(bytes(answer))
     except ValidationError:
-        return None
+        return crashed("it wrote no answer")
 
 
 def crashed(how: str) -> Reply:
@@ -274,12 +236,3 @@ def crashed(how: str) -> Reply:
 def late(timeout_s: float) -> Reply:
     text = f"the tool did not end within {timeout_s:g} s and was stopped"
     return Reply(status="error", kind="timeout", text=text)
-
-
-def _of_process(done: ExecResult, timeout_s: float) -> Reply:
-    if (reply := read_reply(done.stdout.partition(b"\n")[0])) is not None:
-        return reply
-    if done.timed_out:
-        return late(timeout_s)
-    words = (done.stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
-    return crashed(f"status {done.exit_code}" + (f" ({words[:200]})" if words else ""))

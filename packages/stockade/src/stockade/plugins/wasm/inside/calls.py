@@ -161,7 +161,7 @@ def _typed(function: wc.Func, fresh: Store, arguments: dict[str, Any]) -> tuple[
     lowered = lower_arguments(kind, arguments)
     value, result = function(fresh, *lowered), kind.result
     if isinstance(result, wc.ResultType):
-        case, inner = tagged(result, {"ok": result.ok, "err": result.err}, value)
+        case, inner = tagged(result, value)
         payload = result.ok if case == "ok" else result.err
         text = spelled(payload, inner)
         return (text or "the tool failed and said nothing", "error") if case == "err" else (text, _status(text))

@@ -3,9 +3,9 @@
     {"op": "compile", "limits": ...} and the component after the line   -> {"description": ...} and the compiled code
     {"op": "call", "compiled": PATH, "path": [...], "arguments": ...}   -> {"status": ..., "text": ...}
 
-After a call the next one is waited for, but after one with {"once": true}. What does not end by itself is ended
-without a thread or a switch for what does: one thread waits for the alarm, one for the end of input; the calls
-themselves are read and done by the main thread, which pays two system calls for its limit.
+After a call the next one is waited for. What does not end by itself is ended without a thread or a switch for what
+does: one thread waits for the alarm, one for the end of input; the calls themselves are read and done by the main
+thread, which pays two system calls for its limit.
 """
 
 import ctypes
@@ -94,8 +94,6 @@ def main() -> None:
         limits = request["limits"]
         _answer(*_compile(engine(limits), source.read(), limits, watch))
     loaded = _Components()
-    if request.get("once"):
-        _answer(_call(loaded, request, request["limits"], watch))
     end_with(sys.stdin.fileno())
     while True:
         _write(_call(loaded, request, request["limits"], watch))

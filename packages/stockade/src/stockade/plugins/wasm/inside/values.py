@@ -38,6 +38,11 @@ class Foreign(Exception):
     """A type that has no JSON; the message says which."""
 
 
+def cases(kind: wc.VariantType | wc.ResultType) -> dict[str, wc.ValType | None]:
+    """The cases of a variant, or of a result, which is one of two."""
+    return dict(kind.cases) if isinstance(kind, wc.VariantType) else {"ok": kind.ok, "err": kind.err}
+
+
 def is_bytes(kind: wc.ListType) -> bool:
     return isinstance(kind.element, wc.U8)
 
@@ -102,10 +107,8 @@ def _schema_of_compound(kind: wc.ValType, walk: Walk) -> Schema:
             return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
         case wc.OptionType():
             return _schema_of_option(kind, walk)
-        case wc.VariantType():
-            return {"oneOf": [_case(name, payload, walk) for name, payload in kind.cases]}
-        case wc.ResultType():
-            return {"oneOf": [_case("ok", kind.ok, walk), _case("err", kind.err, walk)]}
+        case wc.VariantType() | wc.ResultType():
+            return {"oneOf": [_case(name, payload, walk) for name, payload in cases(kind).items()]}
     raise Foreign(_FOREIGN.get(type(kind), f"a {type(kind).__name__}"))
 
 
@@ -193,10 +196,8 @@ def _compound(kind: wc.ValType, value: Any, place: str) -> Any:
             )
         case wc.OptionType():
             return _option(kind, value, place)
-        case wc.VariantType():
-            return _variant(kind, dict(kind.cases), value, place)
-        case wc.ResultType():
-            return _variant(kind, {"ok": kind.ok, "err": kind.err}, value, place)
+        case wc.VariantType() | wc.ResultType():
+            return _variant(kind, cases(kind), value, place)
     raise Wrong(f"{place} is of a type that has no JSON")
 
 
@@ -223,21 +224,21 @@ def _option(kind: wc.OptionType, value: Any, place: str) -> Any:
     return wc.Variant("some", inner) if kind._tagged() else inner
 
 
-def _variant(kind: Any, cases: dict[str, wc.ValType | None], value: Any, place: str) -> Any:
-    if not isinstance(value, dict) or set(value) - {"tag", "value"} or value.get("tag") not in cases:
-        raise Wrong(f'{place} must be {{"tag": ..., "value": ...}} with a tag of: {", ".join(cases)}')
-    payload = cases[value["tag"]]
+def _variant(kind: Any, known: dict[str, wc.ValType | None], value: Any, place: str) -> Any:
+    if not isinstance(value, dict) or set(value) - {"tag", "value"} or value.get("tag") not in known:
+        raise Wrong(f'{place} must be {{"tag": ..., "value": ...}} with a tag of: {", ".join(known)}')
+    payload = known[value["tag"]]
     if payload is None and value.get("value") is not None:
         raise Wrong(f"{place}: {value['tag']} has no value")
     inner = None if payload is None else lower(payload, value.get("value"), f"{place}.value")
     if kind._tagged():
         return wc.Variant(value["tag"], inner)
-    return _sure(cases, value["tag"], inner, place)
+    return _sure(known, value["tag"], inner, place)
 
 
-def _sure(cases: dict[str, wc.ValType | None], tag: str, inner: Any, place: str) -> Any:
+def _sure(known: dict[str, wc.ValType | None], tag: str, inner: Any, place: str) -> Any:
     """wasmtime finds the case by `isinstance`, for which a boolean is a number too: never the wrong case."""
-    for name, payload in cases.items():
+    for name, payload in known.items():
         classes: set[type] = set()
         if payload is not None:
             payload.add_classes(classes)
@@ -318,10 +319,10 @@ def lift(kind: wc.ValType, value: Any) -> Any:
             return [lift(one, item) for one, item in zip(kind.elements, value, strict=True)]
         case wc.OptionType():
             return _lift_option(kind, value)
-        case wc.VariantType():
-            return _lift_variant(kind, dict(kind.cases), value)
-        case wc.ResultType():
-            return _lift_variant(kind, {"ok": kind.ok, "err": kind.err}, value)
+        case wc.VariantType() | wc.ResultType():
+            name, inner = tagged(kind, value)
+            payload = cases(kind)[name]
+            return {"tag": name} if payload is None else {"tag": name, "value": lift(payload, inner)}
     return value
 
 
@@ -336,11 +337,11 @@ def _lift_option(kind: wc.OptionType, value: Any) -> Any:
     return {"some": inner} if isinstance(kind.payload, wc.OptionType) else inner
 
 
-def tagged(kind: Any, cases: dict[str, wc.ValType | None], value: Any) -> tuple[str, Any]:
+def tagged(kind: Any, value: Any) -> tuple[str, Any]:
     """The case of a variant and its value: wasmtime leaves the tag out where the Python classes tell them apart."""
     if kind._tagged():
         return value.tag, value.payload
-    for name, payload in cases.items():
+    for name, payload in cases(kind).items():
         if payload is None:
             if value is None:
                 return name, None
@@ -350,12 +351,6 @@ def tagged(kind: Any, cases: dict[str, wc.ValType | None], value: Any) -> tuple[
         if type(value) in classes or (value is None and object in classes):
             return name, value
     raise Wrong("the tool returned a case that its type does not have")
-
-
-def _lift_variant(kind: Any, cases: dict[str, wc.ValType | None], value: Any) -> Any:
-    name, inner = tagged(kind, cases, value)
-    payload = cases[name]
-    return {"tag": name} if payload is None else {"tag": name, "value": lift(payload, inner)}
 
 
 def spelled(kind: wc.ValType | None, value: Any) -> str:
