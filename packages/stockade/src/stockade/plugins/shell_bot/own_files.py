@@ -117,7 +117,7 @@ def parsed(data: bytes) -> Sampling:
     try:
         options = OwnSampling.model_validate(wanted, strict=False)
     except ValidationError as error:
-        raise _NotTaken(wrong_words(error)) from None
+        raise _NotTaken(wrong_words(error).lower()) from None
     fields = options.model_dump(exclude={"answer_tokens"})
     return Sampling(**fields, max_tokens=options.answer_tokens)
 
