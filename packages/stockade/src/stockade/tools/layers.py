@@ -19,7 +19,6 @@ import anyio.to_thread
 
 from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox, Toolbox
-from stockade.files import try_lock
 from stockade.tools.program import ExternalTool, InstalledTools, host_files, last_lines, ran, write_file
 from stockade.tools.tool_files import CommandTool
 from stockade_sandbox.backends.building import SystemLayers

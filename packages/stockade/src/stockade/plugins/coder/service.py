@@ -20,7 +20,6 @@ from anyio.abc import SocketStream
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stockade.core.errors import StockadeError, UsageError
-from stockade.core.policy import is_loopback
 from stockade.core.toolbox import wrong_words
 from stockade_sandbox.policy import is_loopback
 

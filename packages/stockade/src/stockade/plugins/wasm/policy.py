@@ -16,7 +16,6 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.policy import WORKSPACE, FolderRule, Policy, parse_size
 from stockade.core.toolbox import wrong_words
 from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy, parse_size
 

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxFailed, UsageError, to_install
-from stockade.core.policy import FolderRule, Policy
 from stockade.core.ports import Program, Programs, Sandbox
 from stockade_sandbox.policy import FolderRule, Policy
 
