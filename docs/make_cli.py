@@ -1,14 +1,22 @@
-"""Writes docs/cli.md from the commands themselves: `make docs`. A test holds the file to what this prints."""
+"""Writes docs/cli.md from the commands themselves and docs/settings-reference.md from the settings: `make docs`. A test
+holds both files to what this prints.
+"""
 
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from stockade.cli import stockade
+from stockade.core.settings import Field, FrontSettings, RunSettings, fields
 
 TARGET = Path(__file__).with_name("cli.md")
+REFERENCE = Path(__file__).with_name("settings-reference.md")
+_GROUPS = (("Of a run", RunSettings), ("Of the command line", FrontSettings))
+_KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
 def sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
@@ -28,6 +36,36 @@ def page() -> str:
     return "\n".join([head, *sections(stockade, "stockade", None)])
 
 
+def reference() -> str:
+    """All settings, a table of each group: how they are written, what they take, what holds where nobody sets them."""
+    parts = [
+        "# All settings\n\nMade by `make docs` from `core/settings.py`; do not edit. [settings.md](settings.md) says"
+        " what goes before what.\n\nA key stands in `config.toml` and `-o KEY=VALUE` and, in capital letters behind"
+        " `STOCKADE_`, in a variable; a flag is the same with `-` for `_`. **b**: a bot's file may set it too.\n"
+    ]
+    for title, settings in _GROUPS:
+        rows = [_row(field) for field in sorted(fields(settings).values(), key=lambda field: field.key)]
+        parts.append("\n".join([f"## {title}\n", "| key | takes | by default | |", "|---|---|---|---|", *rows, ""]))
+    parts.append(
+        "`hooks`, a list of names or tables, has no flag: [hooks.md](hooks.md). It may stand in the file of a bot.\n"
+    )
+    return "\n".join(parts)
+
+
+def _row(field: Field) -> str:
+    setting = field.setting
+    if typing.get_origin(field.kind) is Literal:
+        takes = ", ".join(f"`{one}`" for one in typing.get_args(field.kind))
+    else:
+        takes = "list of texts" if field.many else _KINDS[field.kind]
+    bounds = [f"{words} {bound}" for words, bound in (("from", setting.ge), ("above", setting.gt), ("to", setting.le))
+              if bound is not None]  # fmt: skip
+    default = "" if field.default in (None, ()) else f"`{str(field.default).lower()}`"
+    words = f"{setting.help}{' **b**' if setting.in_bots else ''}"
+    return f"| `{field.key}` | {' '.join([takes, *bounds])} | {default} | {words} |"
+
+
 if __name__ == "__main__":
     TARGET.write_text(page())
-    sys.stdout.write(f"{TARGET}\n")
+    REFERENCE.write_text(reference())
+    sys.stdout.write(f"{TARGET}\n{REFERENCE}\n")

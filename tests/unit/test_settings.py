@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from stockade import trust as trusting
+from stockade.cli import begin
 from stockade.core.errors import UsageError
+from stockade.core.settings import RunSettings, fields
 from stockade.runtime import settings
 from stockade.runtime.settings import load
-from stockade.runtime.spec import HookCommand
+from stockade.runtime.spec import HookCommand, RunSpec
 
 
 @pytest.fixture(autouse=True)
@@ -299,3 +301,16 @@ def test_the_servers_of_a_folder_are_read_once_trusted(tmp_path: Path) -> None:
     assert loaded(tmp_path, {"folder": (str(folder),), "mcp": ("a.json",)}).options.mcp == ("a.json", str(path))
     path.write_text('{"mcpServers": {"evil": {"command": "x"}}}')
     assert loaded(tmp_path, {"folder": (str(folder),)}).options.mcp == ()
+
+
+def test_flag_key_variable_and_schema_come_from_one_definition(tmp_path: Path) -> None:
+    """Of a setting that is in the class: nothing else has to be written for it."""
+    schema = RunSpec.model_json_schema()["properties"]
+    offered = {name for command in (begin.run, begin.plan, begin.start) for one in command.params for name in one.opts}
+    for key, field in fields(RunSettings).items():
+        assert schema[key]["description"] == field.setting.help
+        if key not in ("loop_repeats", "small_models"):  # by -o
+            assert f"--{key.replace('_', '-')}" in offered, key
+    set_ = load({"option": ("loop_repeats=3",)}, {"STOCKADE_MAX_TURNS": "7"}, tmp_path, tmp_path / "none").options
+    assert (set_.loop_repeats, set_.max_turns) == (3, 7)
+    assert {"objects", "granted"}.isdisjoint(schema)

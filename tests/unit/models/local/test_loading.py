@@ -21,7 +21,7 @@ ALL: dict[str, Any] = {
 
 
 def test_every_parameter_is_known() -> None:
-    assert LoadOptions(**ALL, ctx_size=512, threads=2, gpu_layers=0).load_more() == ALL
+    assert LoadOptions.model_validate({**ALL, "ctx_size": 512, "threads": 2, "gpu_layers": 0}).load_more() == ALL
     assert set(ALL) == set(LoadOptions.model_fields) - {"ctx_size", "threads", "gpu_layers"}
 
 

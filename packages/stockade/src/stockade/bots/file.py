@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from stockade.bots.spec import BotSpec
 from stockade.core.errors import UsageError
+from stockade.core.settings import RunSettings, fields
 from stockade.files import read_regular, read_toml
 from stockade_sandbox.policy import FolderMode
 
@@ -28,9 +29,7 @@ PERMISSIONS: dict[str, FolderMode] = {
     "READ_ONLY": "ro",
     "READ_WRITE": "overlay",
 }
-SETTINGS = ("model", "answers", "sandbox", "image", "net", "max_turns", "timeout", "command_timeout", "max_tokens",
-            "max_cost", "memory", "processes", "disk", "env", "check", "approve", "temperature", "top_p", "top_k",
-            "seed", "ctx_size", "hooks", "loop_repeats", "small_models")  # fmt: skip
+SETTINGS = (*(key for key, field in fields(RunSettings).items() if field.setting.in_bots), "hooks")
 """Options that a bot may want; a flag, a variable or a configuration goes before."""
 
 

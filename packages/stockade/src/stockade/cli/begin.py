@@ -10,7 +10,6 @@ import click
 
 from stockade.cli import flags
 from stockade.cli.lazy import load
-from stockade.cli.model_flags import SAMPLING
 
 
 @click.command("run", short_help="Run a bot on a task.")
@@ -26,14 +25,7 @@ def run(task: str, **values: Any) -> int:
     return int(load("cli.run:begin")(task, flags.given(values)))
 
 
-_CODE_MODEL = (
-    click.option("--model", default=None, metavar="PROVIDER/NAME", help="Which model; auto picks one and says why."),
-    click.option("--timeout", type=float, default=None, metavar="S", help="Seconds for all of it; 0 is unlimited."),
-    click.option("--max-tokens", type=int, default=None, metavar="N", help="Tokens of prompts and answers together."),
-    click.option("--max-cost", type=float, default=None, metavar="USD", help="What it may cost."),
-    *SAMPLING,
-    *flags.LOADING,
-)
+_CODE_MODEL: flags.Flags = (*map(flags.flag, ("model", *flags.BOUNDS[1:])), *flags.SAMPLING, *flags.LOADING)
 
 
 @click.command("code", short_help="Write Python, run it, mend it until its checks pass.")
@@ -59,8 +51,8 @@ def code(task: str | None, **values: Any) -> int:
     return int(load("cli.code:begin")(task, flags.given(values)))
 
 
-PLANNING = (
-    click.option("--fast-model", metavar="PROVIDER/NAME", help="A second model, for the profile and for summaries."),
+PLANNING: flags.Flags = (
+    flags.flag("fast_model"),
     click.option("--ai-name", metavar="NAME", help="How the bot is called."),
     click.option("--ai-role", metavar="ROLE", help="Who the bot is; with --ai-name, no profile is made for the task."),
     click.option("--constraint", multiple=True, metavar="TEXT", help="What it must not do."),
@@ -74,12 +66,10 @@ PLANNING = (
     ),
 )
 
-CHECK = flags.BOT[-1:]
-
 
 @click.command("plan", short_help="A bot that plans, and acts when you authorise it.")
 @click.argument("task", required=False)
-@flags.offered(PLANNING, flags.LIVING, CHECK, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+@flags.offered(PLANNING, flags.LIVING, flags.CHECK, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
 def plan(task: str | None, **values: Any) -> int:
     """Plan and do TASK, which may also be - (standard input) or @FILE, and is asked for when it is not given.
 
@@ -117,13 +107,9 @@ _WHERE = click.option("--workspace", metavar="PATH", help="The folder that it li
 @shell.command("start", short_help="Start the bot; its workspace is made when it is not there.")
 @_WHERE
 @click.option("--goal", metavar="TEXT", help="The goal while there is no file `goal`; else $STOCKADE_GOAL.")
-@click.option("--own-goal/--no-own-goal", default=None, help="Whether it may set its goal.")
-@click.option("--own-prompt/--no-own-prompt", default=None, help="Whether it may write a part of its prompt.")
-@click.option("--own-sampling/--no-own-sampling", default=None, help="Whether it may set how it is sampled.")
-@click.option("--intro/--no-intro", default=None, help="Whether six scripted actions come first.")
 @click.option("--show-intro", is_flag=True, help="Show them; else $LLAMA_SHOW_INTRO.")
 @click.option("--cast", type=click.Path(path_type=Path), metavar="FILE", help="Keep the terminal as an asciicast.")
-@flags.offered(flags.LIVING, flags.SANDBOX, flags.SHOWN, flags.STORE)
+@flags.offered(flags.OWN, flags.LIVING, flags.SANDBOX, flags.SHOWN, flags.STORE)
 def start(workspace: str | None, goal: str | None, show_intro: bool, cast: Path | None, **values: Any) -> int:
     """Start the bot in its workspace, which is made when it is not there.
 

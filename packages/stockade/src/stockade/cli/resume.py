@@ -19,13 +19,11 @@ from stockade.runtime.resume import Going, make_branch, prepare_again
 from stockade.runtime.settings import Settings
 
 RULES = ("hooks", "loop_repeats", "small_models")
-AGAIN = (
-    click.option("--model", metavar="PROVIDER/NAME", help="Another model; by default the same one."),
-    click.option("--max-turns", type=int, metavar="N", help="Another bound for the turns of the whole task."),
-    click.option("--timeout", type=float, metavar="S", help="Another bound for the seconds of the whole task."),
-    click.option("--max-tokens", type=int, metavar="N", help="Another bound for its tokens."),
-    click.option("--max-cost", type=float, metavar="USD", help="Another bound for its cost."),
-    click.option("--check", metavar="CMD", help="Another check at the end."),
+BOUNDS = (("max_turns", "turns"), ("timeout", "seconds"), ("max_tokens", "tokens"), ("max_cost", "cost"))
+AGAIN: flags.Flags = (
+    flags.flag("model", "Another model; by default the same one."),
+    *(flags.flag(key, f"Another bound for the {what} of the whole task.") for key, what in BOUNDS),
+    flags.flag("check", "Another check at the end."),
     click.option("-o", "option", multiple=True, metavar="KEY=VALUE", help=f"Another rule: {', '.join(RULES)}."),
 )
 

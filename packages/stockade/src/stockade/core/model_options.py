@@ -1,34 +1,19 @@
-"""What a person may set of how a model is loaded and how it answers: the same names as flags, TOML keys, variables."""
+"""Of the settings: how a model is loaded and how it answers, and what pocket-ASI calls them."""
 
-from typing import Any, Literal
+import re
+from typing import Any
 
-from pydantic import Field
+from pydantic import field_validator
 
 from stockade.core.data import Data
 from stockade.core.messages import Sampling
+from stockade.core.settings import LoadSettings, SamplingSettings
 
 LOCAL_ANSWER_TOKENS = 1024
-CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 
-class SamplingOptions(Data):
-    """How the next token is drawn; None leaves it to the model's server. `answer_tokens` bounds one answer."""
-
-    seed: int | None = Field(default=None, ge=0, le=2**32 - 1)
-    temperature: float | None = Field(default=None, ge=0, le=5)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    top_k: int | None = Field(default=None, ge=0)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    typical_p: float | None = Field(default=None, ge=0, le=1)
-    repeat_penalty: float | None = Field(default=None, gt=0, le=10)
-    repeat_last_n: int | None = Field(default=None, ge=-1)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    mirostat_mode: int | None = Field(default=None, ge=0, le=2)
-    mirostat_tau: float | None = Field(default=None, gt=0)
-    mirostat_eta: float | None = Field(default=None, gt=0)
-    dry_multiplier: float | None = Field(default=None, ge=0, le=10)
-    answer_tokens: int | None = Field(default=None, ge=1)
+class SamplingOptions(SamplingSettings, Data):
+    """SamplingSettings as a model. `answer_tokens` bounds one answer."""
 
     def sampling(self, *, local: bool, local_tokens: int = LOCAL_ANSWER_TOKENS) -> Sampling:
         """Greedy and bounded on a local model, the server's own choice elsewhere."""
@@ -39,28 +24,15 @@ class SamplingOptions(Data):
         return Sampling(**given, max_tokens=bound)
 
 
-class LoadOptions(Data):
-    """How a local model is loaded; None leaves it to llama.cpp. `ctx_size` in tokens of one conversation."""
+class LoadOptions(LoadSettings, Data):
+    """LoadSettings as a model."""
 
-    ctx_size: int | None = Field(default=None, ge=512, le=16_777_216)
-    threads: int | None = Field(default=None, ge=1, le=1024)
-    threads_batch: int | None = Field(default=None, ge=1, le=1024)
-    gpu_layers: int | None = Field(default=None, ge=-1)
-    batch_size: int | None = Field(default=None, ge=32, le=65536)
-    ubatch_size: int | None = Field(default=None, ge=32, le=65536)
-    mmap: bool | None = None
-    mlock: bool | None = None
-    cache_type_k: CacheType | None = None
-    cache_type_v: CacheType | None = None
-    rope_freq_base: float | None = Field(default=None, ge=0)
-    rope_freq_scale: float | None = Field(default=None, gt=0)
-    main_gpu: int | None = Field(default=None, ge=0)
-    split_mode: Literal["none", "layer", "row"] | None = None
-    tensor_split: str | None = Field(
-        default=None, pattern=r"^[0-9.]+([,/][0-9.]+)*$", description="numbers with commas between, as 3,1"
-    )
-    numa: Literal["distribute", "isolate", "numactl"] | None = None
-    lora: str | None = None
+    @field_validator("tensor_split")
+    @classmethod
+    def _shares(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[0-9.]+([,/][0-9.]+)*", value):
+            raise ValueError(f"{value!r} is not numbers with commas between, as 3,1")
+        return value
 
     def load_more(self) -> dict[str, Any]:
         """What was set beyond the window, threads and layers on the GPU."""

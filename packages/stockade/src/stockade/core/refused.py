@@ -45,7 +45,8 @@ def _refused(value: object, field: FieldInfo) -> str:
 
 def _bounds(field: FieldInfo) -> list[str]:
     names = ("ge", "gt", "le", "lt")
-    found = {name: getattr(one, name) for one in field.metadata for name in names if hasattr(one, name)}
+    values = ((name, getattr(one, name, None)) for one in field.metadata for name in names)
+    found = {name: value for name, value in values if value is not None}
     if "ge" in found and "le" in found:
         return [f"from {found['ge']} to {found['le']}"]
     words = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}

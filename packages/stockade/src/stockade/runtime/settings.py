@@ -7,14 +7,13 @@ The project file is read only when it was trusted as it stands: a bot may have w
 
 import difflib
 import os
-import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import platformdirs
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
@@ -26,6 +25,7 @@ from stockade.core.model_options import (
     LLAMA_VARIABLES,
 )
 from stockade.core.refused import first_refused
+from stockade.core.settings import FrontSettings, RunSettings, fields, key_of
 from stockade.files import read_toml
 from stockade.runtime.spec import RENAMED, RunSpec, current_folder
 from stockade.trust import MAX_FILE_BYTES, is_trusted
@@ -50,15 +50,8 @@ _NOT_SET = ("", "undefined", "null")
 _EXCLUSIVE = (("apply", "discard"), ("json", "quiet"))
 
 
-class Front(Data):
-    """How the command line talks, and what becomes of the changes."""
-
-    json_lines: bool = Field(default=False, alias="json")
-    quiet: bool = False
-    plain: bool = False
-    apply: bool = False
-    discard: bool = False
-    no_input: bool = False
+class Front(FrontSettings, Data, alias_generator=key_of):
+    """FrontSettings as a model."""
 
 
 class Settings(Data):
@@ -69,13 +62,8 @@ class Settings(Data):
     notes: tuple[str, ...] = ()
 
 
-def _keys(model: type[BaseModel]) -> dict[str, str]:
-    """The name a person writes -> the field."""
-    return {field.alias or name: name for name, field in model.model_fields.items()}
-
-
-OPTION_KEYS = {key: name for key, name in _keys(RunSpec).items() if key != "task"}
-FRONT_KEYS = _keys(Front)
+OPTION_KEYS = {key_of(name): name for name in RunSpec.model_fields if name not in ("task", "granted", "objects")}
+FRONT_KEYS = {key_of(name): name for name in Front.model_fields}
 KEYS = {**OPTION_KEYS, **FRONT_KEYS}
 
 
@@ -265,11 +253,7 @@ def _today(key: str, where: str) -> str:
 
 
 def _is_list(key: str) -> bool:
-    if key not in OPTION_KEYS:
-        return False
-    annotation = RunSpec.model_fields[OPTION_KEYS[key]].annotation
-    kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    return any(typing.get_origin(kind) is tuple for kind in kinds)
+    return key == "hooks" or (key in OPTION_KEYS and fields(RunSettings)[key].many)
 
 
 def _split(text: str) -> tuple[str, ...]:

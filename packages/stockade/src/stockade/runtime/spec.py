@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import Autonomy
 from stockade.core.model_options import LoadOptions, SamplingOptions
+from stockade.core.settings import RunSettings, Setting, key_of
 from stockade_sandbox.policy import LEAST_PROCESSES, Policy, parse_memory, parse_network, parse_size
 
 if TYPE_CHECKING:
@@ -60,52 +62,17 @@ class Objects:
         self.tools, self.hooks = tools, hooks
 
 
-class RunSpec(SamplingOptions, LoadOptions, arbitrary_types_allowed=True):
-    """What a run is: the task, and all that may be set, by flag, `STOCKADE_*` variable or TOML key of the same name."""
+class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed=True, alias_generator=key_of):
+    """What a run is: its task, all that may be set (core/settings.py), and what a program passes as objects."""
 
     task: str = ""
-    bot: str = "writing"
-    model: str = "auto"
-    fast_model: str | None = None
-    answers: str = "auto"
-    folder: tuple[str, ...] = ()
-    copy_in: tuple[str, ...] = Field(default=(), alias="copy")
-    sandbox: str = "auto"
-    image: str | None = None
-    net: str = "none"
-    search: str | None = None
-    max_turns: int | None = Field(default=None, ge=0)
-    timeout: float | None = Field(default=None, ge=0)
-    command_timeout: float | None = Field(default=None, ge=0)
-    max_tokens: int | None = Field(default=None, ge=0)
-    max_cost: float | None = Field(default=None, ge=0)
-    memory: str | None = None
-    processes: int | None = Field(default=None, ge=0)
-    disk: str | None = None
-    env: tuple[str, ...] = ()
-    redact: tuple[str, ...] = ()
-    check: str | None = None
-    hooks: tuple[str | HookCommand, ...] = Field(
-        default=(), description="a list of names, or tables with name, on, command and timeout (docs/hooks.md)"
-    )
-    loop_repeats: int = Field(default=5, ge=0)
-    small_models: bool | None = None
-    tool: tuple[str, ...] = ()
-    allow_external: tuple[str, ...] = ()
-    no_tool: tuple[str, ...] = ()
-    mcp: tuple[str, ...] = ()
-    mcp_accept: tuple[str, ...] = ()
-    approve: Literal["never", "ask", "rules"] = "never"
-    own_goal: bool = True
-    own_prompt: bool = True
-    own_sampling: bool = True
-    intro: bool = True
-    keep_warm_s: float = Field(default=300.0, ge=0)
-    llama_server: str | None = None
-    store: str | None = None
-    granted: int | None = Field(default=0, ge=0, exclude=True)
+    hooks: Annotated[
+        tuple[str | HookCommand, ...],
+        Setting("Hooks, in order; `-NAME` leaves one out (docs/hooks.md).", in_bots=True),
+    ] = Field(default=(), description="a list of names, or tables with name, on, command and timeout (docs/hooks.md)")
+    granted: SkipJsonSchema[int | None] = Field(default=0, ge=0, exclude=True)
     """Actions that a bot which asks does without a question; None: any number."""
-    objects: Objects = Field(default_factory=Objects, exclude=True)
+    objects: SkipJsonSchema[Objects] = Field(default_factory=Objects, exclude=True)
 
     @field_validator("net")
     @classmethod

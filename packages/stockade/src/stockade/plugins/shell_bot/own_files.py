@@ -7,7 +7,8 @@ words for the bot, and what was in force before stays in force.
 import json
 from dataclasses import dataclass
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError, field_validator
+from pydantic_core import PydanticKnownError
 
 from stockade.core.events import Autonomy, OwnRules
 from stockade.core.messages import Sampling
@@ -34,7 +35,14 @@ _NO_EFFECT = ("stream", "tfs_z", "logprobs", "top_logprobs", "model")
 class OwnSampling(SamplingOptions):
     """config.json. An answer must have room for an action: a bot that cannot answer could never mend that."""
 
-    answer_tokens: int | None = Field(default=None, ge=64, le=4096)
+    @field_validator("answer_tokens")
+    @classmethod
+    def _room(cls, value: int | None) -> int | None:
+        if value is not None and value < 64:
+            raise PydanticKnownError("greater_than_equal", {"ge": 64})
+        if value is not None and value > 4096:
+            raise PydanticKnownError("less_than_equal", {"le": 4096})
+        return value
 
 
 class _NotTaken(Exception):

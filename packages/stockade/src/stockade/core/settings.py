@@ -1,0 +1,229 @@
+"""What a person may set: each setting is defined here, once.
+
+Its flag, its `STOCKADE_*` variable, its TOML key, its `-o` key, its line in docs/settings-reference.md and its place in
+the JSON schema come from that definition. A setting is an attribute with a `Setting` in its annotation; runtime/spec.py
+makes a pydantic model of the classes. Imports nothing heavy: `--help` is made from this.
+"""
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal
+
+_KEYS = {"copy_in": "copy", "json_lines": "json"}
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+
+
+def key_of(name: str) -> str:
+    """How the attribute of that name is written."""
+    return _KEYS.get(name, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Stands in a pydantic field for its `Setting`."""
+
+    setting: "Setting"
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {**handler(schema), "description": self.setting.help}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`help`: a line on it. `metavar`: what its flag takes; empty for a switch, and where the type names the choices.
+
+    `ge`, `gt`, `le`: bounds of a number. `in_bots`: the file of a bot may set it too.
+    """
+
+    help: str
+    metavar: str = ""
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    in_bots: bool = False
+
+    __is_annotated_types_grouped_metadata__: typing.ClassVar[Literal[True]] = True
+
+    def __iter__(self) -> Iterator[object]:
+        """What pydantic takes it for: its bounds, and itself."""
+        from annotated_types import Ge, Gt, Le  # noqa: PLC0415 (a part of pydantic, which `--help` does without)
+
+        for kind, bound in ((Ge, self.ge), (Gt, self.gt), (Le, self.le)):
+            if bound is not None:
+                yield kind(bound)
+        yield Described(self)
+
+
+# fmt: off
+class SamplingSettings:
+    """How the next token is drawn; None leaves it to the model's server."""
+
+    seed: Annotated[int | None, Setting(
+        "Seed of the sampling: the same seed gives the same run, on a local server of its own.", "N", ge=0,
+        le=2**32 - 1, in_bots=True)] = None
+    temperature: Annotated[float | None, Setting(
+        "Temperature of the sampling; 0 takes the likeliest token.", "T", ge=0, le=5, in_bots=True)] = None
+    top_p: Annotated[float | None, Setting(
+        "Sample from the likeliest tokens that make up P together.", "P", ge=0, le=1, in_bots=True)] = None
+    top_k: Annotated[int | None, Setting(
+        "Sample from the N likeliest tokens; 0 is all.", "N", ge=0, in_bots=True)] = None
+    min_p: Annotated[float | None, Setting(
+        "Sample from tokens at least P as likely as the likeliest.", "P", ge=0, le=1)] = None
+    typical_p: Annotated[float | None, Setting("Locally typical sampling (llama.cpp).", "P", ge=0, le=1)] = None
+    repeat_penalty: Annotated[float | None, Setting(
+        "Penalty on tokens that came lately; 1 is none.", "X", gt=0, le=10)] = None
+    repeat_last_n: Annotated[int | None, Setting(
+        "How many tokens count as lately (llama.cpp); -1 is the window.", "N", ge=-1)] = None
+    presence_penalty: Annotated[float | None, Setting("Penalty on tokens that came at all.", "X", ge=-2, le=2)] = None
+    frequency_penalty: Annotated[float | None, Setting(
+        "Penalty on tokens by how often they came.", "X", ge=-2, le=2)] = None
+    mirostat_mode: Annotated[int | None, Setting(
+        "Mirostat sampling (llama.cpp); 0 is off.", "0|1|2", ge=0, le=2)] = None
+    mirostat_tau: Annotated[float | None, Setting("Surprise that mirostat aims at.", "X", gt=0)] = None
+    mirostat_eta: Annotated[float | None, Setting("Learning rate of mirostat.", "X", gt=0)] = None
+    dry_multiplier: Annotated[float | None, Setting(
+        "DRY, a penalty on sequences that come again (llama.cpp); 0 is off.", "X", ge=0, le=10)] = None
+    answer_tokens: Annotated[int | None, Setting("Tokens of one answer; 1024 on local models.", "N", ge=1)] = None
+
+
+class LoadSettings:
+    """How a local model is loaded; None leaves it to llama.cpp. `ctx_size` in tokens of one conversation."""
+
+    ctx_size: Annotated[int | None, Setting(
+        "Context window of an embedded model, in tokens.", "N", ge=512, le=16_777_216, in_bots=True)] = None
+    threads: Annotated[int | None, Setting("Threads of an embedded model.", "N", ge=1, le=1024)] = None
+    gpu_layers: Annotated[int | None, Setting("Layers of an embedded model on the GPU.", "N", ge=-1)] = None
+    threads_batch: Annotated[int | None, Setting("Threads for reading prompts.", "N", ge=1, le=1024)] = None
+    batch_size: Annotated[int | None, Setting("Tokens of a prompt that are read at once.", "N", ge=32, le=65536)] = None
+    ubatch_size: Annotated[int | None, Setting("The same, physically.", "N", ge=32, le=65536)] = None
+    mmap: Annotated[bool | None, Setting("Map the model file, or read it whole.")] = None
+    mlock: Annotated[bool | None, Setting("Keep the model from being swapped out.")] = None
+    cache_type_k: Annotated[CacheType | None, Setting(
+        "Type of the KV cache's keys, as f16 or q8_0.", "TYPE")] = None
+    cache_type_v: Annotated[CacheType | None, Setting("Type of the KV cache's values.", "TYPE")] = None
+    rope_freq_base: Annotated[float | None, Setting("Base frequency of RoPE; 0 is the model's.", "X", ge=0)] = None
+    rope_freq_scale: Annotated[float | None, Setting("Frequency scale of RoPE.", "X", gt=0)] = None
+    main_gpu: Annotated[int | None, Setting("The GPU for what is not split.", "N", ge=0)] = None
+    split_mode: Annotated[Literal["none", "layer", "row"] | None, Setting(
+        "How a model is split over several GPUs.", "none|layer|row")] = None
+    tensor_split: Annotated[str | None, Setting("Shares of the GPUs.", "X,Y,...")] = None
+    numa: Annotated[Literal["distribute", "isolate", "numactl"] | None, Setting(
+        "On machines with several memory nodes.", "distribute|isolate|numactl")] = None
+    lora: Annotated[str | None, Setting("A LoRA adapter.", "FILE")] = None
+
+
+class RunSettings(SamplingSettings, LoadSettings):
+    """All else of a run."""
+
+    bot: Annotated[str, Setting(
+        "Which bot: a name of `stockade bots`, or the TOML file of your own; writing by default.",
+        "NAME|FILE.toml")] = "writing"
+    model: Annotated[str, Setting(
+        "Which model; auto picks one and says why.", "PROVIDER/NAME", in_bots=True)] = "auto"
+    fast_model: Annotated[str | None, Setting(
+        "A second model, for a Planner's profile and for summaries.", "PROVIDER/NAME")] = None
+    answers: Annotated[str, Setting(
+        "How the model spells its answers.", "auto|native|json|fenced|use-tool|sections|list", in_bots=True)] = "auto"
+    max_turns: Annotated[int | None, Setting("Turns of the model; 0 is unlimited.", "N", ge=0, in_bots=True)] = None
+    timeout: Annotated[float | None, Setting(
+        "Seconds for the whole run; 0 is unlimited.", "S", ge=0, in_bots=True)] = None
+    max_tokens: Annotated[int | None, Setting(
+        "Tokens of prompts and answers together.", "N", ge=0, in_bots=True)] = None
+    max_cost: Annotated[float | None, Setting("What the run may cost.", "USD", ge=0, in_bots=True)] = None
+    check: Annotated[str | None, Setting(
+        "The run is verified when CMD succeeds in the sandbox at the end.", "CMD", in_bots=True)] = None
+    folder: Annotated[tuple[str, ...], Setting(
+        "A folder to work in; MODE is ro, overlay (changes are reviewed) or rw. The first one is /workspace.",
+        "PATH[:MODE]")] = ()
+    copy_in: Annotated[tuple[str, ...], Setting("A file or folder copied in.", "PATH[:DEST]")] = ()
+    sandbox: Annotated[str, Setting(
+        "What seals it off; remote: on another machine.",
+        "auto|bubblewrap|docker|podman|gvisor|unconfined|remote=HOST:PORT", in_bots=True)] = "auto"
+    image: Annotated[str | None, Setting(
+        "A root file system in place of the host's /usr; a local image on docker and podman.", "NAME|ROOTFS",
+        in_bots=True)] = None
+    net: Annotated[str, Setting(
+        "Network; none by default. Names only: HOST, HOST:PORT or *.SUFFIX; open is every public name.",
+        "none|allow=HOST,...|open", in_bots=True)] = "none"
+    command_timeout: Annotated[float | None, Setting(
+        "Seconds for one command; 0 is unlimited.", "S", ge=0, in_bots=True)] = None
+    memory: Annotated[str | None, Setting("Memory of the sandbox, as 512M or 2G.", "SIZE", in_bots=True)] = None
+    processes: Annotated[int | None, Setting("Processes in the sandbox.", "N", ge=0, in_bots=True)] = None
+    disk: Annotated[str | None, Setting(
+        "Bytes that may be written; one file has at most half of them.", "SIZE", in_bots=True)] = None
+    env: Annotated[tuple[str, ...], Setting(
+        "A variable for the sandbox; no other is passed on.", "NAME[=VALUE]", in_bots=True)] = ()
+    redact: Annotated[tuple[str, ...], Setting(
+        "A variable whose value is hidden on every way out, beside those that look secret.", "NAME")] = ()
+    tool: Annotated[tuple[str, ...], Setting(
+        "One more tool: a name (stockade tool list) or its file.", "NAME|FILE")] = ()
+    search: Annotated[str | None, Setting(
+        "The engine of web_search: a SearXNG, or DuckDuckGo.", "ADDRESS|duckduckgo")] = None
+    mcp: Annotated[tuple[str, ...], Setting("MCP servers of a .json file, started in the sandbox.", "FILE")] = ()
+    mcp_accept: Annotated[tuple[str, ...], Setting(
+        "An MCP server whose tools are taken as they are now.", "NAME")] = ()
+    no_tool: Annotated[tuple[str, ...], Setting("A tool of the bot that it shall not have.", "NAME")] = ()
+    allow_external: Annotated[tuple[str, ...], Setting(
+        "A tool that may run on this machine, unsealed.", "NAME")] = ()
+    approve: Annotated[Literal["never", "ask", "rules"], Setting(
+        "Ask before each action, or before those that careful rules do not allow; without a terminal that is no.",
+        in_bots=True)] = "never"
+    loop_repeats: Annotated[int, Setting(
+        "Equal results in a row after which a run is stopped; 0 is never.", "N", ge=0, in_bots=True)] = 5
+    small_models: Annotated[bool | None, Setting(
+        "The help for small models, on or off whatever the model.", in_bots=True)] = None
+    own_goal: Annotated[bool, Setting("Whether the Shell bot may set its goal.")] = True
+    own_prompt: Annotated[bool, Setting("Whether it may write a part of its prompt.")] = True
+    own_sampling: Annotated[bool, Setting("Whether it may set how it is sampled.")] = True
+    intro: Annotated[bool, Setting("Whether six scripted actions come first.")] = True
+    keep_warm_s: Annotated[float, Setting(
+        "Seconds an embedded model stays loaded after its last user.", "S", ge=0)] = 300.0
+    llama_server: Annotated[str | None, Setting(
+        "A stock llama-server to use instead of the built-in one.", "PATH|off")] = None
+    store: Annotated[str | None, Setting(
+        "Where runs are recorded: a file, or postgresql://USER@HOST/DATABASE.", "PATH|ADDRESS")] = None
+
+
+class FrontSettings:
+    """How the command line talks, and what becomes of the changes."""
+
+    json_lines: Annotated[bool, Setting("JSON on stdout.")] = False
+    quiet: Annotated[bool, Setting("The answer only.")] = False
+    plain: Annotated[bool, Setting("No colours, no spinner.")] = False
+    apply: Annotated[bool, Setting("Apply the changes to the folder at the end, without asking.")] = False
+    discard: Annotated[bool, Setting("Throw the changes away at the end.")] = False
+    no_input: Annotated[bool, Setting("Never ask; changes are kept for later.")] = False
+
+
+# fmt: on
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A setting as it stands in its class. `kind`: its type without None; `optional`: None is one of its values."""
+
+    key: str
+    kind: Any
+    optional: bool
+    default: object
+    setting: Setting
+
+    @property
+    def many(self) -> bool:
+        return typing.get_origin(self.kind) is tuple
+
+
+@cache
+def fields(settings: type) -> Mapping[str, Field]:
+    """The settings of a class by what a person writes, in order."""
+    found = {}
+    for one in reversed(settings.__mro__):
+        for name, hint in vars(one).get("__annotations__", {}).items():
+            if typing.get_origin(hint) is Annotated:
+                kind, setting = typing.get_args(hint)[:2]
+                either = typing.get_origin(kind) in (types.UnionType, typing.Union)
+                union = typing.get_args(kind) if either else (kind,)
+                plain = next(part for part in union if part is not type(None))
+                found[key_of(name)] = Field(key_of(name), plain, type(None) in union, getattr(settings, name), setting)
+    return found
