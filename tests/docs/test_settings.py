@@ -24,6 +24,7 @@ SCRIPTS = dict(zip(("json", "fenced", "native"), ANSWERS, strict=True))
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]|CI|[a-z]+_proxy")
 ELSEWHERE = {
     "HTTP_PROXY": "the small letters", "HTTPS_PROXY": "the small letters", "STOCKADE_NO_VARIABLE": "never set",
+    "STOCKADE_WHEEL_MACHINE": "of whoever builds a wheel",
 }  # fmt: skip
 
 

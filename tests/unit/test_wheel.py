@@ -1,5 +1,7 @@
 """What is installed holds the sandbox's programs, and not the sources of the tests."""
 
+import os
+import platform
 import subprocess
 import sys
 import zipfile
@@ -10,9 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NEEDED = {
     "sandbox": (
-        "stockade_sandbox/agent/agent-x86_64",
         "stockade_sandbox/agent/driver.bash",
-        "stockade_sandbox/launcher/launch-x86_64",
         "stockade_sandbox/py.typed",
     ),
     "stockade": (
@@ -24,13 +24,50 @@ NEEDED = {
 }
 
 
+PROGRAMS = ("stockade_sandbox/agent/agent-", "stockade_sandbox/launcher/launch-")
+
+
+def wheel_of(name: str, folder: Path, machine: str = "") -> Path:
+    """Built for `machine`, or for this one."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    environment = {**os.environ, "STOCKADE_WHEEL_MACHINE": machine}
+    subprocess.run(build, cwd=ROOT / "packages" / name, check=True, capture_output=True, env=environment)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_wheel_has_what_is_needed(name: str, tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT / "packages" / name, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(wheel_of(name, tmp_path)) as archive:
         names = archive.namelist()
         for needed in NEEDED[name]:
             assert archive.read(needed) == (ROOT / "packages" / name / "src" / needed).read_bytes(), needed
     assert not [path for path in names if path.startswith("tests") or "__pycache__" in path]
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_wheel_of_the_sandbox_is_one_machines(machine: str, tmp_path: Path) -> None:
+    """It holds that machine's programs and no other's, and pip takes it there alone."""
+    wheel = wheel_of("sandbox", tmp_path, machine)
+    assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{machine}.musllinux_1_1_{machine}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if name.startswith(PROGRAMS)}
+        assert held == {program + machine for program in PROGRAMS}
+        for name in held:
+            assert archive.read(name) == (ROOT / "packages/sandbox/src" / name).read_bytes()
+            assert archive.getinfo(name).external_attr >> 16 & 0o111
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(tmp_path / "t"),
+        wheel,
+    ]
+    done = subprocess.run(install, check=False, capture_output=True, text=True)
+    assert (done.returncode == 0) is (machine == platform.machine()), done.stderr
+    if machine != platform.machine():
+        assert "is not a supported wheel on this platform" in done.stderr

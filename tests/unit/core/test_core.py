@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -129,5 +130,15 @@ def test_hints_name_packages_that_are_there_and_none_that_is_not_ours() -> None:
         assert (pip, install) == ("pip", "install")
         wanted = project["optional-dependencies"][extra]
         assert set(map(Requirement, names)) == set(map(Requirement, wanted))
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "packages").rglob("*.py")]
-    assert not [path for path in pages if re.search(r"pip install.*(?<!packages/)\bstockade\b", path.read_text())]
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    pages = [
+        ROOT / name for name in listed.split("\0") if name.endswith((".md", ".py", ".toml", ".c", ".sh", "Makefile"))
+    ]
+    assert len(pages) > 500
+    ours = re.compile(r"pip install[^\n]*(?<!packages/)\bstockade(\[|\b(?![/_.-]))")
+    assert [path for path in pages if path.is_file() and ours.search(path.read_text()) and path != Path(__file__)] == []
+
+
+def test_all_is_all_the_extras() -> None:
+    extras = tomllib.loads((ROOT / "packages/stockade/pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert sorted(extras.pop("all")) == sorted(needed for names in extras.values() for needed in names)
