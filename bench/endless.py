@@ -19,7 +19,7 @@ from pathlib import Path
 import anyio
 
 from stockade.core.actions import fields_of
-from stockade.core.events import HistoryFolded, RunEvent, RunFinished
+from stockade.core.events import HistoryCompacted, RunEvent, RunFinished
 from stockade.loop.state import CompletedStep, fold
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 from stockade.runtime import factory
@@ -78,7 +78,7 @@ def judged(events: Sequence[RunEvent], model: str, arm: str, seed: int) -> Row:
         longest=longest,
         last=last,
         endless=longest >= ENDLESS or last >= AT_THE_END,
-        folded=sum(isinstance(event, HistoryFolded) for event in events),
+        folded=sum(isinstance(event, HistoryCompacted) for event in events),
         prompt_tokens=usage.prompt_tokens,
         cached=usage.cached_tokens / max(1, usage.prompt_tokens),
         seconds=round(finished.at - events[0].at),

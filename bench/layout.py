@@ -16,7 +16,7 @@ from pathlib import Path
 
 import anyio
 
-from stockade.core.events import ModelAnswered, ModelStarted, OwnRules, RunEvent, RunStarted, from_json
+from stockade.core.events import ModelAnswered, ModelStarted, RunEvent, RunStarted, SelfConfigChanged, from_json
 from stockade.core.messages import Message, ModelRequest, Sampling, Usage
 from stockade.loop.context import Context
 from stockade.loop.observe import whole_prompt
@@ -33,7 +33,7 @@ def requests(events: Sequence[RunEvent], *, once: bool) -> Iterator[tuple[Messag
             task = event.task
         if isinstance(event, ModelAnswered):
             yield context.messages() if once else (*context.messages(), _last(own, task))
-        if isinstance(event, OwnRules):
+        if isinstance(event, SelfConfigChanged):
             own = event
             if not once:
                 continue
@@ -41,7 +41,7 @@ def requests(events: Sequence[RunEvent], *, once: bool) -> Iterator[tuple[Messag
             context.apply(event)
 
 
-def _last(own: OwnRules | None, task: str) -> Message:
+def _last(own: SelfConfigChanged | None, task: str) -> Message:
     goal = (own.goal if own else None) or task
     words = whole_prompt(own) if own else ""
     return Message(role="user", content=f"Your goal: {goal}\n{words}")

@@ -20,7 +20,7 @@ from stockade.bots.spec import WRITING
 from stockade.core.budget import Budget
 from stockade.core.events import RunStarted
 from stockade.core.ports import ExecResult, OnNetwork
-from stockade.loop.run import Parts, run
+from stockade.loop.run import Dependencies, run
 from stockade.models.openai import OpenAIModel
 from stockade.store.sqlite import SQLiteStore
 from stockade_sandbox.policy import Policy
@@ -69,7 +69,7 @@ async def main(record: Path) -> None:
         system_prompt=opening(spec, protocol, Policy()),
     )  # fmt: skip
     store = SQLiteStore(record)
-    parts = Parts(
+    parts = Dependencies(
         model=OpenAIModel(os.environ["OPENAI_BASE_URL"], "fake"), protocol=protocol, sandbox=BareShell(), store=store,
         clock=SystemClock(), tools=spec.all_tools,
     )  # fmt: skip

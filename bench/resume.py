@@ -27,7 +27,7 @@ from stockade.core.messages import ModelAnswer, ModelInfo, Usage
 from stockade.store.sqlite import SQLiteStore
 from stockade.testing import say
 from stockade_sandbox.backends.bubblewrap.sandbox import prepare_layers
-from stockade_sandbox.overlay.snapshot_store import LayerKeeper
+from stockade_sandbox.overlay.snapshot_store import LayerSnapshots
 from stockade_sandbox.policy import FolderRule, Policy
 from stockade_sandbox.results import Chunk, CommandOutput
 
@@ -64,7 +64,7 @@ async def make(home: Path, turns: int) -> None:
     script = home / "script.jsonl"
     script.write_text(json.dumps({"content": say("finish", answer="x")}) + "\n")  # its last line is said again
     events = _events(turns, f"scripted/{script}", policy)
-    keeper = LayerKeeper(layers)
+    snapshots = LayerSnapshots(layers)
     store = SQLiteStore(state / "runs.db")
     made: list[RunEvent] = []
     upper = Path(str(layers[0].layer)) / "upper"
@@ -74,7 +74,7 @@ async def make(home: Path, turns: int) -> None:
         if event.type == "checkpoint":
             (upper / f"file{number % FILES}").write_text(f"{number}\n" * 20)
             os.chown(upper / f"file{number % FILES}", upper.stat().st_uid, upper.stat().st_gid)
-            event = event.model_copy(update={"files": await keeper.keep()})
+            event = event.model_copy(update={"files": await snapshots.keep()})
         made.append(event)
     async with store.driving("long"):
         await store.append("long", made)

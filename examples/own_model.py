@@ -23,7 +23,7 @@ from stockade.core.budget import Budget
 from stockade.core.events import RunFinished, RunStarted
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
-from stockade.loop.run import Parts, run
+from stockade.loop.run import Dependencies, run
 from stockade.runtime.records import SystemClock, new_run_id
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.store.sqlite import SQLiteStore
@@ -70,7 +70,7 @@ async def main(folder: Path, base: Path) -> RunFinished:
         system_prompt=opening(WRITING, protocol, policy),
     )  # fmt: skip
     async with SQLiteStore(base / "runs.db") as store:
-        parts = Parts(
+        parts = Dependencies(
             model=FunctionModel(count_lines), protocol=protocol, sandbox=open_sandbox(policy, "auto", base / "run"),
             store=store, clock=SystemClock(), tools=WRITING.all_tools,
         )  # fmt: skip

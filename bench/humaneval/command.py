@@ -28,7 +28,7 @@ from stockade.core.events import RunStarted
 from stockade.core.messages import Sampling
 from stockade.core.ports import Model, Sandbox
 from stockade.loop.run import run
-from stockade.loop.run_context import Parts
+from stockade.loop.run_context import Dependencies
 from stockade.models.openai import OpenAIModel
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted
@@ -58,7 +58,7 @@ async def solve(problem: Problem, arm: Arm, model: RecordedModel, sandbox: Sandb
         sampling=FIRST, system_prompt=system(wants_example=not job.has_checks),
     )  # fmt: skip
     store = MemoryStore()
-    parts = Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder)
+    parts = Dependencies(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder)
     finished = await run(started, parts)
     if finished.status == "failed":
         raise SandboxFailed(finished.detail)

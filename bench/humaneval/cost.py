@@ -16,7 +16,7 @@ from stockade import __version__
 from stockade.core.budget import Budget
 from stockade.core.events import RunStarted
 from stockade.loop.run import run
-from stockade.loop.run_context import Parts
+from stockade.loop.run_context import Dependencies
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted, make_coder
 from stockade.plugins.coder.prompts import system
@@ -44,7 +44,7 @@ async def attempts(folder: Path) -> list[float]:
     )  # fmt: skip
     model = ScriptedModel(f"```python\ndef add(a, b):\n    return a - b - {number}\n```" for number in range(ATTEMPTS))
     async with store.driving("cost"):
-        await run(started, Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder))
+        await run(started, Dependencies(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder))
     asked = [event.at for event in await store.events("cost") if event.type == "model_answered"]
     await store.close()
     return [after - before for before, after in pairwise(asked[1:])]

@@ -73,7 +73,7 @@ def test_a_bot_over_there_and_the_shell_bot_too_and_it_goes_on(knowing: Stage) -
         first = stage.call(*common, "--max-turns", "2", "--no-intro")
         assert (first.status, first.result["reason"], first.result["changes"]) == (3, "turns", [])
         assert (stage.demo / "goal").read_text() == "learn C"
-        assert [event["goal"] for event in first.events if event["type"] == "own_rules"] == ["learn C"]
+        assert [event["goal"] for event in first.events if event["type"] == "self_config_changed"] == ["learn C"]
         again = stage.call("runs", "resume", "last", "--json", "--max-turns", "3")
         assert again.result["turns"] == 3
         output = next(event for event in again.events if event["type"] == "action_finished")["observation"]

@@ -33,7 +33,7 @@ def text(observation: dict[str, Any], stream: str = "stdout") -> str:
 
 
 def rules(ended: Ended) -> list[dict[str, Any]]:
-    return [event for event in ended.events if event["type"] == "own_rules"]
+    return [event for event in ended.events if event["type"] == "self_config_changed"]
 
 
 def test_a_bot_lives_in_a_new_workspace_until_its_budget_ends_it(stage: Stage) -> None:
@@ -146,8 +146,8 @@ def test_ctrl_c_ends_it_in_order_nobody_else_may_have_its_workspace_and_it_goes_
     home = str(stage.tmp_path / "home")
     script = stage.script(act(file="goal", content="learn C"), act(command="sleep 300"), act(command="cat goal"))
     process = stage.start("shell", "--workspace", home, "--model", script, "--json", "--no-intro")
-    until_event(process, "own_rules")
-    until_event(process, "own_rules")
+    until_event(process, "self_config_changed")
+    until_event(process, "self_config_changed")
     until_event(process, "action_started")
     second = stage.call("shell", "--workspace", home, "--model", script, "--max-turns", "1")
     assert (second.status, "a bot lives in" in second.err) == (2, True)

@@ -133,7 +133,7 @@ def test_compaction_is_an_exception_on_record(stage: Stage, answers: str) -> Non
     flags = ("--folder", str(stage.demo), "-o", "answer_tokens=200", "--max-turns", "40")
     ended, asked = run(stage, answers, [*turns, [finish("x")]], "run", "count", *flags, window=4096)
     assert ended.result["answer"] == "x", ended.err
-    folded = [event["turn"] for event in ended.events if event["type"] == "history_folded"]
+    folded = [event["turn"] for event in ended.events if event["type"] == "history_compacted"]
     assert folded
     assert broken(asked) == sorted(set(folded))
 

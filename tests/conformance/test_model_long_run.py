@@ -13,7 +13,7 @@ import pytest
 
 from stockade.core.budget import Budget
 from stockade.core.errors import ContextExceeded
-from stockade.core.events import HistoryFolded
+from stockade.core.events import HistoryCompacted
 from stockade.core.messages import ModelAnswer, ModelRequest, Usage
 from stockade.core.ports import OnText
 from stockade.models.local.catalogue import CATALOGUE
@@ -88,7 +88,7 @@ async def test_300_turns_in_4096_tokens(kind: type[Blind]) -> None:
     assert len(model.prompts) == TURNS
     assert max(model.prompts) < WINDOW
     assert all(TASK in request.messages[1].content for request in model.requests)
-    assert sum(isinstance(event, HistoryFolded) for event in bench.shown) > 10
+    assert sum(isinstance(event, HistoryCompacted) for event in bench.shown) > 10
     if kind is Counting:
         assert not model.refused
         assert max(model.prompts) > WINDOW // 2

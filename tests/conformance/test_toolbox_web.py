@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.testing.search import LocalEngine
+from stockade.testing.fakes import LocalEngine
 from stockade.tools.fetch import ThroughProxy
 from stockade.tools.search import SearchToolbox
 from stockade.tools.web import PageToolbox

@@ -148,7 +148,9 @@ def test_killed_runs_go_on_to_their_end(
     assert ended.status in (0, 2), f"seed {seed}: {ended.err}"
     events = on_record(stage, where)
     assert (events[-1]["type"], events[-1].get("status")) == ("run_finished", "done"), f"seed {seed}: {events[-1]}"
-    assert any(event["type"] == "history_folded" for event in events) or not folding, f"seed {seed}: nothing was folded"
+    assert any(event["type"] == "history_compacted" for event in events) or not folding, (
+        f"seed {seed}: nothing was folded"
+    )
     must, may = check(events, acknowledged)
     assert stage.tree() == {"data.csv": b"a\n"}, "the folder was touched before anybody applied"
     _killed_while_applying(stage, chance)

@@ -62,7 +62,7 @@ def disturbances(trajectory: Trajectory, played: Played) -> list[str]:
     found: list[str] = []
     for event in played.events:
         kind, seen = event["type"], event.get("observation", {})
-        if kind in ("message_injected", "answer_unreadable", "history_folded", "hook_ran"):
+        if kind in ("message_injected", "answer_unreadable", "history_compacted", "hook_ran"):
             found.append(f"{kind}: {event}")
         if kind == "action_finished" and event["words"]:
             found.append(f"words: {event['words']}")

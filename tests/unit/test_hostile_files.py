@@ -10,9 +10,9 @@ from stockade.bots.file import read_bot
 from stockade.cli.run import read_task
 from stockade.cli.trust import command as trust_command
 from stockade.core.errors import StockadeError
-from stockade.files import open_regular, read_regular, read_toml
 from stockade.models.pricing import price_of
 from stockade.models.scripted import ScriptedModel
+from stockade.paths import open_regular, read_regular, read_toml
 from stockade.runtime.settings import load
 from stockade.tools.mcp.config import read_config
 from stockade.tools.tool_files import read_tool

@@ -134,8 +134,8 @@ def test_all_of_it_from_python(folder: Path) -> None:
     bot = WritingBot(folder=folder, model=model, tools=[count_words], hooks=[NoLockFiles()], sandbox="offline")
     result = bot.run("count")
     assert (result.status, result.result, result.changes) == (True, "3", ())
-    seen = [one.observation.model_dump() for one in result.log if one.observation is not None]
-    assert [(one["kind"], one.get("by"), one.get("text")) for one in seen] == [
+    seen = [one.observation for one in result.log if one.observation is not None]
+    assert [(one.kind, getattr(one, "by", None), getattr(one, "text", None)) for one in seen] == [
         ("refused", "no_lock_files", None),
         ("tool", None, "3"),
     ]

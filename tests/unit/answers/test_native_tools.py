@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from stockade.answers.action_codec import make_action
 from stockade.answers.native_tools import NativeAnswers, answered, call_id
-from stockade.answers.spelling import make_action
 from stockade.core.actions import Action, Answer, Finish, InvalidCall, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest

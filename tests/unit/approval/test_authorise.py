@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stockade.approval.authorise import (
+from stockade.approval.approver import (
     LEFT,
     MAX_GRANTED,
     NOBODY,

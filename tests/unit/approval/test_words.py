@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.approval.words import _is_changed_later
+from stockade.approval.parts import _is_changed_later
 
 SLOW = re.compile(r"(?<!\\)(?:[*?\[]|\{[^}]*(?:,|\.\.)|(?:^|[:=])~)")
 """The same in one pattern, which takes time by the square of a length."""

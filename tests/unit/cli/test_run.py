@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from stockade import alive
+from stockade import run_lock
 from stockade.answers.json_schema import JsonAnswers
 from stockade.cli.run import carry_out
 from stockade.cli.ui.summary import status_of
@@ -19,8 +19,8 @@ from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable, SandboxDied, StockadeError, UsageError
 from stockade.core.events import RunFinished, RunStarted
 from stockade.core.ports import ExecResult, OnEvent, OnText
-from stockade.loop.run import Parts
-from stockade.places import run_dir
+from stockade.loop.run import Dependencies
+from stockade.paths import run_dir
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.settings import Front, Settings
 from stockade.runtime.spec import RunSpec
@@ -71,7 +71,7 @@ class Stage:
             answers="json", sandbox="memory", policy=Policy(folders=(FolderRule(host=str(self.host)),)),
             budget=Budget(max_turns=5), system_prompt="", check=check,
         )  # fmt: skip
-        parts = Parts(
+        parts = Dependencies(
             model=ScriptedModel([*answers, *answers[-1:]]), protocol=JsonAnswers(),
             sandbox=sandbox or Beside(on_command=on_command or self.work, layers=(self.layer,)),
             store=self.store,
@@ -209,7 +209,7 @@ def test_ctrl_c_closes_the_record(stage: Stage, capsys: pytest.CaptureFixture[st
     assert stage.run(WORK, sandbox=Pressed(layers=(stage.layer,))) == 130
     assert (stage.finished.status, stage.finished.reason) == ("stopped", "user")
     assert "interrupted: the run is closed and on record" in capsys.readouterr().err
-    assert not alive.is_alive("r1")
+    assert not run_lock.is_locked("r1")
 
 
 def test_a_failed_check_is_status_1(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade import alive, cli
+from stockade import cli, run_lock
 from stockade.core.actions import Answer, Finish, Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.events import (
@@ -24,7 +24,7 @@ from stockade.core.events import (
     SandboxStarted,
 )
 from stockade.core.messages import ModelAnswer
-from stockade.places import run_dir
+from stockade.paths import run_dir
 from stockade.runtime import records
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.snapshots import Snapshots
@@ -103,7 +103,7 @@ def test_list_shows_the_newest_first(desk: Desk) -> None:
 
 def test_a_run_that_is_under_way_is_running_and_cannot_be_decided_on(desk: Desk) -> None:
     anyio.run(keep, "r2", recorded("r2", desk.layer, finished=False, at=2e9))
-    with alive.held("r2"):
+    with run_lock.lock("r2"):
         assert "running" in desk.runs("list")[1]
         assert desk.runs("apply", "r2")[::2] == (
             2,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stockade.core.thinking import spoken_part
+from stockade.core.text import spoken_part
 
 
 @pytest.mark.parametrize(

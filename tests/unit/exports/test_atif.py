@@ -11,11 +11,11 @@ from stockade.core.events import (
     ActionFinished,
     ActionStarted,
     AnswerUnderstood,
-    HistoryFolded,
+    HistoryCompacted,
     MessageInjected,
     ModelAnswered,
-    OwnRules,
     RunEvent,
+    SelfConfigChanged,
 )
 from stockade.core.messages import ModelAnswer, Sampling, Usage
 from stockade.exports.atif import trajectory
@@ -26,7 +26,7 @@ from tests.unit.loop.helpers import started
 
 
 def test_what_folding_the_history_used_is_counted() -> None:
-    folded = HistoryFolded(at=2.0, turn=2, before_turn=1, usage=Usage(prompt_tokens=7, cost=0.5))
+    folded = HistoryCompacted(at=2.0, turn=2, before_turn=1, usage=Usage(prompt_tokens=7, cost=0.5))
     answered = ModelAnswered(at=1.0, turn=1, answer=ModelAnswer(content="", usage=Usage(prompt_tokens=3)))
     events: list[RunEvent] = [started().model_copy(update={"used": Usage(prompt_tokens=1)}), answered, folded]
     metrics = trajectory(events)["final_metrics"]
@@ -83,7 +83,9 @@ def test_what_a_bot_without_an_end_sets_itself_and_its_intro_are_there() -> None
         ]
 
     events: list[RunEvent] = [started(), *step(0, 0, "ls"), *step(0, 1, "git init")]
-    events.append(OwnRules(at=3.0, turn=1, goal="learn", sampling=Sampling(temperature=0.5), refused=("goal: no",)))
+    events.append(
+        SelfConfigChanged(at=3.0, turn=1, goal="learn", sampling=Sampling(temperature=0.5), refused=("goal: no",))
+    )
     events.append(ModelAnswered(at=4.0, turn=1, answer=ModelAnswer(content="[]")))
     events += step(1, 0, "pwd")
     events.append(MessageInjected(at=5.0, turn=2, source="shell_bot", text="round and round"))

@@ -15,7 +15,7 @@ from stockade.core.messages import ModelAnswer, Sampling
 from stockade.core.ports import Approver, Clock, ExecResult, Model
 from stockade.loop.builtin_hooks import Approval, BudgetLimits, Check, PlainWords, UnreadableAnswers
 from stockade.loop.loop_detection import LoopDetection
-from stockade.loop.run import Parts, run
+from stockade.loop.run import Dependencies, run
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel
 from stockade_sandbox.policy import Policy
 
@@ -57,7 +57,7 @@ class Bench:
         self.sandbox = sandbox or MemorySandbox()
         self.store = MemoryStore()
         self.shown: list[RunEvent] = []
-        self.parts = Parts(
+        self.parts = Dependencies(
             model=model or self.script,
             protocol=JsonAnswers(),
             sandbox=self.sandbox,

@@ -7,7 +7,7 @@ from stockade.core.events import (
     ActionStarted,
     AnswerUnderstood,
     AnswerUnreadable,
-    HistoryFolded,
+    HistoryCompacted,
     MessageInjected,
     ModelAnswered,
 )
@@ -56,6 +56,6 @@ def test_folding_changes_what_is_sent() -> None:
     for number in range(1, 7):
         turn(context, number)
     whole = context.messages()
-    context.apply(HistoryFolded(at=0, turn=7, before_turn=4))
+    context.apply(HistoryCompacted(at=0, turn=7, before_turn=4))
     assert len(context.messages()) == len(whole)
     assert context.messages()[-1] == whole[-1]

@@ -144,7 +144,7 @@ async def test_exported_variables_are_on_record_and_set_again() -> None:
     exports = replace(output, chunks=(Chunk.of("stdout", b'declare -x A="1"\n'),))
     script = [say("shell", command="export A=1"), say("finish", answer="x")]
     bench = Bench(script, MemorySandbox({"(s=$?; export -p; exit $s)": exports}))
-    object.__setattr__(bench.parts, "keeper", Keeps())
+    object.__setattr__(bench.parts, "snapshots", Keeps())
     await bench.run()
     events = await bench.store.events("r1")
     kept = [event for event in events if isinstance(event, Checkpoint)]

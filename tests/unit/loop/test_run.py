@@ -375,7 +375,7 @@ async def test_a_long_run_with_large_outputs_stays_in_a_small_window() -> None:
     assert all(request.messages[1].content.startswith("the original task") for request in model.requests)
     answered = [event for event in bench.shown if isinstance(event, ModelAnswered)]
     assert max(event.answer.usage.prompt_tokens for event in answered) <= 2048
-    assert bench.types().count("history_folded") < 40
+    assert bench.types().count("history_compacted") < 40
 
 
 class BrokenSandbox(MemorySandbox):

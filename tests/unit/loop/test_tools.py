@@ -12,11 +12,11 @@ from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, RunFinished, SubRunFinished, SubRunStarted, ToolsReady
 from stockade.core.messages import Usage
 from stockade.core.tools import ToolSpec
-from stockade.loop.pause import Pause, UserPrompt
+from stockade.loop.pause import Pause, PausingPrompt
 from stockade.loop.run import run
-from stockade.loop.subbot import SubBots
+from stockade.loop.subagents import SubAgents
 from stockade.testing import MemorySandbox, say
-from stockade.testing.toolbox import MemoryToolbox
+from stockade.testing.fakes import MemoryToolbox
 from tests.unit.loop.helpers import TOOLS, Bench, started
 
 pytestmark = pytest.mark.anyio
@@ -104,17 +104,17 @@ async def test_a_question_is_put_to_the_person_and_without_one_the_bot_decides()
             return answer
 
         bench = Bench([say("ask_user", question="which one?"), say("finish", answer="ok")])
-        bench.parts = replace(bench.parts, tools=(*TOOLS, "ask_user"), asker=UserPrompt(Pause(), type_it))
+        bench.parts = replace(bench.parts, tools=(*TOOLS, "ask_user"), asker=PausingPrompt(Pause(), type_it))
         assert (await bench.run()).status == "done"
         result = seen(bench)[0]
         assert result == expected if isinstance(expected, Answered) else isinstance(result, Failed)
 
 
-def with_helpers(bench: Bench, budget: Budget) -> SubBots:
+def with_helpers(bench: Bench, budget: Budget) -> SubAgents:
     first = started(budget=budget)
     parts = replace(bench.parts, tools=(*TOOLS, "sub_task"))
-    helper = SubBots(first, parts, "You are a helper.", TOOLS)
-    bench.parts = replace(parts, helper=helper)
+    helper = SubAgents(first, parts, "You are a helper.", TOOLS)
+    bench.parts = replace(parts, sub_agents=helper)
     return helper
 
 
@@ -173,7 +173,7 @@ async def test_what_was_used_before_the_run_counts_once_and_not_for_its_sub_bots
     bench = Bench([say("sub_task", task="t"), say("finish", answer="a"), say("finish", answer="b")])
     first = started(budget=Budget(max_turns=20)).model_copy(update={"used": Usage(prompt_tokens=10_000)})
     parts = replace(bench.parts, tools=(*TOOLS, "sub_task"))
-    bench.parts = replace(parts, helper=SubBots(first, parts, "You are a helper.", TOOLS))
+    bench.parts = replace(parts, sub_agents=SubAgents(first, parts, "You are a helper.", TOOLS))
     finished = await bench.run(first)
     assert 10_000 < finished.usage.prompt_tokens < 11_000
     sub = await bench.store.events("r1.1")

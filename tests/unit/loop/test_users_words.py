@@ -6,7 +6,7 @@ from stockade.answers.json_schema import JsonAnswers
 from stockade.answers.native_tools import NativeAnswers
 from stockade.core.actions import Action, Shell
 from stockade.core.budget import Budget
-from stockade.core.events import HistoryFolded
+from stockade.core.events import HistoryCompacted
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.loop.run import run
 from stockade.testing import MemorySandbox, ScriptedModel, say
@@ -57,7 +57,7 @@ def text(request: ModelRequest) -> str:
 async def check(made: Bench, model: ScriptedModel) -> None:
     finished = await run(started(budget=Budget(max_turns=0)), made.parts)
     assert finished.status == "done", finished.detail
-    folded = [event for event in made.shown if isinstance(event, HistoryFolded)]
+    folded = [event for event in made.shown if isinstance(event, HistoryCompacted)]
     assert folded
     for request in model.requests[2:]:
         for words in (ANSWER, REFUSAL):

@@ -11,7 +11,7 @@ from stockade.answers.json_schema import JsonAnswers
 from stockade.answers.native_tools import NativeAnswers
 from stockade.core.budget import Budget
 from stockade.core.errors import ContextExceeded, ModelUnavailable
-from stockade.core.events import HistoryFolded, ModelAnswered, ModelStarted
+from stockade.core.events import HistoryCompacted, ModelAnswered, ModelStarted
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import AnswerProtocol, OnText
 from stockade.loop.run import run
@@ -115,7 +115,7 @@ async def test_300_turns_with_large_outputs_end_well(chars: float, how: str, kin
     assert all(request.messages[1].content.startswith(TASK) for request in model.requests)
     answered = [event for event in bench.shown if isinstance(event, ModelAnswered)]
     assert max(event.answer.usage.prompt_tokens for event in answered) < WINDOW
-    folded = sum(isinstance(event, HistoryFolded) for event in bench.shown)
+    folded = sum(isinstance(event, HistoryCompacted) for event in bench.shown)
     assert folded <= {4.0: 60, 2.0: 100, 1.2: 150}[chars]
     if kind is CountingModel:
         assert not model.refused
@@ -132,7 +132,7 @@ async def test_a_window_that_nobody_told_is_learned_from_the_first_refusal() -> 
     finished = await bench.run(started(task=TASK, budget=Budget(max_turns=0)))
     assert finished.status == "done", finished.detail
     assert model.refused <= 2
-    assert next(event.window for event in bench.shown if isinstance(event, HistoryFolded)) == WINDOW
+    assert next(event.window for event in bench.shown if isinstance(event, HistoryCompacted)) == WINDOW
 
 
 async def test_long_answers_are_folded_too() -> None:
@@ -159,7 +159,7 @@ async def test_an_answer_that_the_window_cut_makes_room_for_the_next() -> None:
     bench = bench_of(model, JsonAnswers())
     finished = await bench.run(started(task=TASK))
     assert finished.status == "done"
-    assert "history_folded" in bench.types()
+    assert "history_compacted" in bench.types()
 
 
 async def test_a_window_too_small_for_the_instructions_is_refused_at_once() -> None:
@@ -189,7 +189,7 @@ async def test_where_nobody_knows_the_window_a_task_is_whole_until_the_server_sa
     bench = bench_of(model, JsonAnswers())
     assert (await bench.run(started(task=task))).status == "done"
     assert model.too_long[0].messages[1].content == task
-    folded = next(event for event in bench.shown if isinstance(event, HistoryFolded))
+    folded = next(event for event in bench.shown if isinstance(event, HistoryCompacted))
     assert f"{folded.task_left_out} characters left out" in model.requests[-1].messages[1].content
 
 

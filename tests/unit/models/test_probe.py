@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from platformdirs import user_cache_path
 
-from stockade.answers.choice import choose
+from stockade.answers.action_codec import select_protocol
 from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelInfo
 from stockade.models.openai import OpenAIModel
@@ -56,7 +56,7 @@ async def judge(*replies: Reply, name: str = "llama-server/m") -> ModelInfo:
 async def test_trials(replies: tuple[Reply, ...], native: bool, schema: bool, protocol: str) -> None:
     info = await judge(*replies)
     assert (info.native_tools, info.enforces_schema) == (native, schema)
-    assert choose(info) == protocol
+    assert select_protocol(info) == protocol
 
 
 async def test_a_trial_is_short_and_never_demands_a_call() -> None:
@@ -157,7 +157,7 @@ async def test_a_model_that_cannot_be_asked_is_not_judged(reply: Reply) -> None:
 )
 async def test_what_is_known_is_not_tried(make: Callable[[], OpenAIModel], name: str) -> None:
     info = await probe_capabilities(make(), name)
-    assert choose(info) == ("native" if info.native_tools else "json")
+    assert select_protocol(info) == ("native" if info.native_tools else "json")
 
 
 async def test_the_run_is_spoken_to_accordingly() -> None:

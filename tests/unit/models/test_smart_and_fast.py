@@ -4,7 +4,7 @@ import pytest
 
 from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable
-from stockade.core.events import HistoryFolded
+from stockade.core.events import HistoryCompacted
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Usage
 from stockade.core.ports import OnText
 from stockade.models.composed import MAX_SHORTENED_CHARS, SmartAndFast
@@ -60,7 +60,7 @@ async def test_what_is_folded_is_in_the_words_of_the_fast_model() -> None:
     bench = Bench([], MemorySandbox(on_command=large), model=SmartAndFast(smart, fast))
     finished = await bench.run(started(budget=Budget(max_turns=0)))
     assert finished.status == "done", finished.detail
-    folded = [event for event in bench.shown if isinstance(event, HistoryFolded)]
+    folded = [event for event in bench.shown if isinstance(event, HistoryCompacted)]
     assert folded
     assert folded[0].summary == "summary 0: log has 400 lines"
     assert "log0" in fast.requests[0].messages[1].content
@@ -77,7 +77,7 @@ async def test_without_its_words_folding_is_as_ever(answer: str | ModelUnavailab
     bench = Bench([], MemorySandbox(on_command=large), model=SmartAndFast(smart, ScriptedModel([answer] * 40)))
     finished = await bench.run(started(budget=Budget(max_turns=0)))
     assert finished.status == "done", finished.detail
-    assert not any(event.summary for event in bench.shown if isinstance(event, HistoryFolded))
+    assert not any(event.summary for event in bench.shown if isinstance(event, HistoryCompacted))
 
 
 async def test_what_is_shortened_is_bounded() -> None:

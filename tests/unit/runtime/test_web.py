@@ -10,7 +10,7 @@ import pytest
 from stockade.core.actions import Failed, ToolResult
 from stockade.core.events import ActionFinished, NetworkRequested, RunEvent, RunFinished
 from stockade.loop.run import run
-from stockade.places import state_dir
+from stockade.paths import state_dir
 from stockade.runtime.factory import prepare
 from stockade.runtime.spec import RunSpec
 from stockade.testing.fakes import MemoryStore, say

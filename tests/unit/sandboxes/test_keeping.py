@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stockade_sandbox.overlay import prepare_layer
-from stockade_sandbox.overlay.snapshot_store import HOLDER, LayerKeeper, await_gone, note_holder
+from stockade_sandbox.overlay.snapshot_store import HOLDER, LayerSnapshots, await_gone, note_holder
 from stockade_sandbox.policy import FolderRule
 from stockade_sandbox.processes import start_time
 
@@ -20,15 +20,15 @@ async def test_only_layers_of_their_own_are_kept_and_only_when_they_change(tmp_p
         (tmp_path / name).mkdir()
         rule = FolderRule(host=str(tmp_path / name), mode="rw" if mode == "rw" else "overlay", inside=f"/{name}")
         layers.append(prepare_layer(rule, tmp_path / "run", sandbox_uid=0, can_overlay=lambda _: None))
-    keeper = LayerKeeper(layers)
-    assert await keeper.keep() == (None, None, None)
+    snapshots = LayerSnapshots(layers)
+    assert await snapshots.keep() == (None, None, None)
     upper = Path(str(layers[2].layer)) / "upper"
     (upper / "file").write_text("1")
-    first = await keeper.keep()
+    first = await snapshots.keep()
     assert first[:2] == (None, None)
     assert first[2] is not None
-    assert await keeper.keep() == first
-    again = LayerKeeper(layers, first)
+    assert await snapshots.keep() == first
+    again = LayerSnapshots(layers, first)
     assert await again.keep() == first
     (upper / "file").write_text("2")
     assert (await again.keep())[2] != first[2]

@@ -1,6 +1,8 @@
 """SQLite alone: two processes, kill -9, newer and damaged files, a full disk."""
 
+import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +16,7 @@ import anyio.lowlevel
 import pytest
 
 from stockade.core.errors import StoreFailed
-from stockade.core.events import RunEvent
+from stockade.core.events import SCHEMA_VERSION, RunEvent, to_json
 from stockade.store.database import migrations
 from stockade.store.record import SQLRecord
 from stockade.store.sqlite import SQLiteDatabase, SQLiteStore
@@ -43,6 +45,26 @@ def writer(path: Path, name: str, turns: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), name, str(turns)], stdout=subprocess.PIPE, text=True
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [(SCHEMA_VERSION - 1, f"an older Stockade (record schema {SCHEMA_VERSION - 1}, this one reads {SCHEMA_VERSION})"),
+     (SCHEMA_VERSION + 1, "a newer Stockade")],
+)  # fmt: skip
+async def test_a_run_of_another_schema_of_events_is_refused_by_name(tmp_path: Path, version: int, words: str) -> None:
+    path, old = tmp_path / "runs.db", {**json.loads(to_json(first("old"))), "schema_version": version, "strange": 1}
+    async with SQLiteStore(path) as store:
+        await store.append("old", [first("old")])
+    body = json.dumps(old, separators=(",", ":"))
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE events SET body=?, crc=NULL", (body,))
+    db.close()
+    async with SQLiteStore(path) as store:
+        with pytest.raises(StoreFailed, match=re.escape(f"run old was recorded by {words}")):
+            await store.events("old")
+        await store.remove("old")
+        assert await store.runs() == []
 
 
 @pytest.mark.parametrize("kill_after", [1, 7, 23])

@@ -33,7 +33,7 @@ def parse_size(text: str) -> int:
 class FolderRule:
     """A folder of the host and what may be done to it.
 
-    `ro`: it can be read. `overlay`: the bot writes to a layer of its own; the host folder changes when the person
+    `ro`: it can be read. `overlay`: the bot writes to a layer of its own; the host folder changes when the user
     applies. `rw`: the bot writes to the host folder itself.
     """
 

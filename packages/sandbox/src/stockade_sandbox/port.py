@@ -180,7 +180,7 @@ class Reviewer(Differ, Protocol):
 
 
 @runtime_checkable
-class Keeper(Protocol):
+class SnapshotStore(Protocol):
     """Snapshots of the folders that a bot writes to, so that a run can go on from any of its turns."""
 
     async def keep(self) -> tuple[str | None, ...]:

@@ -39,7 +39,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Applied:
-    """What `apply` did. `refused` can never be applied; `flagged` were left for a person to look at; `conflicts` are
+    """What `apply` did. `refused` can never be applied; `flagged` were left for a user to look at; `conflicts` are
     paths that could not be merged with the host's side, with the reason."""
 
     paths: list[str] = field(default_factory=list)

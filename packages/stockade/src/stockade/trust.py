@@ -1,18 +1,17 @@
-"""Files of a folder that were trusted by the person, as they stand: a bot may have written them, or somebody else."""
+"""Files of a folder that were trusted by the user, as they stand: a bot may have written them, or somebody else."""
 
 import hashlib
 import os
 from pathlib import Path
 
 from stockade.core.errors import UsageError
-from stockade.files import read_regular
-from stockade.places import state_dir
+from stockade.paths import read_regular, state_dir
 
 MAX_FILE_BYTES = 1_000_000
 
 
 def trusted_file() -> Path:
-    """Lines of `SHA256  PATH`: files as they were when the person trusted them."""
+    """Lines of `SHA256  PATH`: files as they were when the user trusted them."""
     return state_dir() / "trusted"
 
 
@@ -25,7 +24,7 @@ def read_bounded(path: Path) -> bytes:
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether the person trusted this file with these bytes."""
+    """Whether the user trusted this file with these bytes."""
     try:
         lines = trusted_file().read_text(errors="surrogateescape").splitlines()
         return _line(path, read_bounded(path)) in lines

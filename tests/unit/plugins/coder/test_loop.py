@@ -14,7 +14,7 @@ from stockade.core.events import ActionFinished, AnswerUnreadable, MessageInject
 from stockade.core.messages import ModelAnswer, Sampling
 from stockade.core.ports import Approver
 from stockade.loop.run import run
-from stockade.loop.run_context import Parts
+from stockade.loop.run_context import Dependencies
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import OFFLINE, CoderBot, Wanted, make_coder
 from stockade.plugins.coder.loop import Coder
@@ -72,7 +72,9 @@ async def code(
         sampling=Sampling(temperature=0.0), system_prompt=system(wants_example=not job.has_checks),
     )  # fmt: skip
     store = MemoryStore()
-    parts = Parts(done.model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=done.coder, approver=approver)
+    parts = Dependencies(
+        done.model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=done.coder, approver=approver
+    )
     done.finished = await run(started, parts)
     done.events = await store.events("r1")
     return done

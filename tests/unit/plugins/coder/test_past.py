@@ -21,7 +21,7 @@ from stockade.core.events import (
 from stockade.core.messages import ModelRequest, Sampling
 from stockade.loop.resume import resume
 from stockade.loop.run import run
-from stockade.loop.run_context import Parts
+from stockade.loop.run_context import Dependencies
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted, make_coder, wanted_of
 from stockade.plugins.coder.loop import Coder
@@ -69,7 +69,7 @@ async def go(tmp_path: Path, answers: Sequence[str], plan: Plan, history: Sequen
     coder = make_coder(wanted, STARTED.policy, TASK)
     sandbox = open_sandbox(STARTED.policy, "bubblewrap", tmp_path / f"layers-{len(history)}")
     model, store = ScriptedModel(answers), MemoryStore()
-    parts = Parts(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder)
+    parts = Dependencies(model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=coder)
     if not history:
         await run(STARTED, parts)
     else:

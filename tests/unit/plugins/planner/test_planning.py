@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from stockade.approval.authorise import Authoriser
+from stockade.approval.approver import Authoriser
 from stockade.core.errors import ModelFailed, UsageError
 from stockade.exports.atif import trajectory
 from stockade.loop.state import fold
-from stockade.places import state_dir
+from stockade.paths import state_dir
 from stockade.plugins.planner.bot import DEFAULT_PROFILE, PLANNER, Overrides, Planner, Profile, prompt_of, with_fixed
 from stockade.runtime import factory
 from stockade.runtime.models import fast_environment

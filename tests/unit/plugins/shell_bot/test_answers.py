@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from stockade.answers.choice import choose
+from stockade.answers.action_codec import select_protocol
 from stockade.core.actions import Action, Answer, EditFile, Finish, ReadFile, Shell, Step, WriteFile
 from stockade.core.errors import UnreadableAnswer, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo
@@ -81,7 +81,7 @@ def test_the_schema_forbids_no_character() -> None:
 )
 def test_the_choice_follows_what_the_model_can_do(native: bool, enforces: bool, name: str) -> None:
     info = ModelInfo(name="m", provider="p", native_tools=native, enforces_schema=enforces)
-    assert choose(info) == name
+    assert select_protocol(info) == name
 
 
 def test_every_protocol_has_its_own_name() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stockade.core.events import Autonomy, OwnRules
+from stockade.core.events import Autonomy, SelfConfigChanged
 from stockade.core.messages import Sampling
 from stockade.core.ports import ExecResult
 from stockade.plugins.shell_bot.own_files import OwnFiles, over
@@ -39,14 +39,14 @@ class Files(MemorySandbox):
 
 
 async def read(
-    files: dict[str, bytes | str], before: OwnRules | None = None, may: Autonomy = ALL, window: int | None = None,
-    broken: dict[str, int] | None = None,
-) -> OwnRules:  # fmt: skip
+    files: dict[str, bytes | str], before: SelfConfigChanged | None = None, may: Autonomy = ALL,
+    window: int | None = None, broken: dict[str, int] | None = None,
+) -> SelfConfigChanged:  # fmt: skip
     return await OwnFiles(Files(files, broken), "/workspace", may, window).read(3, 10.0, before)
 
 
 async def test_nothing_there_is_nothing_set() -> None:
-    assert await read({}) == OwnRules(at=10.0, turn=3)
+    assert await read({}) == SelfConfigChanged(at=10.0, turn=3)
 
 
 async def test_all_three_are_taken() -> None:
@@ -60,7 +60,7 @@ async def test_all_three_are_taken() -> None:
 async def test_each_can_be_switched_off() -> None:
     files: dict[str, bytes | str] = {"goal": "g", "system.md": "p", "config.json": '{"temperature": 0.5}'}
     found = await read(files, may=Autonomy(goal=False, prompt=False, sampling=False))
-    assert found == OwnRules(at=10.0, turn=3)
+    assert found == SelfConfigChanged(at=10.0, turn=3)
 
 
 @pytest.mark.parametrize("config", ['{"stream": true}', '{"tfs_z": 1, "logprobs": true, "model": "x"}', "{}", " "])
@@ -85,7 +85,7 @@ async def test_what_pocket_asi_knows_and_has_no_effect_is_no_error(config: str) 
     ],
 )
 async def test_an_invalid_config_is_refused_whole_and_the_last_one_stays(config: str | bytes, words: str) -> None:
-    before = OwnRules(at=1.0, turn=1, sampling=Sampling(temperature=0.3))
+    before = SelfConfigChanged(at=1.0, turn=1, sampling=Sampling(temperature=0.3))
     found = await read({"config.json": config}, before)
     assert found.sampling == before.sampling
     assert len(found.refused) == 1
@@ -97,14 +97,14 @@ async def test_an_invalid_config_is_refused_whole_and_the_last_one_stays(config:
     ("data", "words"), [(b"\xff\xfe", "not UTF-8"), (b"x" * 2001, "2000 is the most"), (b"x" * 90_000, "larger than")]
 )
 async def test_a_goal_that_is_no_goal_is_refused(data: bytes, words: str) -> None:
-    found = await read({"goal": data}, OwnRules(at=1.0, turn=1, goal="old"))
+    found = await read({"goal": data}, SelfConfigChanged(at=1.0, turn=1, goal="old"))
     assert found.goal == "old"
     assert words in found.refused[0]
 
 
 @pytest.mark.parametrize(("status", "words"), [(47, "no plain file"), (46, "cannot be read"), (137, "cannot be read")])
 async def test_what_cannot_be_read_is_refused(status: int, words: str) -> None:
-    found = await read({}, OwnRules(at=1.0, turn=1, prompt="old"), broken={"system.md": status})
+    found = await read({}, SelfConfigChanged(at=1.0, turn=1, prompt="old"), broken={"system.md": status})
     assert (found.prompt, len(found.refused)) == ("old", 1)
     assert words in found.refused[0]
 
@@ -117,7 +117,7 @@ async def test_the_prompt_leaves_room_in_the_window() -> None:
 
 
 async def test_an_emptied_file_is_as_good_as_none() -> None:
-    found = await read({"goal": "  \n", "system.md": ""}, OwnRules(at=1.0, turn=1, goal="old", prompt="old"))
+    found = await read({"goal": "  \n", "system.md": ""}, SelfConfigChanged(at=1.0, turn=1, goal="old", prompt="old"))
     assert (found.goal, found.prompt) == (None, None)
 
 
@@ -134,4 +134,4 @@ def test_what_is_set_goes_over_what_was() -> None:
 
 async def test_the_event_makes_the_way_through_json() -> None:
     found = await read({"goal": 'say "hi" `now`', "config.json": json.dumps({"temperature": 0.1})})
-    assert OwnRules.model_validate_json(found.model_dump_json()) == found
+    assert SelfConfigChanged.model_validate_json(found.model_dump_json()) == found

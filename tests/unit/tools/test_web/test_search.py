@@ -13,7 +13,7 @@ from anyio.abc import SocketStream
 
 from stockade.core.errors import UsageError
 from stockade.core.search import SearchEngine
-from stockade.testing.search import LocalEngine
+from stockade.testing.fakes import LocalEngine
 from stockade.tools.search import HOST, DuckDuckGo, SearchToolbox, SearXNG
 from stockade_sandbox.egress.inside import OnRequest
 from stockade_sandbox.egress.proxy import Egress

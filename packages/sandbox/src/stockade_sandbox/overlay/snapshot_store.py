@@ -20,8 +20,8 @@ HOLDER = "sandbox"
 _END_S = 10.0
 
 
-class LayerKeeper:
-    """Implements port.Keeper. `names` are the snapshots that the layers are restored to; None is none yet.
+class LayerSnapshots:
+    """Implements port.SnapshotStore. `names` are the snapshots that the layers are restored to; None is none yet.
 
     Data beyond `limit_bytes` a layer is forgotten, oldest first, but never that of the last two snapshots.
     `guard` as for Snapshots.
@@ -57,11 +57,11 @@ class LayerKeeper:
         return layer.name
 
 
-def base_keeper(layers: Sequence[FolderLayer]) -> LayerKeeper:
+def base_snapshots(layers: Sequence[FolderLayer]) -> LayerSnapshots:
     """Only notes what the host has where the layers show something: a copy knows that from its beginning."""
-    keeper = LayerKeeper(())
-    keeper.layers = [Bases(layer) for layer in layers if layer.strategy == "overlay"]
-    return keeper
+    snapshots = LayerSnapshots(())
+    snapshots.layers = [Bases(layer) for layer in layers if layer.strategy == "overlay"]
+    return snapshots
 
 
 def note_holder(run_dir: Path, pid: int | None) -> None:

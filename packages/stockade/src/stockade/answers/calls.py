@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from stockade.answers.action_codec import make_action, short_thought, tool_named
 from stockade.answers.lenient import HALF, SURROGATES, first_value, objects, only_object, whole
-from stockade.answers.spelling import make_action, short_thought, tool_named
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Action, Answer, Finish, InvalidCall, Step
 from stockade.core.errors import UnreadableAnswer

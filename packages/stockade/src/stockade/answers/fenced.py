@@ -8,10 +8,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stockade.answers.block_actions import LONGER, TEXTS, action_of, block_of, is_action, usage_of
-from stockade.answers.blocks import Block, as_lines, fenced, find_blocks, is_output, languages
+from stockade.answers.action_codec import further, short_thought
+from stockade.answers.blocks import (
+    LONGER,
+    TEXTS,
+    Block,
+    action_of,
+    as_lines,
+    block_of,
+    fenced,
+    find_blocks,
+    is_action,
+    is_output,
+    languages,
+    usage_of,
+)
 from stockade.answers.calls import TextAnswers, as_json, salvaged
-from stockade.answers.spelling import further, short_thought
 from stockade.core.actions import Action, Answer, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelRequest

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stockade.answers.action_codec import action_schema, usage_of
 from stockade.answers.calls import action_in, native_answer
 from stockade.answers.lenient import closed_object, cut_off, first_value, spoken
-from stockade.answers.spelling import action_schema, usage_of
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Answer, Finish, Step
 from stockade.core.errors import UnreadableAnswer

@@ -11,7 +11,7 @@ from typing import Any
 
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import REPEATS, ModelAnswer
-from stockade.core.thinking import spoken_part
+from stockade.core.text import spoken_part
 
 MAX_ANSWER_CHARS = 4_000_000
 MAX_DEPTH = 64

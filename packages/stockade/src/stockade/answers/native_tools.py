@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from stockade.answers.action_codec import description_of, parameters, short_thought
 from stockade.answers.calls import native_answer, salvaged
 from stockade.answers.lenient import whole
-from stockade.answers.spelling import description_of, parameters, short_thought
 from stockade.answers.tool_specs import names, spelled
 from stockade.core.actions import Answer, Finish, InvalidCall, Step, ToolCall
 from stockade.core.errors import UnreadableAnswer

@@ -12,21 +12,21 @@ import anyio
 from anyio import to_thread
 
 from stockade import changes
-from stockade.alive import held, tidy
 from stockade.api.environment import Folder, Sandbox, options_of
 from stockade.api.results import RunResult, result_of
-from stockade.approval.authorise import Authoriser
+from stockade.approval.approver import Authoriser
 from stockade.bots.spec import BotSpec
 from stockade.core.actions import Action
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent
 from stockade.core.ports import Model, OnEvent, Toolbox
 from stockade.loop.hooks import Hook
-from stockade.loop.run_context import Parts
-from stockade.loop.subbot import BorrowedSandbox
-from stockade.places import state_dir
+from stockade.loop.run_context import Dependencies
+from stockade.loop.subagents import BorrowedSandbox
+from stockade.paths import state_dir
 from stockade.plugins.coder.bot import SOLUTION, Wanted
 from stockade.plugins.coder.bot import CoderBot as CoderPlugin
+from stockade.run_lock import cleanup, lock
 from stockade.runtime import bots, factory, records, sandboxes
 from stockade.runtime.spec import Objects, RunSpec
 from stockade.tools.function import FunctionTool
@@ -157,7 +157,7 @@ class Bot:
         try:
             prepared = await factory.prepare(spec, store, heard)
             self._attach(prepared.parts)
-            with held(prepared.started.run_id):
+            with lock(prepared.started.run_id):
                 await factory.start(prepared)
         finally:
             with anyio.CancelScope(shield=True):
@@ -166,7 +166,7 @@ class Bot:
         await to_thread.run_sync(_forget_unchanged, result)
         return result
 
-    def _attach(self, parts: Parts) -> None:
+    def _attach(self, parts: Dependencies) -> None:
         """Who answers for the user, in a run that is about to start."""
 
     def _spec(self, task: str, timeout: float | None, max_iterations: int | None, options: dict[str, Any]) -> RunSpec:
@@ -281,7 +281,7 @@ class PlannerBot(Bot):
         spec = super()._spec(task, timeout, max_iterations, options)
         return spec.model_copy(update={"granted": self._granted})
 
-    def _attach(self, parts: Parts) -> None:
+    def _attach(self, parts: Dependencies) -> None:
         on_approval = self._on_approval
         if on_approval is not None and isinstance(parts.approver, Authoriser):
 
@@ -315,7 +315,7 @@ def _forget_unchanged(result: RunResult) -> None:
     reviewer = sandboxes.reviewer()
     changed = [one.layer for one in changes.pending(reviewer, result.layers)]
     changes.discard(reviewer, [layer for layer in result.layers if layer not in changed])
-    tidy(result.run_id)
+    cleanup(result.run_id)
 
 
 def _mount(folder: Folder | str | Path, mode: FolderMode, permission: Permission | None) -> str:

@@ -14,13 +14,13 @@ from anyio.from_thread import BlockingPortal
 from pydantic import ValidationError
 
 from stockade import changes
-from stockade.alive import held
 from stockade.api.archive import MAX_COPY_BYTES, check_free, pack, unpack
+from stockade.core.data import first_refused
 from stockade.core.errors import SandboxDied, UsageError
-from stockade.core.ports import Keeper
 from stockade.core.ports import Sandbox as SandboxPort
-from stockade.core.refused import first_refused
-from stockade.places import run_dir
+from stockade.core.ports import SnapshotStore
+from stockade.paths import run_dir
+from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
 from stockade.runtime.policies import make_policy
 from stockade.runtime.spec import RunSpec
@@ -74,7 +74,7 @@ class Sandbox:
         self._sync = ExitStack()
         self._portal: BlockingPortal | None = None
         self._box: SandboxPort | None = None
-        self._keeper: Keeper | None = None
+        self._snapshots: SnapshotStore | None = None
 
     @property
     def live(self) -> SandboxPort:
@@ -91,7 +91,7 @@ class Sandbox:
     async def __aenter__(self) -> Self:
         run_id = records.new_run_id()
         async with AsyncExitStack() as stack:
-            stack.enter_context(held(run_id))
+            stack.enter_context(lock(run_id))
             base = run_dir(run_id)
             self.policy, makers = await programs(self._options.tool, self.policy)
             box = await sandboxes.prepare_sandbox(self.policy, self._options.sandbox, base)
@@ -102,7 +102,7 @@ class Sandbox:
             self._box = await self._running.enter_async_context(box)
             for make in makers:
                 await self._running.enter_async_context(make(box))
-            self._keeper = sandboxes.base_keeper(box)
+            self._snapshots = sandboxes.base_snapshots(box)
             self._async = stack.pop_all()
         return self
 
@@ -133,8 +133,8 @@ class Sandbox:
 
     async def _note(self) -> None:
         """What the folders had where something was written: what is changed there from now on is the user's."""
-        if self._keeper is not None:
-            await self._keeper.keep()
+        if self._snapshots is not None:
+            await self._snapshots.keep()
 
     def execute(self, command: str, timeout: float | None = None) -> Execution:
         return self._wait(partial(self.aexecute, command, timeout))

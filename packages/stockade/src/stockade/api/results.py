@@ -7,7 +7,6 @@ from typing import TypeVar
 import anyio
 
 from stockade import changes
-from stockade.alive import tidy
 from stockade.changes import Pending
 from stockade.core.actions import Action, Observation
 from stockade.core.data import Data
@@ -25,6 +24,7 @@ from stockade.core.events import (
 from stockade.core.messages import Usage
 from stockade.core.ports import Reviewer, RunStore
 from stockade.core.secrets import EXACT, Redactor
+from stockade.run_lock import cleanup
 from stockade.runtime import records, sandboxes
 from stockade_sandbox.results import Change, Decision, FolderLayer
 
@@ -89,7 +89,7 @@ class RunResult:
             changes.apply(reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self._keep)
             again = changes.move(reviewer, self.layers, back=False, force=force, record=self._keep)
         finally:
-            tidy(self.run_id)
+            cleanup(self.run_id)
         return (*done.paths, *again.paths)
 
     def undo(self, *, force: bool = False) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class RunResult:
         """Throw the changes away."""
         self._record(ChangesDiscarded(at=records.SystemClock().now()))
         changes.discard(sandboxes.reviewer(), self.layers)
-        tidy(self.run_id)
+        cleanup(self.run_id)
 
     def _pending(self, reviewer: Reviewer) -> list[Pending]:
         if any(layer.is_lost for layer in self.layers):

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from stockade.bots.spec import BotSpec
 from stockade.core.errors import UsageError
 from stockade.core.settings import RunSettings, fields
-from stockade.files import read_regular, read_toml
+from stockade.paths import read_regular, read_toml
 from stockade_sandbox.policy import FolderMode
 
 MAX_FILE_BYTES = 200_000

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from stockade import changes
-from stockade.alive import is_alive, tidy
 from stockade.changes import Progress
 from stockade.cli import flags
 from stockade.cli.ui import review
@@ -28,6 +27,7 @@ from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Deciding, Differ, RunStore
 from stockade.core.secrets import EXACT
+from stockade.run_lock import cleanup, is_locked
 from stockade.runtime import sandboxes, undecided
 from stockade.runtime.restore import bring_back
 from stockade.runtime.settings import Settings
@@ -56,7 +56,7 @@ def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -
         try:
             yield _Run(store, settings, run_id, events)
         finally:
-            tidy(run_id)
+            cleanup(run_id)
 
 
 class _Run:
@@ -89,7 +89,7 @@ class _Run:
 
         Not `wanted`: it will be thrown away.
         """
-        if is_alive(self.run_id):
+        if is_locked(self.run_id):
             raise UsageError(f"run {self.run_id} is still under way", "wait for its end, or stop it")
         if wanted and bring_back(self.events):
             say("the machine went down with this run: its changes are those of its last turn on record")

@@ -9,18 +9,18 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
-from stockade.alive import held
 from stockade.cli import flags
 from stockade.cli.run import carry_out, read_task
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.interrupt import interruptible
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
-from stockade.files import read_regular
+from stockade.paths import read_regular
 from stockade.plugins.coder.bot import CODER, SOLUTION, CoderBot, Wanted, result_of
 from stockade.plugins.coder.report import MAX_TESTS_BYTES
 from stockade.plugins.coder.service import Answer, Query, Service, parse_address
 from stockade.plugins.coder.work import Plan
+from stockade.run_lock import lock
 from stockade.runtime import factory, records
 from stockade.runtime.sandboxes import forget
 from stockade.runtime.spec import Objects, RunSpec
@@ -95,7 +95,7 @@ async def answer(query: Query, plan: Plan, spec: RunSpec, store: RunStore, attem
     prepared = await factory.prepare(as_coder(spec.model_copy(update={"task": query.query}), wanted), store)
     run_id = prepared.started.run_id
     try:
-        with held(run_id):
+        with lock(run_id):
             finished = await factory.start(prepared)
     finally:
         forget(run_id)

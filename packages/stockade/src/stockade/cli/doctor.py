@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stockade.alive import is_alive
 from stockade.cli import flags
 from stockade.cli.ui.console import results
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import StoreFailed
-from stockade.places import state_dir
+from stockade.paths import state_dir
+from stockade.run_lock import is_locked
 from stockade.runtime import records, sandboxes
 from stockade.runtime.removing import sweep_removed
 from stockade.runtime.settings import load
@@ -143,7 +143,7 @@ async def _recorded() -> tuple[set[str], list[str]]:
 
 def _clean(*, json_lines: bool) -> int:
     recorded, lines = anyio.run(_recorded)
-    for line in lines + _remains(recorded, is_alive):
+    for line in lines + _remains(recorded, is_locked):
         print(json.dumps({"type": "clean", "message": line}) if json_lines else one_line(line))
     return 0
 

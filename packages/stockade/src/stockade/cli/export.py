@@ -29,11 +29,11 @@ from stockade.core.events import (
     CheckFinished,
     MessageInjected,
     ModelAnswered,
-    OwnRules,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
+    SelfConfigChanged,
     to_json,
 )
 from stockade.core.secrets import View
@@ -169,7 +169,7 @@ def _step(event: RunEvent) -> Iterator[str]:
             yield f"**Check {'passed' if event.passed else 'failed'}**\n"
             yield from _fenced(event.command, "bash")
             yield from _result(event.observation)
-        case OwnRules():
+        case SelfConfigChanged():
             yield f"*in force from now on:* {_plain(in_words(event))}\n"
         case MessageInjected():
             yield f"*{_plain(event.source)}:* {_plain(event.text)}\n"

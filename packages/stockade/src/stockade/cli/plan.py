@@ -161,7 +161,7 @@ def _line(question: str) -> str:
 
 
 def _carry_out(settings: Settings, store: RunStore, values: dict[str, Any], *, asks: bool) -> int:
-    """The run, and those that follow as long as the person has a task for the same bot."""
+    """The run, and those that follow as long as the user has a task for the same bot."""
     overrides = _overrides(values)
     front = settings.front
     reviser = Reviser(

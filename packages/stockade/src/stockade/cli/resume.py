@@ -8,13 +8,13 @@ from typing import Any
 import anyio
 import click
 
-from stockade.alive import is_alive
 from stockade.cli import flags
 from stockade.cli.run import carry_out, read_task
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.review import on_record
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
+from stockade.run_lock import is_locked
 from stockade.runtime.resume import Going, make_branch, prepare_again
 from stockade.runtime.settings import Settings
 
@@ -89,5 +89,5 @@ def _opened(given: dict[str, Any]) -> Iterator[tuple[RunStore, Settings]]:
 
 def _refuse_running(store: RunStore, run_id: str) -> None:
     driver = anyio.run(store.driver, run_id)
-    if driver is not None or is_alive(run_id):
+    if driver is not None or is_locked(run_id):
         raise UsageError(f"run {run_id} is still under way ({driver or 'another process'})", "wait, or stop it")

@@ -1,4 +1,4 @@
-"""`stockade run TASK`: a bot does a task in a sandbox; in the end the person decides what is kept."""
+"""`stockade run TASK`: a bot does a task in a sandbox; in the end the user decides what is kept."""
 
 import errno
 import sys
@@ -10,14 +10,13 @@ from typing import Any
 
 import anyio
 
-from stockade.alive import held, tidy
-from stockade.approval.authorise import Authoriser
+from stockade.approval.approver import Authoriser
 from stockade.cli import flags
 from stockade.cli.ui import review
 from stockade.cli.ui.asciicast import Recorder
 from stockade.cli.ui.console import can_ask, moves_cursor, progress
 from stockade.cli.ui.drawing import profile_name
-from stockade.cli.ui.failures import INTERRUPTED, OutputLost, expected, say, sole
+from stockade.cli.ui.failures import INTERRUPTED, OutputLost, expected, say, unwrap_exception_group
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal
 from stockade.cli.ui.render import Renderer
@@ -28,8 +27,9 @@ from stockade.cli.ui.watch import Scratch, Watch, traced
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished
 from stockade.core.ports import RunStore
-from stockade.files import read_regular
 from stockade.loop.state import fold
+from stockade.paths import read_regular
+from stockade.run_lock import cleanup, lock
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.factory import MAX_TASK_BYTES
 from stockade.runtime.settings import Front, Settings
@@ -138,11 +138,11 @@ async def _run(watch: Watch, interrupt: Interrupt, store: RunStore, prepare: Cal
                     if isinstance(authoriser := prepared.parts.approver, Authoriser):
                         name = profile_name(prepared.started)
                         AuthorisingUser(authoriser, interrupt, renderer.console, quiet, stop, name).attach()
-                with held(prepared.started.run_id):
+                with lock(prepared.started.run_id):
                     await _to_the_end(prepared, watch, store)
                 group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
-        raise sole(group_error) from None
+        raise unwrap_exception_group(group_error) from None
     finally:
         if watch.asker is not None:
             watch.asker.end()
@@ -162,7 +162,7 @@ def _forget_unstarted(watch: Watch) -> None:
     """A run that was prepared and has no record leaves no layer either: nobody could ever name it."""
     if watch.prepared is not None and watch.facts.started is None and watch.prepared.resumed is None:
         review.discard(sandboxes.reviewer(), watch.facts.layers)
-        tidy(watch.prepared.started.run_id)
+        cleanup(watch.prepared.started.run_id)
 
 
 async def _to_the_end(prepared: factory.Prepared, watch: Watch, store: RunStore) -> None:
@@ -215,7 +215,7 @@ def _decide(watch: Watch, store: RunStore, *, may_ask: bool) -> None:
         _settle(decider, work, front, succeeded=status_of(facts.finished) == 0)
     elif not watch.silent and any(layer.mode == "overlay" and layer.layer for layer in facts.layers):
         watch.renderer.note("nothing changed")
-    tidy(run_id)
+    cleanup(run_id)
 
 
 def _changed(watch: Watch) -> list[review.Pending]:
@@ -233,7 +233,7 @@ def _after_a_bug(watch: Watch) -> None:
     run_id = watch.facts.started.run_id
     if _changed(watch):
         say(f"changes kept: stockade runs diff|apply|discard {run_id}")
-    tidy(run_id)
+    cleanup(run_id)
     if watch.front.json_lines:
         watch.write(result_of(watch.facts))
 

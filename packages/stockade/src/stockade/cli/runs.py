@@ -10,7 +10,6 @@ import anyio
 import click
 from rich.text import Text
 
-from stockade.alive import is_alive
 from stockade.cli import flags
 from stockade.cli.changes import apply, diff, discard, undo
 from stockade.cli.export import export
@@ -25,6 +24,7 @@ from stockade.cli.ui.safe import one_line, screen, some
 from stockade.core.errors import LayerLost, RunRemoved, StockadeError, UsageError
 from stockade.core.events import to_json
 from stockade.core.ports import RunStore
+from stockade.run_lock import is_locked
 from stockade.runtime import sandboxes
 from stockade.runtime.removing import Candidate, candidates, remove, sweep_removed
 
@@ -47,7 +47,7 @@ def command() -> None:
 
 def _state(run_id: str, status: str, driver: str | None = None) -> str:
     """`running` of a process that is gone is `interrupted`. `driver`: who holds the lease, here or elsewhere."""
-    return "interrupted" if status == "running" and driver is None and not is_alive(run_id) else status
+    return "interrupted" if status == "running" and driver is None and not is_locked(run_id) else status
 
 
 @command.command("list")
@@ -104,7 +104,7 @@ def show(run: str, full: bool, **values: Any) -> int:
         if found.finished is None:
             state = _state(run_id, "running", anyio.run(store.driver, run_id))
             console.print(Text(f"[{state}: the record ends here]", _STYLES[state]), soft_wrap=True)
-        if not is_alive(run_id):
+        if not is_locked(run_id):
             try:
                 review.check_kept(found)
             except LayerLost as lost:

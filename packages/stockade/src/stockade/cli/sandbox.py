@@ -14,7 +14,6 @@ import anyio.to_thread
 import click
 from pydantic import Field, ValidationError
 
-from stockade.alive import held
 from stockade.cli import flags
 from stockade.cli.ui import review
 from stockade.cli.ui.console import piped_input
@@ -25,7 +24,8 @@ from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, OnNetwork, Sandbox
 from stockade.core.secrets import Redactor, named_redactor
-from stockade.places import run_dir
+from stockade.paths import run_dir
+from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
 from stockade.runtime.policies import environment_of, make_policy
 from stockade.runtime.spec import RunSpec
@@ -203,7 +203,7 @@ async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
     """A sandbox with the programs of tools in it, whose layers are thrown away at the end."""
     run_id = records.new_run_id()
     policy, makers = await programs(options.tool, policy)
-    with held(run_id):
+    with lock(run_id):
         sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
         try:
             async with sandbox, AsyncExitStack() as stack:
@@ -273,7 +273,7 @@ def opener(backend: str) -> OpenBox:
     @asynccontextmanager
     async def open_box(policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
         run_id = records.new_run_id()
-        with held(run_id):
+        with lock(run_id):
             box = await sandboxes.prepare_sandbox(policy, backend, run_dir(run_id))
             try:
                 box.on_network = on_network

@@ -19,7 +19,7 @@ from stockade.cli.run import carry_out
 from stockade.cli.ui.asciicast import Recorder
 from stockade.cli.ui.failures import say
 from stockade.core.errors import UsageError
-from stockade.places import state_dir
+from stockade.paths import state_dir
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 from stockade.runtime import factory, records
 from stockade.runtime.sandboxes import remove_folder

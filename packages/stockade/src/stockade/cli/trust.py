@@ -10,7 +10,7 @@ from stockade.cli.ui.failures import say
 from stockade.cli.ui.review import ask_person
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
-from stockade.files import parse_toml
+from stockade.paths import parse_toml
 from stockade.runtime.settings import PROJECT_FILE, SERVERS_FILE
 from stockade.trust import is_trusted, read_bounded, trust
 

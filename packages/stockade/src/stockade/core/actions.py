@@ -53,7 +53,7 @@ class ToolCall(Data):
 
 
 class AskUser(Data):
-    """A question to the person."""
+    """A question to the user."""
 
     tool: Literal["ask_user"] = "ask_user"
     question: str
@@ -108,7 +108,7 @@ class Step(Data):
 
 
 class Thoughts(Data):
-    """What a planner thinks beside its action, for the person who authorises it. Any part may be empty."""
+    """What a planner thinks beside its action, for the user who authorises it. Any part may be empty."""
 
     text: str = ""
     reasoning: str = ""
@@ -165,7 +165,7 @@ class ToolResult(Data):
 
 
 class Answered(Data):
-    """The person's answer to a question."""
+    """The user's answer to a question."""
 
     kind: Literal["answered"] = "answered"
     text: str

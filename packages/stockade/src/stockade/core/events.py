@@ -1,7 +1,7 @@
 """The tagged union of run events. State is a fold over them; there is no other record of a run.
 
-An event is on disk before its effect is used. Times are UNIX seconds. `schema_version` goes up when an older reader
-would misread a newer event; readers refuse what is newer than they are.
+An event is on disk before its effect is used. Times are UNIX seconds. `schema_version` goes up when a reader of another
+one would misread an event: each reads its own and refuses the others by name.
 """
 
 import re
@@ -19,7 +19,7 @@ from stockade.core.tools import ToolSpec
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import Change, FolderLayer
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Autonomy(Data):
@@ -76,7 +76,7 @@ class RunStarted(Event):
     """The built-in ones, None for those of the bot."""
     approve: Literal["never", "ask", "rules"] = "never"
     authorised: bool = False
-    """The person authorises each action."""
+    """The user authorises each action."""
     hooks: tuple[str, ...] = ()
     """Names of the hooks that are on, in the order in which they are asked (loop/hooks.py)."""
     driver: str = ""
@@ -199,7 +199,7 @@ class Checkpoint(Event):
 
 
 class Paused(Event):
-    """The person held the run for `duration_s`, which is not counted as its time. `at` is the end of that.
+    """The user held the run for `duration_s`, which is not counted as its time. `at` is the end of that.
 
     `said` is what they typed where they were asked to authorise the action before; None where they held it themselves.
     """
@@ -232,14 +232,14 @@ class HookRan(Event):
     exit_code: int
 
 
-class HistoryFolded(Event):
+class HistoryCompacted(Event):
     """Turns before `before_turn` are now shown to the model in short. `window` in tokens, where only now learned.
 
     `summary` is what a fast model made of them, with what that used; empty where there is none. `task_left_out` as of
     ModelStarted.
     """
 
-    type: Literal["history_folded"] = "history_folded"
+    type: Literal["history_compacted"] = "history_compacted"
     turn: int
     before_turn: int
     window: int | None = None
@@ -248,13 +248,13 @@ class HistoryFolded(Event):
     usage: Usage = Usage()
 
 
-class OwnRules(Event):
+class SelfConfigChanged(Event):
     """What an autonomous bot has set itself, in force from `turn` on; on record when it is not what was before.
 
     `goal` None: the task holds. `prompt`: its own part. `refused`: what was not taken and why, in words for the bot.
     """
 
-    type: Literal["own_rules"] = "own_rules"
+    type: Literal["self_config_changed"] = "self_config_changed"
     turn: int
     goal: str | None = None
     prompt: str | None = None
@@ -344,38 +344,18 @@ class ChangesUndone(Event):
 
 
 class ChangesDiscarded(Event):
-    """The person threw the layer away."""
+    """The user threw the layer away."""
 
     type: Literal["changes_discarded"] = "changes_discarded"
 
 
 RunEvent = Annotated[
-    RunStarted
-    | RunResumed
-    | SandboxStarted
-    | ToolsReady
-    | ModelStarted
-    | ModelAnswered
-    | AnswerUnderstood
-    | AnswerUnreadable
-    | ActionStarted
-    | ActionFinished
-    | Checkpoint
-    | Paused
-    | MessageInjected
-    | HookRan
-    | HistoryFolded
-    | OwnRules
-    | NetworkRequested
-    | SubRunStarted
-    | SubRunFinished
-    | CheckFinished
-    | RunFinished
-    | ChangesApplied
-    | ChangesUndone
-    | ChangesDiscarded,
+    RunStarted | RunResumed | SandboxStarted | ToolsReady | ModelStarted | ModelAnswered | AnswerUnderstood
+    | AnswerUnreadable | ActionStarted | ActionFinished | Checkpoint | Paused | MessageInjected | HookRan
+    | HistoryCompacted | SelfConfigChanged | NetworkRequested | SubRunStarted | SubRunFinished | CheckFinished
+    | RunFinished | ChangesApplied | ChangesUndone | ChangesDiscarded,
     Field(discriminator="type"),
-]
+]  # fmt: skip
 
 _BEGINNING = re.compile(r'\{"at":[-+.0-9eE]+,"type":"(\w+)"')
 

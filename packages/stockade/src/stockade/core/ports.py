@@ -18,7 +18,6 @@ from stockade_sandbox.port import (
     Backend,
     Deciding,
     Differ,
-    Keeper,
     OnNetwork,
     OnProgress,
     Program,
@@ -26,6 +25,7 @@ from stockade_sandbox.port import (
     Resource,
     Reviewer,
     Sandbox,
+    SnapshotStore,
 )
 from stockade_sandbox.results import ExecResult
 
@@ -110,7 +110,7 @@ AddEvent = Callable[[RunEvent], Awaitable[None]]
 """Puts an event of the run on record."""
 
 
-class Asker(Protocol):
+class UserPrompt(Protocol):
     """Puts a bot's question to the user."""
 
     @property
@@ -123,7 +123,7 @@ class Asker(Protocol):
         ...
 
 
-class Helper(Protocol):
+class SubAgentRunner(Protocol):
     """Does a task that a bot hands on."""
 
     async def do(self, task: SubTask, account: Account, add: AddEvent) -> Observation:
@@ -227,7 +227,31 @@ class Clock(Protocol):
 OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
-__all__ = ["AddEvent", "AnswerProtocol", "Applying", "Approver", "Asker", "Backend", "Clock", "Deciding", "Differ",
-           "ExecResult", "Helper", "Keeper", "Model", "Observation", "OnEvent", "OnNetwork", "OnProgress",
-           "OnText", "Program", "Programs", "Resource", "Reviewer", "RunStore", "RunSummary", "Sandbox",
-           "Toolbox"]  # fmt: skip
+__all__ = [
+    "AddEvent",
+    "AnswerProtocol",
+    "Applying",
+    "Approver",
+    "Backend",
+    "Clock",
+    "Deciding",
+    "Differ",
+    "ExecResult",
+    "Model",
+    "Observation",
+    "OnEvent",
+    "OnNetwork",
+    "OnProgress",
+    "OnText",
+    "Program",
+    "Programs",
+    "Resource",
+    "Reviewer",
+    "RunStore",
+    "RunSummary",
+    "Sandbox",
+    "SnapshotStore",
+    "SubAgentRunner",
+    "Toolbox",
+    "UserPrompt",
+]  # fmt: skip

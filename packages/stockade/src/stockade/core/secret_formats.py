@@ -1,18 +1,21 @@
-"""What keys and tokens of well-known services look like, and which environment variables hold secrets.
+"""What keys and tokens of well-known services look like, which variables hold secrets, and how a secret is spelled.
 
 Each format has a literal that must be there before its expression is tried: text without any of them costs one look for
 each. Sources: the services' own documentation of their prefixes (GitHub "about authentication", Slack "token types",
 AWS "unique identifiers", RFC 7519 for JWT, RFC 7468 for PEM).
 """
 
+import base64
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 SHORTEST = 8
 """Bytes of a value that is hidden: hiding shorter ones would tear words apart."""
+_SHORTEST_LINE = 16
 
 
 @dataclass(frozen=True)
@@ -126,3 +129,28 @@ def _sounds_secret(name: str) -> bool:
 def _is_harmless(value: str) -> bool:
     """A path, or a word like `disabled`: not a secret, and everywhere."""
     return value.startswith(("/", "./", "~/")) or (value.isalpha() and value.islower() and len(value) < 12)
+
+
+def spellings(value: str) -> Iterator[str]:
+    """How a secret stands in texts: as it is, its lines, in a URL, in JSON, in base64."""
+    yield value
+    if (stripped := value.strip()) != value:
+        yield stripped
+    lines = stripped.splitlines()
+    if len(lines) > 1:
+        yield from (line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE)
+        yield from (stripped.replace("\n", f"\n{side}") for side in "+- ")
+    yield quote(stripped, safe="")
+    yield json.dumps(stripped)[1:-1]
+    yield json.dumps(stripped, ensure_ascii=False)[1:-1]
+    yield from _in_base64(stripped.encode())
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """The characters that depend on nothing but `data`, for each place where it may begin in what was encoded."""
+    for shift in range(3):
+        whole = base64.b64encode(b"\0" * shift + data).decode().rstrip("=")
+        first = (shift * 8 + 5) // 6
+        last = len(whole) if (shift + len(data)) % 3 == 0 else len(whole) - 1
+        if last - first >= _SHORTEST_LINE // 2:
+            yield whole[first:last]

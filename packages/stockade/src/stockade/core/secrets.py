@@ -5,13 +5,11 @@ URLs and in JSON; and formats of well-known keys and tokens (secret_formats.py).
 spells otherwise on purpose, or that the limit on output has cut in two.
 """
 
-import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
-from urllib.parse import quote
 
 from stockade.core.actions import Failed, Observation
 from stockade.core.errors import UsageError
@@ -27,11 +25,10 @@ from stockade.core.events import (
     to_json,
 )
 from stockade.core.ports import OnEvent, OnText
-from stockade.core.secret_formats import ANY_LITERAL, FORMATS, SHORTEST, is_long, secret_variables
+from stockade.core.secret_formats import ANY_LITERAL, FORMATS, SHORTEST, is_long, secret_variables, spellings
 from stockade_sandbox.results import MARK, Chunk, CommandOutput
 
 T = TypeVar("T")
-_SHORTEST_LINE = 16
 _AS_IT_IS = frozenset({"type", "tool", "kind", "stream", "run_id", "parent", "host", "inside", "mode", "strategy",
                        "layer", "role", "status", "verdict", "sandbox", "backend", "answers", "files",
                        "base64", "workdir", "finish_reason", "shell_event", "entry"})  # fmt: skip
@@ -66,7 +63,7 @@ class Redactor:
         self.warnings = tuple(f"--redact {name}: its value has {limit} and is not hidden" for name in short)
         """What the user has to know: which of the named values are not hidden."""
         self._marks = {mark(name): value for value, name in reversed(list((values or {}).items()))}
-        spelled = {form: name for value, name in (values or {}).items() for form in _spellings(value)}
+        spelled = {form: name for value, name in (values or {}).items() for form in spellings(value)}
         self._values = sorted(spelled.items(), key=lambda pair: -len(pair[0]))
         self._as_bytes = [(_latin(value), name) for value, name in self._values]
         self._in_json = {json.dumps(value, ensure_ascii=False)[1:-1] for value, _ in self._values}
@@ -233,30 +230,6 @@ def _last_word(text: str) -> int:
     if len(stripped) < len(text):
         return len(text)
     return max(text.rfind(space) for space in " \n\t\r") + 1
-
-
-def _spellings(value: str) -> Iterator[str]:
-    yield value
-    if (stripped := value.strip()) != value:
-        yield stripped
-    lines = stripped.splitlines()
-    if len(lines) > 1:
-        yield from (line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE)
-        yield from (stripped.replace("\n", f"\n{side}") for side in "+- ")
-    yield quote(stripped, safe="")
-    yield json.dumps(stripped)[1:-1]
-    yield json.dumps(stripped, ensure_ascii=False)[1:-1]
-    yield from _in_base64(stripped.encode())
-
-
-def _in_base64(data: bytes) -> Iterator[str]:
-    """The characters that depend on nothing but `data`, for each place where it may begin in what was encoded."""
-    for shift in range(3):
-        whole = base64.b64encode(b"\0" * shift + data).decode().rstrip("=")
-        first = (shift * 8 + 5) // 6
-        last = len(whole) if (shift + len(data)) % 3 == 0 else len(whole) - 1
-        if last - first >= _SHORTEST_LINE // 2:
-            yield whole[first:last]
 
 
 def _latin(text: str) -> str:

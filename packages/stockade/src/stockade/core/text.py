@@ -1,4 +1,6 @@
-"""Text that strangers or models wrote: without what nobody can see, in one line, or marked as theirs. Pure."""
+"""Text that strangers or models wrote: without what nobody can see, in one line, marked as theirs, or without the
+thinking aloud that a server leaves in an answer. Pure.
+"""
 
 import re
 import secrets
@@ -13,7 +15,7 @@ _NO_CHARACTERS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 
 def clean(text: str) -> str:
-    """What a person would see of it: lines and tabs, no other controls, nothing invisible, no half characters."""
+    """What a user would see of it: lines and tabs, no other controls, nothing invisible, no half characters."""
     text = _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in _NO_CHARACTERS)
 
@@ -36,3 +38,35 @@ def one_line(text: str, limit: int) -> str:
 def is_text(value: str) -> bool:
     """Whether it can be written as UTF-8 and holds no NUL."""
     return "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+_BEGINNING = re.compile(r"\s*(?:<(think|thinking)>|(\[THINK\]))")
+_FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`\n]*?)[ \t\r]*$", re.MULTILINE)
+_LONE_END = re.compile(r"</(?:think|thinking)>[ \t]*$", re.MULTILINE)
+
+
+def spoken_part(text: str) -> str | None:
+    """`text` without a thinking part at its beginning; None where that part has no end.
+
+    Templates of DeepSeek-R1, QwQ and Qwen3-Thinking open the tag in the prompt: in their texts only its end is
+    found. It counts at the end of a line and outside of a fence, so that a file about such tags stays whole.
+    """
+    if found := _BEGINNING.match(text):
+        end = f"</{found[1]}>" if found[1] else "[/THINK]"
+        _, ended, rest = text.partition(end)
+        return rest if ended else None
+    lone = _LONE_END.search(text) if "</think" in text else None
+    if lone is None or "<think" in (before := text[: lone.start()]) or _in_fence(before):
+        return text
+    return text[lone.end() :]
+
+
+def _in_fence(text: str) -> bool:
+    """Whether a fence is open at the end of `text`; one ends at the next bare one that is at least as long."""
+    ticks = 0
+    for fence in _FENCE.finditer(text):
+        if not ticks:
+            ticks = len(fence[1])
+        elif len(fence[1]) >= ticks and not fence[2]:
+            ticks = 0
+    return ticks > 0

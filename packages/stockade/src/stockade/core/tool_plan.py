@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from stockade.core.ports import Asker, OnNetwork, OnProgress, Sandbox, Toolbox
+from stockade.core.ports import OnNetwork, OnProgress, Sandbox, Toolbox, UserPrompt
 from stockade_sandbox.policy import Policy
 
 IN_PROCESS = "python:"
@@ -27,7 +27,7 @@ class ToolContext:
     state: Path
     """The state folder of Stockade, for what lasts longer than a run."""
 
-    asker: Asker | None = None
+    asker: UserPrompt | None = None
     """Who asks the person what a toolbox must know."""
     search: str | None = None
     """The search engine that the person named."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from stockade.core.errors import UsageError
-from stockade.core.events import HistoryFolded, ModelAnswered, OwnRules, RunEvent, RunStarted
+from stockade.core.events import HistoryCompacted, ModelAnswered, RunEvent, RunStarted, SelfConfigChanged
 from stockade.core.messages import Usage
 
 
@@ -17,14 +17,14 @@ def used(events: Sequence[RunEvent]) -> Usage:
                 total += event.used
             case ModelAnswered():
                 total += event.answer.usage
-            case HistoryFolded():
+            case HistoryCompacted():
                 total += event.usage
             case _:
                 pass
     return total
 
 
-def in_words(event: OwnRules) -> str:
+def in_words(event: SelfConfigChanged) -> str:
     """All that is in force, and what was not taken."""
     sampling = event.sampling.model_dump(exclude_none=True)
     parts = [

@@ -15,11 +15,11 @@ from stockade.core.events import (
     CheckFinished,
     MessageInjected,
     ModelAnswered,
-    OwnRules,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
+    SelfConfigChanged,
 )
 from stockade.exports import in_words, used
 from stockade_sandbox.results import CommandOutput
@@ -111,9 +111,11 @@ class _Steps:
                 self._add("system", text, event.at)
             case MessageInjected():
                 self._add("user", event.text, event.at, {"source": event.source})
-            case OwnRules():
+            case SelfConfigChanged():
                 facts = event.model_dump(mode="json", exclude={"at", "type", "turn"})
-                self._add("system", f"In force from now on: {in_words(event)}", event.at, {"own_rules": facts})
+                self._add(
+                    "system", f"In force from now on: {in_words(event)}", event.at, {"self_config_changed": facts}
+                )
             case _:
                 pass
 

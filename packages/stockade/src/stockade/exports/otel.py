@@ -24,7 +24,7 @@ from stockade.exports.spans import ERROR, Span, spans
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
 _TIMEOUT_S = 3
-"""How long a run waits for a collector that does not answer, unless the person said otherwise."""
+"""How long a run waits for a collector that does not answer, unless the user said otherwise."""
 
 
 def send(events: Sequence[RunEvent], first: int = 0) -> bool:

@@ -55,9 +55,9 @@ from stockade_sandbox.policy import CopyRule, FolderRule, Limits, Network, Polic
 from stockade_sandbox.results import CommandOutput, FolderLayer
 
 if TYPE_CHECKING:
+    from stockade.answers.action_codec import usage_of
     from stockade.answers.calls import action_in, native_answer
     from stockade.answers.lenient import whole
-    from stockade.answers.spelling import usage_of
     from stockade.answers.tool_specs import spelled
     from stockade.bots.model_profiles import FILES
     from stockade.bots.spec import BotSpec
@@ -96,7 +96,7 @@ _WHERE = {
     "sandbox_on": "runtime.sandboxes",
     "spelled": "answers.tool_specs",
     "tool": "tools.function",
-    "usage_of": "answers.spelling",
+    "usage_of": "answers.action_codec",
     "warmer": "loop.builtin_hooks",
     "whole": "answers.lenient",
 }

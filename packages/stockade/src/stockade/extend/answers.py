@@ -4,9 +4,8 @@ A protocol of calls in a text of its own form begins with TextAnswers, which kno
 """
 
 from stockade.answers import json_schema
-from stockade.answers.arguments import refused
-from stockade.answers.block_actions import SHELLS, action_of, block_of
-from stockade.answers.blocks import Block, as_lines, fenced, here_document
+from stockade.answers.action_codec import PARAMETERS, further, make_action, parameter_names, short_thought, tool_named
+from stockade.answers.blocks import SHELLS, Block, action_of, as_lines, block_of, fenced, here_document
 from stockade.answers.calls import (
     EARLY_FINISH,
     TextAnswers,
@@ -18,8 +17,7 @@ from stockade.answers.calls import (
     salvaged,
 )
 from stockade.answers.lenient import cut_off, first_value, spoken, whole
-from stockade.answers.spelling import PARAMETERS, further, make_action, parameter_names, short_thought, tool_named
-from stockade.answers.tool_specs import call_schema, described, names, notes, plain_schema, sample, spelled
+from stockade.answers.tool_specs import call_schema, described, names, notes, plain_schema, refused, sample, spelled
 
 __all__ = [
     "EARLY_FINISH",

@@ -25,7 +25,7 @@ from stockade.core.actions import (
 )
 from stockade.core.errors import ActionFailed, ToolsUnavailable, UsageError
 from stockade.core.events import ToolsReady
-from stockade.core.ports import Asker, Clock, Sandbox, Toolbox
+from stockade.core.ports import Clock, Sandbox, Toolbox, UserPrompt
 from stockade.core.tools import Offered, ToolSpec
 from stockade.loop.file_actions import FileActions
 from stockade.loop.record import Record
@@ -99,7 +99,7 @@ class Actor:
     sandbox: Sandbox
     command_timeout_s: float | None = None
     tools: Tools = NO_TOOLS
-    asker: Asker | None = None
+    asker: UserPrompt | None = None
     help: Help | None = None
 
     async def do(self, action: Action, seconds_left: float | None) -> Observation:

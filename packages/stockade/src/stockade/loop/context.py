@@ -2,7 +2,7 @@
 
 Messages are only ever appended, so the request of turn n+1 starts with every byte of turn n and the server's KV cache
 is used: what was sent is sealed, and what comes later is a message of its own. The one exception is folding: when the
-window is nearly full, old observations shrink to a line each. That is an event (HistoryFolded) of its own, rare, and
+window is nearly full, old observations shrink to a line each. That is an event (HistoryCompacted) of its own, rare, and
 costs one re-read of the prompt. What the user said is never folded.
 """
 
@@ -18,14 +18,14 @@ from stockade.core.events import (
     AnswerUnreadable,
     CheckFinished,
     Checkpoint,
-    HistoryFolded,
+    HistoryCompacted,
     MessageInjected,
     ModelAnswered,
     ModelStarted,
-    OwnRules,
     RunEvent,
     RunResumed,
     RunStarted,
+    SelfConfigChanged,
     ToolsReady,
 )
 from stockade.core.messages import Message, ModelAnswer, Role
@@ -71,7 +71,7 @@ class Context:
     answer_tokens: int = 1024
     entries: list[_Entry] = field(default_factory=list)
     _task: str = ""
-    _own: OwnRules | None = None
+    _own: SelfConfigChanged | None = None
     _opening: str = ""
     _step: Step | None = None
     _bytes: int = 0
@@ -134,11 +134,11 @@ class Context:
                 self._add("user", f"The check `{event.command}` does not pass yet:\n{text}", event.turn)
             case MessageInjected():
                 self._add("user", event.text, event.turn, user=event.source == "user")
-            case OwnRules():
+            case SelfConfigChanged():
                 if words := changed(event, self._own, self._task):
                     self._append(_Entry(Message(role="user", content=words), event.turn, own=True))
                 self._own = event
-            case HistoryFolded():
+            case HistoryCompacted():
                 self.window = event.window or self.window
                 self._fold(event.before_turn, event.summary)
                 if event.task_left_out:

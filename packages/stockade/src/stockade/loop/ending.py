@@ -26,7 +26,7 @@ FORESEEN = tuple(_REASONS)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """`detail` is for the person; `verified` is None when no check was asked for."""
+    """`detail` is for the user; `verified` is None when no check was asked for."""
 
     status: Status
     reason: StopReason

@@ -4,7 +4,7 @@ What an autonomous bot is told of its own rules is only what changed, so that th
 """
 
 from stockade.core.actions import Answered, Failed, FileContent, FileWritten, Observation, Refused, ToolResult
-from stockade.core.events import OwnRules
+from stockade.core.events import SelfConfigChanged
 from stockade.loop.file_actions import written
 from stockade_sandbox.results import CommandOutput
 
@@ -64,10 +64,10 @@ def _command(result: CommandOutput, limit: int) -> str:
 
 
 LINE = "====="
-NO_RULES = OwnRules(at=0.0, turn=0)
+NO_RULES = SelfConfigChanged(at=0.0, turn=0)
 
 
-def changed(now: OwnRules, before: OwnRules | None, task: str) -> str:
+def changed(now: SelfConfigChanged, before: SelfConfigChanged | None, task: str) -> str:
     """In words for the bot; "" when nothing is to be said. `task` is the goal that holds without a goal file."""
     last = before or NO_RULES
     parts: list[str] = []
@@ -82,10 +82,10 @@ def changed(now: OwnRules, before: OwnRules | None, task: str) -> str:
     return "\n".join(parts)
 
 
-def whole_prompt(now: OwnRules) -> str:
+def whole_prompt(now: SelfConfigChanged) -> str:
     return f"Your part of the prompt, from system.md:\n{LINE}\n{now.prompt}\n{LINE}" if now.prompt else ""
 
 
-def sampling_words(now: OwnRules) -> str:
+def sampling_words(now: SelfConfigChanged) -> str:
     given = now.sampling.model_dump(exclude_none=True)
     return ", ".join(f"{name} {value}" for name, value in given.items()) or "nothing, the defaults hold"

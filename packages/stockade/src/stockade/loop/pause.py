@@ -1,4 +1,4 @@
-"""A person may hold a run between two steps, say a word to the bot, and let it go on."""
+"""A user may hold a run between two steps, say a word to the bot, and let it go on."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ class Pause:
 
     @contextmanager
     def away(self) -> Iterator[list[str]]:
-        """Around a question about a step: what the person says to it is appended, and recorded before the next one."""
+        """Around a question about a step: what the user says to it is appended, and recorded before the next one."""
         since, said = anyio.current_time(), list[str]()
         self._stop_clock()
         try:
@@ -80,7 +80,7 @@ class Pause:
             self._go.set()
 
     async def passed(self, record: Record, clock: Clock) -> bool:
-        """Returns when the run is not held, with the time that it was on record, and what the person said.
+        """Returns when the run is not held, with the time that it was on record, and what the user said.
 
         False when nothing more shall begin.
         """
@@ -94,15 +94,15 @@ class Pause:
         return self.stopped is None
 
     async def said(self, record: Record, clock: Clock, turn: int) -> None:
-        """Puts on record what the person said meanwhile."""
+        """Puts on record what the user said meanwhile."""
         while self.words:
             text = f"The user says: {self.words.pop(0)}"
             await record.add(MessageInjected(at=clock.now(), turn=turn, source="user", text=text))
 
 
 @dataclass(slots=True)
-class UserPrompt:
-    """Implements core.ports.Asker: questions to the user, while the run's time stands still.
+class PausingPrompt:
+    """Implements core.ports.UserPrompt: questions to the user, while the run's time stands still.
 
     Nobody, until somebody sets `answer`, which shows a question and returns what was typed, None for nothing.
     """

@@ -14,7 +14,7 @@ import anyio
 
 from stockade.core.actions import Action, Answered, Failed, Observation, ReadFile, Refused, Shell
 from stockade.core.events import ActionFinished, Checkpoint, NetworkRequested, RunEvent
-from stockade.core.ports import Clock, Keeper, OnEvent, RunStore, Sandbox
+from stockade.core.ports import Clock, OnEvent, RunStore, Sandbox, SnapshotStore
 from stockade.core.secrets import Redactor
 from stockade.loop.context import Context
 from stockade.loop.state import RunState
@@ -48,7 +48,7 @@ class Record:
 def _may_wait(event: RunEvent) -> bool:
     """Whether it need not be synced before the model's next answer is: a power cut leaves its action "unknown" then.
 
-    What a person said is: nobody says it again. docs/record.md has the whole reasoning.
+    What a user said is: nobody says it again. docs/record.md has the whole reasoning.
     """
     if isinstance(event, ActionFinished):
         return not isinstance(event.observation, Answered | Refused)
@@ -66,17 +66,17 @@ class Checkpoints:
 
     sandbox: Sandbox
     clock: Clock
-    keeper: Keeper | None = None
+    snapshots: SnapshotStore | None = None
 
     async def after(self, action: Action, observation: Observation, state: RunState) -> list[Checkpoint]:
         """None or one, for the same commit as the observation: durable together or not at all.
 
         Raises SandboxFailed when what was written cannot be kept: then the action is not on record as done either.
         """
-        if self.keeper is None or isinstance(action, ReadFile) or isinstance(observation, Refused | Failed):
+        if self.snapshots is None or isinstance(action, ReadFile) or isinstance(observation, Refused | Failed):
             return []
         last = state.checkpoint
-        files = await self.keeper.keep()
+        files = await self.snapshots.keep()
         exports = last.exports if last else None
         if isinstance(action, Shell) and isinstance(observation, CommandOutput) and _MAY_EXPORT.search(action.command):
             exports = await self._exports() or exports

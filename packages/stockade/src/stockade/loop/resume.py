@@ -32,7 +32,7 @@ from stockade.core.events import (
 from stockade.core.secrets import without_marks
 from stockade.loop.context import Context
 from stockade.loop.record import Record
-from stockade.loop.run import Parts, run_to_completion
+from stockade.loop.run import Dependencies, run_to_completion
 from stockade.loop.state import RunState
 from stockade_sandbox.results import FolderLayer
 
@@ -47,7 +47,7 @@ _CUT: dict[StopReason, str] = {
 _FAILED = "The run was cut by a failure that was not yours, and goes on now."
 
 
-async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Parts) -> RunFinished:
+async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Dependencies) -> RunFinished:
     """From `resumed` to the next end. `history` is the run's record, whole; errors are those of loop.run.run."""
     record = Record(_first(history).run_id, parts.store, Context(parts.protocol), parts.on_event, parts.redactor)
     for event in history:
@@ -97,7 +97,7 @@ def _cut(history: Sequence[RunEvent]) -> str:
 
 
 def decided(history: Sequence[RunEvent]) -> str | None:
-    """What the person has done with the changes since the run was last under way, in words for the bot."""
+    """What the user has done with the changes since the run was last under way, in words for the bot."""
     for event in reversed(history):
         match event:
             case ChangesApplied():
@@ -124,7 +124,7 @@ def shell_script(state: RunState) -> str:
 class _Again:
     """The first things in the new sandbox: the shell as it was as far as that is known, and a word to the bot."""
 
-    parts: Parts
+    parts: Dependencies
     record: Record
     why: str
     was_cut: bool
@@ -143,7 +143,7 @@ class _Again:
 
     async def _keep(self, state: RunState) -> None:
         """What the folders are now, where they are new ones."""
-        files = await self.parts.keeper.keep() if self.parts.keeper is not None else ()
+        files = await self.parts.snapshots.keep() if self.parts.snapshots is not None else ()
         last = state.checkpoint
         if any(files) and files != (last.files if last else ()):
             exports = last.exports if last else None

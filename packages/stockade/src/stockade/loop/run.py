@@ -35,14 +35,14 @@ from stockade.loop.context import Context
 from stockade.loop.ending import FORESEEN, Ending, close, failed
 from stockade.loop.hooks import EndRun, HookContext, Hooks
 from stockade.loop.record import Checkpoints, Record, recorded
-from stockade.loop.run_context import Parts, RunContext
+from stockade.loop.run_context import Dependencies, RunContext
 
-__all__ = ["Parts", "run", "run_to_completion"]
+__all__ = ["Dependencies", "run", "run_to_completion"]
 ResumeHook = Callable[[], Awaitable[Finish | None]]
 """What a run that goes on has to do first; returns the bot's last word when it is still to be answered."""
 
 
-async def run(started: RunStarted, parts: Parts) -> RunFinished:
+async def run(started: RunStarted, parts: Dependencies) -> RunFinished:
     """One run from its first event to its last. Every ending is on record but StoreFailed, which is raised."""
     record = Record(started.run_id, parts.store, Context(parts.protocol), parts.on_event, parts.redactor)
     await record.add(started)
@@ -50,7 +50,7 @@ async def run(started: RunStarted, parts: Parts) -> RunFinished:
 
 
 async def run_to_completion(
-    started: RunStarted, parts: Parts, record: Record, again: ResumeHook | None = None
+    started: RunStarted, parts: Dependencies, record: Record, again: ResumeHook | None = None
 ) -> RunFinished:
     """What `run` and `resume` have in common; `again` is done when sandbox and model are there."""
     try:
@@ -70,7 +70,7 @@ async def run_to_completion(
     return await close(record, parts.reviewer, parts.clock, ending)
 
 
-async def _in_sandbox(started: RunStarted, parts: Parts, record: Record, again: ResumeHook | None) -> Ending:
+async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, again: ResumeHook | None) -> Ending:
     """Sandbox first: a policy that cannot be held is refused before the model is asked anything."""
     async with recorded(record, parts.sandbox), parts.sandbox as sandbox:
         now = parts.clock.now()
@@ -97,7 +97,7 @@ class _Loop:
     """Turn by turn until there is an ending."""
 
     started: RunStarted
-    parts: Parts
+    parts: Dependencies
     record: Record
     account: Account
     tools: Tools
@@ -106,12 +106,12 @@ class _Loop:
 
     def __post_init__(self) -> None:
         parts = self.parts
-        checkpoints = Checkpoints(parts.sandbox, parts.clock, parts.keeper)
+        checkpoints = Checkpoints(parts.sandbox, parts.clock, parts.snapshots)
         attended = parts.asker is not None and parts.asker.attended
         ctx = HookContext(self.started, self.record, self.account, checkpoints, parts.reviewer, attended)
-        self.hooks, helper = Hooks(ctx, parts.hooks), parts.helper
+        self.hooks, sub_agents = Hooks(ctx, parts.hooks), parts.sub_agents
         limit_s = self.started.policy.limits.command_timeout_s
-        hand_on = None if helper is None else lambda task: helper.do(task, self.account, self.record.add)
+        hand_on = None if sub_agents is None else lambda task: sub_agents.do(task, self.account, self.record.add)
         self.actor = Actor(parts.sandbox, limit_s, self.tools, parts.asker, hand_on)
 
     async def until_end(self, intro: Sequence[Step], pending: Finish | None) -> Ending:

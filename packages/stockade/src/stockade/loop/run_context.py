@@ -20,10 +20,7 @@ from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import (
     AnswerProtocol,
     Approver,
-    Asker,
     Clock,
-    Helper,
-    Keeper,
     Model,
     OnEvent,
     OnProgress,
@@ -31,7 +28,10 @@ from stockade.core.ports import (
     Reviewer,
     RunStore,
     Sandbox,
+    SnapshotStore,
+    SubAgentRunner,
     Toolbox,
+    UserPrompt,
 )
 from stockade.core.secrets import Redactor
 from stockade.core.tool_plan import OpenSandbox
@@ -98,13 +98,13 @@ class Bot:
     async def run(self, ctx: "RunContext") -> Ending:
         """From the start, or from where the record ends, to the run's ending.
 
-        Keeps to `ctx.account` and to the person's pause. Raised may be what core.errors has: the run ends by its name.
+        Keeps to `ctx.account` and to the user's pause. Raised may be what core.errors has: the run ends by its name.
         """
         return await ctx.loop()
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """The adapters of one run, chosen by runtime/factory.py."""
 
     model: Model
@@ -114,10 +114,10 @@ class Parts:
     clock: Clock
     tools: tuple[str, ...]
     toolboxes: tuple[Toolbox, ...] = ()
-    asker: Asker | None = None
-    helper: Helper | None = None
+    asker: UserPrompt | None = None
+    sub_agents: SubAgentRunner | None = None
     reviewer: Reviewer | None = None
-    keeper: Keeper | None = None
+    snapshots: SnapshotStore | None = None
     pause: Pause = field(default_factory=Pause)
     approver: Approver | None = None
     """Also among the hooks, as Approval; here so that a terminal can attach its user to it."""
@@ -145,7 +145,7 @@ class RunContext:
     """
 
     started: RunStarted
-    parts: Parts
+    parts: Dependencies
     record: Record
     account: Account
     run_loop: RunLoop

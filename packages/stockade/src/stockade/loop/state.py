@@ -17,17 +17,17 @@ from stockade.core.events import (
     AnswerUnreadable,
     CheckFinished,
     Checkpoint,
-    HistoryFolded,
+    HistoryCompacted,
     MessageInjected,
     ModelAnswered,
     ModelStarted,
-    OwnRules,
     Paused,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
     SandboxStarted,
+    SelfConfigChanged,
     SubRunFinished,
     ToolsReady,
 )
@@ -85,7 +85,7 @@ class RunState:
     finished: RunFinished | None = None
     checkpoint: Checkpoint | None = None
     cwd: str | None = None
-    own: OwnRules | None = None
+    own: SelfConfigChanged | None = None
     tools: tuple[ToolSpec, ...] = ()
     helpers_turns: int = 0
     _begun_at: float | None = None
@@ -125,7 +125,7 @@ class RunState:
                 if event.layers != self.layers and self.checkpoint is not None:  # snapshots are those of a layer
                     self.checkpoint = self.checkpoint.model_copy(update={"files": ()})
                 self.layers = event.layers
-            case HistoryFolded():
+            case HistoryCompacted():
                 self.usage = self.usage + event.usage
             case AnswerUnreadable():
                 self.unreadable = event.attempt
@@ -140,7 +140,7 @@ class RunState:
                 self.hook_acts[event.source, "message"] += 1
             case ModelStarted():
                 self.model = event.info
-            case OwnRules():
+            case SelfConfigChanged():
                 self.own = event
             case CheckFinished():
                 self.failed_checks += not event.passed

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from stockade.core.errors import ContextExceeded, ModelFailed
-from stockade.core.events import HistoryFolded
+from stockade.core.events import HistoryCompacted
 from stockade.core.messages import ModelAnswer, ModelRequest, Usage
 from stockade.core.ports import Model, OnText
 from stockade.loop.context import Context
@@ -46,7 +46,7 @@ async def _fold(
     words, usage = (short.content.strip(), short.usage) if short is not None else ("", Usage())
     left_out = record.context.left_out(window)
     await record.add(
-        HistoryFolded(
+        HistoryCompacted(
             at=now(), turn=turn, before_turn=before, window=window, task_left_out=left_out, summary=words, usage=usage
         )
     )

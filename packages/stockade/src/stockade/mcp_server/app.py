@@ -48,7 +48,7 @@ async def _ours(service: Service, work: Awaitable[T]) -> T:
 
 
 def make_server(service: Service, *, allow_apply: bool = False) -> MCPServer[Any]:
-    """`allow_apply`: clients apply changes without asking the person; else only where the client can ask."""
+    """`allow_apply`: clients apply changes without asking the user; else only where the client can ask."""
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     server: MCPServer[Any] = MCPServer("stockade", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
     _add_runs(server, service)

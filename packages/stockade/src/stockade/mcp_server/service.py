@@ -12,13 +12,13 @@ import anyio.from_thread
 import anyio.to_thread
 
 from stockade import changes
-from stockade.alive import held, is_alive, tidy
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, RunEvent, RunStarted
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
-from stockade.places import run_dir
+from stockade.paths import run_dir
+from stockade.run_lock import cleanup, is_locked, lock
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.policies import environment_of, make_policy, parse_folder
 from stockade.runtime.restore import bring_back
@@ -150,7 +150,7 @@ class Service:
         async with self._room(), self._store() as store:
             prepared = await factory.prepare(options, store, on_event=heard)
             run_id = prepared.started.run_id
-            with held(run_id):
+            with lock(run_id):
                 finished = await factory.start(prepared)
         return {
             "run": run_id,
@@ -173,7 +173,7 @@ class Service:
         policy, run_id = make_policy(options, "overlay"), records.new_run_id()
         limit = self._bounded("command_timeout", timeout_s, policy.limits.command_timeout_s)
         async with self._room():
-            with held(run_id):
+            with lock(run_id):
                 sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
                 try:
                     async with sandbox:
@@ -203,7 +203,7 @@ class Service:
                 "turns": one.turns,
                 "started": one.started,
                 "status": "interrupted"
-                if one.status == "running" and one.driver is None and not is_alive(one.run_id)
+                if one.status == "running" and one.driver is None and not is_locked(one.run_id)
                 else one.status,
             }
             for one in found[: max(1, min(limit, 100))]
@@ -269,7 +269,7 @@ class Service:
 
         with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
             await anyio.to_thread.run_sync(carry_out)
-        tidy(run_id)
+        cleanup(run_id)
         return {
             "run": run_id,
             "applied": done.paths,
@@ -279,7 +279,7 @@ class Service:
 
     async def _pending(self, run: str) -> tuple[str, list[changes.Pending]]:
         run_id, events = await self._read(run)
-        if is_alive(run_id):
+        if is_locked(run_id):
             raise UsageError(f"run {run_id} is still under way", "wait for its end")
         found = changes.facts(events)
         for layer in found.layers:

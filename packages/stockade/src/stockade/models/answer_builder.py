@@ -15,7 +15,7 @@ from typing import Any
 
 from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import REPEATS, ModelAnswer, ModelRequest, Usage
-from stockade.core.thinking import spoken_part
+from stockade.core.text import spoken_part
 from stockade.models.pricing import FREE, Price
 from stockade.models.replies import Refused, as_count, as_dict, as_text
 

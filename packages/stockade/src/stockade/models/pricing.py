@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.messages import Usage
-from stockade.files import read_toml
+from stockade.paths import read_toml
 
 MAX_FILE_BYTES = 1_000_000
 _DATED = re.compile(r"-\d{4}-?\d\d-?\d\d$")

@@ -19,8 +19,8 @@ import anyio
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
-from stockade.files import read_regular
 from stockade.models.answer_builder import AnswerBuilder
+from stockade.paths import read_regular
 
 MAX_FILE_BYTES = 64 << 20
 _KNOWN = {"role", "content", "tool_calls", "delay_s", "context_window"}

@@ -2,15 +2,14 @@
 
 import os
 
-from stockade.approval.approver import RulesApprover
-from stockade.approval.authorise import Authoriser
+from stockade.approval.approver import Authoriser, RulesApprover
 from stockade.approval.remembered import ApprovalFile, Remembered
 from stockade.approval.rules import RuleSet, rule_set
 from stockade.core.events import RunStarted
 from stockade.core.ports import Approver
 from stockade.core.secrets import Redactor
 from stockade.loop.pause import Pause
-from stockade.places import state_dir
+from stockade.paths import state_dir
 from stockade.runtime.spec import REMOTE
 from stockade_sandbox.overlay.safe_fs import birth_ns, filesystem
 

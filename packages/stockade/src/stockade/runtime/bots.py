@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from stockade.bots.file import read_bot
 from stockade.bots.spec import BotSpec
+from stockade.core.data import first_refused
 from stockade.core.errors import UsageError
 from stockade.core.events import RunStarted
-from stockade.core.refused import first_refused
 from stockade.core.tool_plan import IN_PROCESS
 from stockade.loop.run_context import Bot
 from stockade.runtime import registry

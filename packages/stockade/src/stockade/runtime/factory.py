@@ -11,8 +11,8 @@ from typing import Any
 from anyio import to_thread
 
 from stockade import __version__
-from stockade.answers.choice import AUTO
-from stockade.approval.authorise import Authoriser
+from stockade.answers.action_codec import AUTO
+from stockade.approval.approver import Authoriser
 from stockade.bots.guidance import guidance_files
 from stockade.bots.model_profiles import ModelProfile, profile_of, reason
 from stockade.bots.opening import opening
@@ -26,13 +26,13 @@ from stockade.core.ports import AnswerProtocol, OnEvent, OnProgress, OnText, Run
 from stockade.core.secrets import build_redactor, redact_callbacks
 from stockade.core.tool_plan import ToolContext, ToolPlan
 from stockade.loop.hooks import Hook
-from stockade.loop.pause import Pause, UserPrompt
+from stockade.loop.pause import Pause, PausingPrompt
 from stockade.loop.resume import resume
-from stockade.loop.run import Parts, run
+from stockade.loop.run import Dependencies, run
 from stockade.loop.run_context import Setup
-from stockade.loop.subbot import SubBots
+from stockade.loop.subagents import SubAgents
 from stockade.models.settings import silent
-from stockade.places import run_dir, state_dir
+from stockade.paths import run_dir, state_dir
 from stockade.runtime import models
 from stockade.runtime.approvals import approval_notes, make_approver
 from stockade.runtime.bots import driver_of, find_bot, with_defaults
@@ -43,7 +43,7 @@ from stockade.runtime.records import SystemClock, new_run_id
 from stockade.runtime.sandboxes import forget, noting_its_holder, own_sandbox, prepare_sandbox, reviewer, sweep
 from stockade.runtime.spec import RECORDED, REMOTE, HookCommand, RunSpec, autonomy
 from stockade.runtime.tools import chosen, mcp_files, plan_tools
-from stockade_sandbox.overlay.snapshot_store import LayerKeeper, forget_holder
+from stockade_sandbox.overlay.snapshot_store import LayerSnapshots, forget_holder
 
 MAX_TASK_BYTES = 1_000_000
 KEPT_BYTES = 2 << 30
@@ -55,7 +55,7 @@ class Prepared:
     """A run that only has to be started with loop.run.run. `note` says which model was picked and why."""
 
     started: RunStarted
-    parts: Parts
+    parts: Dependencies
     note: str | None = None
     history: tuple[RunEvent, ...] = ()
     resumed: RunResumed | None = None
@@ -116,7 +116,7 @@ async def prepare(
         ask = partial(models.ask_once, model, redactor)
         started = await bot.bot.begin(Setup(started, ask, notes.append, on_progress or silent))
         model = await models.several(model, spec, name, bot.bot.at_once(started))
-        base_parts = Parts(
+        base_parts = Dependencies(
             model, protocol, sandbox, store, SystemClock(), (), on_event=on_event, on_text=on_text, redactor=redactor,
             bot=bot.bot,
         )  # fmt: skip
@@ -226,25 +226,25 @@ async def start(prepared: Prepared) -> RunFinished:
                 await to_thread.run_sync(prepared.restore)
             return await resume(prepared.history, prepared.resumed, prepared.parts)
         finally:
-            if prepared.parts.keeper is not None:
-                prepared.parts.keeper.close()
+            if prepared.parts.snapshots is not None:
+                prepared.parts.snapshots.close()
             forget_holder(run_dir(run_id))
 
 
 def make_parts(
     started: RunStarted,
     plan: ToolPlan,
-    base: Parts,
+    base: Dependencies,
     *,
     info: ModelInfo | None = None,
     names: Sequence[str | None] = (),
     hooks: Sequence[str | HookCommand | Hook] = (),
-) -> Parts:
+) -> Dependencies:
     """`base` with all else that a run has, which begins or goes on; its files are kept turn by turn, from the snapshots
     `names` on.
     """
     sandbox, bot, pause = base.sandbox, base.bot, Pause()
-    approver, user = make_approver(started, pause, base.redactor), UserPrompt(pause)
+    approver, user = make_approver(started, pause, base.redactor), PausingPrompt(pause)
     search = started.options.get("search")
     context = ToolContext(sandbox, started.policy, started.bot, state_dir(), asker=user, search=search)
     parts = replace(
@@ -260,12 +260,12 @@ def make_parts(
     )
     if not bot.loops:
         return parts
-    keeper = LayerKeeper(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
+    snapshots = LayerSnapshots(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
     own = hooks_of(started, info or base.model.info, approver, hooks, bot.hooks(started))
-    parts = replace(parts, keeper=keeper, hooks=own)
+    parts = replace(parts, snapshots=snapshots, hooks=own)
     if "sub_task" not in plan.actions:
         return parts
     tools = tuple(name for name in plan.actions if name != "sub_task")
     here = not started.sandbox.startswith(REMOTE)
     prompt = opening(HELPER, base.protocol, started.policy, tools, plan.usage, here=here)
-    return replace(parts, helper=SubBots(started, parts, prompt, tools))
+    return replace(parts, sub_agents=SubAgents(started, parts, prompt, tools))

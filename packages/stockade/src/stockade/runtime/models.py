@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from stockade.answers.choice import AUTO as ANY_ANSWERS
-from stockade.answers.choice import choose
+from stockade.answers.action_codec import AUTO as ANY_ANSWERS
+from stockade.answers.action_codec import select_protocol
 from stockade.core.errors import UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import AnswerProtocol, Model
@@ -147,9 +147,9 @@ async def probe(spec: RunSpec, on_progress: OnProgress) -> tuple[str, ModelInfo,
     if model.info.provider == "scripted":
         raise UsageError(f"{name} is a script, there is nothing to try")
     if not is_ours(name):
-        return name, model.info, choose(model.info)
+        return name, model.info, select_protocol(model.info)
     info = await probe_capabilities(model, name, on_progress, again=True)
-    return name, info, choose(info)
+    return name, info, select_protocol(info)
 
 
 def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
@@ -158,7 +158,7 @@ def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
     UsageError when there is none of that name.
     """
     if name == ANY_ANSWERS:
-        name = choose(info) if info is not None else "json"
+        name = select_protocol(info) if info is not None else "json"
     if name not in (known := registry.names(ANSWERS)):
         raise UsageError(f"there are no answers {name!r}", f"--answers {ANY_ANSWERS}, " + ", ".join(known))
     protocol = registry.make(ANSWERS, name)

@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
-from stockade.places import state_dir
+from stockade.paths import state_dir
 from stockade.store.postgres import PostgresStore
 from stockade.store.sqlite import SQLiteStore
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from anyio import from_thread, to_thread
 
-from stockade.alive import is_alive
 from stockade.changes import RunFacts, complete, facts, kept_layers, pending
 from stockade.core.errors import FolderMoved, LayerLost, RunTaken, SandboxFailed, StoreFailed, UsageError
 from stockade.core.events import RunEvent
 from stockade.core.ports import Reviewer, RunStore, RunSummary
-from stockade.places import run_dir, state_dir
+from stockade.paths import run_dir, state_dir
+from stockade.run_lock import is_locked
 from stockade_sandbox.overlay.discard import remove_tree
 
 REMOVED = ".removed-"
@@ -52,7 +52,7 @@ async def candidates(
 
 
 async def _candidate(store: RunStore, reviewer: Reviewer, run: RunSummary) -> Candidate:
-    if run.driver is not None or is_alive(run.run_id):
+    if run.driver is not None or is_locked(run.run_id):
         return Candidate(run, stays="it is under way")
     folder = run_dir(run.run_id)
     if not folder.is_dir():
@@ -73,7 +73,7 @@ async def remove(store: RunStore, reviewer: Reviewer, run_id: str, *, force: boo
     UsageError while it is under way, or when nobody decided on its changes. `force`: those are thrown away; so is a run
     whose record is damaged. RunTaken, StoreFailed, FolderMoved, SandboxFailed.
     """
-    if is_alive(run_id):
+    if is_locked(run_id):
         raise UsageError(
             f"run {run_id} is still under way", f"wait for its end, or stop it; then: stockade runs rm {run_id}"
         )
@@ -127,7 +127,7 @@ async def sweep_removed(store: RunStore) -> list[Path]:
 def _sweep(gone: dict[str, float]) -> list[Path]:
     runs = state_dir() / "runs"
     for folder in list(runs.iterdir()) if runs.is_dir() else ():
-        if folder.name in gone and not is_alive(folder.name):
+        if folder.name in gone and not is_locked(folder.name):
             _bury(folder)
     dead = sorted(runs.glob(f"{REMOVED}*"))
     for tombstone in dead:

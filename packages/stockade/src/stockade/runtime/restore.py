@@ -8,7 +8,7 @@ from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import OnProgress, Sandbox
 from stockade.core.tool_plan import IN_PROCESS
 from stockade.loop.state import RunState, fold
-from stockade.places import run_dir
+from stockade.paths import run_dir
 from stockade.runtime.bots import bot_of
 from stockade.runtime.sandboxes import prepare_sandbox, sandbox_on
 from stockade.runtime.spec import REMOTE

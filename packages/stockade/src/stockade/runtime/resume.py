@@ -18,10 +18,10 @@ from stockade.core.events import RunEvent, RunResumed, RunStarted
 from stockade.core.ports import Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
 from stockade.core.secrets import Redactor, build_redactor, hidden_names, redact_callbacks, restore_secrets
 from stockade.loop.resume import branch, up_to
-from stockade.loop.run_context import Parts
+from stockade.loop.run_context import Dependencies
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
-from stockade.places import run_dir
+from stockade.paths import run_dir
 from stockade.runtime.approvals import approval_notes
 from stockade.runtime.bots import bot_of, find_bot
 from stockade.runtime.factory import Prepared, check_task, make_parts
@@ -88,7 +88,7 @@ async def prepare_again(
     actions = started.actions if started.actions is not None else find_bot(started.bot).all_tools
     again = partial(plan_tools, redact=spec.redact, again=True, on_progress=on_progress)
     plan = await to_thread.run_sync(again, (*actions, *started.tools), started.policy)
-    base = Parts(
+    base = Dependencies(
         model, pick_protocol(started.answers), sandbox, store, SystemClock(), (), on_event=on_event, on_text=on_text,
         redactor=redactor, bot=bot_of(started),
     )  # fmt: skip

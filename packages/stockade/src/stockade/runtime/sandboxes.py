@@ -9,13 +9,13 @@ from anyio import to_thread
 
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, SandboxStarted
-from stockade.core.ports import Backend, Differ, Keeper, OnEvent, OnProgress, Reviewer, Sandbox
-from stockade.places import run_dir, state_dir
+from stockade.core.ports import Backend, Differ, OnEvent, OnProgress, Reviewer, Sandbox, SnapshotStore
+from stockade.paths import run_dir, state_dir
 from stockade.runtime import registry
 from stockade.runtime.spec import REMOTE
 from stockade_sandbox.overlay import HostSide, Review, TakenBack
 from stockade_sandbox.overlay.discard import TOMBSTONE, remove_tree, sweep_tombstones
-from stockade_sandbox.overlay.snapshot_store import base_keeper as keeper
+from stockade_sandbox.overlay.snapshot_store import base_snapshots as snapshots
 from stockade_sandbox.overlay.snapshot_store import note_holder
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import FolderLayer
@@ -63,9 +63,9 @@ def host_side() -> Differ:
     return HostSide()
 
 
-def base_keeper(sandbox: Sandbox) -> Keeper:
+def base_snapshots(sandbox: Sandbox) -> SnapshotStore:
     """Notes what the host has where the bot has written, in a sandbox without a run."""
-    return keeper(sandbox.layers)
+    return snapshots(sandbox.layers)
 
 
 def taken_back() -> Differ:

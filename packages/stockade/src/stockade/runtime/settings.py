@@ -15,7 +15,7 @@ from typing import Any
 import platformdirs
 from pydantic import BaseModel, ValidationError
 
-from stockade.core.data import Data
+from stockade.core.data import Data, first_refused
 from stockade.core.errors import UsageError
 from stockade.core.model_options import (
     LLAMA_OTHERS,
@@ -24,9 +24,8 @@ from stockade.core.model_options import (
     LLAMA_UNUSED,
     LLAMA_VARIABLES,
 )
-from stockade.core.refused import first_refused
 from stockade.core.settings import FrontSettings, RunSettings, fields, key_of
-from stockade.files import read_toml
+from stockade.paths import read_toml
 from stockade.runtime.spec import RENAMED, RunSpec, current_folder
 from stockade.trust import MAX_FILE_BYTES, is_trusted
 from stockade_sandbox.policy import FolderMode

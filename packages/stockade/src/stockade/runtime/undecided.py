@@ -5,7 +5,7 @@ from pathlib import Path
 from stockade.changes import facts, pending
 from stockade.core.errors import UsageError
 from stockade.core.ports import Reviewer, RunStore
-from stockade.places import run_dir, state_dir
+from stockade.paths import run_dir, state_dir
 from stockade_sandbox.overlay.journal import journals_on
 from stockade_sandbox.overlay.safe_fs import spell
 

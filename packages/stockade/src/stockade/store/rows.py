@@ -2,18 +2,24 @@
 
 A string of `LARGE_BYTES` or more is taken out of the JSON. `large` lists where it stood: `[path, sha256, size, form]`,
 where `path` are keys and positions, and `form` is `text` or `base64` (what is put aside is then the bytes themselves).
+What is put aside is a file, `ab/abcdef...`, on disk when `save` returns.
 """
 
 import base64
+import contextlib
 import hashlib
 import json
+import os
+import re
+import secrets
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stockade.core.errors import StoreFailed
-from stockade.core.events import SCHEMA_VERSION, RunEvent, RunStarted, from_json, to_json
+from stockade.core.events import SCHEMA_VERSION, RunEvent, from_json, to_json
 
 LARGE_BYTES = 64 << 10
 
@@ -38,6 +44,8 @@ class Row:
     put_aside: tuple[Large, ...] = ()
 
 
+_STARTED = re.compile(r'\{"at":[^,]+,"type":"run_started","schema_version":(\d{1,9})\b')
+"""How the first event of a run begins, also where another version has other fields behind."""
 Place = list[str | int]
 Load = Callable[[str], bytes | None]
 
@@ -67,14 +75,22 @@ def decode(run_id: str, rows: Sequence[tuple[Any, ...]], load: Load, place: str)
     for expected, (seq, body, crc, large) in enumerate(rows):
         if seq != expected:
             raise StoreFailed(f"run {run_id}: event {expected} is missing from {place}", _RECOVER)
+        if (found := _STARTED.match(str(body))) is not None and int(found[1]) != SCHEMA_VERSION:
+            raise _of_another_schema(run_id, int(found[1]))
         event = _event(body, crc, large, load, f"run {run_id}: event {seq} in {place}")
-        if isinstance(event, RunStarted) and event.schema_version > SCHEMA_VERSION:
-            raise StoreFailed(f"run {run_id} was recorded by a newer Stockade", "update Stockade")
         events.append(event)
     return events
 
 
 _RECOVER = "how to read what comes before it: docs/store.md, Damage"
+
+
+def _of_another_schema(run_id: str, version: int) -> StoreFailed:
+    """Names of events and fields are others in each: nothing of it is read half."""
+    if version > SCHEMA_VERSION:
+        return StoreFailed(f"run {run_id} was recorded by a newer Stockade", "update Stockade")
+    why = f"run {run_id} was recorded by an older Stockade (record schema {version}, this one reads {SCHEMA_VERSION})"
+    return StoreFailed(why, f"read it with that version, or remove it: stockade runs rm --force {run_id}")
 
 
 def _event(body: object, crc: object, large: object, load: Load, name: str) -> RunEvent:
@@ -135,3 +151,70 @@ def _put(value: Any, place: Place, text: str) -> None:
 
 
 __all__ = ["Large", "Load", "Row", "decode", "encode"]
+
+
+class BlobFolder:
+    """Made when something is put into it. OSError from all methods."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, large: Iterable[Large]) -> None:
+        """Files and the folders that name them are synced, also those that another process has just written."""
+        for one in large:
+            self._save(one)
+
+    def load(self, sha256: str) -> bytes | None:
+        """The bytes as they stand there now; None when there is no such file."""
+        try:
+            return self._path(sha256).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def keep(self, named: Collection[str]) -> None:
+        """Remove all others, and what a kill left half written."""
+        for path in list(self.folder.glob("??/*")):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # there is more in it
+                    path.parent.rmdir()
+
+    def _path(self, sha256: str) -> Path:
+        if len(sha256) != 64 or not all(char in "0123456789abcdef" for char in sha256):
+            return self.folder / "none"
+        return self.folder / sha256[:2] / sha256
+
+    def _save(self, one: Large) -> None:
+        path = self._path(one.sha256)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = self.load(one.sha256)
+        if found is None or hashlib.sha256(found).hexdigest() != one.sha256:
+            _write(path, one.data)
+        else:
+            _sync(path)
+        for folder in (path.parent, self.folder, self.folder.parent):
+            _sync(folder)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Under a name of its own first: a kill leaves no half of a file under a name that promises its content."""
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

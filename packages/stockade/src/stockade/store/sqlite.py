@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from stockade.core.errors import StoreFailed
-from stockade.store.blobs import BlobFolder
 from stockade.store.database import Values, outstanding
 from stockade.store.lease import BEAT_S
 from stockade.store.record import SQLRecord
-from stockade.store.rows import Large
+from stockade.store.rows import BlobFolder, Large
 
 _BUSY_TIMEOUT_S = 30.0
 _MODE_PAUSE_S = 0.005

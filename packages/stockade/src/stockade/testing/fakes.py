@@ -2,14 +2,19 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Self
 
+from stockade.core.actions import ToolResult
 from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
+from stockade.core.search import Found
+from stockade.core.tools import ToolSpec
 from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 
 
@@ -206,3 +211,53 @@ class FixedClock:
 
     def monotonic(self) -> float:
         return self.now()
+
+
+@dataclass
+class LocalEngine:
+    """`pages` are texts by address; the first line of each is its title. Finds what shares words with the query."""
+
+    pages: Mapping[str, str]
+    name: str = "local"
+    asked: list[str] = field(default_factory=list)
+
+    async def search(self, query: str, count: int) -> Sequence[Found]:
+        self.asked.append(query)
+        wanted = set(query.lower().split())
+        scored = [(len(wanted & set(text.lower().split())), url) for url, text in self.pages.items()]
+        best = sorted((one for one in scored if one[0]), key=lambda one: -one[0])[:count]
+        found = []
+        for _, url in best:
+            title, _, rest = self.pages[url].partition("\n")
+            found.append(Found(title=title, url=url, snippet=rest.strip()[:300]))
+        return found
+
+
+class MemoryToolbox:
+    """Implements core.ports.Toolbox: each tool is a function of its arguments. `calls` is what was asked of it."""
+
+    def __init__(self, *tools: tuple[ToolSpec, Callable[[Mapping[str, Any]], str]]) -> None:
+        self._tools = {spec.name: (spec, work) for spec, work in tools}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.entered = self.left = 0
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(spec for spec, _ in self._tools.values())
+
+    async def __aenter__(self) -> Self:
+        self.entered += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.left += 1
+
+    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
+        spec, work = self._tools[name]
+        self.calls.append((name, dict(arguments)))
+        missing = [wanted for wanted in spec.required if wanted not in arguments]
+        if missing:
+            return ToolResult(status="error", text=f"missing: {', '.join(missing)}")
+        return ToolResult(status="success", text=work(arguments))

@@ -22,7 +22,7 @@ from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox
 from stockade.core.toolbox import OneTool
 from stockade.core.tools import ToolSpec
-from stockade.files import read_regular
+from stockade.paths import read_regular
 from stockade.tools.tool_files import PLACEHOLDER, CommandTool, Parameter, ToolFile
 
 MAX_FILE_BYTES = 64 << 20

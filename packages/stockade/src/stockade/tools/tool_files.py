@@ -16,7 +16,7 @@ from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.toolbox import wrong_words
 from stockade.core.tools import NAME, ToolSpec
-from stockade.files import parse_toml, read_regular
+from stockade.paths import parse_toml, read_regular
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -49,7 +49,7 @@ def _console(*, stderr: bool, plain: bool) -> Console:
 
 
 def can_ask(*, no_input: bool) -> bool:
-    """Whether there is a person: a question on stderr would be seen, and an answer can be typed."""
+    """Whether there is a user: a question on stderr would be seen, and an answer can be typed."""
     return not no_input and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -18,7 +18,7 @@ import click
 from stockade.cli.lazy import load
 from stockade.cli.ui.safe import one_line, without_secrets
 from stockade.core.errors import CommandFailed, StockadeError
-from stockade.places import state_dir
+from stockade.paths import state_dir
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -97,7 +97,7 @@ def guarded(work: Callable[[], int]) -> int:
         return _usage(error)
     except OutputLost as lost:
         return _output_lost(lost.cause)
-    except BaseException as error:  # noqa: BLE001 (the outermost edge: whatever it is, a person gets one line)
+    except BaseException as error:  # noqa: BLE001 (the outermost edge: whatever it is, a user gets one line)
         return report(error)
 
 
@@ -109,12 +109,12 @@ def report(error: BaseException) -> int:
         return known.exit_status
     if isinstance(error, SystemExit):
         raise error
-    if isinstance(inner := sole(error), BrokenPipeError):
+    if isinstance(inner := unwrap_exception_group(error), BrokenPipeError):
         return _output_lost(inner)
-    if isinstance(sole(error), KeyboardInterrupt):
+    if isinstance(unwrap_exception_group(error), KeyboardInterrupt):
         say("interrupted")
         return INTERRUPTED
-    cause = sole(error)
+    cause = unwrap_exception_group(error)
     say(f"this is a bug in Stockade: {type(cause).__name__}: {one_line(str(cause), 300)}; {_leave_trace(error)}")
     return BUG
 
@@ -129,7 +129,7 @@ def say(message: str, hint: str | None = None, output: Sequence[str] = ()) -> No
             click.echo(f"hint: {one_line(hint)}", err=True)
 
 
-def sole(error: BaseException) -> BaseException:
+def unwrap_exception_group(error: BaseException) -> BaseException:
     """The one error inside groups that task groups put around it."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

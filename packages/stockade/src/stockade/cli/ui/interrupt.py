@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import anyio
 
-from stockade.cli.ui.failures import INTERRUPTED, sole
+from stockade.cli.ui.failures import INTERRUPTED, unwrap_exception_group
 
 T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,7 +31,7 @@ class Interrupt:
         self._asked = False
 
     def answered(self) -> None:
-        """The person let it go on: the next Ctrl-C is a first one again."""
+        """The user let it go on: the next Ctrl-C is a first one again."""
         self._asked = False
 
     @contextmanager
@@ -67,7 +67,7 @@ def interruptible(work: Callable[[], Awaitable[T]]) -> T | None:
             with anyio.CancelScope() as scope, interrupt.cancelling(scope.cancel):
                 found = await work()
         except BaseExceptionGroup as group:
-            raise sole(group) from None
+            raise unwrap_exception_group(group) from None
         return None if interrupt.pressed else found
 
     return anyio.run(run)

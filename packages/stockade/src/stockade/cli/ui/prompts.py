@@ -11,15 +11,14 @@ from anyio.abc import TaskGroup
 from rich.console import Console
 from rich.text import Text
 
-from stockade.approval.approver import Question, Reply, RulesApprover
-from stockade.approval.authorise import Authoriser, authorises
+from stockade.approval.approver import Authoriser, Question, Reply, RulesApprover, authorises
 from stockade.cli.ui.drawing import clip_lines
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.safe import one_line, safe_text
 from stockade.core.actions import Action, EditFile, Shell, ToolCall, WriteFile
 from stockade.core.events import RunEvent
-from stockade.loop.pause import Pause, UserPrompt
-from stockade.loop.run_context import Parts
+from stockade.loop.pause import Pause, PausingPrompt
+from stockade.loop.run_context import Dependencies
 
 _LINE_BYTES = 65_536
 
@@ -71,9 +70,9 @@ class Terminal:
     console: Console
     quiet: Callable[[], None]
 
-    def attach(self, parts: Parts) -> None:
+    def attach(self, parts: Dependencies) -> None:
         """From now on this user is asked."""
-        if isinstance(parts.asker, UserPrompt):
+        if isinstance(parts.asker, PausingPrompt):
             parts.asker.answer = self.answer
         rules = parts.approver.rules if isinstance(parts.approver, Authoriser) else parts.approver
         if isinstance(rules, RulesApprover):
@@ -119,7 +118,7 @@ SHORT_CHARS, SHORT_CALL_CHARS = 4000, 1500
 
 @dataclass(slots=True)
 class AuthorisingUser:
-    """Answers an `Authoriser`. A Ctrl-C takes a grant back, or stops the run where the person is being asked."""
+    """Answers an `Authoriser`. A Ctrl-C takes a grant back, or stops the run where the user is being asked."""
 
     authoriser: Authoriser
     interrupt: Interrupt
@@ -131,7 +130,7 @@ class AuthorisingUser:
     asking: bool = False
 
     def attach(self) -> None:
-        """From now on this person is asked."""
+        """From now on this user is asked."""
         self.authoriser.ask, self.authoriser.told = self.ask, self.told
         self.interrupt.pause = self.pressed
 
@@ -209,7 +208,7 @@ WORD = "to the bot: "
 
 @dataclass(slots=True)
 class PausePrompt:
-    """Asks in the event loop, so that the run can end what it is doing meanwhile. `show` gets events; while the person
+    """Asks in the event loop, so that the run can end what it is doing meanwhile. `show` gets events; while the user
     is being asked they wait, in order.
     """
 
@@ -235,7 +234,7 @@ class PausePrompt:
         self.group.start_soon(self._ask)
 
     def end(self) -> None:
-        """Show what came while the person was asked."""
+        """Show what came while the user was asked."""
         self.asking = False
         waiting, self.waiting = self.waiting, []
         for event in waiting:

@@ -38,18 +38,18 @@ from stockade.core.events import (
     ChangesUndone,
     CheckFinished,
     Checkpoint,
-    HistoryFolded,
+    HistoryCompacted,
     MessageInjected,
     ModelAnswered,
     ModelStarted,
     NetworkRequested,
-    OwnRules,
     Paused,
     RunEvent,
     RunFinished,
     RunResumed,
     RunStarted,
     SandboxStarted,
+    SelfConfigChanged,
     SubRunFinished,
     SubRunStarted,
     ToolsReady,
@@ -136,10 +136,10 @@ class Renderer:
                 self.status.begin("thinking")
             case MessageInjected():
                 self._injected(event)
-            case HistoryFolded():
+            case HistoryCompacted():
                 self._line("[older results are shown to the model in one line each from here on]", "dim")
                 self._left_out(event)
-            case OwnRules():
+            case SelfConfigChanged():
                 self._own(event)
             case ToolsReady(tools=tools):
                 names = (f"{tool.name}{' (a function of this program)' if tool.in_process else ''}" for tool in tools)
@@ -162,7 +162,7 @@ class Renderer:
             case ChangesDiscarded():
                 self._line("[the changes were thrown away]", "yellow")
 
-    def _left_out(self, event: ModelStarted | HistoryFolded) -> None:
+    def _left_out(self, event: ModelStarted | HistoryCompacted) -> None:
         if cut := event.task_left_out:
             words = f"[the task is longer than fits the model: it is not shown the last {some(cut, 'character')}]"
             self._line(words, "yellow")
@@ -228,7 +228,7 @@ class Renderer:
         self._last_progress = (words, share)
 
     def note(self, words: str) -> None:
-        """A line for the person."""
+        """A line for the user."""
         self.status.erase()
         self._line(one_line(words), "dim")
 
@@ -293,7 +293,7 @@ class Renderer:
             self._print(coloured([(rest, "yellow")], whole=True))
         self.status.begin("thinking")
 
-    def _own(self, event: OwnRules) -> None:
+    def _own(self, event: SelfConfigChanged) -> None:
         """What an autonomous bot has set itself."""
         sampling = event.sampling.model_dump(exclude_none=True)
         parts = [

@@ -222,7 +222,7 @@ class Decider:
         self._say(f"{why}changes kept: stockade runs diff|apply|discard {self.run_id}", "yellow")
 
     def put(self, work: list[Pending]) -> None:
-        """Ask the person until the answer is one. Whatever is not a clear yes changes nothing."""
+        """Ask the user until the answer is one. Whatever is not a clear yes changes nothing."""
         assert self.ask is not None
         flagged = any(change.flagged and not change.refused for one in work for change in one.changes)
         places = ", ".join(one_line(one.layer.host) for one in work)

@@ -79,7 +79,7 @@ class Scratch:
         )
 
     def words(self) -> str | None:
-        """A line for the person, with a few of the names; None when nothing is lost."""
+        """A line for the user, with a few of the names; None when nothing is lost."""
         if not self.names:
             return None
         more = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
@@ -111,7 +111,7 @@ class Watch:
         return self.facts.started.run_id if self.facts.started else ""
 
     def heard(self, event: RunEvent) -> None:
-        """At once, or when the person who is being asked something has answered."""
+        """At once, or when the user who is being asked something has answered."""
         (self.asker.event if self.asker else self.event)(event)
 
     def event(self, event: RunEvent) -> None:

@@ -20,10 +20,10 @@ import anyio.to_thread
 import httpx2
 
 from stockade.core.errors import ModelUnavailable
-from stockade.files import open_regular
 from stockade.models.http import tls_context
 from stockade.models.local.folder import size_of
 from stockade.models.settings import OnBytes
+from stockade.paths import open_regular
 
 REACH_TIMEOUT_S, STALL_TIMEOUT_S = 10.0, 60.0
 _ATTEMPTS_WITHOUT_PROGRESS = 3

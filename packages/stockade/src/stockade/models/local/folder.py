@@ -11,7 +11,7 @@ import anyio.from_thread
 from platformdirs import user_cache_path, user_data_path
 
 from stockade.core.errors import ModelUnavailable
-from stockade.files import open_regular
+from stockade.paths import open_regular
 
 _BLOCK = 1 << 22
 

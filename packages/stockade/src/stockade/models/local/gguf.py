@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
-from stockade.files import open_regular
 from stockade.models.replies import MAX_COUNT, as_count
+from stockade.paths import open_regular
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,6 @@ import anyio.from_thread
 import anyio.to_thread
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.files import open_regular
 from stockade.models.local.catalogue import CATALOGUE, CatalogueModel
 from stockade.models.local.download import NotReached, size_at
 from stockade.models.local.fetch import fetch
@@ -30,6 +29,7 @@ from stockade.models.local.folder import (
 from stockade.models.local.gguf import read_gguf
 from stockade.models.local.hub import HubName, find_file
 from stockade.models.settings import OnProgress, silent
+from stockade.paths import open_regular
 
 FORMS = "a name of the catalogue, hf:OWNER/REPO[/FILE], https://..., or a .gguf or llamafile on disk"
 _BLOCK = 1 << 22

@@ -6,7 +6,7 @@ run, refuses an action or takes a tool away (docs/shell.md).
 
 from stockade.core.actions import ReadFile, Shell, Step, WriteFile
 from stockade.core.budget import Budget
-from stockade.core.events import Autonomy, OwnRules, RunStarted
+from stockade.core.events import Autonomy, RunStarted, SelfConfigChanged
 from stockade.core.messages import Sampling
 from stockade.extend import AddMessage, Bot, BotSpec, Ending, Hook, HookContext, RunContext, rounds
 from stockade.plugins.shell_bot.own_files import OwnFiles, over
@@ -85,8 +85,8 @@ class ShellBotRules(Hook):
         return sampling.model_copy(update=other)
 
 
-def _same(now: OwnRules, before: OwnRules | None) -> bool:
-    last = before or OwnRules(at=now.at, turn=now.turn)
+def _same(now: SelfConfigChanged, before: SelfConfigChanged | None) -> bool:
+    last = before or SelfConfigChanged(at=now.at, turn=now.turn)
     return now == last.model_copy(update={"at": now.at, "turn": now.turn})
 
 

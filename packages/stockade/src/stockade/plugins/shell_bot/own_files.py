@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError, field_validator
 from pydantic_core import PydanticKnownError
 
-from stockade.core.events import Autonomy, OwnRules
+from stockade.core.events import Autonomy, SelfConfigChanged
 from stockade.core.messages import Sampling
 from stockade.core.model_options import SamplingOptions
 from stockade.core.ports import Sandbox
@@ -58,9 +58,9 @@ class OwnFiles:
     may: Autonomy
     window: int | None = None
 
-    async def read(self, turn: int, at: float, before: OwnRules | None) -> OwnRules:
+    async def read(self, turn: int, at: float, before: SelfConfigChanged | None) -> SelfConfigChanged:
         """What is in force from `turn` on. Raises SandboxDied."""
-        last = before or OwnRules(at=at, turn=turn)
+        last = before or SelfConfigChanged(at=at, turn=turn)
         refused: list[str] = []
         goal, prompt, sampling = None, None, Sampling()
         if self.may.goal:
@@ -69,7 +69,7 @@ class OwnFiles:
             prompt = await self._text(PROMPT, self._prompt_chars(), last.prompt, refused)
         if self.may.sampling:
             sampling = await self._sampling(last.sampling, refused)
-        return OwnRules(at=at, turn=turn, goal=goal, prompt=prompt, sampling=sampling, refused=tuple(refused))
+        return SelfConfigChanged(at=at, turn=turn, goal=goal, prompt=prompt, sampling=sampling, refused=tuple(refused))
 
     def _prompt_chars(self) -> int:
         """At most about a quarter of the window."""

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.files import read_regular
+from stockade.paths import read_regular
 
 MAX_FILE_BYTES = 1_000_000
 MAX_SERVERS = 16

@@ -19,7 +19,7 @@ from stockade.core.actions import ToolResult
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.ports import Programs, Sandbox
 from stockade.core.tools import ToolSpec
-from stockade.files import read_regular
+from stockade.paths import read_regular
 from stockade.tools.mcp.config import ServerConfig
 from stockade.tools.mcp.content import clean, error, fingerprint, refusal, spec, tool_names
 from stockade.tools.mcp.server import START_S, McpServer, Unusable

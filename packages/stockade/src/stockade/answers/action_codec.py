@@ -1,4 +1,6 @@
-"""What all answer protocols share: the built-in tools, their schemas, and the way from a name to an action."""
+"""What all answer protocols share: the built-in tools, their schemas, and the way from a name to an action; and which
+protocol suits a model.
+"""
 
 import difflib
 import json
@@ -8,20 +10,22 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from stockade.answers.arguments import got, refused
 from stockade.answers.tool_specs import (
     NAMES,
     call_schema,
     described,
+    got,
     make_call,
     names,
     notes,
     plain_schema,
+    refused,
     spec_named,
     usage,
 )
 from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, WriteFile
 from stockade.core.errors import UnreadableAnswer
+from stockade.core.messages import ModelInfo
 from stockade.core.tools import Offered, ToolSpec
 
 BUILT_IN: dict[str, type[BaseModel]] = {
@@ -200,3 +204,16 @@ def _in_words(error: ValidationError) -> str:
         missing = one["type"] == "missing"
         problems.append(f"{name}: missing" if missing else f"{name}: {one['msg'].lower()}, got {got(one['input'])}")
     return "; ".join(problems)
+
+
+AUTO = "auto"
+
+
+def select_protocol(info: ModelInfo) -> str:
+    """The name of the protocol for a model: the strictest one that it keeps.
+
+    `native_tools` must mean that a call was seen to come back: the word of a template is not enough.
+    """
+    if info.native_tools:
+        return "native"
+    return "json" if info.enforces_schema else "fenced"

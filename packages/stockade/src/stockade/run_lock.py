@@ -5,15 +5,16 @@ import os
 from collections.abc import Iterator
 
 from stockade.core.errors import StoreFailed
-from stockade.places import run_dir
-from stockade_sandbox.locks import lock, open_lock, try_lock
+from stockade.paths import run_dir
+from stockade_sandbox.locks import lock as flock
+from stockade_sandbox.locks import open_lock, try_lock
 
 _LOCK, _HOLDER = "lock", "sandbox"
 
 
 @contextlib.contextmanager
-def held(run_id: str) -> Iterator[None]:
-    """Inside, `is_alive(run_id)`. What is left of the run's folder goes when it is empty."""
+def lock(run_id: str) -> Iterator[None]:
+    """Inside, `is_locked(run_id)`. What is left of the run's folder goes when it is empty."""
     folder = run_dir(run_id)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -21,15 +22,15 @@ def held(run_id: str) -> Iterator[None]:
     except OSError as error:
         raise StoreFailed(f"the run's folder {folder} cannot be made: {error.strerror}") from None
     try:
-        lock(descriptor)
+        flock(descriptor)
         yield
     finally:
         (folder / _LOCK).unlink(missing_ok=True)
         os.close(descriptor)
-        tidy(run_id)
+        cleanup(run_id)
 
 
-def is_alive(run_id: str) -> bool:
+def is_locked(run_id: str) -> bool:
     """True while the run is under way on this machine."""
     try:
         descriptor = os.open(run_dir(run_id) / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -41,11 +42,11 @@ def is_alive(run_id: str) -> bool:
         os.close(descriptor)
 
 
-def tidy(run_id: str) -> None:
+def cleanup(run_id: str) -> None:
     """Remove the run's folder when nothing but a dead lock, and a note of whose sandbox it was, is in it."""
     folder = run_dir(run_id)
     with contextlib.suppress(OSError):
-        if not is_alive(run_id) and set(os.listdir(folder)) <= {_LOCK, _HOLDER}:
+        if not is_locked(run_id) and set(os.listdir(folder)) <= {_LOCK, _HOLDER}:
             for name in (_LOCK, _HOLDER):
                 (folder / name).unlink(missing_ok=True)
         folder.rmdir()

@@ -1,4 +1,6 @@
-"""Files from outside the process, opened and read so that none of them can hold it up, fill it up or break it."""
+"""Where the state of runs is kept on this machine; and files from outside the process, opened and read so that none of
+them can hold it up, fill it up or break it.
+"""
 
 import errno
 import os
@@ -8,7 +10,20 @@ import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import platformdirs
+
 from stockade.core.errors import UsageError
+
+
+def state_dir() -> Path:
+    """`$XDG_STATE_HOME/stockade`."""
+    return Path(platformdirs.user_state_dir("stockade", appauthor=False))
+
+
+def run_dir(run_id: str) -> Path:
+    """What belongs to one run."""
+    return state_dir() / "runs" / run_id
+
 
 _MAX_KEY_DOTS = 1000
 _NO_KEY = re.compile(rb"[^\w\"' \t.-]+")

@@ -1,7 +1,7 @@
-"""Implements core.ports.Helper: a sub-bot works in the sandbox of its boss, on its budget, with a record of its own.
+"""Implements core.ports.SubAgentRunner: a sub-bot works in the sandbox of its boss, on its budget.
 
-It has a conversation of its own, sees nothing of its boss's, and gives back its answer. It has the tools of its boss's
-run, which are open already, and no sub-bots.
+It has a record and a conversation of its own, sees nothing of its boss's, and gives back its answer. It has the tools
+of its boss's run, which are open already, and no sub-bots.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox, Toolbox
 from stockade.core.tools import ToolSpec
 from stockade.loop.run import run
-from stockade.loop.run_context import Bot, Parts
+from stockade.loop.run_context import Bot, Dependencies
 from stockade_sandbox.results import FolderLayer
 
 DEFAULT_TURNS = 15
@@ -83,11 +83,11 @@ class BorrowedToolbox(_Borrowed):
 
 
 @dataclass(frozen=True, slots=True)
-class SubBots:
+class SubAgents:
     """`prompt` and `tools` are those of a sub-bot; `tools` its built-in actions, beside the toolboxes of `parts`."""
 
     boss: RunStarted
-    parts: Parts
+    parts: Dependencies
     prompt: str
     tools: tuple[str, ...]
 
@@ -132,9 +132,9 @@ class SubBots:
             sandbox=BorrowedSandbox(self.parts.sandbox),
             tools=self.tools,
             toolboxes=tuple(BorrowedToolbox(box) for box in self.parts.toolboxes),
-            helper=None,
+            sub_agents=None,
             reviewer=None,
-            keeper=None,
+            snapshots=None,
             on_event=None,
             on_text=None,
             shared=account,
