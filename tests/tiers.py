@@ -103,6 +103,7 @@ SANDBOX = (
     "tests/unit/plugins/wasm/test_worker.py",
     "tests/unit/runtime/test_web.py",
     "tests/unit/sandboxes/test_agent_procs.py",
+    "tests/unit/sandboxes/test_api.py",
     "tests/unit/sandboxes/test_bubblewrap_killed.py",
     "tests/unit/sandboxes/test_bubblewrap_live.py",
     "tests/unit/sandboxes/test_building.py",

@@ -2,3 +2,20 @@
 
 Knows nothing of models or agents. Read api.py for the public class, backends/bubblewrap/argv.py for what is enforced.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stockade_sandbox.api import AsyncSandbox, Result, Sandbox
+    from stockade_sandbox.policy import Policy
+
+_WHERE = {"AsyncSandbox": "api", "Policy": "policy", "Result": "api", "Sandbox": "api"}
+__all__ = ["AsyncSandbox", "Policy", "Result", "Sandbox"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when they are used: whoever wants one module does not wait for all."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -1,12 +1,16 @@
 """What a bot may touch: plain data with safe defaults. A sandbox backend turns it into a command line."""
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
+from stockade_sandbox.errors import UsageError
+
 FolderMode = Literal["ro", "overlay", "rw"]
+_MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
 WORKSPACE = "/workspace"
 STRICT = {"extra": "forbid"}
 """The setting of pydantic, which need not be there, for a value that stands in a record: unknown fields are refused."""
@@ -72,6 +76,22 @@ class Network:
     def __post_init__(self) -> None:
         if self.mode not in ("none", "allow", "open"):
             raise ValueError(f"{self.mode!r} is no mode of the network (write none, allow or open)")
+
+
+def parse_folder(text: str, default: FolderMode, inside: str, flag: str = "--folder ") -> FolderRule:
+    """`PATH` or `PATH:MODE`. A path that itself ends in `:ro` is written with its mode after it.
+
+    UsageError, which names the `flag`, for what is none.
+    """
+    path, _, mode = text.rpartition(":")
+    chosen = _MODES.get(mode, default)
+    if mode not in _MODES:
+        if path and "\0" not in text and os.path.isdir(Path(path).expanduser()) and not os.path.lexists(text):
+            raise UsageError(f"{flag}{text!r}: there is no mode {mode!r}", "the modes are ro, overlay and rw")
+        path = text
+    if not path or "\0" in path:
+        raise UsageError(f"{flag}{text!r} names no folder", "write PATH or PATH:ro")
+    return FolderRule(host=str(Path(path).expanduser().absolute()), mode=chosen, inside=inside)
 
 
 def is_loopback(host: str) -> bool:

@@ -16,24 +16,10 @@ from stockade_sandbox.policy import (
     FolderRule,
     Limits,
     Policy,
+    parse_folder,
     parse_network,
     parse_size,
 )
-
-_MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
-
-
-def parse_folder(text: str, default: FolderMode, inside: str) -> FolderRule:
-    """`PATH` or `PATH:MODE`. A path that itself ends in `:ro` is written with its mode after it."""
-    path, _, mode = text.rpartition(":")
-    chosen = _MODES.get(mode, default)
-    if mode not in _MODES:
-        if path and "\0" not in text and os.path.isdir(Path(path).expanduser()) and not os.path.lexists(text):
-            raise UsageError(f"--folder {text!r}: there is no mode {mode!r}", "the modes are ro, overlay and rw")
-        path = text
-    if not path or "\0" in path:
-        raise UsageError(f"--folder {text!r} names no folder", "write --folder PATH or --folder PATH:ro")
-    return FolderRule(host=str(Path(path).expanduser().absolute()), mode=chosen, inside=inside)
 
 
 def make_policy(options: RunSpec, default_mode: FolderMode) -> Policy:

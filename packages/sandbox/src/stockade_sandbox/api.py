@@ -1,0 +1,338 @@
+"""A sandbox from Python: `with Sandbox(folder="data:ro") as box: box.exec(["wc", "-l", "data.csv"])`, or AsyncSandbox.
+
+One sandbox with one persistent shell. What is written to an overlay is thrown away at the end, unless it was applied.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import anyio.from_thread
+import platformdirs
+from anyio import to_thread
+from anyio.from_thread import BlockingPortal
+
+from stockade_sandbox.errors import ActionFailed, SandboxDied, UsageError
+from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.overlay.review import Review
+from stockade_sandbox.overlay.snapshot_store import base_keeper
+from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
+from stockade_sandbox.port import Backend, Keeper
+from stockade_sandbox.port import Sandbox as SandboxPort
+from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
+from stockade_sandbox.stoppable import stoppable
+
+MAX_OUTPUT = 1 << 20
+MAX_FILE = 64 << 20
+FILE_S = 600.0
+_IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
+_WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a program or a command did. Streams are bytes; those of a shell command are one, `stdout`, as it came."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+    truncated: bool
+
+    @property
+    def text(self) -> str:
+        """`stdout` decoded; bytes that are not UTF-8 as `\\xNN`."""
+        return self.stdout.decode(errors="backslashreplace")
+
+
+def policy_of(folder: str | Path | None, net: Sequence[str]) -> Policy:
+    """`folder`: PATH, PATH:ro, PATH:overlay or PATH:rw. `net`: names (HOST or HOST:PORT), or `open` alone.
+
+    UsageError for what is none of that. A command's output is bounded at MAX_OUTPUT.
+    """
+    if isinstance(net, str):
+        raise UsageError(f"net={net!r} is one text", f"give a list: net=[{net!r}]")
+    if "open" in net and len(net) > 1:
+        raise UsageError("net=['open', ...] names others too", "open is every public name: give it alone")
+    network = Network(mode="open") if "open" in net else Network(mode="allow" if net else "none", hosts=tuple(net))
+    rules = () if folder is None else (parse_folder(str(folder), "overlay", WORKSPACE, "folder="),)
+    return Policy(folders=rules, network=network, limits=Limits(output_bytes=MAX_OUTPUT))
+
+
+def backend_named(name: str) -> Backend:
+    """Of the entry points `stockade_sandbox.backends`. UsageError when there is none of that name, or it needs more."""
+    known = {point.name: point for point in entry_points(group="stockade_sandbox.backends")}
+    if name not in known:
+        raise UsageError(f"there is no backend {name!r}", f"choose one of {', '.join(sorted(known))}")
+    found = known[name].load()
+    if not isinstance(found, Backend):
+        raise UsageError(f"the backend {name!r} needs an address", "pass the Backend that it makes instead of a name")
+    return found
+
+
+class AsyncSandbox:
+    """`async with AsyncSandbox(folder="data:ro", net=["pypi.org"]) as box`. One call at a time is done, others wait.
+
+    `policy` replaces `folder` and `net`. Raises UsageError here; entering raises UsageError, PolicyNotEnforceable and
+    SandboxFailed; every call SandboxDied.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        net: Sequence[str] = (),
+        *,
+        policy: Policy | None = None,
+        backend: str | Backend = "bubblewrap",
+    ) -> None:
+        if policy is not None and (folder is not None or net):
+            raise UsageError("folder= and net= are parts of a policy", "give either them or policy=")
+        self.policy = policy or policy_of(folder, net)
+        self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
+        self._review = Review()
+        self._layers: tuple[FolderLayer, ...] = ()
+        self._box: SandboxPort | None = None
+        self._keeper: Keeper | None = None
+        self._running = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        base = Path(platformdirs.user_state_dir("stockade", appauthor=False)) / "boxes" / secrets.token_hex(8)
+        prepare = partial(self._backend.prepare, self.policy, base)
+        try:
+            box = await stoppable(prepare)
+            self._layers = box.layers
+            self._box = await self._running.enter_async_context(box)
+            self._keeper = base_keeper(box.layers)
+        except BaseException:
+            await self._end(base)
+            raise
+        self._base = base
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(self._base)
+
+    async def _end(self, base: Path) -> None:
+        """Nothing runs in it any more, and its layers are gone; what undo needs stays."""
+        with anyio.CancelScope(shield=True):
+            await self._stop()
+            await to_thread.run_sync(self._throw_away, base)
+
+    async def _stop(self) -> None:
+        self._box = None
+        await self._running.aclose()
+
+    def _throw_away(self, base: Path) -> None:
+        for layer in self._layers:
+            if layer.layer is not None and not layer.is_lost:
+                self._review.discard(layer)
+        if base.exists() and not any(self._review.decisions(layer) for layer in self._layers):
+            remove_tree(base)
+
+    def _open(self) -> SandboxPort:
+        if self._box is None:
+            raise SandboxDied("this sandbox is not running", "use it inside `with`, before `apply`")
+        return self._box
+
+    async def exec(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        shell: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        user: str | None = None,
+        timeout: float | None = None,
+        max_output: int | None = None,
+    ) -> Result:
+        """A program by its `argv`, where the shell is; or a `shell` command, in the shell that persists: what it sets
+        stays. `timeout` in seconds, at most the policy's; `max_output` in bytes, of both streams together.
+
+        A program that cannot be started has the status 126 or 127, one that was ended for its time 124. UsageError
+        for what is not possible.
+        """
+        if (argv is None) == (shell is None):
+            raise UsageError("exec takes argv or shell=", 'write exec(["ls", "-l"]) or exec(shell="ls -l")')
+        if isinstance(argv, str):
+            raise UsageError("argv is one text", f"write exec(shell={argv!r}), or a list of words")
+        if user is not None:
+            raise UsageError("user= cannot be chosen yet", "every program runs as the sandbox's one user")
+        if shell is not None:
+            of_programs = {"cwd": cwd, "env": env, "stdin": stdin, "max_output": max_output}
+            if given := [name for name, value in of_programs.items() if value is not None]:
+                raise UsageError(f"{given[0]}= goes with argv", "the shell keeps its folder and variables: cd, export")
+            return _of_command(await self._noted(self._open().run(shell, timeout)))
+        words = list(argv or ())
+        if env:
+            words = ["env", "--", *(f"{name}={value}" for name, value in _checked(env).items()), *words]
+        if cwd is not None:
+            words = ["sh", "-c", _IN_FOLDER, "sh", cwd, *words]
+        limit = MAX_OUTPUT if max_output is None else max_output
+        return _of_program(await self._noted(self._open().exec(words, stdin or b"", timeout, limit)))
+
+    async def _noted(self, work: Awaitable[T]) -> T:
+        """What the folders had where something was written: what is changed there from now on is the user's."""
+        done = await work
+        if self._keeper is not None:
+            await self._keeper.keep()
+        return done
+
+    async def read_file(self, path: str) -> bytes:
+        """Of the sandbox, relative to where its shell is. ActionFailed when it cannot be read, or is over MAX_FILE."""
+        done = await self._open().exec(["cat", "--", path], b"", FILE_S, MAX_FILE)
+        if done.exit_code or done.truncated_bytes:
+            raise ActionFailed(f"{path} cannot be read: {_why(done, f'it is over {MAX_FILE >> 20} MiB')}")
+        return done.stdout
+
+    async def write_file(self, path: str, data: bytes) -> None:
+        """A whole file, its parents made. ActionFailed when that is not possible."""
+        done = await self._noted(self._open().exec(["sh", "-c", _WRITE, "sh", path], data, FILE_S))
+        if done.exit_code:
+            raise ActionFailed(f"{path} cannot be written: {_why(done, f'status {done.exit_code}')}")
+
+    async def diff(self) -> str:
+        """What was written to the folder so far, as git shows it. Bytes that are not UTF-8 are surrogates."""
+        return await to_thread.run_sync(self._diff)
+
+    def _diff(self) -> str:
+        work = [(layer, change) for layer in self._layers for change in self._review.changes(layer)]
+        return "".join(self._review.unified_diff(layer, change) for layer, change in work)
+
+    async def apply(self, *, flagged: bool = False, force: bool = False, merge: bool = False) -> tuple[str, ...]:
+        """Ends the sandbox and writes its changes to the folder; the paths. Not what runs by itself on the host (git
+        hooks, start-up files) unless `flagged`. ChangedOnHost, and nothing written, where the host's content differs
+        from the one that the sandbox met, unless `merge`, or `force` writes over it.
+        """
+        self._open()
+        await self._stop()
+        return await to_thread.run_sync(partial(self._apply, flagged=flagged, force=force, merge=merge))
+
+    def _apply(self, *, flagged: bool, force: bool, merge: bool) -> tuple[str, ...]:
+        done: list[str] = []
+        for layer in self._layers:
+            chosen = [one for one in self._review.changes(layer) if not one.refused and (flagged or not one.flagged)]
+            if chosen:
+                done += self._review.apply(layer, chosen, force=force, merge=merge)
+        return tuple(done)
+
+    async def undo(self, *, force: bool = False) -> Moved:
+        """Takes back what was applied, also after the end; what was edited since stays, and is named in `left`."""
+        return await to_thread.run_sync(self._undo, force)
+
+    def _undo(self, force: bool) -> Moved:
+        found = Moved()
+        for layer in self._layers:
+            found.add(self._review.undo(layer, force=force))
+        return found
+
+
+class Sandbox:
+    """AsyncSandbox without `await`: `with Sandbox(folder="data:ro") as box`. The same arguments, errors and results."""
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        net: Sequence[str] = (),
+        *,
+        policy: Policy | None = None,
+        backend: str | Backend = "bubblewrap",
+    ) -> None:
+        self._box = AsyncSandbox(folder, net, policy=policy, backend=backend)
+        self._portal: BlockingPortal | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
+            stack.enter_context(portal.wrap_async_context_manager(self._box))
+            self._portal, self._stack = portal, stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._portal = None
+        self._stack.__exit__(kind, error, trace)
+
+    def _wait(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self._portal is None:
+            raise SandboxDied("this sandbox is not running", "use it inside `with Sandbox(...) as box:`")
+        return self._portal.call(work)
+
+    def exec(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        shell: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        user: str | None = None,
+        timeout: float | None = None,
+        max_output: int | None = None,
+    ) -> Result:
+        """AsyncSandbox.exec."""
+        return self._wait(
+            partial(
+                self._box.exec, argv, shell=shell, cwd=cwd, env=env, stdin=stdin, user=user, timeout=timeout,
+                max_output=max_output,
+            )
+        )  # fmt: skip
+
+    def read_file(self, path: str) -> bytes:
+        """AsyncSandbox.read_file."""
+        return self._wait(partial(self._box.read_file, path))
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """AsyncSandbox.write_file."""
+        self._wait(partial(self._box.write_file, path, data))
+
+    def diff(self) -> str:
+        """AsyncSandbox.diff."""
+        return self._wait(self._box.diff)
+
+    def apply(self, *, flagged: bool = False, force: bool = False, merge: bool = False) -> tuple[str, ...]:
+        """AsyncSandbox.apply."""
+        return self._wait(partial(self._box.apply, flagged=flagged, force=force, merge=merge))
+
+    def undo(self, *, force: bool = False) -> Moved:
+        """AsyncSandbox.undo; also after the end. Blocks."""
+        if self._portal is None:
+            return self._box._undo(force)
+        return self._wait(partial(self._box.undo, force=force))
+
+
+def _checked(env: Mapping[str, str]) -> Mapping[str, str]:
+    for name in env:
+        if not name.replace("_", "a").isalnum() or name[0].isdigit():
+            raise UsageError(f"{name!r} is not the name of a variable", "a name is of letters, digits and _")
+    return env
+
+
+def _of_command(done: CommandOutput) -> Result:
+    return Result(
+        exit_code=done.exit_code, stdout=done.output, stderr=b"", timed_out=done.timed_out,
+        truncated=bool(done.truncated_bytes),
+    )  # fmt: skip
+
+
+def _of_program(done: ExecResult) -> Result:
+    return Result(
+        exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr, timed_out=done.timed_out,
+        truncated=bool(done.truncated_bytes),
+    )  # fmt: skip
+
+
+def _why(done: ExecResult, otherwise: str) -> str:
+    said = done.stderr.decode(errors="backslashreplace").strip().splitlines()
+    return said[-1][:300] if said else otherwise

@@ -1,0 +1,110 @@
+"""The public class: as its page shows it, in real sandboxes."""
+
+from pathlib import Path
+
+import pytest
+
+from stockade_sandbox import AsyncSandbox, Policy, Sandbox
+from stockade_sandbox.errors import ActionFailed, ChangedOnHost, SandboxDied, UsageError
+from stockade_sandbox.policy import FolderRule
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "data.csv").write_text("a\nb\n")
+    return tmp_path / "data"
+
+
+def boxes(folder: Path) -> list[Path]:
+    return list((folder.parent / "state" / "stockade").glob("boxes/*"))
+
+
+def test_programs_have_their_own_streams_and_commands_one(folder: Path) -> None:
+    with Sandbox(folder=f"{folder}:ro") as box:
+        done = box.exec(["wc", "-l", "data.csv"], timeout=10)
+        assert (done.exit_code, done.text, done.stderr, done.timed_out) == (0, "2 data.csv\n", b"", False)
+        done = box.exec(["sh", "-c", "pwd; echo $NAME; cat; echo wrong >&2; exit 3"], cwd="/etc",
+                        env={"NAME": "x y"}, stdin=b"in")  # fmt: skip
+        assert (done.exit_code, done.stdout, done.stderr) == (3, b"/etc\nx y\nin", b"wrong\n")
+        box.exec(shell="cd /tmp; export KEPT=1")
+        done = box.exec(shell="pwd; echo $KEPT >&2")
+        assert (set(done.stdout.split()), done.stderr) == ({b"/tmp", b"1"}, b"")
+        assert box.exec(["touch", "/workspace/new"]).exit_code == 1
+        assert box.exec(["no-such-program"]).exit_code == 127
+    assert boxes(folder) == []
+
+
+def test_time_and_output_are_bounded(folder: Path) -> None:
+    with Sandbox() as box:
+        assert box.exec(["sleep", "60"], timeout=0.2).timed_out
+        assert box.exec(shell="sleep 60", timeout=0.2).exit_code == 124
+        done = box.exec(["head", "-c", "1000", "/dev/zero"], max_output=10)
+        assert (done.stdout, done.truncated) == (bytes(10), True)
+
+
+def test_files_changes_apply_and_undo(folder: Path) -> None:
+    with Sandbox(str(folder)) as box:
+        box.write_file("sub/new.txt", b"\xff\n")
+        assert box.read_file("sub/new.txt") == b"\xff\n"
+        with pytest.raises(ActionFailed, match="No such file"):
+            box.read_file("missing")
+        with pytest.raises(ActionFailed, match="cannot be written"):
+            box.write_file("data.csv/x", b"")
+        box.exec(shell="echo c >> data.csv")
+        assert "+c\n" in box.diff()
+        assert (folder / "data.csv").read_text() == "a\nb\n"
+        assert box.apply() == ("data.csv", "sub", "sub/new.txt")
+        assert (folder / "data.csv").read_text() == "a\nb\nc\n"
+        with pytest.raises(SandboxDied):
+            box.exec(["true"])
+    assert box.undo().left == {}
+    assert [path.name for path in folder.rglob("*")] == ["data.csv"]
+    assert (folder / "data.csv").read_text() == "a\nb\n"
+
+
+def test_what_was_changed_on_the_host_meanwhile_is_not_written_over(folder: Path) -> None:
+    with Sandbox(folder) as box:
+        box.exec(shell="echo bot > data.csv")
+        (folder / "data.csv").write_text("user\n")
+        with pytest.raises(ChangedOnHost):
+            box.apply()
+    assert (folder / "data.csv").read_text() == "user\n"
+    assert boxes(folder) == []
+
+
+@pytest.mark.anyio
+async def test_its_twin_is_awaited_and_takes_a_policy(folder: Path) -> None:
+    policy = Policy(folders=(FolderRule(host=str(folder), mode="ro", inside="/data"),))
+    async with AsyncSandbox(policy=policy) as box:
+        assert (await box.exec(["cat", "/data/data.csv"])).stdout == b"a\nb\n"
+        assert await box.read_file("data.csv") == b"a\nb\n"
+        assert await box.diff() == ""
+
+
+def test_what_is_no_policy_is_refused_before_anything_runs(folder: Path) -> None:
+    with pytest.raises(UsageError, match="no mode 'rx'"):
+        Sandbox(f"{folder}:rx")
+    with pytest.raises(UsageError, match="parts of a policy"):
+        Sandbox(folder, policy=Policy())
+    with pytest.raises(UsageError, match="no backend 'nothing'"):
+        Sandbox(backend="nothing")
+    with pytest.raises(UsageError, match="one text"):
+        Sandbox(net="pypi.org")
+    with pytest.raises(UsageError), Sandbox(net=["*"]):
+        pass
+    with pytest.raises(SandboxDied):
+        Sandbox().exec(["true"])
+
+
+def test_what_cannot_be_done_is_said(folder: Path) -> None:
+    with Sandbox() as box:
+        with pytest.raises(UsageError, match="cannot be chosen yet"):
+            box.exec(["id"], user="root")
+        with pytest.raises(UsageError, match="cwd= goes with argv"):
+            box.exec(shell="pwd", cwd="/")
+        with pytest.raises(UsageError, match="argv or shell="):
+            box.exec()
+        with pytest.raises(UsageError, match="not the name of a variable"):
+            box.exec(["env"], env={"A=B": "x"})
