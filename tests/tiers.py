@@ -39,6 +39,7 @@ SLOW = (
     "tests/conformance/test_model_seed.py",
     "tests/conformance/test_network_clients.py",
     "tests/conformance/test_sandbox.py::test_all_of_it_as_an_ordinary_user",
+    "tests/conformance/test_sandbox_alone.py",
     "tests/conformance/test_sandbox_docker.py",
     "tests/conformance/test_sandbox_gvisor.py",
     "tests/conformance/test_sandbox_podman.py",

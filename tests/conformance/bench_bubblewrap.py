@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.limits.cgroups import places
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import OnNetwork, Sandbox
 from tests.support.site import to_loopback
 
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.containers.container import ContainerSandbox
 from stockade_sandbox.backends.containers.engines import EngineName, find_engine
 from stockade_sandbox.backends.containers.host_stage import BASE
 from stockade_sandbox.backends.layers import container_layers
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import OnNetwork, Sandbox
 from tests.support.site import to_loopback
 
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import OnNetwork, Sandbox
 from tests.conformance.bench_bubblewrap import BubblewrapBench, descendants
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from stockade.testing.conformance.programs import ProgramConformance
-from stockade.testing.conformance.sandbox import fill
 from stockade_sandbox.backends.containers.engines import EngineName
+from stockade_sandbox.conformance.programs import ProgramConformance
+from stockade_sandbox.conformance.sandbox import fill
 from tests.conformance.bench_bubblewrap import BubblewrapBench
 from tests.conformance.bench_container import ContainerBench
 from tests.conformance.bench_gvisor import GVisorBench

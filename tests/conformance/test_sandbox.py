@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.testing.conformance.sandbox import SandboxConformance, fill
+from stockade_sandbox.conformance.sandbox import SandboxConformance, fill
 from tests.conformance.bench_bubblewrap import BubblewrapBench
 from tests.conformance.ordinary_user import run_as_ordinary_user
 

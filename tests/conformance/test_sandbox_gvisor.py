@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.testing.conformance.sandbox import SandboxConformance, fill
+from stockade_sandbox.conformance.sandbox import SandboxConformance, fill
 from tests.conformance.bench_gvisor import GVisorBench
 from tests.support.engines import need
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.testing.conformance.sandbox import SandboxConformance, fill
+from stockade_sandbox.conformance.sandbox import SandboxConformance, fill
 from tests.conformance.bench_container import ContainerBench
 from tests.conformance.ordinary_user import UID, run_as_ordinary_user
 from tests.support.engines import engine_environment, need

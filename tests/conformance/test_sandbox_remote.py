@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.testing.conformance.sandbox import SandboxConformance, fill
+from stockade_sandbox.conformance.sandbox import SandboxConformance, fill
 from tests.conformance.bench_remote import RemoteBench, serving
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stockade.testing.conformance.sandbox import SandboxConformance, fill
 from stockade_sandbox.backends.containers.engines import EngineName
+from stockade_sandbox.conformance.sandbox import SandboxConformance, fill
 from tests.conformance.bench_container import ContainerBench
 from tests.support.engines import engine_environment, engine_runsc
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from stockade.core.ports import OnNetwork, Sandbox
-from stockade.testing.conformance.sandbox import SandboxConformance, fill
 from stockade_sandbox.backends.layers import copied_layers
 from stockade_sandbox.backends.unconfined import UnconfinedSandbox, end_tree
+from stockade_sandbox.conformance.sandbox import SandboxConformance, fill
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Policy
 from tests.conformance.bench_bubblewrap import descendants

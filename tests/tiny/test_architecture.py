@@ -15,7 +15,7 @@ SOURCE = ROOT / "packages/stockade/src/stockade"
 SANDBOX = ROOT / "packages/sandbox/src/stockade_sandbox"
 MODULE_LINES, FUNCTION_LINES, LOOP_LINES = 500, 60, 200
 
-SANDBOX_DATA = {"errors", "findings", "locks", "policy", "port", "processes", "results"}
+SANDBOX_DATA = {"conformance", "errors", "findings", "locks", "policy", "port", "processes", "results"}
 """Of `stockade_sandbox`, for all of `stockade`: what is asked of a sandbox, and what it gives back."""
 ADAPTERS = {"models", "answers", "sandboxes", "tools", "store", "approval"}
 MAY_IMPORT: dict[str, set[str]] = {

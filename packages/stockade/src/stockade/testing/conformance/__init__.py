@@ -4,10 +4,12 @@ The asynchronous ones are run by anyio's pytest plugin: `anyio_backend` is a fix
 """
 
 from stockade.testing.conformance.answers import AnswerConformance
-from stockade.testing.conformance.bench import Bench, output_of
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given
-from stockade.testing.conformance.network import NetworkConformance
-from stockade.testing.conformance.sandbox import (
+from stockade.testing.conformance.store import StoreConformance
+from stockade.testing.conformance.toolbox import Call, ToolboxConformance
+from stockade_sandbox.conformance.bench import Bench, output_of
+from stockade_sandbox.conformance.network import NetworkConformance
+from stockade_sandbox.conformance.sandbox import (
     EndConformance,
     ExecConformance,
     FolderConformance,
@@ -16,8 +18,6 @@ from stockade.testing.conformance.sandbox import (
     ShellConformance,
     fill,
 )
-from stockade.testing.conformance.store import StoreConformance
-from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 
 __all__ = ["AnswerConformance", "Bench", "Call", "EndConformance", "ExecConformance", "FolderConformance",
            "ModelConformance", "NetworkConformance", "SandboxConformance", "SealConformance", "ShellConformance",

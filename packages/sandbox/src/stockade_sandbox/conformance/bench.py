@@ -4,8 +4,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import OnNetwork, Sandbox
 
 
 class Bench(Protocol):

@@ -9,8 +9,8 @@ from typing import Literal
 import anyio
 import pytest
 
-from stockade.core.errors import SandboxDied
-from stockade.testing.conformance.bench import Bench, output_of
+from stockade_sandbox.conformance.bench import Bench, output_of
+from stockade_sandbox.errors import SandboxDied
 from stockade_sandbox.policy import Network, Policy
 from stockade_sandbox.results import NetworkRequest
 

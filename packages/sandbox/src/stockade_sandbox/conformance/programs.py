@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from stockade.core.ports import Program, Programs
-from stockade.testing.conformance.bench import Bench, output_of
+from stockade_sandbox.conformance.bench import Bench, output_of
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import Program, Programs
 
 
 async def everything(found: Program) -> bytes:

@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade.core.errors import SandboxDied, UsageError
-from stockade.testing.conformance.bench import Bench, output_of
-from stockade.testing.conformance.network import NetworkConformance
+from stockade_sandbox.conformance.bench import Bench, output_of
+from stockade_sandbox.conformance.network import NetworkConformance
+from stockade_sandbox.errors import SandboxDied, UsageError
 from stockade_sandbox.policy import CopyRule, FolderMode, FolderRule, Limits, Policy
 
 MIB = 1024**2
