@@ -33,7 +33,7 @@ from stockade.models.openai import OpenAIModel
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted
 from stockade.plugins.coder.examples import wanted
-from stockade.plugins.coder.executor import PLACE, RUNNER_AT, Executor
+from stockade.plugins.coder.executor import ATTEMPTS, RUNNER_AT, Executor
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.report import Job, read_report
@@ -77,7 +77,7 @@ async def beside_the_model(store: MemoryStore, run_id: str) -> float:
 async def score(problem: Problem, code: str, sandbox: Sandbox) -> bool:
     """Whether the hidden tests pass."""
     job = Job(limit_s=LIMIT_S, tests=problem.tests, prelude=problem.prelude)
-    place = f"{PLACE}/score"
+    place = f"{ATTEMPTS}/score"
     script = f'rm -rf {place}; mkdir -p {place} && cd {place} && cat > "$1"'
     for name, text in (("main.py", code), ("job.json", job.text())):
         await sandbox.exec(["sh", "-c", script if name == "main.py" else f'cd {place} && cat > "$1"', "sh", name],

@@ -191,7 +191,7 @@ def prepare_again(tool: CommandTool, policy: Policy) -> Ready:
 
 def prepare_external(tool: CommandTool, policy: Policy, allowed: Sequence[str], *,
                      environ: Mapping[str, str] = os.environ) -> Ready:  # fmt: skip
-    """UsageError unless the person allowed it by name."""
+    """UsageError unless the user allowed it by name."""
     if tool.name not in allowed:
         raise UsageError(
             f"the tool {tool.name} runs `{' '.join(tool.command)}` on this machine, outside of the sandbox",
@@ -213,7 +213,7 @@ def _present(tool: CommandTool, environ: Mapping[str, str]) -> None:
 
 
 def _environment(tool: CommandTool, policy: Policy, environ: Mapping[str, str]) -> dict[str, str]:
-    """What is set already counts: by the person, or by a tool before this one."""
+    """What is set already counts: by the user, or by a tool before this one."""
     _present(tool, environ)
     return {**tool.environment, **{name: environ[name] for name in tool.pass_environment}, **policy.environment}
 

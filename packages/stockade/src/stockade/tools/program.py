@@ -50,7 +50,7 @@ MAX_OUTPUT_BYTES = 64 << 10
 _LAST_WORDS_S = 0.5
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR",
            "DBUS_SESSION_BUS_ADDRESS", "TZ")  # fmt: skip
-"""What a program of a person's session needs; keys and tokens are passed only by name."""
+"""What a program of a user's session needs; keys and tokens are passed only by name."""
 
 
 async def ran(box: Sandbox, command: str, timeout_s: float | None = None) -> ExecResult:

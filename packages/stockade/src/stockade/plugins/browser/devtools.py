@@ -62,7 +62,7 @@ FLAGS = (
 )
 MAX_MESSAGE_BYTES = 32 << 20
 _GONE = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
-Heard = Callable[[str, dict[str, Any], str], None]
+OnEvent = Callable[[str, dict[str, Any], str], None]
 """An event: its method, its parameters and its session; must not block."""
 
 
@@ -99,9 +99,9 @@ class _Pending:
 class DevTools:
     """Commands and their answers, several at a time. `listen` runs beside them as long as the browser lives."""
 
-    def __init__(self, program: Program, heard: Heard) -> None:
+    def __init__(self, program: Program, on_event: OnEvent) -> None:
         self._program = program
-        self._heard = heard
+        self._on_event = on_event
         self._pending: dict[int, _Pending] = {}
         self._next = 0
         self._writing = anyio.Lock()
@@ -171,6 +171,6 @@ class DevTools:
             pending.done.set()
         elif isinstance(method := found.get("method"), str):
             parameters, session = found.get("params"), found.get("sessionId")
-            self._heard(
+            self._on_event(
                 method, parameters if isinstance(parameters, dict) else {}, session if isinstance(session, str) else ""
             )

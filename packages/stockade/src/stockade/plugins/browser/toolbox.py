@@ -20,8 +20,9 @@ from stockade.core.text import fenced, is_text
 from stockade.core.tool_plan import ToolContext
 from stockade.core.toolbox import Arguments, read
 from stockade.core.tools import ToolSpec
-from stockade.plugins.browser.browser import MAX_READ_CHARS, MAX_TYPED_CHARS, Browser, Tab
+from stockade.plugins.browser.browser import Browser
 from stockade.plugins.browser.devtools import BrowserError, chromium_argv, find_chromium
+from stockade.plugins.browser.tab import MAX_READ_CHARS, MAX_TYPED_CHARS, Tab
 
 MAX_URL_CHARS = 2000
 CALL_S = 90.0

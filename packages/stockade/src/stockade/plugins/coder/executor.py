@@ -1,7 +1,7 @@
 """One program, run in a workspace of its own: the actions that this takes, and what their observations say of it.
 
 All of it is actions on record, so that a run can be shown, exported and done again. The runner is mounted read-only at
-RUNNER_AT; everything else is below PLACE.
+RUNNER_AT; everything else is below ATTEMPTS.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from stockade.plugins.coder.report import FILE, RUNNER, judge, read_report
 from stockade.plugins.coder.work import Attempt, Job, Verdict
 from stockade_sandbox.results import CommandOutput
 
-PLACE, LIBRARIES, RUNNER_AT = "/tmp/attempts", "/tmp/libraries", "/stockade"
+ATTEMPTS, LIBRARIES, RUNNER_AT = "/tmp/attempts", "/tmp/libraries", "/stockade"
 _SLACK_S = 5.0
 _REFUSED = re.compile(r"Tunnel connection failed: \d+ (?:stockade: )?([^'\n]{1,200})")
 _NOT_FOUND = 127
@@ -30,7 +30,7 @@ NO_NETWORK = "Nothing can be installed, for there is no network: use the standar
 
 @dataclass(slots=True)
 class Executor:
-    """Plans the actions of an attempt and reads what came of them. `folder`: the person's files, copied into each
+    """Plans the actions of an attempt and reads what came of them. `folder`: the user's files, copied into each
     workspace. `online`: libraries can be installed.
     """
 
@@ -50,15 +50,15 @@ class Executor:
 
     def actions(self, number: int, draft: Draft) -> Mapping[str, Action]:
         """By what they are for, in order; each once they all went well so far."""
-        place, code = f"{PLACE}/{number}", self.program(draft)[0]
+        folder, code = f"{ATTEMPTS}/{number}", self.program(draft)[0]
         result: dict[str, Action] = {}
         if not self._begun:
-            result["checks"] = WriteFile(path=f"{PLACE}/job.json", content=self.job.text() + "\n")
+            result["checks"] = WriteFile(path=f"{ATTEMPTS}/job.json", content=self.job.text() + "\n")
         if self.folder is not None:
-            old = f"rm -rf {PLACE}/{number - 1}; " if number > 1 else ""
-            result["workspace"] = Shell(command=f"{old}mkdir -p {place} && cp -a {self.folder}/. {place}/")
-        result["program"] = WriteFile(path=f"{place}/{FILE}", content=code)
-        libraries = _place_of(draft) if self.online else None
+            old = f"rm -rf {ATTEMPTS}/{number - 1}; " if number > 1 else ""
+            result["workspace"] = Shell(command=f"{old}mkdir -p {folder} && cp -a {self.folder}/. {folder}/")
+        result["program"] = WriteFile(path=f"{folder}/{FILE}", content=code)
+        libraries = _libraries_folder(draft) if self.online else None
         if libraries is not None and libraries not in self._ready:
             words = shlex.join(draft.requirements)
             pip = "python3 -m pip install --quiet --disable-pip-version-check --no-input --retries 1"
@@ -66,8 +66,8 @@ class Executor:
         skipped = ",".join(str(line) for line in example_lines(code)) if self.job.has_checks else ""
         path = f"PYTHONPATH={libraries} " if libraries is not None else ""
         run = f"{path}python3 {RUNNER_AT}/{RUNNER} ../job.json ../{number}.json {skipped}".rstrip()
-        result["run"] = Shell(command=f"(cd {place} && {run})", timeout_s=self.job.limit_s + _SLACK_S)
-        result["report"] = ReadFile(path=f"{PLACE}/{number}.json")
+        result["run"] = Shell(command=f"(cd {folder} && {run})", timeout_s=self.job.limit_s + _SLACK_S)
+        result["report"] = ReadFile(path=f"{ATTEMPTS}/{number}.json")
         return result
 
     def goes_on(self, purpose: str, draft: Draft, observation: Observation) -> bool:
@@ -84,7 +84,7 @@ class Executor:
             case "install" if failed:
                 return False
             case "install":
-                self._ready.add(_place_of(draft) or "")
+                self._ready.add(_libraries_folder(draft) or "")
             case "run" | "report" | "workspace":
                 pass
             case _ if observation.kind != "written":
@@ -131,7 +131,7 @@ class Executor:
         return verdict.model_copy(update={"words": words})
 
 
-def _place_of(draft: Draft) -> str | None:
+def _libraries_folder(draft: Draft) -> str | None:
     """Where exactly these libraries are, so that none of an earlier attempt is there; None when there are none."""
     if not draft.requirements:
         return None

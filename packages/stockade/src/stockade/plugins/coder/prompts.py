@@ -45,7 +45,7 @@ def system(*, wants_example: bool) -> str:
 
 
 def brief(task: str, examples: Sequence[str], tests: str, signature: Signature | None) -> str:
-    """The task with what else the program is checked by, which the person gave beside it."""
+    """The task with what else the program is checked by, which the user gave beside it."""
     parts = [task]
     if signature is not None and f"def {signature.name}" not in task:
         parts.append(f"The program must define: {signature.text}")

@@ -3,7 +3,7 @@
 An answer to a query is a list of one object: `response` (what the program printed), `error`, `code`, `status`
 (`success` or `error`), `attempts`, `run`. A client that goes away ends its query. Every connection has one request.
 
-Whoever asks may be hostile, and so may a page in the browser of the person: a query must be JSON, come from no page
+Whoever asks may be hostile, and so may a page in the browser of the user: a query must be JSON, come from no page
 (`Origin`), and name this machine as its `Host` where only this machine is listened to.
 """
 

@@ -34,7 +34,7 @@ class Plan(Data):
 class Attempt(Data):
     """One program that was run. `number` is the turn of its answer, `start` counts the fresh starts before it.
 
-    `code` is what the person gets; empty when the answer held none. `answer` is what the model said.
+    `code` is what the user gets; empty when the answer held none. `answer` is what the model said.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""The Planner's answers: thoughts that a person can judge, then the one action that they lead to, as one JSON object.
+"""The Planner's answers: thoughts that a user can judge, then the one action that they lead to, as one JSON object.
 
     {"thoughts": {"text", "reasoning", "plan", "criticism", "speak"}, "action": {"tool": "shell", "command": "..."}}
 

@@ -1,4 +1,4 @@
-"""The Planner: AutoGPT's loop. It says what it thinks and plans, and acts when the person authorises it.
+"""The Planner: AutoGPT's loop. It says what it thinks and plans, and acts when the user authorises it.
 
 Who it is in one run, its profile, is made for the task: asked of a model under a schema, read leniently, changed by the
 person.
@@ -46,7 +46,7 @@ BEST_PRACTICES = (
 
 
 class Overrides(Data):
-    """What the person set by flag. `replace`: directives that are given stand in place of all others of their kind."""
+    """What the user set by flag. `replace`: directives that are given stand in place of all others of their kind."""
 
     name: str | None = None
     role: str | None = None

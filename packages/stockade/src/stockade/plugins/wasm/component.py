@@ -184,20 +184,20 @@ def _typed_tools(
     tools: list[Tool] = []
     for function in functions:
         key = key_of(function.path)
-        naming, told = rules.tools.get(key), manifest.tools.get(key)
+        naming, docs = rules.tools.get(key), manifest.tools.get(key)
         if naming is not None and not naming.offered:
             skipped.append(Skipped(path=function.path, reason="its policy does not offer it"))
             continue
-        parameters = with_descriptions(function.parameters, told.parameters if told else {})
+        parameters = with_descriptions(function.parameters, docs.parameters if docs else {})
         if len(json.dumps(parameters)) > MAX_SCHEMA_CHARS:
             skipped.append(
                 Skipped(path=function.path, reason=f"its schema has more than {MAX_SCHEMA_CHARS} characters")
             )
             continue
-        given = (naming and naming.name) or (told and told.name)
+        given = (naming and naming.name) or (docs and docs.name)
         name = given or name_for(path.stem, key, alone=len(functions) == 1)
         taken = [tool.spec.name for tool in tools]
-        words = (naming and naming.description) or (told and told.description) or f"{key} of {path.name}"
+        words = (naming and naming.description) or (docs and docs.description) or f"{key} of {path.name}"
         spec = ToolSpec(
             name=checked(name, taken, f"{path.name}: {key}"), description=cleaned(words), parameters=parameters
         )

@@ -96,7 +96,7 @@ _INTERFACE = re.compile(r"^\s*(?:export\s+([a-z][a-z0-9-]*)\s*:\s*)?interface(?:
 _PARAMETER = re.compile(r"^(%?[a-z][a-z0-9-]*):\s+(.+)$")
 
 
-class Told(Data):
+class FunctionDocs(Data):
     """Of one function; `parameters` by name."""
 
     name: str | None = None
@@ -107,7 +107,7 @@ class Told(Data):
 class Manifest(Data):
     """`tools`: by the function's name, as `query`, or `ops.area` for one of an interface."""
 
-    tools: dict[str, Told] = Field(default_factory=dict)
+    tools: dict[str, FunctionDocs] = Field(default_factory=dict)
 
 
 def read_manifest(component: Path) -> Manifest:
@@ -127,7 +127,7 @@ def read_manifest(component: Path) -> Manifest:
 
 def of_wit(text: str) -> Manifest:
     """The comments (`///`) before the functions of a WIT file. A line `NAME: words` in one is about a parameter."""
-    tools: dict[str, Told] = {}
+    tools: dict[str, FunctionDocs] = {}
     comment: list[str] = []
     inside = ""
     for line in text.splitlines():
@@ -136,7 +136,7 @@ def of_wit(text: str) -> Manifest:
             comment.append(stripped.removeprefix("///").strip())
         elif found := _FUNCTION.match(line):
             name = found[1].removeprefix("%")
-            tools[f"{inside}.{name}" if inside else name] = _told(comment, found[2])
+            tools[f"{inside}.{name}" if inside else name] = _docs(comment, found[2])
             comment = []
         elif stripped:
             if opened := _INTERFACE.match(line):
@@ -147,7 +147,7 @@ def of_wit(text: str) -> Manifest:
     return Manifest(tools={name: told for name, told in tools.items() if told.description or told.parameters})
 
 
-def _told(comment: list[str], parameters: str) -> Told:
+def _docs(comment: list[str], parameters: str) -> FunctionDocs:
     names = {name.removeprefix("%") for name in re.findall(r"(%?[a-z][a-z0-9-]*)\s*:", parameters)}
     words: list[str] = []
     about: dict[str, str] = {}
@@ -157,7 +157,7 @@ def _told(comment: list[str], parameters: str) -> Told:
             about[found[1].removeprefix("%")] = found[2]
         else:
             words.append(line)
-    return Told(description=" ".join(words).strip(), parameters=about)
+    return FunctionDocs(description=" ".join(words).strip(), parameters=about)
 
 
 MAX_PARAMETERS = 32

@@ -123,7 +123,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def fingerprint(tool: Mapping[str, Any]) -> str:
-    """SHA-256 of all that a model or a person is told of a tool."""
+    """SHA-256 of all that a model or a user is told of a tool."""
     return _digest({key: tool.get(key) for key in ("name", "title", "description", "inputSchema")})
 
 

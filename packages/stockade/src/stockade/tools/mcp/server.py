@@ -192,7 +192,7 @@ def _is_tool(one: Any) -> bool:
 
 
 class Unusable(Exception):
-    """The server cannot be used now; the words are for the model, or the person."""
+    """The server cannot be used now; the words are for the model, or the user."""
 
 
 class _Connection:

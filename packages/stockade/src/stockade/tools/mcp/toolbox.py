@@ -29,7 +29,7 @@ MAX_FILE_BYTES = 8 << 20
 VERSION = 1
 TIMEOUT_S = 60.0
 Confirm = Callable[[str], Awaitable[bool]]
-"""Puts a yes-or-no question to the person; False when nobody is there."""
+"""Puts a yes-or-no question to the user; False when nobody is there."""
 Note = Callable[[str], None]
 Listed = tuple[McpServer, list[dict[str, Any]]]
 _Listing = list[dict[str, Any]] | Unusable | SandboxFailed
@@ -121,7 +121,7 @@ def _well_formed(servers: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`required`: one that cannot be used is the end of it (a person named it); else it is left out, with a note.
+    """`required`: one that cannot be used is the end of it (the user named it); else it is left out, with a note.
     `accepted`: servers, by name, whose tools are taken as they are now."""
 
     pins: Pins
