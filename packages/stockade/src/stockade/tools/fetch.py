@@ -9,6 +9,7 @@ at the limit, before it is in memory.
 import socket
 import ssl
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -159,12 +160,12 @@ class Transport(httpx2.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-@dataclass
-class _ToProxy(httpcore2.AsyncNetworkBackend):
-    """`ends` are those of all its connections: whoever made them closes them, as a cancelled proxy may not have."""
+class Dialer(httpcore2.AsyncNetworkBackend, ABC):
+    """Connections of a kind of our own, for a pool of httpcore's."""
 
-    offer: Callable[[ByteStream], Awaitable[None]]
-    ends: list[SocketStream] = field(default_factory=list)
+    @abstractmethod
+    async def dial(self, host: str, port: int) -> ByteStream:
+        """httpcore2.ConnectError when there is none."""
 
     async def connect_tcp(
         self,
@@ -174,11 +175,26 @@ class _ToProxy(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
+        try:
+            with anyio.fail_after(timeout):
+                return AnyIOStream(await self.dial(host, port))
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout(f"{host}:{port} does not answer") from error
+
+
+@dataclass
+class _ToProxy(Dialer):
+    """`ends` are those of all its connections: whoever made them closes them, as a cancelled proxy may not have."""
+
+    offer: Callable[[ByteStream], Awaitable[None]]
+    ends: list[SocketStream] = field(default_factory=list)
+
+    async def dial(self, host: str, port: int) -> ByteStream:
         with anyio.CancelScope(shield=True):  # nothing that could take long
             ours, theirs = [await SocketStream.from_socket(end) for end in socket.socketpair()]
         self.ends += (ours, theirs)
         await self.offer(theirs)
-        return AnyIOStream(ours)
+        return ours
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):

@@ -4,20 +4,19 @@ directly.
 """
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import cast
 from urllib.parse import urlsplit
 
 import anyio
 import httpcore2
 import httpx2
 from anyio.abc import ByteStream, TaskGroup, TaskStatus
-from httpcore2._backends.anyio import AnyIOStream  # see tools/fetch.py
 
 from stockade.core.errors import ActionFailed
 from stockade.core.ports import Program, Programs
-from stockade.tools.fetch import Transport
+from stockade.tools.fetch import Dialer, Transport
 
 _PROXY_URL = "http://127.0.0.1:3128"
 """Where a sandbox with a network has its proxy (stockade_sandbox/egress/inside.py)."""
@@ -53,29 +52,18 @@ class _Carried(ByteStream):
         self._finished.set()
 
 
-class _Inside(httpcore2.AsyncNetworkBackend):
+class _Inside(Dialer):
     """Connections that begin in the sandbox; each is held by a task of `group`."""
 
     def __init__(self, programs: Programs, group: TaskGroup) -> None:
         self._programs = programs
         self._group = group
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        try:
-            with anyio.fail_after(timeout):
-                carried = await self._group.start(self._hold, host, port)
-        except TimeoutError as error:
-            raise httpcore2.ConnectTimeout(f"{host}:{port} does not answer") from error
+    async def dial(self, host: str, port: int) -> ByteStream:
+        carried = await self._group.start(self._hold, host, port)
         if isinstance(carried, str):
             raise httpcore2.ConnectError(carried)
-        return AnyIOStream(carried)
+        return cast(ByteStream, carried)
 
     async def _hold(self, host: str, port: int, *, task_status: TaskStatus[ByteStream | str]) -> None:
         finished = anyio.Event()
