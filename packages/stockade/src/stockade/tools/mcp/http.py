@@ -6,7 +6,6 @@ directly.
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -60,10 +59,10 @@ class _Inside(Dialer):
         self._group = group
 
     async def dial(self, host: str, port: int) -> ByteStream:
-        carried = await self._group.start(self._hold, host, port)
+        carried: ByteStream | str = await self._group.start(self._hold, host, port)
         if isinstance(carried, str):
             raise httpcore2.ConnectError(carried)
-        return cast(ByteStream, carried)
+        return carried
 
     async def _hold(self, host: str, port: int, *, task_status: TaskStatus[ByteStream | str]) -> None:
         finished = anyio.Event()
