@@ -6,17 +6,18 @@ make none (probe.py), and is asked for JSON.
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from platformdirs import user_cache_path
 
 from stockade.core.messages import ModelAnswer
 from stockade.models.answer_builder import AnswerBuilder
+from stockade.models.local.folder import write_whole
 from stockade.models.pricing import Price
 from stockade.models.replies import as_dict, as_text
 from stockade.models.transport import Transport
@@ -193,9 +194,9 @@ class SchemaGrammars:
 
     async def _grammar(self, schema: Mapping[str, Any], text: str) -> str:
         digest = hashlib.sha256(json.dumps([*self._same, text]).encode()).hexdigest()
-        file = anyio.Path(user_cache_path("stockade") / "grammars" / digest[:32])
+        file = user_cache_path("stockade") / "grammars" / digest[:32]
         with suppress(OSError, ValueError):
-            return await file.read_text()
+            return await anyio.Path(file).read_text()
         form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
         asked = {**self._asked, "messages": [{"role": "user", "content": "."}], "max_tokens": 1, "temperature": 0,
                  "verbose": True, "response_format": form}  # fmt: skip
@@ -206,10 +207,7 @@ class SchemaGrammars:
         grammar = _without_prompt(as_text(settings.get("grammar")), as_text(settings.get("generation_prompt")))
         if grammar:
             with suppress(OSError):  # a cache
-                await file.parent.mkdir(parents=True, exist_ok=True)
-                fresh = file.with_suffix(f".{os.getpid()}")
-                await fresh.write_text(grammar)
-                await fresh.replace(file)
+                await anyio.to_thread.run_sync(write_whole, file, grammar)
         return grammar
 
 

@@ -127,7 +127,8 @@ class Client:
         if user := (parts := urlsplit(url)).username:
             pair = f"{unquote(user)}:{unquote(parts.password or '')}"
             sent["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        self._headers = [(name.encode(), value.encode("latin-1", errors="replace")) for name, value in sent.items()]
+        pairs = [(name.encode(), value.encode("latin-1", errors="replace")) for name, value in sent.items()]
+        self._headers = httpx2.Headers(pairs)  # made ready once: a run asks one server in every turn
 
     async def __aenter__(self) -> Self:
         secure = self._url.startswith("https:")
@@ -163,8 +164,7 @@ class Client:
         try:
             yield Response(answer)
         finally:
-            with anyio.CancelScope(shield=True):
-                await answer.aclose()
+            await answer.aclose()  # which httpcore2 shields from cancelling
 
     def _failed(self, error: Exception) -> HttpError:
         proxy = f"the proxy {self._proxy.url.netloc.decode()}" if self._proxy else ""

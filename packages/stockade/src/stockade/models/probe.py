@@ -23,6 +23,7 @@ from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import Model
 from stockade.core.text import spoken_part
 from stockade.models.answer_builder import LEAST_TOKENS, StillThinking
+from stockade.models.local.folder import write_whole
 from stockade.models.local.listing import OUR_TABLE
 from stockade.models.providers import PROVIDERS, SERVERS, ModelName, parse_name
 from stockade.models.replies import Refused
@@ -222,7 +223,4 @@ def _remembered(file: Path) -> Verdict | None:
 def _remember(file: Path, verdict: Verdict) -> None:
     """A cache: where it cannot be written, the trial is held again."""
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_suffix(f".{os.getpid()}")
-        fresh.write_text(verdict.model_dump_json())
-        fresh.replace(file)
+        write_whole(file, verdict.model_dump_json())

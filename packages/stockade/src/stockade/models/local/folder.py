@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -63,7 +62,8 @@ def size_of(path: Path) -> int:
 
 def remember_verified(path: Path, sha256: str, source: str = "", licence: str = "") -> None:
     """The file's hash was just found to be `sha256`, and whence it came; later a glance at size and time is enough."""
-    _write(_stamp(path), {"sha256": sha256, "source": source, "licence": licence, **_size_and_time(path)})
+    known = {"sha256": sha256, "source": source, "licence": licence, **_size_and_time(path)}
+    write_whole(_stamp(path), json.dumps(known))
 
 
 def provenance(path: Path) -> tuple[str, str, str]:
@@ -83,10 +83,8 @@ def is_verified(path: Path, sha256: str) -> bool:
 
 def remember_loaded(path: Path) -> None:
     """The file was loaded with every weight checked. A cache: where it cannot be written, the check is made again."""
-    stamp = _loaded_stamp(path)
     with suppress(OSError):
-        stamp.parent.mkdir(parents=True, exist_ok=True)
-        _write(stamp, _size_and_time(path))
+        write_whole(_loaded_stamp(path), json.dumps(_size_and_time(path)))
 
 
 def was_loaded(path: Path) -> bool:
@@ -124,7 +122,9 @@ def _read(stamp: Path) -> dict[str, object]:
     return stamped if isinstance(stamped, dict) else {}
 
 
-def _write(stamp: Path, facts: Mapping[str, object]) -> None:
-    fresh = stamp.with_name(f"{stamp.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(facts))
-    fresh.replace(stamp)
+def write_whole(path: Path, text: str) -> None:
+    """Nobody reads half of it. Its folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(text)
+    fresh.replace(path)

@@ -10,7 +10,7 @@ from stockade.core.messages import is_small
 from stockade.models.local.catalogue import CATALOGUE, CatalogueModel
 from stockade.models.local.folder import forget, is_verified, models_folder, provenance
 from stockade.models.local.gguf import GgufInfo, read_gguf
-from stockade.models.local.server_lease import running, stop_all_idle
+from stockade.models.local.server_lease import in_use
 from stockade.models.providers import parse_name
 from stockade_sandbox.locks import try_lock
 
@@ -108,30 +108,21 @@ def remove(spec: str, folder: Path | None = None) -> Path:
     part = path.with_name(f"{path.name}.part")
     if not path.is_file() and not part.is_file():
         raise UsageError(f"there is no file {path}", "see stockade model list")
-    real = os.path.realpath(path)
-    stop_all_idle(real)
-    for server in running():
-        if server.path == real:
-            raise UsageError(f"{path} is in use", "wait until the runs and programs that use it have ended")
+    real = Path(os.path.realpath(path))
+    if in_use(path) is not None:
+        raise UsageError(f"{path} is in use", "wait until the runs and programs that use it have ended")
     lock = path.with_name(f".{path.name}.lock")
-    if lock.exists():
-        with lock.open("rb") as file:
-            if not try_lock(file.fileno()):
-                raise UsageError(f"{path} is being fetched by another process", "end that first")
-            _forget(path, part, lock)
-    else:
-        _forget(path, part)
+    with lock.open("ab") as file:
+        if not try_lock(file.fileno()):
+            raise UsageError(f"{path} is being fetched by another process", "end that first")
+        forget(path)
+        part.unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
     while path.parent != folder:  # folders that a pull had made
         path = path.parent
         with suppress(OSError):
             path.rmdir()
-    return Path(real)
-
-
-def _forget(path: Path, *others: Path) -> None:
-    forget(path)
-    for other in others:
-        other.unlink(missing_ok=True)
+    return real
 
 
 def _file(spec: str, folder: Path) -> Path:

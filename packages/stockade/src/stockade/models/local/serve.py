@@ -1,6 +1,5 @@
 """`stockade model serve`: the embedded server at an address and with a key that other programs are told."""
 
-import os
 import secrets
 import socket
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ from stockade.models.local.fetch import fetch
 from stockade.models.local.folder import is_verified
 from stockade.models.local.listing import catalogued
 from stockade.models.local.server import EmbeddedServer
-from stockade.models.local.server_lease import running, stop_all_idle
+from stockade.models.local.server_lease import in_use
 from stockade.models.providers import parse_name
 from stockade.models.settings import ModelSettings, OnProgress, silent
 
@@ -60,13 +59,9 @@ async def served(
 
 
 def _make_room(path: Path, host: str, port: int) -> None:
-    stop_all_idle(os.path.realpath(path))
-    for server in running():
-        if server.path == os.path.realpath(path):
-            raise UsageError(
-                f"{server.alias} is being served at {server.address} already, and in use",
-                "wait until its users have ended, or end them",
-            )
+    if server := in_use(path):
+        message = f"{server.alias} is being served at {server.address} already, and in use"
+        raise UsageError(message, "wait until its users have ended, or end them")
     try:
         with socket.create_server((host, port)):
             pass

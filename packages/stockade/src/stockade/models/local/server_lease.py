@@ -177,6 +177,13 @@ def running() -> list[Running]:
         return [server for path in sockets(folder) if (server := _asked(path, "status")) is not None]
 
 
+def in_use(path: Path) -> Running | None:
+    """The server of this model file that has users; one that nobody uses is ended."""
+    real = os.path.realpath(path)
+    stop_all_idle(real)
+    return next((server for server in running() if server.path == real), None)
+
+
 def stop_idle(folder: Path, path: str | None = None) -> list[Running]:
     """End servers that nobody uses (those of the model file `path`, or all); the caller holds the lock.
 
