@@ -109,7 +109,7 @@ async def test_a_redirect_to_another_host_does_not_get_the_token(models: Path, m
         (404, "RepoNotFound", r"me/Tiny-GGUF cannot be had: 127.0.0.1 answered 404 No \(for one"),
         (404, "RevisionNotFound", r"has no revision 'main'"),
         (429, "", r"answered 429 No$"),
-        (503, "", r"answered 503 No \(the hub's cache has only what is named"),
+        (503, "", r"answered 503 No \(name the file"),
     ],
 )
 async def test_refusals(
@@ -218,7 +218,7 @@ async def test_offline_with_a_cached_file(models: Path, cache: Path, monkeypatch
     for reference in ("hf:me/Tiny-GGUF/b.gguf", "hf:me/Tiny-GGUF@v2/c.gguf"):
         with pytest.raises(ModelUnavailable, match=r"HF_HUB_OFFLINE is set .*has none of it"):
             await pull(reference, folder=models)
-    with pytest.raises(ModelUnavailable, match=r"HF_HUB_OFFLINE is set .*only what is named: hf:OWNER/REPO/FILE"):
+    with pytest.raises(ModelUnavailable, match=r"HF_HUB_OFFLINE is set .*name the file, hf:OWNER/REPO/FILE"):
         await pull("hf:me/Tiny-GGUF", folder=models)
 
 

@@ -100,7 +100,8 @@ async def find_file(name: HubName) -> CatalogueModel:
         # The cache calls a file what the hub gave as its sha256.
         sha256 = path.name if _SHA256.fullmatch(path.name) else ""
         return _model(name, name.revision, name.file, path.stat().st_size, sha256)
-    hint = f"the hub's cache has {'none of it' if name.file else 'only what is named: hf:OWNER/REPO/FILE'}"
+    form = "name the file, hf:OWNER/REPO/FILE, to have it from the hub's cache"
+    hint = "the hub's cache has none of it" if name.file else form
     raise ModelUnavailable(f"the repository {name.repo_id} cannot be had: {reason}", hint)
 
 
