@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
     from stockade.loop.loop_detection import rounds
     from stockade.loop.run_context import Bot, RunContext, Setup
-    from stockade.models.resolve import ModelContext
+    from stockade.models.settings import ModelContext
     from stockade.runtime.sandboxes import open_sandbox, reviewer, sandbox_on
     from stockade.tools.function import FunctionTool, tool
 
@@ -83,7 +83,7 @@ _WHERE = {
     "FunctionTool": "tools.function",
     "Hook": "loop.hooks",
     "HookContext": "loop.hooks",
-    "ModelContext": "models.resolve",
+    "ModelContext": "models.settings",
     "Refuse": "loop.hooks",
     "RunContext": "loop.run_context",
     "SendBack": "loop.hooks",

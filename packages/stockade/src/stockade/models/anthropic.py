@@ -14,8 +14,9 @@ from stockade.models.answer_builder import checked
 from stockade.models.pricing import FREE, Price
 from stockade.models.providers import is_near, is_own
 from stockade.models.replies import NotSupported, as_count, as_dict, as_text
+from stockade.models.settings import ModelContext
 from stockade.models.special_tokens import SpecialTokenGuard
-from stockade.models.transport import HttpTimes, ServedModel, Transport
+from stockade.models.transport import HttpTimes, ServedModel, Transport, reached
 
 DEFAULT_MAX_TOKENS = 8192
 SCHEMA_TOOL = "answer"
@@ -281,6 +282,12 @@ def _index(piece: dict[str, Any]) -> int:
 
 VERSION = "2023-06-01"
 DEFAULT_WINDOW = 200_000
+
+
+def open_served(name: str, context: ModelContext) -> "AnthropicModel":
+    """One of Anthropic's, or of who speaks its API. UsageError where an address or key is missing."""
+    address, price, times = reached(name, context)
+    return AnthropicModel(address.base_url, name, headers=address.headers, price=price, times=times)
 
 
 class AnthropicModel(ServedModel):

@@ -20,6 +20,7 @@ from stockade.models.local.folder import is_verified, models_folder
 from stockade.models.local.gguf import read_gguf
 from stockade.models.local.listing import ModelEntry, list_models
 from stockade.models.local.memory import available_bytes, fits, short_of, window_for
+from stockade.models.local.server_lease import running
 from stockade.models.providers import AUTO, ModelName, address_of, bearer
 from stockade.models.settings import ModelSettings, readable
 
@@ -108,7 +109,6 @@ def _hindrance(entry: ModelEntry, wanted: int | None) -> str | None:
 
 def _loaded_now() -> set[str]:
     """Files that servers of ours hold in memory: those fit, whatever is free beside them."""
-    from stockade.models.local.server_lease import running
 
     with suppress(ModelUnavailable):
         return {server.path for server in running()}

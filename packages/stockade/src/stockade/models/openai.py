@@ -14,10 +14,10 @@ from stockade.models.openai_request import Dialect, PayloadCache, completion_bod
 from stockade.models.pricing import FREE, Price
 from stockade.models.providers import bearer, is_near, is_own
 from stockade.models.replies import NotSupported, as_count
-from stockade.models.settings import OnProgress, silent
+from stockade.models.settings import ModelContext, OnProgress, silent
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.token_prompt import TokenPrompt
-from stockade.models.transport import Builder, HttpTimes, ServedModel, Transport
+from stockade.models.transport import Builder, HttpTimes, ServedModel, Transport, reached
 
 
 class TokenCounter:
@@ -61,6 +61,16 @@ _Question = tuple[str, bytes, Callable[[], Builder]]
 """Address, body, and what takes the answer."""
 
 __all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_own"]
+
+
+def open_served(name: str, context: ModelContext) -> "OpenAIModel":
+    """A model on a server that runs already. UsageError where its address or key is missing."""
+    address, price, times = reached(name, context)
+    return OpenAIModel(
+        address.base_url, name, provider=context.provider, headers=address.headers, query=address.query,
+        dialect=address.dialect, slot=context.settings.slot, price=price, native_tools=address.native_tools,
+        on_progress=context.on_progress, times=times, key_hint=address.key_hint,
+    )  # fmt: skip
 
 
 class OpenAIModel(ServedModel):

@@ -20,6 +20,7 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
 from stockade.models.answer_builder import AnswerBuilder
+from stockade.models.settings import ModelContext
 from stockade.paths import read_regular
 
 MAX_FILE_BYTES = 64 << 20
@@ -28,6 +29,11 @@ _PIECE = re.compile(r"\s*\S+|\s+")
 _CHARS_PER_TOKEN = 4
 _FINISH = re.compile(r'"tool"\s*:\s*"finish"|```finish\b')
 _FORM = 'write {"content": "..."} or {"tool_calls": [...]}'
+
+
+def open_script(name: str, _context: ModelContext) -> "ScriptedModel":
+    """A file of answers; `~` is the user's home."""
+    return ScriptedModel(Path(name).expanduser())
 
 
 class ScriptedModel:

@@ -1,6 +1,8 @@
-"""How models are loaded and reached, as data; and what the user is told meanwhile."""
+"""How models are opened, loaded and reached, as data; and what the user is told meanwhile."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +55,13 @@ class ModelSettings(Data):
     idle_timeout_s: float = Field(default=120.0, gt=0)
     folder: Path | None = None
     log_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelContext:
+    """What a provider may need to open a model. `environment`: the variables that say where its server is, and keys."""
+
+    provider: str
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    on_progress: OnProgress = silent
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)

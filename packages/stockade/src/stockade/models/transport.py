@@ -18,9 +18,11 @@ from stockade.core.ports import OnText
 from stockade.models.answer_builder import Patience
 from stockade.models.http import Client, HttpError, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
-from stockade.models.providers import checked_url
+from stockade.models.pricing import FREE, Price, price_of
+from stockade.models.providers import Address, address_of, checked_url
+from stockade.models.settings import ModelContext
 
-__all__ = ["Builder", "HttpTimes", "ServedModel", "Transport"]
+__all__ = ["Builder", "HttpTimes", "ServedModel", "Transport", "reached"]
 
 MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
@@ -289,6 +291,21 @@ class Transport:
         except (ValueError, RecursionError):
             return {}
         return result if isinstance(result, dict) else {}
+
+
+FREE_PROVIDERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio")
+"""Who runs them pays for electricity only."""
+
+
+def reached(name: str, context: ModelContext) -> tuple[Address, Price | None, HttpTimes]:
+    """How a server that runs already is asked for this model. UsageError where its address or key is missing."""
+    settings, full = context.settings, f"{context.provider}/{name}"
+    address = address_of(context.provider, context.environment, name)
+    if settings.ctx_size is not None:
+        message = f"--ctx-size is for models that we load: the window of {full} is its server's"
+        context.on_progress(message, 0, 0)
+    price = FREE if context.provider in FREE_PROVIDERS else price_of(full)
+    return address, price, HttpTimes(idle_s=settings.idle_timeout_s)
 
 
 class ServedModel:

@@ -17,8 +17,7 @@ from stockade.models.composed import Fan, SmartAndFast
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.probe import probe_capabilities
 from stockade.models.providers import AUTO, PROVIDER_NAMES, parse_name
-from stockade.models.resolve import ModelContext
-from stockade.models.settings import ModelSettings, OnProgress, silent
+from stockade.models.settings import ModelContext, ModelSettings, OnProgress, silent
 from stockade.runtime import registry
 from stockade.runtime.spec import RunSpec
 

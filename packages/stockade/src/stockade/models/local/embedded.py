@@ -5,17 +5,64 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 import anyio
+import anyio.to_thread
 
-from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable
+from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
-from stockade.core.ports import OnText
+from stockade.core.ports import Model, OnText
+from stockade.models.local.fetch import fetch
+from stockade.models.local.gguf import read_gguf
+from stockade.models.local.launch_spec import stock_server
+from stockade.models.local.listing import OUR_TABLE, catalogued
 from stockade.models.local.server import EmbeddedServer
-from stockade.models.openai import HttpTimes, OpenAIModel
+from stockade.models.openai import HttpTimes, OpenAIModel, open_served
 from stockade.models.openai_request import Dialect
-from stockade.models.settings import ModelSettings, OnProgress, silent
+from stockade.models.providers import ModelName
+from stockade.models.settings import ModelContext, ModelSettings, OnProgress, silent
 
 MAX_TRIES = 3
 _DEATH_PATIENCE_S = 1.0
+
+
+async def open_file(name: str, context: ModelContext) -> "EmbeddedModel":
+    """A model that is a file. It is fetched here when it is missing, so that entering takes no more than loading.
+
+    Raises UsageError for what the user can mend by typing, ModelUnavailable where the file cannot be had or used.
+    """
+    parameters: tuple[int | None, str]
+    if checked := context.provider == "embedded":
+        model = catalogued(name)
+        path, label = await fetch(model, context.on_progress, context.settings.folder), name
+        parameters = model.parameters, OUR_TABLE
+    else:
+        path = Path(await anyio.Path(name).expanduser())
+        info = await anyio.to_thread.run_sync(read_gguf, path)
+        label, parameters = path.stem or info.name, (info.parameters, info.parameters_source)
+    return EmbeddedModel(
+        path, label, context.provider, context.settings, trusted=checked, on_progress=context.on_progress,
+        parameters=parameters,
+    )  # fmt: skip
+
+
+async def open_started(name: str, context: ModelContext) -> Model:
+    """A stock server that is started from a file where the name is a path; one that runs already, else."""
+    if not ModelName(provider=context.provider, name=name).is_path:
+        return open_served(name, context)
+    path = Path(await (await anyio.Path(name).expanduser()).absolute())
+    program: Path | None = path
+    parameters: tuple[int | None, str] = (None, "")
+    if context.provider == "llama-server":
+        header = await anyio.to_thread.run_sync(read_gguf, path)
+        parameters = header.parameters, header.parameters_source
+        program = stock_server(context.settings, on_path=True)
+        if program is None:
+            raise UsageError("there is no llama-server on PATH", "install one, or use gguf/PATH: the built-in server")
+    elif not await anyio.Path(path).is_file():
+        raise UsageError(f"there is no file {path}", f"write {context.provider}//PATH/TO/FILE")
+    return EmbeddedModel(
+        path, path.stem, context.provider, context.settings, trusted=program == path, on_progress=context.on_progress,
+        program=program, parameters=parameters,
+    )  # fmt: skip
 
 
 class EmbeddedModel:
