@@ -21,9 +21,9 @@ from anyio.from_thread import BlockingPortal
 from stockade_sandbox.errors import ActionFailed, SandboxDied, UsageError
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.review import Review
-from stockade_sandbox.overlay.snapshot_store import base_keeper
+from stockade_sandbox.overlay.snapshot_store import base_snapshots
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
-from stockade_sandbox.port import Backend, Keeper
+from stockade_sandbox.port import Backend, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
 from stockade_sandbox.stoppable import stoppable
@@ -99,7 +99,7 @@ class AsyncSandbox:
         self._review = Review()
         self._layers: tuple[FolderLayer, ...] = ()
         self._box: SandboxPort | None = None
-        self._keeper: Keeper | None = None
+        self._snapshots: SnapshotStore | None = None
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -109,7 +109,7 @@ class AsyncSandbox:
             box = await stoppable(prepare)
             self._layers = box.layers
             self._box = await self._running.enter_async_context(box)
-            self._keeper = base_keeper(box.layers)
+            self._snapshots = base_snapshots(box.layers)
         except BaseException:
             await self._end(base)
             raise
@@ -183,8 +183,8 @@ class AsyncSandbox:
     async def _noted(self, work: Awaitable[T]) -> T:
         """What the folders had where something was written: what is changed there from now on is the user's."""
         done = await work
-        if self._keeper is not None:
-            await self._keeper.keep()
+        if self._snapshots is not None:
+            await self._snapshots.keep()
         return done
 
     async def read_file(self, path: str) -> bytes:
