@@ -57,9 +57,10 @@ test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, run
 	STOCKADE_TEST_SCALE=20 $(BIN)/python -m pytest tests/faults
 	$(MAKE) test-model test-wasm test-mcp
 
-check: $(VENV)/.dev  ## lint and types only
+check: $(VENV)/.dev  ## lint, who imports whom, and types only
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 attack: $(VENV)/.dev  ## the attacks on the real sandbox

@@ -65,7 +65,7 @@ def test_a_wheel_of_the_sandbox_is_one_machines(machine: str, tmp_path: Path) ->
         "--no-index",
         "--target",
         str(tmp_path / "t"),
-        wheel,
+        str(wheel),
     ]
     done = subprocess.run(install, check=False, capture_output=True, text=True)
     assert (done.returncode == 0) is (machine == platform.machine()), done.stderr

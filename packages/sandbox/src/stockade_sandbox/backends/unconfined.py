@@ -15,10 +15,10 @@ from pathlib import Path
 import anyio.to_thread
 
 from stockade_sandbox.agent.child import Child, start_child
-from stockade_sandbox.agent.process_sandbox import CarriedSandbox
 from stockade_sandbox.agent.session import AgentConfig, agent_memfd
 from stockade_sandbox.backends.bubblewrap.argv import written_place
 from stockade_sandbox.backends.layers import copied_layers
+from stockade_sandbox.backends.process_sandbox import CarriedSandbox
 from stockade_sandbox.backends.rootfs import check_inside, environment
 from stockade_sandbox.errors import PolicyNotEnforceable, UsageError
 from stockade_sandbox.policy import Policy

@@ -11,9 +11,8 @@ from typing import Any
 from pydantic import Field
 
 from stockade.core.data import Data
-from stockade.models.local.gguf import parse_size_label
 from stockade.models.openai_request import Dialect
-from stockade.models.replies import as_count, as_dict
+from stockade.models.replies import as_count, as_dict, parse_size_label
 from stockade.models.transport import Transport
 
 OLLAMA_DEFAULT_WINDOW = 4096

@@ -1,11 +1,16 @@
 """What servers of models say: values of the type that they should have, and a no to what they do not support."""
 
+import re
 from typing import Any
 
 from stockade.core.errors import ModelUnavailable
 
 MAX_COUNT = 2**53
 """Above it JSON's numbers are not exact, and nobody's tokens reach it."""
+
+
+_SIZE_LABEL = re.compile(r"(?:(\d{1,4})x)?(\d{1,6}(?:\.\d{1,6})?)\s*([KMBT])(?![a-z])", re.IGNORECASE)
+_SCALES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def as_dict(value: object) -> dict[str, Any]:
@@ -25,6 +30,18 @@ def as_text(value: object) -> str:
 def as_count(value: object) -> int:
     """The count that it is; 0 for what is negative, no integer, or above what any server counts."""
     return value if type(value) is int and 0 < value <= MAX_COUNT else 0
+
+
+def parse_size_label(label: str) -> int | None:
+    """The parameters that a size like `1.5B`, `8x7B` or `30B-A3B` stands for, all experts counted; None for no size.
+
+    The form is that of `general.size_label` in the GGUF specification.
+    """
+    match = _SIZE_LABEL.match(label.strip())
+    if match is None:
+        return None
+    experts, number, scale = match.groups()
+    return round(int(experts or 1) * float(number) * _SCALES[scale.upper()])
 
 
 class Refused(ModelUnavailable):

@@ -12,7 +12,7 @@ from stockade.paths import run_dir
 from stockade.runtime.bots import bot_of
 from stockade.runtime.sandboxes import prepare_sandbox, sandbox_on
 from stockade.runtime.spec import REMOTE
-from stockade_sandbox.agent.process_sandbox import PRIVATE
+from stockade_sandbox.backends.process_sandbox import PRIVATE
 from stockade_sandbox.doctor.backend_probe import sweep_others
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.restore import restore

@@ -15,9 +15,9 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade_sandbox.agent.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.agent.binary import sealed_memfd
 from stockade_sandbox.agent.session import AgentConfig, AgentSession, agent_memfd
+from stockade_sandbox.backends.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.backends.bubblewrap.argv import (
     Build,
     Launch,

@@ -16,7 +16,6 @@ import anyio
 import anyio.to_thread
 
 from stockade_sandbox.agent.child import start_child
-from stockade_sandbox.agent.process_sandbox import CarriedSandbox
 from stockade_sandbox.agent.session import AgentConfig, agent_memfd
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
 from stockade_sandbox.backends.bubblewrap.sandbox import sandbox_uid
@@ -32,6 +31,7 @@ from stockade_sandbox.backends.containers.host_stage import is_stale, make_stage
 from stockade_sandbox.backends.containers.images import Image, find_image
 from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.backends.process_sandbox import CarriedSandbox
 from stockade_sandbox.backends.rootfs import PROGRAMS, scratch_bytes
 from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.backends.seccomp_json import profile_bytes

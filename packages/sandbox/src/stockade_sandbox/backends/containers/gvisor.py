@@ -24,7 +24,6 @@ import anyio
 import anyio.to_thread
 
 from stockade_sandbox.agent.child import start_child
-from stockade_sandbox.agent.process_sandbox import CarriedSandbox
 from stockade_sandbox.agent.session import AgentConfig
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
 from stockade_sandbox.backends.bubblewrap.sandbox import sandbox_uid
@@ -44,6 +43,7 @@ from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import host_facts
 from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.backends.process_sandbox import CarriedSandbox
 from stockade_sandbox.backends.rootfs import scratch_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
 from stockade_sandbox.egress.proxy import Egress

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
-from stockade.models.replies import MAX_COUNT, as_count
+from stockade.models.replies import MAX_COUNT, as_count, parse_size_label
 from stockade.paths import open_regular
 
 _T = TypeVar("_T")
@@ -36,9 +36,7 @@ _TENSOR_BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7
                   10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
                   24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2)}  # fmt: skip
 
-_SIZE_LABEL = re.compile(r"(?:(\d{1,4})x)?(\d{1,6}(?:\.\d{1,6})?)\s*([KMBT])(?![a-z])", re.IGNORECASE)
 _STORED_TWICE = 1.25
-_SCALES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 class GgufInfo(Data):
@@ -168,18 +166,6 @@ def _check_length(reader: _Reader, tensors: int, alignment: int) -> int:
     if start + needed > len(reader.view):
         raise _Damaged(f"the file is cut short: {len(reader.view)} of {start + needed} bytes")
     return weights
-
-
-def parse_size_label(label: str) -> int | None:
-    """The parameters that a size like `1.5B`, `8x7B` or `30B-A3B` stands for, all experts counted; None for no size.
-
-    The form is that of `general.size_label` in the GGUF specification.
-    """
-    match = _SIZE_LABEL.match(label.strip())
-    if match is None:
-        return None
-    experts, number, scale = match.groups()
-    return round(int(experts or 1) * float(number) * _SCALES[scale.upper()])
 
 
 def _parameters(found: dict[str, Any], weights: int) -> tuple[int | None, str]:

@@ -12,9 +12,9 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade_sandbox.agent.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.agent.child import Child
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
+from stockade_sandbox.backends.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.backends.bubblewrap.argv import written_places
 from stockade_sandbox.backends.bubblewrap.process import channel
 from stockade_sandbox.egress.inside import MakeServer
