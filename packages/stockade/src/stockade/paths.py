@@ -81,3 +81,11 @@ def parse_toml(data: bytes) -> dict[str, Any]:
         return tomllib.loads(data.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Nobody reads half of it. Its folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(text)
+    fresh.replace(path)

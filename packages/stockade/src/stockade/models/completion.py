@@ -17,10 +17,10 @@ from platformdirs import user_cache_path
 
 from stockade.core.messages import ModelAnswer
 from stockade.models.answer_builder import AnswerBuilder
-from stockade.models.local.folder import write_whole
 from stockade.models.pricing import Price
 from stockade.models.replies import as_dict, as_text
 from stockade.models.transport import Transport
+from stockade.paths import write_whole
 
 PRESERVED = (
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_calls|>",

@@ -23,12 +23,11 @@ from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import Model
 from stockade.core.text import spoken_part
 from stockade.models.answer_builder import LEAST_TOKENS, StillThinking
-from stockade.models.local.folder import write_whole
 from stockade.models.local.listing import OUR_TABLE
 from stockade.models.providers import PROVIDERS, SERVERS, ModelName, parse_name
 from stockade.models.replies import Refused
 from stockade.models.settings import OnProgress, silent
-from stockade.paths import open_regular
+from stockade.paths import open_regular, write_whole
 
 TRIAL_TOKENS = 64
 AWAY = ("openai", "azure", "anthropic")

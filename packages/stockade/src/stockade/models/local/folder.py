@@ -10,7 +10,7 @@ import anyio.from_thread
 from platformdirs import user_cache_path, user_data_path
 
 from stockade.core.errors import ModelUnavailable
-from stockade.paths import open_regular
+from stockade.paths import open_regular, write_whole
 
 _BLOCK = 1 << 22
 
@@ -120,11 +120,3 @@ def _read(stamp: Path) -> dict[str, object]:
     except (OSError, ValueError):
         return {}
     return stamped if isinstance(stamped, dict) else {}
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Nobody reads half of it. Its folder is made where it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(text)
-    fresh.replace(path)
