@@ -169,7 +169,7 @@ async def test_a_server_that_always_ends_too_early(tmp_path: Path) -> None:
     assert asked == 4
 
 
-async def test_verified_once_and_again_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_verified_once_and_again_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(f"file:{tmp_path}/copy")
     (tmp_path / "copy").write_bytes(DATA)
     path = await fetch(model, folder=tmp_path / "models")
@@ -178,8 +178,9 @@ async def test_verified_once_and_again_when_asked(tmp_path: Path, monkeypatch: p
     path.write_bytes(b"y" * len(DATA))
     os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
     assert await fetch(model, folder=tmp_path / "models") == path
+    os.utime(path, ns=(stat.st_mtime_ns + 1, stat.st_mtime_ns + 1))
     with pytest.raises(ModelUnavailable, match="is not tiny"):
-        await fetch(model, folder=tmp_path / "models", verify=True)
+        await fetch(model, folder=tmp_path / "models")
     assert not path.exists()
 
 

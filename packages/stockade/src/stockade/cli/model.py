@@ -20,9 +20,8 @@ from stockade.models.local import catalogue
 from stockade.models.local import listing as listed
 from stockade.models.local import server_lease as lease
 from stockade.models.local.pull import pull as fetch
-from stockade.models.local.serve import served as serving
-from stockade.models.local.serve import until_it_dies
-from stockade.models.local.server import EmbeddedServer
+from stockade.models.local.server import EmbeddedServer, until_it_dies
+from stockade.models.local.server import served as serving
 from stockade.runtime import models
 from stockade.runtime.settings import Front, load
 

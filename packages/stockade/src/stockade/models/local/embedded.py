@@ -10,7 +10,7 @@ import anyio.to_thread
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import Model, OnText
-from stockade.models.local.fetch import fetch
+from stockade.models.local.fetch import model_file
 from stockade.models.local.gguf import read_gguf
 from stockade.models.local.launch_spec import stock_server
 from stockade.models.local.listing import OUR_TABLE, catalogued
@@ -30,12 +30,11 @@ async def open_file(name: str, context: ModelContext) -> "EmbeddedModel":
     Raises UsageError for what the user can mend by typing, ModelUnavailable where the file cannot be had or used.
     """
     parameters: tuple[int | None, str]
+    full = ModelName(provider=context.provider, name=name)
+    path = await model_file(full, context.on_progress, context.settings.folder)
     if checked := context.provider == "embedded":
-        model = catalogued(name)
-        path, label = await fetch(model, context.on_progress, context.settings.folder), name
-        parameters = model.parameters, OUR_TABLE
+        label, parameters = name, (catalogued(name).parameters, OUR_TABLE)
     else:
-        path = Path(await anyio.Path(name).expanduser())
         info = await anyio.to_thread.run_sync(read_gguf, path)
         label, parameters = path.stem or info.name, (info.parameters, info.parameters_source)
     return EmbeddedModel(

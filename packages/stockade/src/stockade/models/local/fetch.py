@@ -30,6 +30,8 @@ from stockade.models.local.folder import (
     size_of,
 )
 from stockade.models.local.hub import HubName, cached_file, hub_source
+from stockade.models.local.listing import catalogued
+from stockade.models.providers import ModelName
 from stockade.models.settings import OnProgress, readable, silent
 from stockade_sandbox.locks import try_lock
 
@@ -57,22 +59,27 @@ def open_source(form: str) -> Source:
     return Source(address, partial(unpacked, requirement, options["member"], piece), 2 * (piece or 200_000_000))
 
 
-async def fetch(
-    model: CatalogueModel, on_progress: OnProgress = silent, folder: Path | None = None, verify: bool = False
-) -> Path:
+async def model_file(name: ModelName, on_progress: OnProgress = silent, folder: Path | None = None) -> Path:
+    """The file of `embedded/NAME`, fetched when it is missing, or of `gguf/PATH`, whether it is there or not."""
+    if name.provider == "embedded":
+        return await fetch(catalogued(name.name), on_progress, folder)
+    return Path(await anyio.Path(name.name).expanduser())
+
+
+async def fetch(model: CatalogueModel, on_progress: OnProgress = silent, folder: Path | None = None) -> Path:
     """The path of the model's file, whole and of the right hash (any, where the model's is ""); fetched when missing.
 
-    `verify` computes the hash again even if it was found right before. ModelUnavailable says why it cannot be had.
-    What was fetched before a cut is kept and continued next time; a file of the wrong hash is deleted.
+    ModelUnavailable says why it cannot be had. What was fetched before a cut is kept and continued next time; a file
+    of the wrong hash is deleted.
     """
     folder = folder or models_folder()
     path = folder / model.file
-    if not verify and is_verified(path, model.sha256):
+    if is_verified(path, model.sha256):
         return path
     make_folder(path.parent)
     with _disk_errors(folder):
         async with _locked(path, model, on_progress):
-            if path.exists() and (verify or not is_verified(path, model.sha256)):
+            if path.exists() and not is_verified(path, model.sha256):
                 remember_verified(path, await _check(path, model, on_progress), model.sources[0], model.licence)
             elif not path.exists():
                 await _obtain(path, model, on_progress)

@@ -5,6 +5,9 @@ import json
 import os
 import re
 import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +16,8 @@ from typing import Any, Self
 import anyio
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.local.folder import remember_loaded, was_loaded
+from stockade.models.local.fetch import model_file
+from stockade.models.local.folder import is_verified, remember_loaded, was_loaded
 from stockade.models.local.gguf import GgufInfo, read_gguf
 from stockade.models.local.launch_spec import (
     Load,
@@ -24,7 +28,8 @@ from stockade.models.local.launch_spec import (
     usable_cores,
 )
 from stockade.models.local.memory import short_of, slots_for, window_for
-from stockade.models.local.server_lease import Lease, stop_idle, take
+from stockade.models.local.server_lease import Lease, in_use, stop_idle, take
+from stockade.models.providers import parse_name
 from stockade.models.settings import ModelSettings, OnProgress, readable, silent
 
 _ATTEMPTS = 5
@@ -272,3 +277,54 @@ def check_adapter(path: Path, model: GgufInfo | None = None) -> None:
 def _is_adapters_fault(reason: str) -> bool:
     """Whether these last words of llama.cpp are about the adapter."""
     return re.search(r"lora|adapter", reason, re.IGNORECASE) is not None
+
+
+@asynccontextmanager
+async def served(
+    spec: str,
+    settings: ModelSettings,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    api_key: str | None = None,
+    on_progress: OnProgress = silent,
+) -> AsyncIterator[EmbeddedServer]:
+    """The server of this model at this address; runs of this user share it. `port` 0 is any.
+
+    A server that runs elsewhere makes room when nobody uses it; UsageError when somebody does, or the port is taken.
+    """
+    name = parse_name(spec)
+    if name.provider not in ("embedded", "gguf"):
+        raise UsageError(f"'{spec}' is not a model of the embedded server", "name an embedded/ or gguf/ model")
+    path = await model_file(name, on_progress, settings.folder)
+    label = name.name if name.provider == "embedded" else path.stem
+    if api_key is not None and (not api_key.isascii() or not api_key.isprintable() or " " in api_key or not api_key):
+        raise UsageError("--api-key: a key is printable, without spaces")
+    requested = api_key or secrets.token_urlsafe(24)
+    await anyio.to_thread.run_sync(_make_room, path, host, port)
+    server = EmbeddedServer(
+        path, label, settings, trusted=is_verified(path, ""), on_progress=on_progress, host=host, port=port,
+        api_key=requested,
+    )  # fmt: skip
+    async with server:
+        if server.api_key != requested:  # started meanwhile by another
+            raise UsageError(f"{label} is being served at {server.base_url} already", "use that, or end its users")
+        yield server
+
+
+def _make_room(path: Path, host: str, port: int) -> None:
+    if server := in_use(path):
+        message = f"{server.alias} is being served at {server.address} already, and in use"
+        raise UsageError(message, "wait until its users have ended, or end them")
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except (OSError, OverflowError) as error:
+        cause = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot listen on {host}:{port}: {cause}", "--port 0 takes a free one") from None
+
+
+async def until_it_dies(server: EmbeddedServer) -> None:
+    """Return when the server is gone."""
+    while server.died() is None:
+        await server.death_heard(3600)
