@@ -2,14 +2,14 @@
 of it, read-only. What the process does wrong is a tool's error, never the run's end.
 """
 
+import compileall
 import json
-import py_compile
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -80,23 +80,8 @@ def with_bytecode(folder: Path) -> Path:
     start twice as long. Where it cannot be written, or PYTHONDONTWRITEBYTECODE asks for none, that is so.
     """
     if not sys.dont_write_bytecode:
-        for source in sorted(folder.rglob("*.py")):
-            if not _has_bytecode(source):
-                with suppress(OSError):
-                    py_compile.compile(str(source), quiet=2)
+        compileall.compile_dir(folder, quiet=2)
     return folder
-
-
-def _has_bytecode(source: Path) -> bool:
-    """Whether Python would use what is there: PEP 552, of this source's time and size, or checked by its hash."""
-    try:
-        found = source.stat()
-        with open(cache_from_source(str(source)), "rb") as file:
-            head = file.read(16)
-    except OSError:
-        return False
-    made_from = b"".join(value.to_bytes(4, "little") for value in (int(found.st_mtime), found.st_size))
-    return head[:4] == MAGIC_NUMBER and (head[4:8] != bytes(4) or head[8:] == made_from)
 
 
 SLACK_S = 5.0
