@@ -9,7 +9,7 @@ from stockade.approval.remembered import ApprovalFile, Remembered
 from stockade.approval.rules import Rule, RuleSet, rule_set
 from stockade.core.actions import Finish, Refused, Shell, ToolCall, WriteFile
 from stockade.loop.observe import describe
-from stockade.runtime.approvals import folders_of, place_of
+from stockade.runtime.hooks import folders_of, place_of
 from stockade.testing.conformance.store import first
 from stockade_sandbox.policy import FolderRule, Policy
 

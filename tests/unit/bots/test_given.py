@@ -2,8 +2,7 @@
 
 import pytest
 
-from stockade.bots.given import filled, given
-from stockade.bots.opening import opening
+from stockade.bots.opening import filled, given, opening
 from stockade_sandbox.policy import CopyRule, FolderMode, FolderRule, Network, Policy
 from tests.support.parts import BUILT_IN, make_protocol
 

@@ -22,8 +22,7 @@ from stockade.core.ports import SnapshotStore
 from stockade.paths import run_dir
 from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
-from stockade.runtime.policies import make_policy
-from stockade.runtime.spec import RunSpec
+from stockade.runtime.spec import RunSpec, make_policy
 from stockade.tools.command_file import programs
 from stockade_sandbox.policy import FolderMode, Policy
 from stockade_sandbox.results import Change, FolderLayer

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from stockade.bots.given import filled, given
 from stockade.bots.guidance import guidance
 from stockade.bots.spec import BotSpec, Example
 from stockade.bots.surroundings import surroundings
 from stockade.core.actions import BUILT_IN_TOOLS, Answer, Step
 from stockade.core.ports import AnswerProtocol
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import FolderRule, Policy
 
 
 def opening(
@@ -56,3 +55,44 @@ def _spelled(example: Example, protocol: AnswerProtocol) -> str:
 
 def _as_text(content: str, calls: Sequence[object] | None) -> str:
     return content if not calls else f"{content} {calls[0]}".strip()
+
+
+_WORKDIR, _NETWORK, _NOBODY = "{workdir}", "{network}", "{nobody}"
+_SHOWN_HOSTS = 20
+
+
+def filled(prompt: str, policy: Policy, actions: Sequence[str]) -> str:
+    """The prompt with its marks replaced; other braces stay as they are."""
+    nobody = "nobody to ask but the user (ask_user)" if "ask_user" in actions else "nobody to ask"
+    text = prompt.replace(_WORKDIR, policy.workdir)
+    return text.replace(_NETWORK, _network(policy) or "no network").replace(_NOBODY, nobody)
+
+
+def given(prompt: str, policy: Policy, *, knows_readonly: bool) -> str:
+    """Sentences on what the prompt does not say itself; "" when there is nothing to say.
+
+    `knows_readonly`: it says that the first folder can only be read.
+    """
+    lines = []
+    first, *others = policy.folders or (None,)
+    if first is not None and first.mode == "ro" and not knows_readonly:
+        lines.append(f"{first.inside} can only be read.")
+    if others:
+        lines.append(f"More folders of the user: {', '.join(map(_named, others))}.")
+    if copies := [copy.inside for copy in policy.copies if copy.inside not in prompt]:
+        lines.append(f"Copied in for you: {', '.join(copies)}.")
+    if _NETWORK not in prompt and (network := _network(policy)):
+        lines.append(f"There is {network}.")
+    return " ".join(lines)
+
+
+def _named(rule: FolderRule) -> str:
+    return f"{rule.inside} (can only be read)" if rule.mode == "ro" else rule.inside
+
+
+def _network(policy: Policy) -> str:
+    if policy.network.mode == "none":
+        return ""
+    hosts = policy.network.hosts
+    shown = ", ".join(hosts[:_SHOWN_HOSTS]) + (", ..." if len(hosts) > _SHOWN_HOSTS else "")
+    return "a network by HTTP and TLS" + (f" (only {shown})" if policy.network.mode == "allow" else "")

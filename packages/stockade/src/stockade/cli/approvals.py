@@ -13,7 +13,7 @@ from stockade.cli.ui.console import Column, draw_table, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
-from stockade.runtime.approvals import approval_file
+from stockade.runtime.hooks import approval_file
 from stockade.runtime.settings import load
 
 _COLUMNS = (

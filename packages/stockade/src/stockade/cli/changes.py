@@ -28,8 +28,8 @@ from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Deciding, Differ, RunStore
 from stockade.core.secrets import EXACT
 from stockade.run_lock import cleanup, is_locked
-from stockade.runtime import sandboxes, undecided
-from stockade.runtime.restore import bring_back
+from stockade.runtime import records, sandboxes
+from stockade.runtime.resume import bring_back
 from stockade.runtime.settings import Settings
 
 _LEFT_SHOWN = 20
@@ -45,9 +45,9 @@ def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -
         if run is not None:
             run_id = anyio.run(store.find, run)
         elif applied:
-            run_id = undecided.newest_applied(Path.cwd())
+            run_id = records.newest_applied(Path.cwd())
         else:
-            run_id = anyio.run(undecided.newest_undecided, store, sandboxes.reviewer(), Path.cwd())
+            run_id = anyio.run(records.newest_undecided, store, sandboxes.reviewer(), Path.cwd())
         events = anyio.run(store.events, run_id)
         if run is None:
             started = events[0]

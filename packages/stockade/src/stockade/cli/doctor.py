@@ -30,8 +30,8 @@ NOT_SAFE = 4
 ESCAPE = "escape: "
 _GAP = 2
 _TRIED = "tried in each sandbox"
-TRIED, NOT_TRIED = ("docker", "podman", "gvisor"), ("bubblewrap", "unconfined", "remote")
-"""Sandboxes that `doctor` starts after the default one; not one that holds nothing, nor one on another machine."""
+NOT_TRIED = ("bubblewrap", "unconfined", "remote")
+"""Sandboxes that `doctor` does not start after the default one: itself, one that holds nothing, another machine's."""
 
 
 @click.command("doctor", short_help="What this machine can enforce, tried live.")
@@ -150,8 +150,8 @@ def _clean(*, json_lines: bool) -> int:
 
 def _probe() -> "Sequence[Finding]":
     """What this machine can hold, tried live."""
-    others = [name for name in sandboxes.sandbox_names() if name not in (*TRIED, *NOT_TRIED)]
-    return [*run_probe(), *other_backends({name: partial(sandboxes.backend_of, name) for name in (*TRIED, *others)})]
+    others = [name for name in sandboxes.sandbox_names() if name not in NOT_TRIED]
+    return [*run_probe(), *other_backends({name: partial(sandboxes.backend_of, name) for name in others})]
 
 
 def _remains(recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:

@@ -27,8 +27,7 @@ from stockade.core.secrets import Redactor, named_redactor
 from stockade.paths import run_dir
 from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
-from stockade.runtime.policies import environment_of, make_policy
-from stockade.runtime.spec import RunSpec
+from stockade.runtime.spec import RunSpec, environment_of, make_policy
 from stockade.tools.command_file import programs
 from stockade_sandbox.backends.remote import endpoint
 from stockade_sandbox.policy import Policy, parse_network

@@ -20,9 +20,8 @@ from stockade.loop.observe import clip, describe
 from stockade.paths import run_dir
 from stockade.run_lock import cleanup, is_locked, lock
 from stockade.runtime import factory, records, sandboxes
-from stockade.runtime.policies import environment_of, make_policy
-from stockade.runtime.restore import bring_back
-from stockade.runtime.spec import RunSpec, current_folder
+from stockade.runtime.resume import bring_back
+from stockade.runtime.spec import RunSpec, current_folder, environment_of, make_policy
 from stockade_sandbox.policy import FolderMode, parse_folder
 from stockade_sandbox.results import what_changed
 

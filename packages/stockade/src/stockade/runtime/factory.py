@@ -34,14 +34,21 @@ from stockade.loop.subagents import SubAgents
 from stockade.models.settings import silent
 from stockade.paths import run_dir, state_dir
 from stockade.runtime import models
-from stockade.runtime.approvals import approval_notes, make_approver
 from stockade.runtime.bots import driver_of, find_bot, with_defaults
-from stockade.runtime.hooks import chosen_hooks, hooks_of
+from stockade.runtime.hooks import approval_notes, chosen_hooks, hooks_of, make_approver
 from stockade.runtime.models import pick_protocol
-from stockade.runtime.policies import check_priced, make_budget, make_policy
 from stockade.runtime.records import SystemClock, new_run_id
 from stockade.runtime.sandboxes import forget, noting_its_holder, own_sandbox, prepare_sandbox, reviewer, sweep
-from stockade.runtime.spec import RECORDED, REMOTE, HookCommand, RunSpec, autonomy
+from stockade.runtime.spec import (
+    RECORDED,
+    REMOTE,
+    HookCommand,
+    RunSpec,
+    autonomy,
+    check_priced,
+    make_budget,
+    make_policy,
+)
 from stockade.runtime.tools import chosen, mcp_files, plan_tools
 from stockade_sandbox.overlay.snapshot_store import LayerSnapshots, forget_holder
 

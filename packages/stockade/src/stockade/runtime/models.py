@@ -16,7 +16,7 @@ from stockade.models.auto import ModelChoice, choose_model
 from stockade.models.composed import Fan, SmartAndFast
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.probe import probe_capabilities
-from stockade.models.providers import AUTO, PROVIDER_NAMES, parse_name
+from stockade.models.providers import AUTO, parse_name
 from stockade.models.settings import ModelContext, ModelSettings, OnProgress, silent
 from stockade.runtime import registry
 from stockade.runtime.spec import RunSpec
@@ -106,7 +106,7 @@ async def several(model: Model, spec: RunSpec, name: str, count: int) -> Model:
 
 def check_provider(name: str) -> None:
     """UsageError when `name` is, or is nearly, one of the catalogue without its provider."""
-    if "/" in name or name == AUTO or name in PROVIDER_NAMES:
+    if "/" in name or name == AUTO or name in registry.names(GROUP):
         return
     if near := difflib.get_close_matches(name.lower(), CATALOGUE, n=1):
         raise UsageError(f"not a model: '{name}'", f"did you mean embedded/{near[0]}?")
