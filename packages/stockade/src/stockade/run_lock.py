@@ -42,6 +42,11 @@ def is_locked(run_id: str) -> bool:
         os.close(descriptor)
 
 
+def status_now(run_id: str, status: str, driver: str | None = None) -> str:
+    """`running` of a process that is gone is `interrupted`. `driver`: who holds the lease, here or elsewhere."""
+    return "interrupted" if status == "running" and driver is None and not is_locked(run_id) else status
+
+
 def cleanup(run_id: str) -> None:
     """Remove the run's folder when nothing but a dead lock, and a note of whose sandbox it was, is in it."""
     folder = run_dir(run_id)

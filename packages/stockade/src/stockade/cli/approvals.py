@@ -1,7 +1,6 @@
 """`stockade approvals`: what the user has allowed for always, at a question of `--approve ask|rules`."""
 
 import json
-import time
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ from stockade.approval.remembered import Approval
 from stockade.cli import flags
 from stockade.cli.ui.console import Column, draw_table, results
 from stockade.cli.ui.failures import say
-from stockade.cli.ui.safe import one_line
+from stockade.cli.ui.safe import moment, one_line
 from stockade.core.errors import UsageError
 from stockade.runtime.hooks import approval_file
 from stockade.runtime.settings import load
@@ -23,8 +22,6 @@ _COLUMNS = (
     Column("folder"),
     Column("may do"),
 )
-_LAST = 253402300799.0
-"""The last second of the year 9999: a damaged file may hold any number."""
 
 
 @click.group("approvals", short_help="What bots may always do without asking, and where.")
@@ -46,7 +43,7 @@ def list_approvals(**values: Any) -> int:
         return 0
     if found.approvals:
         rows = [
-            [Text(cell) for cell in (str(number), _when(one.at), one_line(one.bot), _place(one), one_line(one.text))]
+            [Text(cell) for cell in (str(number), moment(one.at), one_line(one.bot), _place(one), one_line(one.text))]
             for number, one in enumerate(found.approvals, 1)
         ]
         draw_table(results(), _COLUMNS, rows)
@@ -74,10 +71,6 @@ def rm(numbers: tuple[int, ...], every: bool) -> int:
     for one in gone:
         say(f"not allowed any more: {one.bot} in {_place(one)}: {one.text}")
     return 0
-
-
-def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(max(0.0, min(at, _LAST))))
 
 
 def _place(one: Approval) -> str:

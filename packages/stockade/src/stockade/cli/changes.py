@@ -22,7 +22,7 @@ from stockade.cli.ui import review
 from stockade.cli.ui.console import can_ask, moves_cursor, progress, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.review import Decider, ask_person
-from stockade.cli.ui.safe import hide, one_line, safe_text, screen, some
+from stockade.cli.ui.safe import hide, moment, one_line, safe_text, screen, some
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Deciding, Differ, RunStore
@@ -111,12 +111,12 @@ class _Run:
         sandboxes.sweep(self.run_id)
         what = f"the changes of run {self.run_id} were"
         if found.discarded is not None:
-            raise NothingLeft(f"{what} thrown away on {_when(found.discarded.at)}")
+            raise NothingLeft(f"{what} thrown away on {moment(found.discarded.at)}")
         if found.undone is not None and any(self.reviewer.decisions(layer) for layer in found.layers):
-            raise Undone(f"{what} taken back on {_when(found.undone.at)}", f"stockade apply {self.run_id}")
+            raise Undone(f"{what} taken back on {moment(found.undone.at)}", f"stockade apply {self.run_id}")
         if found.applied is not None:
             undo = f"stockade undo {self.run_id} takes them back"
-            raise NothingLeft(f"{what} already applied on {_when(found.applied.at)}", undo)
+            raise NothingLeft(f"{what} already applied on {moment(found.applied.at)}", undo)
         raise NothingLeft(f"run {self.run_id} changed nothing that is still to be decided on")
 
 
@@ -126,10 +126,6 @@ class NothingLeft(UsageError):
 
 class Undone(NothingLeft):
     """They were applied and taken back: they can be applied again."""
-
-
-def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 @contextmanager
@@ -287,7 +283,7 @@ def _move(found: _Run, done: str, *, force: bool) -> int:
 
 def _why_nothing(found: _Run, done: str) -> str | None:
     if done == "undone" and found.facts.undone is not None:
-        return f"it was undone on {_when(found.facts.undone.at)}; stockade apply {found.run_id} applies it again"
+        return f"it was undone on {moment(found.facts.undone.at)}; stockade apply {found.run_id} applies it again"
     return None
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from stockade.cli import flags
 from stockade.cli.run import carry_out, read_task
-from stockade.cli.ui.console import can_ask, progress
+from stockade.cli.ui.console import can_ask, progress, write_line
 from stockade.cli.ui.drawing import profile_name
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.prompts import typed
@@ -78,7 +78,7 @@ class Reviser:
             "name": name[:MAX_NAME_CHARS] or profile.name,
             "role": role[:MAX_ROLE_CHARS] or profile.role,
         }
-        self._say("For each: Enter keeps it, - removes it, other words replace it.", "dim")
+        write_line(self.console, "For each: Enter keeps it, - removes it, other words replace it.", "dim")
         lists = {key: await self._directives(title, getattr(profile, key)) for key, title in KINDS}
         return Profile(**fields, **lists)
 
@@ -99,21 +99,18 @@ class Reviser:
         return "".join(char for char in line if char.isprintable())
 
     def _show(self, title: str, profile: Profile) -> None:
-        self._say(f"{title}:", "bold")
+        write_line(self.console, f"{title}:", "bold")
         self._field("Name", profile.name)
         self._field("Role", profile.role)
         for key, kind in KINDS:
             lines: Sequence[str] = getattr(profile, key)
             self._field(f"{kind}s", "" if lines else "none")
             for line in lines:
-                self._say(f"  - {one_line(line)}", "")
+                write_line(self.console, f"  - {one_line(line)}", "")
 
     def _field(self, name: str, value: str) -> None:
         words = Text.assemble((f"{name}:", "bold cyan"), f" {one_line(value)}" if value else "")
         self.console.print(words, soft_wrap=True)
-
-    def _say(self, words: str, style: str) -> None:
-        self.console.print(Text(words, style), soft_wrap=True)
 
 
 def begin(task: str | None, values: dict[str, Any]) -> int:

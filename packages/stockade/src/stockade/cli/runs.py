@@ -20,11 +20,11 @@ from stockade.cli.ui.console import Column, can_ask, draw_table, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.render import Renderer
 from stockade.cli.ui.review import ask_person, on_record
-from stockade.cli.ui.safe import one_line, screen, some
+from stockade.cli.ui.safe import moment, one_line, screen, some
 from stockade.core.errors import LayerLost, RunRemoved, StockadeError, UsageError
 from stockade.core.events import to_json
 from stockade.core.ports import RunStore
-from stockade.run_lock import is_locked
+from stockade.run_lock import is_locked, status_now
 from stockade.runtime import sandboxes
 from stockade.runtime.removing import Candidate, candidates, remove, sweep_removed
 
@@ -45,11 +45,6 @@ def command() -> None:
     """Runs on record. RUN is an id, the beginning of one, or `last`."""
 
 
-def _state(run_id: str, status: str, driver: str | None = None) -> str:
-    """`running` of a process that is gone is `interrupted`. `driver`: who holds the lease, here or elsewhere."""
-    return "interrupted" if status == "running" and driver is None and not is_locked(run_id) else status
-
-
 @command.command("list")
 @flags.offered(flags.JSON, flags.STORE)
 def list_runs(**values: Any) -> int:
@@ -58,7 +53,7 @@ def list_runs(**values: Any) -> int:
         summaries = anyio.run(store.runs)
         if settings.front.json_lines:
             for summary in summaries:
-                state = _state(summary.run_id, summary.status, summary.driver)
+                state = status_now(summary.run_id, summary.status, summary.driver)
                 print(json.dumps(screen().data({**summary.model_dump(), "status": state})))
             return 0
         rows = []
@@ -66,8 +61,8 @@ def list_runs(**values: Any) -> int:
             if summary.problem is not None:
                 say(f"run {summary.run_id}: {summary.problem}", f"stockade runs rm --force {summary.run_id} removes it")
                 continue
-            state = _state(summary.run_id, summary.status, summary.driver)
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
+            state = status_now(summary.run_id, summary.status, summary.driver)
+            when = moment(summary.started)
             cells = (summary.run_id, when, summary.bot, one_line(summary.model, 60))
             rows.append((
                 *(Text(cell) for cell in cells),
@@ -102,7 +97,7 @@ def show(run: str, full: bool, **values: Any) -> int:
             renderer.event(event)
         found = review.facts(events)
         if found.finished is None:
-            state = _state(run_id, "running", anyio.run(store.driver, run_id))
+            state = status_now(run_id, "running", anyio.run(store.driver, run_id))
             console.print(Text(f"[{state}: the record ends here]", _STYLES[state]), soft_wrap=True)
         if not is_locked(run_id):
             try:
@@ -211,7 +206,7 @@ def _show(found: Sequence[Candidate], *, json_lines: bool) -> None:
         return
     rows = [
         tuple(map(Text, (
-            one.run.run_id, time.strftime("%Y-%m-%d %H:%M", time.localtime(one.run.started)), one.run.status,
+            one.run.run_id, moment(one.run.started), one.run.status,
             _size(one.size), "yes" if one.undo else "no", one_line(one.run.task, _TASK_SHOWN),
         )))
         for one in found if not one.stays

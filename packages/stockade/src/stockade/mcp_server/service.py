@@ -18,7 +18,7 @@ from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
 from stockade.paths import run_dir
-from stockade.run_lock import cleanup, is_locked, lock
+from stockade.run_lock import cleanup, is_locked, lock, status_now
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.resume import bring_back
 from stockade.runtime.spec import RunSpec, current_folder, environment_of, make_policy
@@ -201,9 +201,7 @@ class Service:
                 "model": one.model,
                 "turns": one.turns,
                 "started": one.started,
-                "status": "interrupted"
-                if one.status == "running" and one.driver is None and not is_locked(one.run_id)
-                else one.status,
+                "status": status_now(one.run_id, one.status, one.driver),
             }
             for one in found[: max(1, min(limit, 100))]
         ]

@@ -48,6 +48,11 @@ def _console(*, stderr: bool, plain: bool) -> Console:
     )
 
 
+def write_line(console: Console, words: str | Text, style: str = "") -> None:
+    """One line, as long as it is: the terminal breaks it. Text is never markup."""
+    console.print(words if isinstance(words, Text) else Text(words, style), soft_wrap=True)
+
+
 def can_ask(*, no_input: bool) -> bool:
     """Whether there is a user: a question on stderr would be seen, and an answer can be typed."""
     return not no_input and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stockade.approval.approver import Authoriser, Question, Reply, RulesApprover, authorises
+from stockade.cli.ui.console import write_line
 from stockade.cli.ui.drawing import clip_lines
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.safe import one_line, safe_text
@@ -81,18 +82,22 @@ class Terminal:
     async def answer(self, question: str) -> str | None:
         """The user's answer to a bot; None for an empty line and at the end of input."""
         self.quiet()
-        self._line("The bot asks:", "bold yellow")
-        self._line(safe_text(question), "")
+        write_line(self.console, "The bot asks:", "bold yellow")
+        write_line(self.console, safe_text(question), "")
         return await typed(ANSWER, fresh=True) or None
 
     async def approve(self, question: Question) -> Reply:
         """What is not clearly a yes is a no; its words go to the bot."""
         self.quiet()
-        self._line("May the bot do this?", "bold yellow")
-        self._line(safe_text(whole(question.action)), "bold")
+        write_line(self.console, "May the bot do this?", "bold yellow")
+        write_line(self.console, safe_text(whole(question.action)), "bold")
         for one in question.judgements:
             if one.decision != "allow":
-                self._line(f"  {one_line(one.text)}: {one_line(one.reason)}" if one.text else f"  {one.reason}", "dim")
+                write_line(
+                    self.console,
+                    f"  {one_line(one.text)}: {one_line(one.reason)}" if one.text else f"  {one.reason}",
+                    "dim",
+                )
         match line := await typed(CHOICE, fresh=True):
             case "o" | "once" | "y" | "yes":
                 return Reply(allow="once")
@@ -104,9 +109,6 @@ class Terminal:
                 return Reply()
             case _:
                 return Reply(words=line)
-
-    def _line(self, words: str, style: str) -> None:
-        self.console.print(Text(words, style), soft_wrap=True)
 
 
 AUTHORISE = "[y] authorise / [y -N] N actions in a row / [n] stop and save / or feedback for {name}: "
@@ -139,7 +141,7 @@ class AuthorisingUser:
         if self.authoriser.goes_on_alone:
             self.authoriser.take_back()
             self.quiet()
-            self._line(f"\n[{STOPPING}]", "yellow")
+            write_line(self.console, f"\n[{STOPPING}]", "yellow")
             return
         self.interrupt.pressed = True
         if self.asking:
@@ -152,7 +154,7 @@ class AuthorisingUser:
         if problem is None:
             self._show_rest(action)
         else:
-            self._line(f"[{one_line(problem)}]", "yellow")
+            write_line(self.console, f"[{one_line(problem)}]", "yellow")
         self.asking = True
         self.interrupt.answered()
         try:
@@ -161,21 +163,18 @@ class AuthorisingUser:
         finally:
             self.asking = False
         if line is not None and authorises(line):
-            self._line(AUTHORISED, "bold green")
+            write_line(self.console, AUTHORISED, "bold green")
         return line
 
     def told(self, left: int | None) -> None:
         """After an action that nobody was asked about."""
-        self._line(f"[authorised actions left: {'any number' if left is None else left}]", "dim")
+        write_line(self.console, f"[authorised actions left: {'any number' if left is None else left}]", "dim")
 
     def _show_rest(self, action: Action) -> None:
         """An action is shown shortened as it begins; whoever shall authorise it sees every line."""
         if not is_short(action):
-            self._line("[all of it, as it will be done:]", "yellow")
+            write_line(self.console, "[all of it, as it will be done:]", "yellow")
             self.console.print(Text(safe_text(whole(action))), soft_wrap=True)
-
-    def _line(self, words: str, style: str) -> None:
-        self.console.print(Text(words, style), soft_wrap=True)
 
 
 def is_short(action: Action) -> bool:

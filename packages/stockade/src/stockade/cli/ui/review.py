@@ -27,6 +27,7 @@ from stockade.changes import (
     recording,
 )
 from stockade.cli import flags
+from stockade.cli.ui.console import write_line
 from stockade.cli.ui.drawing import MAX_LINE_CHARS
 from stockade.cli.ui.safe import hide, one_line, safe_text, screen, some
 from stockade.core.errors import UsageError
@@ -56,15 +57,17 @@ def draw(console: Console, reviewer: Differ, work: Sequence[Pending]) -> None:
         hidden |= dict.fromkeys(screen().names(diff))
         _draw_diff(console, screen().text(diff))
     if len(every) > MAX_DIFFS:
-        _print(console, Text(f"[... diffs of {len(every) - MAX_DIFFS} more files not shown ...]", "dim"))
+        write_line(console, Text(f"[... diffs of {len(every) - MAX_DIFFS} more files not shown ...]", "dim"))
     listed = [entry for number, entry in enumerate(every) if number < MAX_LISTED or entry[1].flagged]
     for layer, change in listed:
-        _print(console, _stat_line(layer, change))
+        write_line(console, _stat_line(layer, change))
     if len(listed) < len(every):
-        _print(console, Text(f"[... {len(every) - len(listed)} more files not listed ...]", "dim"))
+        write_line(console, Text(f"[... {len(every) - len(listed)} more files not listed ...]", "dim"))
     if hidden:
-        _print(console, Text(f"shown as [redacted: ...], unchanged in the files: {one_line(', '.join(hidden))}", "dim"))
-    _print(console, Text(stat([change for _, change in every]), "bold"))
+        write_line(
+            console, Text(f"shown as [redacted: ...], unchanged in the files: {one_line(', '.join(hidden))}", "dim")
+        )
+    write_line(console, Text(stat([change for _, change in every]), "bold"))
 
 
 @contextmanager
@@ -132,11 +135,13 @@ def place_in_git(layer: FolderLayer) -> str | None:
 def name_left_out(console: Console, done: Applied) -> None:
     """The changes that were not applied, each with its reason."""
     for change in done.refused:
-        _print(console, Text(f"not applied: {one_line(change.path)}: {one_line(change.refused or '')}", "red"))
+        write_line(console, Text(f"not applied: {one_line(change.path)}: {one_line(change.refused or '')}", "red"))
     for path, reason in done.conflicts.items():
-        _print(console, Text(f"not applied: {one_line(path)}: {reason}", "red"))
+        write_line(console, Text(f"not applied: {one_line(path)}: {reason}", "red"))
     for change in done.flagged:
-        _print(console, Text(f"not applied yet: {one_line(change.path)}: {one_line(change.flagged or '')}", "yellow"))
+        write_line(
+            console, Text(f"not applied yet: {one_line(change.path)}: {one_line(change.flagged or '')}", "yellow")
+        )
 
 
 def _stat_line(layer: FolderLayer, change: Change) -> Text:
@@ -153,19 +158,15 @@ def _stat_line(layer: FolderLayer, change: Change) -> Text:
 def _draw_diff(console: Console, diff: str) -> None:
     lines = diff.removesuffix("\n").split("\n")
     for line in lines[:MAX_DIFF_LINES]:
-        _print(console, Text(safe_text(line[:MAX_LINE_CHARS]), _style(line)))
+        write_line(console, Text(safe_text(line[:MAX_LINE_CHARS]), _style(line)))
     if len(lines) > MAX_DIFF_LINES:
-        _print(console, Text(f"[... {len(lines) - MAX_DIFF_LINES} lines not shown ...]", "dim"))
+        write_line(console, Text(f"[... {len(lines) - MAX_DIFF_LINES} lines not shown ...]", "dim"))
 
 
 def _style(line: str) -> str:
     if line.startswith(("+++", "---", "diff ", "index ", "new ", "deleted ", "old ", "rename ", "Binary ")):
         return "bold"
     return {"+": "green", "-": "red", "@": "cyan", "\\": "dim"}.get(line[:1], "")
-
-
-def _print(console: Console, text: Text) -> None:
-    console.print(text, soft_wrap=True)
 
 
 __all__ = ["Applied", "Pending", "RunFacts", "apply", "check_kept", "discard", "draw", "facts", "kept_layers",
@@ -205,13 +206,14 @@ class Decider:
             raise
         name_left_out(self.console, done)
         if done.conflicts:
-            self._say(
+            write_line(
+                self.console,
                 f"your side of it: stockade runs diff --host {self.run_id}; the bot's over yours: "
                 f"stockade runs apply --force {self.run_id}",
                 "yellow",
             )
         if done.flagged:
-            self._say(f"look at them, then: stockade runs apply {self.run_id} --flagged", "yellow")
+            write_line(self.console, f"look at them, then: stockade runs apply {self.run_id} --flagged", "yellow")
         return done
 
     def discard(self, work: list[Pending]) -> None:
@@ -219,7 +221,7 @@ class Decider:
         discard(self.reviewer, [one.layer for one in work])
 
     def keep(self, why: str = "") -> None:
-        self._say(f"{why}changes kept: stockade runs diff|apply|discard {self.run_id}", "yellow")
+        write_line(self.console, f"{why}changes kept: stockade runs diff|apply|discard {self.run_id}", "yellow")
 
     def put(self, work: list[Pending]) -> None:
         """Ask the user until the answer is one. Whatever is not a clear yes changes nothing."""
@@ -231,13 +233,13 @@ class Decider:
             try:
                 typed = self.ask(question)
             except KeyboardInterrupt:
-                self._say("", "")
+                write_line(self.console, "", "")
                 self.keep()
                 raise
             match typed:
                 case "y" | "yes":
                     if self.apply(work, flagged=flagged and self._agreed(work)).paths:
-                        self._say("applied; stockade undo takes it back", "green")
+                        write_line(self.console, "applied; stockade undo takes it back", "green")
                     return
                 case "x":
                     self.discard(work)
@@ -254,8 +256,5 @@ class Decider:
         for one in work:
             for change in one.changes:
                 if change.flagged and not change.refused:
-                    self._say(f"{one_line(change.path)}: {one_line(change.flagged)}", "bold yellow")
+                    write_line(self.console, f"{one_line(change.path)}: {one_line(change.flagged)}", "bold yellow")
         return self.ask("These could run on this machine later. Apply them too? [y]es / [N]o: ") in ("y", "yes")
-
-    def _say(self, words: str, style: str) -> None:
-        self.console.print(Text(words, style), soft_wrap=True)

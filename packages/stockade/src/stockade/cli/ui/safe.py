@@ -6,6 +6,7 @@ Python spelling instead (`\\x1b`, `\\u202e`), so that it can be seen and does no
 
 import os
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ _UNSAFE = re.compile(
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # invisible musical signs, tags
     "]"
 )
+_LAST_SECOND = 253402300799.0
+"""Of the year 9999."""
 _NEWLINE = re.compile(r"\r+\n")
 
 
@@ -81,6 +84,11 @@ def safe_text(text: str) -> str:
     Tabs and newlines stay; CRLF is a newline.
     """
     return _UNSAFE.sub(_spelled, _NEWLINE.sub("\n", without_secrets(text)))
+
+
+def moment(at: float) -> str:
+    """A time (UNIX s) to the minute, as it is here; a damaged file may hold any number."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(max(0.0, min(at, _LAST_SECOND))))
 
 
 def some(count: int, noun: str) -> str:
