@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stockade import trust as trusting
+from stockade import paths as trusting
 from stockade.cli import begin
 from stockade.core.errors import UsageError
 from stockade.core.settings import RunSettings, fields

@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from stockade.core.errors import UsageError
-from stockade.core.search import SearchEngine
+from stockade.core.ports import SearchEngine
 from stockade.testing.fakes import LocalEngine
 from stockade.tools.search import HOST, DuckDuckGo, SearchToolbox, SearXNG
 from stockade_sandbox.egress.inside import OnRequest

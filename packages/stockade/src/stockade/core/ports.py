@@ -227,31 +227,28 @@ class Clock(Protocol):
 OnEvent = Callable[[RunEvent], None]
 """Called with each event after it is on disk."""
 
-__all__ = [
-    "AddEvent",
-    "AnswerProtocol",
-    "Applying",
-    "Approver",
-    "Backend",
-    "Clock",
-    "Deciding",
-    "Differ",
-    "ExecResult",
-    "Model",
-    "Observation",
-    "OnEvent",
-    "OnNetwork",
-    "OnProgress",
-    "OnText",
-    "Program",
-    "Programs",
-    "Resource",
-    "Reviewer",
-    "RunStore",
-    "RunSummary",
-    "Sandbox",
-    "SnapshotStore",
-    "SubAgentRunner",
-    "Toolbox",
-    "UserPrompt",
-]  # fmt: skip
+
+class Found(Data):
+    """One result of a search, as the engine gave it: nobody has looked at it."""
+
+    title: str
+    url: str
+    snippet: str = ""
+
+
+@runtime_checkable
+class SearchEngine(Protocol):
+    """Searches the web, or what it knows of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def search(self, query: str, count: int) -> Sequence[Found]:
+        """At most `count`, best first. ActionFailed, for the model, when the engine cannot be asked."""
+        ...
+
+
+__all__ = ["AddEvent", "AnswerProtocol", "Applying", "Approver", "Backend", "Clock", "Deciding", "Differ",
+           "ExecResult", "Found", "Model", "Observation", "OnEvent", "OnNetwork", "OnProgress", "OnText",
+           "Program", "Programs", "Resource", "Reviewer", "RunStore", "RunSummary", "Sandbox", "SearchEngine",
+           "SnapshotStore", "SubAgentRunner", "Toolbox", "UserPrompt"]  # fmt: skip

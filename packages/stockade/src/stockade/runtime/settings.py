@@ -25,9 +25,8 @@ from stockade.core.model_options import (
     LLAMA_VARIABLES,
 )
 from stockade.core.settings import FrontSettings, RunSettings, fields, key_of
-from stockade.paths import read_toml
+from stockade.paths import MAX_FILE_BYTES, is_trusted, read_toml
 from stockade.runtime.spec import RENAMED, RunSpec, current_folder
-from stockade.trust import MAX_FILE_BYTES, is_trusted
 from stockade_sandbox.policy import FolderMode
 
 PREFIX = "STOCKADE_"

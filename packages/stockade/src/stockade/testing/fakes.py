@@ -12,8 +12,7 @@ from stockade.core.actions import ToolResult
 from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
-from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
-from stockade.core.search import Found
+from stockade.core.ports import ExecResult, Found, OnNetwork, OnText, RunSummary
 from stockade.core.tools import ToolSpec
 from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 

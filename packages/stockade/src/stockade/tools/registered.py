@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 
 from stockade.core.errors import UsageError
-from stockade.core.ports import OnNetwork, Toolbox
-from stockade.core.search import SearchEngine
+from stockade.core.ports import OnNetwork, SearchEngine, Toolbox
 from stockade.core.tool_plan import ToolContext
 from stockade.tools.documents import DocumentToolbox
 from stockade.tools.fetch import ThroughProxy

@@ -16,8 +16,7 @@ from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, UsageError, to_install
-from stockade.core.ports import OnNetwork
-from stockade.core.search import Found, SearchEngine
+from stockade.core.ports import Found, OnNetwork, SearchEngine
 from stockade.core.text import clean, fenced, is_text, one_line
 from stockade.core.toolbox import Arguments, Telling, read
 from stockade.core.tools import ToolSpec
@@ -121,7 +120,7 @@ class _Answer(Data):
 
 @dataclass(frozen=True)
 class SearXNG:
-    """Implements core.search.SearchEngine on its JSON API (docs.searxng.org, Search API)."""
+    """Implements core.ports.SearchEngine on its JSON API (docs.searxng.org, Search API)."""
 
     base: Address
     on_network: OnNetwork | None = None
@@ -171,7 +170,7 @@ def _results(data: bytes) -> list[Found]:
 
 @dataclass(frozen=True)
 class DuckDuckGo:
-    """Implements core.search.SearchEngine. `certificates` is for tests, which are their own authority."""
+    """Implements core.ports.SearchEngine. `certificates` is for tests, which are their own authority."""
 
     room: ReadingRoom
     on_network: OnNetwork | None = None

@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from stockade.core.errors import UsageError, to_install
 from stockade.core.ports import Toolbox
 from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
+from stockade.paths import is_trusted
 from stockade.tools.mcp.config import ServerConfig, read_config
-from stockade.trust import is_trusted
 from stockade_sandbox.policy import FolderRule
 
 try:
