@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -25,6 +24,7 @@ from stockade_sandbox.overlay.snapshot_store import base_snapshots
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
 from stockade_sandbox.port import Backend, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
+from stockade_sandbox.registry import backend_named
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
 from stockade_sandbox.stoppable import stoppable
 
@@ -64,17 +64,6 @@ def policy_of(folder: str | Path | None, net: Sequence[str]) -> Policy:
     network = Network(mode="open") if "open" in net else Network(mode="allow" if net else "none", hosts=tuple(net))
     rules = () if folder is None else (parse_folder(str(folder), "overlay", WORKSPACE, "folder="),)
     return Policy(folders=rules, network=network, limits=Limits(output_bytes=MAX_OUTPUT))
-
-
-def backend_named(name: str) -> Backend:
-    """Of the entry points `stockade_sandbox.backends`. UsageError when there is none of that name, or it needs more."""
-    known = {point.name: point for point in entry_points(group="stockade_sandbox.backends")}
-    if name not in known:
-        raise UsageError(f"there is no backend {name!r}", f"choose one of {', '.join(sorted(known))}")
-    found = known[name].load()
-    if not isinstance(found, Backend):
-        raise UsageError(f"the backend {name!r} needs an address", "pass the Backend that it makes instead of a name")
-    return found
 
 
 class AsyncSandbox:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from stockade_sandbox import registry
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid, host_facts
 from stockade_sandbox.egress.inside import MakeServer
-from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.policy import MIB, WORKSPACE, Limits, Network, Policy
 from stockade_sandbox.port import OnNetwork, Sandbox
@@ -38,7 +38,7 @@ class ReadingRoom:
 
     base: Path
     limits: Limits = READING
-    egress: MakeServer = Egress.of
+    egress: MakeServer = registry.egress
 
     @cached_property
     def _prefix(self) -> Path:

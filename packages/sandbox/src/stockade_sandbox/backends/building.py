@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from stockade_sandbox import registry
 from stockade_sandbox.backends.bubblewrap.argv import Build
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.feature_probe import can_idmap
@@ -100,7 +101,7 @@ def _egress(policy: Policy, on_request: OnRequest) -> Egress:
 class BuildSandbox(BubblewrapSandbox):
     """A sandbox that writes the layer `folder`, which `begin` made; only commands of a person's tool file run in it."""
 
-    def __init__(self, policy: Policy, folder: Path, run_dir: Path, egress: MakeServer = Egress.of) -> None:
+    def __init__(self, policy: Policy, folder: Path, run_dir: Path, egress: MakeServer = registry.egress) -> None:
         super().__init__(policy, (), run_dir, egress)
         owner = (folder / "usr").stat().st_uid
         self._build = Build(str(folder), owner, _mapped(policy))

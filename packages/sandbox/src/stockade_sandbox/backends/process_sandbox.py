@@ -12,13 +12,13 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from stockade_sandbox import registry
 from stockade_sandbox.agent.child import Child
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
 from stockade_sandbox.backends.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.backends.bubblewrap.argv import written_places
 from stockade_sandbox.backends.bubblewrap.process import channel
 from stockade_sandbox.egress.inside import MakeServer
-from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade_sandbox.limits.disk import DiskWatch
 from stockade_sandbox.overlay.discard import remove_tree
@@ -38,7 +38,7 @@ class CarriedSandbox(SpeakingSandbox):
     """
 
     def __init__(
-        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
+        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = registry.egress
     ) -> None:
         super().__init__(policy, layers, run_dir, egress)
         self._child: Child | None = None

@@ -5,8 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import anyio
@@ -14,23 +13,22 @@ import anyio.to_thread
 import click
 from pydantic import Field, ValidationError
 
+from stockade import changes
 from stockade.cli import flags
-from stockade.cli.ui import review
+from stockade.cli.lazy import load
 from stockade.cli.ui.console import piped_input
 from stockade.cli.ui.failures import INTERRUPTED, renamed, say
 from stockade.cli.ui.interrupt import interruptible
 from stockade.cli.ui.safe import some
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade.core.ports import ExecResult, OnNetwork, Sandbox
+from stockade.core.ports import ExecResult, Sandbox, Toolbox
 from stockade.core.secrets import Redactor, named_redactor
 from stockade.paths import run_dir
 from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
 from stockade.runtime.spec import RunSpec, environment_of, make_policy
-from stockade.tools.command_file import programs
-from stockade_sandbox.backends.remote import endpoint
-from stockade_sandbox.policy import Policy, parse_network
+from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import MAX_COMMAND_BYTES
 from stockade_sandbox.results import CommandOutput
 
@@ -38,6 +36,7 @@ SANDBOX_FAILED = 125
 MAX_EXEC_OUTPUT = 64 << 20
 MAX_STDIN = 64 << 20
 _MAX_LINE = 8 * MAX_COMMAND_BYTES
+_ELSEWHERE = ("health", "serve")
 
 
 class Request(Data):
@@ -50,7 +49,21 @@ class Request(Data):
 T = TypeVar("T")
 
 
-@click.group("sandbox", short_help="Commands in the sandbox, without a model.")
+class _Group(click.Group):
+    """What serves other machines is imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _ELSEWHERE:
+            found = load(f"cli.sandbox_serve:{cmd_name}")
+            assert isinstance(found, click.Command)
+            return found
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group("sandbox", cls=_Group, short_help="Commands in the sandbox, without a model.")
 def command() -> None:
     """Commands in the sandbox, without a model. What they write to an overlay is thrown away at the end."""
 
@@ -201,7 +214,9 @@ def in_sandbox(options: RunSpec, work: Callable[[Sandbox], Awaitable[T]], policy
 async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
     """A sandbox with the programs of tools in it, whose layers are thrown away at the end."""
     run_id = records.new_run_id()
-    policy, makers = await programs(options.tool, policy)
+    makers: tuple[Callable[[Sandbox], Toolbox], ...] = ()
+    if options.tool:
+        policy, makers = await load("tools.command_file:programs")(options.tool, policy)
     with lock(run_id):
         sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
         try:
@@ -211,83 +226,7 @@ async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
                 yield sandbox
         finally:
             reviewer = sandboxes.reviewer()
-            if work := review.pending(reviewer, sandbox.layers):
-                changes = some(sum(len(one.changes) for one in work), "change")
-                say(f"thrown away: {changes}", "--folder PATH:rw writes to the folder itself")
-            review.discard(reviewer, sandbox.layers)
-
-
-OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
-KEEP_S = 120.0
-
-
-@command.command("serve", short_help="Sandboxes of this machine for another one.")
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Where; port 0 takes any.")
-@click.option(
-    "--token-file", required=True, type=click.Path(path_type=Path), help="What both sides share; made when absent."
-)
-@click.option("--allow", multiple=True, metavar="PATH[:MODE]", help="A folder that may be used; MODE is ro or rw.")
-@click.option(
-    "--net", default="none", metavar="none|allow=HOST,...|open", help="The most network that may be asked for."
-)
-@click.option("--allow-images", is_flag=True, help="Whether another root file system may be asked for.")
-@click.option("--sandbox", default="auto", metavar="auto|bubblewrap|docker|podman|gvisor", help="What seals it off.")
-@click.option("--keep", default=KEEP_S, metavar="S", help="How long a sandbox waits for a client that was cut off.")
-def serve(
-    listen: str, token_file: Path, allow: tuple[str, ...], net: str, allow_images: bool, sandbox: str, keep: float
-) -> int:
-    """Serve sandboxes of this machine to whoever has the token: there, --sandbox remote=HOST:PORT.
-
-    Folders are those of this machine, and only those that are allowed here. What travels is authenticated and cannot be
-    changed, but it is not encrypted: across networks that are not yours, use a tunnel (docs/remote.md).
-    """
-    roots = tuple(endpoint.allowed_root(text) for text in allow)
-    try:
-        network = parse_network(net)
-    except ValueError as error:
-        raise UsageError(f"--net: {error}") from None
-    if endpoint.ensure_token(token_file):
-        say(f"made a token: copy {token_file} to the other machine")
-    token = endpoint.read_token(token_file)
-
-    def listening(where: str, near: bool) -> None:
-        print(f"serving {where}", flush=True)
-        if not near:
-            say("what travels is authenticated, but not encrypted", "docs/remote.md has a tunnel")
-
-    async def work() -> int:
-        await endpoint.serve(
-            listen, token, roots, network, images=allow_images, keep_s=keep, open_box=opener(sandbox),
-            listening=listening,
-        )  # fmt: skip
-        return 0
-
-    status = interruptible(work)
-    return INTERRUPTED if status is None else status
-
-
-def opener(backend: str) -> OpenBox:
-    """Sandboxes of that kind, each gone with all that belongs to it when it is left."""
-
-    @asynccontextmanager
-    async def open_box(policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
-        run_id = records.new_run_id()
-        with lock(run_id):
-            box = await sandboxes.prepare_sandbox(policy, backend, run_dir(run_id))
-            try:
-                box.on_network = on_network
-                async with box:
-                    yield box
-            finally:
-                review.discard(sandboxes.reviewer(), box.layers)
-
-    return open_box
-
-
-@command.command("health", short_help="Whether another machine serves sandboxes.")
-@click.argument("address", metavar="HOST:PORT")
-def health(address: str) -> int:
-    """Whether sandboxes are served at HOST:PORT. Status 0 when they are, 4 when not; no token is needed."""
-    version = anyio.run(endpoint.health, address)
-    print(f"{address} serves sandboxes, protocol {version}")
-    return 0
+            if work := changes.pending(reviewer, sandbox.layers):
+                found = some(sum(len(one.changes) for one in work), "change")
+                say(f"thrown away: {found}", "--folder PATH:rw writes to the folder itself")
+            changes.discard(reviewer, sandbox.layers)

@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from stockade_sandbox import registry
 from stockade_sandbox.agent.binary import sealed_memfd
 from stockade_sandbox.agent.session import AgentConfig, AgentSession, agent_memfd
 from stockade_sandbox.backends.agent_sandbox import SpeakingSandbox
@@ -37,7 +38,6 @@ from stockade_sandbox.backends.layers import make_layers, not_with_an_image
 from stockade_sandbox.backends.rootfs import scratch_bytes
 from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
-from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.leftovers import COPIES, private_folder, remove_stale
@@ -113,7 +113,7 @@ class BubblewrapSandbox(SpeakingSandbox):
     _build: Build | None = None
 
     def __init__(
-        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = Egress.of
+        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = registry.egress
     ) -> None:
         super().__init__(policy, layers, run_dir, egress)
         self._chain: Chain | None = None

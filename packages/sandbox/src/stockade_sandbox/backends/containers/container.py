@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from stockade_sandbox import registry
 from stockade_sandbox.agent.child import start_child
 from stockade_sandbox.agent.session import AgentConfig, agent_memfd
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
@@ -36,7 +37,6 @@ from stockade_sandbox.backends.rootfs import PROGRAMS, scratch_bytes
 from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.backends.seccomp_json import profile_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
-from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.launcher.launch import launcher_bytes
@@ -117,7 +117,7 @@ class ContainerSandbox(CarriedSandbox):
         run_dir: Path,
         engine: EngineName = "docker",
         runtime: str | None = None,
-        egress: MakeServer = Egress.of,
+        egress: MakeServer = registry.egress,
     ) -> None:
         super().__init__(policy, layers, run_dir, egress)
         self._wanted: EngineName = engine

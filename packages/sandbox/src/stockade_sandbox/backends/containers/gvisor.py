@@ -23,6 +23,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from stockade_sandbox import registry
 from stockade_sandbox.agent.child import start_child
 from stockade_sandbox.agent.session import AgentConfig
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
@@ -46,7 +47,6 @@ from stockade_sandbox.backends.layers import container_layers
 from stockade_sandbox.backends.process_sandbox import CarriedSandbox
 from stockade_sandbox.backends.rootfs import scratch_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
-from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.limits.cgroups import guarantees
@@ -159,7 +159,7 @@ class GVisorSandbox(CarriedSandbox):
         policy: Policy,
         layers: Sequence[FolderLayer],
         run_dir: Path,
-        egress: MakeServer = Egress.of,
+        egress: MakeServer = registry.egress,
     ) -> None:
         super().__init__(policy, layers, run_dir, egress)
         self._runsc: str | None = None

@@ -1,0 +1,35 @@
+"""What is imported on use and nowhere else: backends by their names, and the proxy, which few sandboxes have."""
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from stockade_sandbox.egress.inside import OnRequest, Server
+from stockade_sandbox.errors import UsageError
+from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import Backend
+
+GROUP = "stockade_sandbox.backends"
+
+
+def load(where: str) -> Any:
+    """What `module:name` of this package names, imported now."""
+    module, _, name = where.partition(":")
+    return getattr(import_module(f"stockade_sandbox.{module}"), name)
+
+
+def backend_named(name: str) -> Backend:
+    """Of the entry points GROUP. UsageError when there is none of that name, or it needs an address."""
+    known = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in known:
+        raise UsageError(f"there is no backend {name!r}", f"choose one of {', '.join(sorted(known))}")
+    found = known[name].load()
+    if not isinstance(found, Backend):
+        raise UsageError(f"the backend {name!r} needs an address", "pass the Backend that it makes instead of a name")
+    return found
+
+
+def egress(policy: Policy, on_request: OnRequest) -> Server:
+    """The proxy of a sandbox with a network. UsageError for a rule that is none."""
+    found: Server = load("egress.proxy:Egress").of(policy, on_request)
+    return found
