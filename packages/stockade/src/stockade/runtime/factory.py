@@ -202,7 +202,7 @@ def _first_event(
         authorised=bot.authorised,
         autonomy=may,
         model_profile=profile_of(model).name,
-        sources={"model_profile": reason(model), "answers": _why_these(spec, model)},
+        sources={"model_profile": reason(model), "answers": _why_these(spec, bot, model)},
     )
     usage = (*plan.usage, *bot.bot.told(started))
     prompt = opening(bot, protocol, policy, plan.actions, usage, here=here, lines=lines)
@@ -213,8 +213,10 @@ def _granted(spec: RunSpec) -> dict[str, Any]:
     return {} if spec.granted == 0 else {"continuous": spec.granted or "unlimited"}
 
 
-def _why_these(spec: RunSpec, model: ModelInfo) -> str:
+def _why_these(spec: RunSpec, bot: BotSpec, model: ModelInfo) -> str:
     """Who chose the answer protocol, in words."""
+    if bot.answers:
+        return "the bot's own"
     if spec.answers != AUTO:
         return "as set"
     return model.sources.get("native_tools") or "by what its provider says"

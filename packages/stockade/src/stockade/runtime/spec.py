@@ -118,10 +118,10 @@ class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed
         return value
 
 
-def autonomy(options: RunSpec) -> Autonomy:
+def autonomy(spec: RunSpec) -> Autonomy:
     """What a bot without an end may set itself."""
     return Autonomy(
-        goal=options.own_goal, prompt=options.own_prompt, sampling=options.own_sampling, intro=options.intro
+        goal=spec.own_goal, prompt=spec.own_prompt, sampling=spec.own_sampling, intro=spec.intro
     )
 
 
@@ -133,10 +133,10 @@ def current_folder() -> Path:
         raise UsageError("the current folder is gone", "cd to one that is there") from None
 
 
-def make_policy(options: RunSpec, default_mode: FolderMode) -> Policy:
+def make_policy(spec: RunSpec, default_mode: FolderMode) -> Policy:
     """The policy of the flags. The first folder is /workspace, others are /folders/NAME."""
     folders: list[FolderRule] = []
-    for number, text in enumerate(options.folder):
+    for number, text in enumerate(spec.folder):
         rule = parse_folder(text, default_mode, WORKSPACE)
         folders.append(rule if not number else replace(rule, inside=f"/folders/{Path(rule.host).name}"))
     real = [os.path.realpath(rule.host) for rule in folders]
@@ -147,11 +147,11 @@ def make_policy(options: RunSpec, default_mode: FolderMode) -> Policy:
         raise UsageError("two folders have the same name", "rename one of them, or mount their parent")
     return Policy(
         folders=tuple(folders),
-        copies=tuple(_copy_rule(text) for text in options.copy_in),
-        network=parse_network(options.net),
-        limits=_limits(options),
-        environment=environment_of(options),
-        rootfs=options.image,
+        copies=tuple(_copy_rule(text) for text in spec.copy_in),
+        network=parse_network(spec.net),
+        limits=_limits(spec),
+        environment=environment_of(spec),
+        rootfs=spec.image,
     )
 
 
@@ -163,18 +163,18 @@ def _copy_rule(text: str) -> CopyRule:
     return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")
 
 
-def _limits(options: RunSpec) -> Limits:
-    given: dict[str, Any] = {"processes": options.processes, "command_timeout_s": options.command_timeout}
-    for name, text in (("memory_bytes", options.memory), ("disk_bytes", options.disk)):
+def _limits(spec: RunSpec) -> Limits:
+    given: dict[str, Any] = {"processes": spec.processes, "command_timeout_s": spec.command_timeout}
+    for name, text in (("memory_bytes", spec.memory), ("disk_bytes", spec.disk)):
         given[name] = None if text is None else parse_size(text)
     if given["disk_bytes"] is not None:
         given["file_bytes"] = given["disk_bytes"] // 2
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
-def environment_of(options: RunSpec) -> dict[str, str]:
+def environment_of(spec: RunSpec) -> dict[str, str]:
     """The variables that the sandbox is given. UsageError for what is none, or not set here."""
-    return dict(_variable(text) for text in options.env)
+    return dict(_variable(text) for text in spec.env)
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -190,13 +190,13 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def make_budget(options: RunSpec, default: Budget) -> Budget:
+def make_budget(spec: RunSpec, default: Budget) -> Budget:
     """`default` with what was set: by the user, or in the bot's file."""
     given = {
-        "max_turns": options.max_turns,
-        "timeout_s": options.timeout,
-        "max_tokens": options.max_tokens,
-        "max_cost": options.max_cost,
+        "max_turns": spec.max_turns,
+        "timeout_s": spec.timeout,
+        "max_tokens": spec.max_tokens,
+        "max_cost": spec.max_cost,
     }
     return default.model_copy(update={name: value for name, value in given.items() if value is not None})
 

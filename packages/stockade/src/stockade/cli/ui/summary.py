@@ -27,7 +27,7 @@ def model_facts(started: RunStarted) -> list[str]:
     time = f"{budget.timeout_s / 60:.3g} min" if budget.timeout_s else "any time"
     return [
         f"{started.model_profile}: {sources.get('model_profile', '')}",
-        ", ".join(started.actions or ()),
+        *([", ".join(started.actions)] if started.actions else []),
         f"{turns}, {time}",
         f"answers {started.answers}: {sources.get('answers', '')}",
     ]
