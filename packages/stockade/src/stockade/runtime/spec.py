@@ -120,9 +120,7 @@ class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed
 
 def autonomy(spec: RunSpec) -> Autonomy:
     """What a bot without an end may set itself."""
-    return Autonomy(
-        goal=spec.own_goal, prompt=spec.own_prompt, sampling=spec.own_sampling, intro=spec.intro
-    )
+    return Autonomy(goal=spec.own_goal, prompt=spec.own_prompt, sampling=spec.own_sampling, intro=spec.intro)
 
 
 def current_folder() -> Path:
