@@ -42,11 +42,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 @every_page
 def test_files_that_are_named_exist(page: Path) -> None:
     text = page.read_text()
-    modules = re.findall(rf"`((?:{PACKAGES})/[\w/]+\.\w+)`", text)
+    modules = [SOURCE / name for name in re.findall(rf"`((?:{PACKAGES})/[\w/]+\.\w+)`", text)]
     words = without_blocks(text)
-    others = re.findall(r"(?<![\w./-])((?:src|tests|bench|examples|docs|notes)/[\w/-]+\.[a-z]+)\b", words)
-    missing = [name for name in modules if not (SOURCE / name).exists()]
-    assert not missing + [name for name in others if not (ROOT / name).exists()]
+    others = re.findall(r"(?<![\w./-])((?:packages|src|tests|bench|examples|docs|notes)/[\w/-]+\.[a-z]+)\b", words)
+    packages = {"stockade": SOURCE, "stockade_sandbox": ROOT / "packages/sandbox/src/stockade_sandbox"}
+    inside = re.findall(r"`(stockade|stockade_sandbox)/([\w/]+(?:\.\w+)?)/?`", text)
+    named = [*modules, *(ROOT / name for name in others), *(packages[top] / name for top, name in inside)]
+    assert not [str(path) for path in named if not path.exists()]
 
 
 def test_pages_that_the_code_names_exist() -> None:
