@@ -24,6 +24,7 @@ from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
 from stockade.runtime.spec import RunSpec, make_policy
 from stockade.tools.command_file import programs
+from stockade_sandbox.overlay.snapshot_store import base_snapshots
 from stockade_sandbox.policy import FolderMode, Policy
 from stockade_sandbox.results import Change, FolderLayer
 
@@ -101,7 +102,7 @@ class Sandbox:
             self._box = await self._running.enter_async_context(box)
             for make in makers:
                 await self._running.enter_async_context(make(box))
-            self._snapshots = sandboxes.base_snapshots(box)
+            self._snapshots = base_snapshots(box.layers)
             self._async = stack.pop_all()
         return self
 

@@ -31,6 +31,7 @@ from stockade.run_lock import cleanup, is_locked
 from stockade.runtime import records, sandboxes
 from stockade.runtime.resume import bring_back
 from stockade.runtime.settings import Settings
+from stockade_sandbox.overlay import HostSide, TakenBack
 
 _LEFT_SHOWN = 20
 _TASK_SHOWN = 60
@@ -169,14 +170,14 @@ def diff(run: str | None, host: bool, show_secrets: bool, **values: Any) -> int:
             say(nothing.message, nothing.hint)
             if host or not isinstance(nothing, Undone):
                 return 0
-            reviewer = sandboxes.taken_back()
+            reviewer = TakenBack()
             pending = [review.Pending(layer, reviewer.changes(layer)) for layer in found.facts.layers]
         if show_secrets:
             hide(EXACT)
         else:
             review.view(found.events, found.settings.options.redact).check_files()
         if host:
-            reviewer = sandboxes.host_side()
+            reviewer = HostSide()
             pending = review.pending(reviewer, [one.layer for one in pending])
             if not pending:
                 say(f"nothing of what run {found.run_id} changed has changed here since")

@@ -18,7 +18,7 @@ from stockade.cli.ui.safe import one_line
 from stockade.core.errors import StoreFailed
 from stockade.paths import state_dir
 from stockade.run_lock import is_locked
-from stockade.runtime import records, sandboxes
+from stockade.runtime import records, registry, sandboxes
 from stockade.runtime.removing import sweep_removed
 from stockade.runtime.settings import load
 from stockade_sandbox.doctor.backend_probe import other_backends, sweep_others
@@ -150,7 +150,7 @@ def _clean(*, json_lines: bool) -> int:
 
 def _probe() -> "Sequence[Finding]":
     """What this machine can hold, tried live."""
-    others = [name for name in sandboxes.sandbox_names() if name not in NOT_TRIED]
+    others = [name for name in registry.names(sandboxes.GROUP) if name not in NOT_TRIED]
     return [*run_probe(), *other_backends({name: partial(sandboxes.backend_of, name) for name in others})]
 
 

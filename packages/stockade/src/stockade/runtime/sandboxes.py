@@ -9,13 +9,12 @@ from anyio import to_thread
 
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, SandboxStarted
-from stockade.core.ports import Backend, Differ, OnEvent, OnProgress, Reviewer, Sandbox, SnapshotStore
+from stockade.core.ports import Backend, OnEvent, OnProgress, Reviewer, Sandbox
 from stockade.paths import run_dir, state_dir
 from stockade.runtime import registry
 from stockade.runtime.spec import REMOTE
-from stockade_sandbox.overlay import HostSide, Review, TakenBack
+from stockade_sandbox.overlay import Review
 from stockade_sandbox.overlay.discard import TOMBSTONE, remove_tree, sweep_tombstones
-from stockade_sandbox.overlay.snapshot_store import base_snapshots as snapshots
 from stockade_sandbox.overlay.snapshot_store import note_holder
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import FolderLayer
@@ -56,25 +55,6 @@ def backend_of(name: str) -> Backend:
 
 def reviewer() -> Reviewer:
     return Review()
-
-
-def host_side() -> Differ:
-    """How the host's files differ from what they were when a bot first changed them."""
-    return HostSide()
-
-
-def base_snapshots(sandbox: Sandbox) -> SnapshotStore:
-    """Notes what the host has where the bot has written, in a sandbox without a run."""
-    return snapshots(sandbox.layers)
-
-
-def taken_back() -> Differ:
-    """What was applied of layers that are gone, and undone."""
-    return TakenBack()
-
-
-def sandbox_names() -> tuple[str, ...]:
-    return registry.names(GROUP)
 
 
 def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:
