@@ -12,7 +12,7 @@ from stockade import cli
 from stockade.cli.ui import failures
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 
-HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sqlite3", "asyncio")
+HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sqlite3", "asyncio", "stockade.paths")
 
 
 @pytest.mark.parametrize("asked", [["--help"], ["run", "--help"]])

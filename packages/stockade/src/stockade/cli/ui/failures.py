@@ -18,7 +18,6 @@ import click
 from stockade.cli.lazy import load
 from stockade.cli.ui.safe import one_line, without_secrets
 from stockade.core.errors import CommandFailed, StockadeError
-from stockade.paths import state_dir
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -184,7 +183,7 @@ def _leave_trace(error: BaseException) -> str:
 
     text = without_secrets("".join(traceback.format_exception(error)))
     name = time.strftime("bug-%Y%m%d-%H%M%S.txt", time.gmtime())
-    for folder in (state_dir(), Path(tempfile.gettempdir())):
+    for folder in (load("paths:state_dir")(), Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with (folder / name).open("w", errors="backslashreplace") as file:
