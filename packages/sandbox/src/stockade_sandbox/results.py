@@ -190,3 +190,21 @@ def what_changed(change: Change) -> str:
 def shown_path(inside: str, path: str) -> str:
     """Relative for the working folder, with its place in the sandbox for others."""
     return path if inside == "/workspace" else f"{inside}/{path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What the doctor found, one cell of it. `required`: without it no sandbox is started here. `tried`: what was done
+    to know.
+
+    `backend` is None for what is the machine's. Names of one kind are alike for all backends: `sandbox`, `limit: ...`,
+    `escape: ...`.
+    """
+
+    backend: str | None = None
+    name: str
+    tried: str
+    held: bool
+    required: bool = True
+    cause: str | None = None
+    way_out: str | None = None

@@ -32,6 +32,10 @@ class Child:
     async def ended(self) -> int:
         """Waits for its end; the status as a shell would give it."""
         await anyio.wait_readable(self.pidfd)
+        return self.status()
+
+    def status(self) -> int:
+        """The same, of one that is known to end now."""
         status = self.process.wait()
         return status if status >= 0 else 128 - status
 

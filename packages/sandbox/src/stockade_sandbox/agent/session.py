@@ -19,8 +19,7 @@ from stockade_sandbox.agent.clip import Clip
 from stockade_sandbox.agent.connections import Connections, Running
 from stockade_sandbox.agent.frames import Done, Hello, Listening, Malformed, Out, Reply, Started
 from stockade_sandbox.agent.fullscreen import refuse_fullscreen
-from stockade_sandbox.agent.inbox import Inbox
-from stockade_sandbox.agent.wire import Wire
+from stockade_sandbox.agent.wire import Inbox, Wire
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed
 from stockade_sandbox.policy import WORKSPACE, Limits
 from stockade_sandbox.port import MAX_COMMAND_BYTES

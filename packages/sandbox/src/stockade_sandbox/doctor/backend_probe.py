@@ -13,9 +13,9 @@ from stockade_sandbox.backends.containers.engines import EngineName, find_engine
 from stockade_sandbox.backends.containers.gvisor import find_runsc
 from stockade_sandbox.doctor.probe import differences, private_place, try_escapes
 from stockade_sandbox.errors import StockadeError
-from stockade_sandbox.findings import Finding
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import Backend, Sandbox
+from stockade_sandbox.results import Finding
 
 _START_S = 60.0
 _TRIED = "started one and ran a command in it"

@@ -23,8 +23,8 @@ from stockade.runtime.removing import sweep_removed
 from stockade.runtime.settings import load
 from stockade_sandbox.doctor.backend_probe import other_backends, sweep_others
 from stockade_sandbox.doctor.probe import probe as run_probe
-from stockade_sandbox.findings import Finding
 from stockade_sandbox.leftovers import clean as clean_up
+from stockade_sandbox.results import Finding
 
 NOT_SAFE = 4
 ESCAPE = "escape: "

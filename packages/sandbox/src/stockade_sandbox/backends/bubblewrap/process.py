@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import anyio
 
+from stockade_sandbox.agent.child import Child
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import command_line, launcher_memfd
 
 _END_TIMEOUT_S = 10.0
-_STDERR_BYTES = 64 * 1024
 
 
 def keep(stack: ExitStack, fd: int) -> int:
@@ -27,18 +27,10 @@ def keep(stack: ExitStack, fd: int) -> int:
 
 
 @dataclass
-class Chain:
+class Chain(Child):
     """A started chain. `process` is the launcher, which stays as guard of bubblewrap, first of a pid namespace."""
 
-    process: subprocess.Popen[bytes]
-    pidfd: int
-    stderr_fd: int
     pid_fd: int
-
-    def stderr(self) -> str:
-        size = os.fstat(self.stderr_fd).st_size
-        data = os.pread(self.stderr_fd, _STDERR_BYTES, max(0, size - _STDERR_BYTES))
-        return data.decode(errors="replace")
 
     @property
     def pid(self) -> int:
@@ -55,16 +47,7 @@ class Chain:
         said = os.pread(self.pid_fd, 32, 0)
         return int(said) if said else None
 
-    async def ended(self) -> int:
-        """Waits for the end of the guard; the status as a shell would give it."""
-        await anyio.wait_readable(self.pidfd)
-        return self._status()
-
-    def _status(self) -> int:
-        status = self.process.wait()
-        return status if status >= 0 else 128 - status
-
-    async def end(self) -> int:
+    async def end(self, patience_s: float = _END_TIMEOUT_S) -> int:
         """Ends what is left and waits until the kernel has let go of every process of the sandbox.
 
         On SIGTERM the guard kills bubblewrap and waits; that returns once the whole pid namespace is gone. A guard that
@@ -73,7 +56,7 @@ class Chain:
         with anyio.CancelScope(shield=True):
             with suppress(ProcessLookupError):
                 self.process.terminate()
-            with anyio.move_on_after(_END_TIMEOUT_S):
+            with anyio.move_on_after(patience_s):
                 await self.ended()
             if self.process.poll() is None:
                 self.process.kill()
@@ -81,7 +64,7 @@ class Chain:
             await self._ward_gone()
             for fd in (self.pidfd, self.stderr_fd, self.pid_fd):
                 os.close(fd)
-        return self._status()
+        return self.status()
 
     async def _ward_gone(self) -> None:
         pid = self.ward()
