@@ -48,43 +48,6 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-AUTO = "auto"
-FILES = ("embedded", "gguf", "scripted")
-SERVERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio", "openai", "azure", "anthropic")
-PROVIDER_NAMES = (*FILES, *SERVERS)
-STARTED = ("llama-server", "llamafile")
-"""Those that we also start, when the name is a path."""
-
-
-class ModelName(Data):
-    """A provider and the name it knows the model by."""
-
-    provider: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.provider}/{self.name}"
-
-    @property
-    def is_path(self) -> bool:
-        """A server to be started from a file: `llamafile//opt/x.llamafile`, `llama-server/~/m.gguf`."""
-        return self.provider in STARTED and self.name.startswith(("/", "./", "../", "~"))
-
-
-def parse_name(spec: str, providers: Sequence[str] = PROVIDER_NAMES) -> ModelName:
-    """UsageError, with the nearest form, when it is not one. `auto` is not a name."""
-    provider, slash, name = spec.strip().partition("/")
-    if provider not in providers:
-        near = difflib.get_close_matches(provider.lower(), providers, n=1)
-        if not slash:
-            raise UsageError(f"not a model: '{spec}'", f"write PROVIDER/NAME; providers: {', '.join(providers)}")
-        hint = f"did you mean {near[0]}/{name}?" if near else f"providers: {', '.join(providers)}"
-        raise UsageError(f"unknown model provider '{provider}'", hint)
-    if not name:
-        raise UsageError(f"the model '{spec}' has no name", f"write {provider}/NAME")
-    return ModelName(provider=provider, name=name)
-
-
 OPENAI_HOST = "api.openai.com"
 OLLAMA_PORT = 11434
 _SCHEME_PORTS = {"http": 80, "https": 443}
@@ -130,6 +93,43 @@ PROVIDERS: Mapping[str, Provider] = {
                           key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), key="away",
                           key_header="x-api-key", api="anthropic", native_tools=True),
 }  # fmt: skip
+
+
+AUTO = "auto"
+FILES = ("embedded", "gguf", "scripted")
+SERVERS = tuple(PROVIDERS)
+PROVIDER_NAMES = (*FILES, *SERVERS)
+STARTED = ("llama-server", "llamafile")
+"""Those that we also start, when the name is a path."""
+
+
+class ModelName(Data):
+    """A provider and the name it knows the model by."""
+
+    provider: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.name}"
+
+    @property
+    def is_path(self) -> bool:
+        """A server to be started from a file: `llamafile//opt/x.llamafile`, `llama-server/~/m.gguf`."""
+        return self.provider in STARTED and self.name.startswith(("/", "./", "../", "~"))
+
+
+def parse_name(spec: str, providers: Sequence[str] = PROVIDER_NAMES) -> ModelName:
+    """UsageError, with the nearest form, when it is not one. `auto` is not a name."""
+    provider, slash, name = spec.strip().partition("/")
+    if provider not in providers:
+        near = difflib.get_close_matches(provider.lower(), providers, n=1)
+        if not slash:
+            raise UsageError(f"not a model: '{spec}'", f"write PROVIDER/NAME; providers: {', '.join(providers)}")
+        hint = f"did you mean {near[0]}/{name}?" if near else f"providers: {', '.join(providers)}"
+        raise UsageError(f"unknown model provider '{provider}'", hint)
+    if not name:
+        raise UsageError(f"the model '{spec}' has no name", f"write {provider}/NAME")
+    return ModelName(provider=provider, name=name)
 
 
 class Address(Data):
