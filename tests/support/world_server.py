@@ -23,7 +23,7 @@ from typing import Any
 from stockade.cli import main
 
 _WARM = (
-    "anyio._backends._asyncio", "pygments.lexers", "rich.syntax", "tree_sitter_bash", "stockade.answers.choice",
+    "anyio._backends._asyncio", "pygments.lexers", "rich.syntax", "tree_sitter_bash", "stockade.answers.action_codec",
     "stockade.approval.approver", "stockade.runtime.resume", "stockade.runtime.sandboxes", "stockade.cli.begin",
     "stockade.cli.run", "stockade.cli.runs", "stockade.loop.run", "stockade.models.scripted",
     "stockade_sandbox.backends.bubblewrap.sandbox", "stockade_sandbox.overlay.apply", "stockade.store.sqlite",
