@@ -23,6 +23,14 @@ def test_a_program_is_mended_until_its_example_holds(stage: Stage) -> None:
     assert stage.left_behind() == []
 
 
+def test_the_coder_is_a_bot_and_says_which_settings_it_has_no_use_for(stage: Stage) -> None:
+    arguments = ("run", "add(1, 2) == 3", "--bot", "coder", "--check", "false", "--tool", "memory")
+    ended = stage.call(*arguments, "--model", stage.script(WRONG, GOOD))
+    assert (ended.status, ended.out) == (0, f"{ADD}\n"), ended.err
+    assert "the bot coder has a way of its own to work, and no use for: tool, check" in ended.err
+    assert "done · verified · 2 turns" in ended.err
+
+
 def test_the_record_of_it_is_shown_done_again_and_exported(stage: Stage) -> None:
     assert stage.call("code", "add(1, 2) == 3", "--model", stage.script(WRONG, GOOD), "--quiet").status == 0
     shown = stage.call("runs", "show")

@@ -97,6 +97,8 @@ async def prepare(
     given = spec.objects
     bot = given.bot or find_bot(spec.bot)
     spec = with_defaults(spec, bot)
+    unused = _unused(spec, bot)
+    spec = spec.model_copy(update={key: RunSpec.model_fields[key].default for key in unused})
     task = check_task(spec.task)
     pick_protocol(spec.answers)
     run_id = new_run_id()
@@ -135,8 +137,14 @@ async def prepare(
         parts.approver.granted = spec.granted
     started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
     notes.insert(0, _note(started, bot, redactor.names(task), choice, profile))
-    warnings = (*approval_notes(started), *redactor.warnings)
+    words = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
+    warnings = (*approval_notes(started), *redactor.warnings, *((words,) if unused else ()))
     return Prepared(started, parts, ". ".join(filter(None, notes)) or None, warnings=warnings)
+
+
+def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
+    """Settings that are about the loop, where the bot never runs it."""
+    return () if bot.bot.loops else tuple(key for key in ("tool", "mcp", "no_tool", "check") if getattr(spec, key))
 
 
 async def _plan(spec: RunSpec, bot: BotSpec, on_progress: OnProgress | None) -> ToolPlan:
@@ -150,8 +158,7 @@ async def _plan(spec: RunSpec, bot: BotSpec, on_progress: OnProgress | None) -> 
     policy = bot.bot.policy(own)
     if given.sandbox and policy != own:
         raise UsageError(f"the bot {bot.name} needs more in its sandbox than is there", "pass a Policy in its place")
-    more = (*spec.tool, *mcp_files(spec.mcp)) if bot.bot.loops else ()
-    tools = chosen(bot.all_tools, more, spec.no_tool)
+    tools = chosen(bot.all_tools, (*spec.tool, *mcp_files(spec.mcp)), spec.no_tool)
     allowed = partial(plan_tools, allowed_external=spec.allow_external, mcp_accept=spec.mcp_accept)
     plan = await to_thread.run_sync(partial(allowed, tools, policy, redact=spec.redact, on_progress=on_progress))
     return plan.with_objects(given.tools)
