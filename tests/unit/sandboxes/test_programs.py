@@ -67,7 +67,7 @@ async def test_it_is_spoken_to_between_and_beside_commands() -> None:
             assert await exactly(found, 3) == b"two"
         await found.send_eof()
         assert await everything(found) == b""
-        assert await found.last_words() == "started\nbye"
+        assert await found.exit_reason() == "started\nbye"
         assert found.status == 7
 
 
@@ -84,14 +84,14 @@ async def test_all_that_it_wrote_is_there_after_its_death() -> None:
         for _ in range(5):
             async with program(session, ["sh", "-c", "head -c 300000 /dev/zero; echo why >&2; kill -9 $$"]) as found:
                 assert len(await everything(found)) == 300_000
-                assert (await found.last_words(), found.status) == ("why", 137)
+                assert (await found.exit_reason(), found.status) == ("why", 137)
 
 
 async def test_what_is_no_program_says_so() -> None:
     async with shell() as session:
         async with program(session, ["/no/such/program"]) as found:
             assert await everything(found) == b""
-            assert await found.last_words() == "/no/such/program: No such file or directory"
+            assert await found.exit_reason() == "/no/such/program: No such file or directory"
         with pytest.raises(ActionFailed):
             async with program(session, ["a\0b"]):
                 pass
@@ -149,7 +149,7 @@ async def test_the_end_of_the_sandbox_is_its_end() -> None:
         os.kill(child_of(process.pid), signal.SIGKILL)
         with pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
             await found.receive()
-        assert await found.last_words() == ""
+        assert await found.exit_reason() == ""
         with pytest.raises(SandboxDied):
             await session.run("echo")
 

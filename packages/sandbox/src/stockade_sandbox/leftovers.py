@@ -17,7 +17,7 @@ from stockade_sandbox.overlay.changes import touched_in_copy
 from stockade_sandbox.overlay.discard import remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.journal import SUFFIX, all_journals
 from stockade_sandbox.overlay.record import MANIFEST_FILE, read_seen
-from stockade_sandbox.overlay.safe_fs import Tree
+from stockade_sandbox.overlay.safe_fs import DirTree
 from stockade_sandbox.processes import start_time
 
 COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
@@ -75,7 +75,7 @@ def _is_written(layer: Path) -> bool:
     if not (layer / MANIFEST_FILE).exists():
         return False
     try:
-        with Tree(layer / "copy") as copy:
+        with DirTree(layer / "copy") as copy:
             return bool(touched_in_copy(copy, read_seen(layer / MANIFEST_FILE)))
     except (OSError, SandboxFailed):
         return True

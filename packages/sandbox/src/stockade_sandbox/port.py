@@ -87,7 +87,7 @@ class Program(Protocol):
 
     async def send_eof(self) -> None: ...
 
-    async def last_words(self) -> str:
+    async def exit_reason(self) -> str:
         """Waits for its end: the end of what it wrote to standard error, or why it never ran."""
         ...
 

@@ -46,7 +46,7 @@ def _leaf(error: BaseException) -> BaseException:
 
 
 @asynccontextmanager
-async def raising_the_one() -> AsyncIterator[None]:
+async def unwrap_exception_group() -> AsyncIterator[None]:
     """Around a task group: its first error comes out bare, so that it can be caught by its name."""
     try:
         yield

@@ -111,7 +111,7 @@ class Pipes:
         self._give.close()
         self._take.close()
 
-    async def last_words(self) -> str:
+    async def exit_reason(self) -> str:
         return ""
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from stockade_sandbox.overlay import Review
-from stockade_sandbox.overlay.safe_fs import Tree, spell, unspell
+from stockade_sandbox.overlay.safe_fs import DirTree, decode_path, encode_path
 from stockade_sandbox.results import Change, FolderLayer
 from tests.unit.sandboxes.test_folders.helpers import Bench, times
 
@@ -161,12 +161,12 @@ def test_a_sparse_giant_is_not_read(bench: Bench) -> None:
 
 @pytest.mark.parametrize("path", ["plain", "a/b", "\udcff", "\uf7ff", "\uf780x\udc80", "é\n\x1b"])
 def test_spelling_is_reversible(path: str) -> None:
-    spell(path).encode()
-    assert unspell(spell(path)) == path
+    encode_path(path).encode()
+    assert decode_path(encode_path(path)) == path
 
 
 def test_spellings_differ() -> None:
-    assert len({spell("\udcff"), spell("\uf7ff"), spell("ÿ")}) == 3
+    assert len({encode_path("\udcff"), encode_path("\uf7ff"), encode_path("ÿ")}) == 3
 
 
 def test_a_tree_does_not_follow_symlinks(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_tree_does_not_follow_symlinks(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "file").symlink_to("real/f")
     os.mkfifo(tmp_path / "pipe")
-    with Tree(tmp_path) as tree:
+    with DirTree(tmp_path) as tree:
         assert tree.node("link/f") is None
         assert tree.read("real/f", 10) == b"x"
         with pytest.raises(OSError, match="not a regular"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade_sandbox.overlay import places, prepare_layer
+from stockade_sandbox.overlay import paths, prepare_layer
 from stockade_sandbox.overlay.copying import check_space
 from stockade_sandbox.overlay.prepare import all_owned_by_us
 from stockade_sandbox.policy import FolderMode, FolderRule
@@ -143,7 +143,7 @@ def test_accounts_are_asked_for_again_when_they_have_changed(tmp_path: Path, mon
     file = tmp_path / "passwd"
     file.touch()
     os.utime(file, ns=(1, 1))
-    assert str(tmp_path / "a") in places.homes(file)
+    assert str(tmp_path / "a") in paths.homes(file)
     accounts.append(pwd.struct_passwd(("b", "x", 1002, 1002, "", str(tmp_path / "b"), "")))
     os.utime(file, ns=(2, 2))
-    assert str(tmp_path / "b") in places.homes(file)
+    assert str(tmp_path / "b") in paths.homes(file)

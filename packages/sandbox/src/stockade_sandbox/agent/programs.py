@@ -9,7 +9,7 @@ from anyio.abc import ByteStream
 from stockade_sandbox.agent.connections import Connection, Running
 from stockade_sandbox.agent.session import AgentSession
 from stockade_sandbox.errors import SandboxDied
-from stockade_sandbox.stoppable import raising_the_one
+from stockade_sandbox.stoppable import unwrap_exception_group
 
 WORDS_BYTES = 4096
 END_S = 1.0
@@ -41,7 +41,7 @@ class RunningProgram(ByteStream):
         """As a shell would give it; None while it runs, or when nobody can tell."""
         return self._running.ended.status if self._running.ended else None
 
-    async def last_words(self) -> str:
+    async def exit_reason(self) -> str:
         """The end of what it wrote as errors, once it has ended, or why it never ran."""
         await self._running.over.wait()
         ended = self._running.ended
@@ -61,7 +61,7 @@ async def program(session: AgentSession, argv: Sequence[str]) -> AsyncIterator[R
 
     ActionFailed when it cannot be started; that it is no program shows as its end, with the reason as last words.
     """
-    async with raising_the_one(), session.carrying(), anyio.create_task_group() as group:
+    async with unwrap_exception_group(), session.carrying(), anyio.create_task_group() as group:
         running = await session.start(argv)
         found = RunningProgram(running)
         group.start_soon(found.listen, running.errors)

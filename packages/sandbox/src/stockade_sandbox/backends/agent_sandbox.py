@@ -16,7 +16,7 @@ from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
-from stockade_sandbox.stoppable import raising_the_one
+from stockade_sandbox.stoppable import unwrap_exception_group
 
 
 class SpeakingSandbox(ABC):
@@ -100,7 +100,7 @@ class SpeakingSandbox(ABC):
     @asynccontextmanager
     async def carried(self) -> AsyncIterator[None]:
         """Implements port.Programs."""
-        async with raising_the_one(), self._open().carrying():
+        async with unwrap_exception_group(), self._open().carrying():
             yield
 
     @asynccontextmanager

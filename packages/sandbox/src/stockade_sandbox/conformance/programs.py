@@ -31,7 +31,7 @@ class ProgramConformance:
                 await found.send(b"x" * 300_000)
                 await found.send_eof()
                 assert await everything(found) == b"/workspace\n" + b"x" * 300_000
-                assert (await found.last_words(), found.status) == ("bye", 7)
+                assert (await found.exit_reason(), found.status) == ("bye", 7)
 
     async def test_the_first_may_end_before_the_second(self, bench: Bench) -> None:
         async with bench.make(Policy()) as box:
@@ -59,7 +59,7 @@ class ProgramConformance:
             assert isinstance(box, Programs)
             async with box.program(["/no/such/program"]) as found:
                 assert await everything(found) == b""
-                assert "No such file" in await found.last_words()
+                assert "No such file" in await found.exit_reason()
 
     async def test_time_outs_of_commands_leave_it_alone_and_its_own_end_is_sure(self, bench: Bench) -> None:
         async with bench.make(Policy()) as box:

@@ -10,7 +10,7 @@ from anyio.abc import ByteStream
 from stockade_sandbox.agent.session import AgentSession
 from stockade_sandbox.policy import Network, Policy
 from stockade_sandbox.results import NetworkRequest
-from stockade_sandbox.stoppable import raising_the_one
+from stockade_sandbox.stoppable import unwrap_exception_group
 
 PORT = 3128
 """Of 127.0.0.1 inside a sandbox."""
@@ -47,7 +47,7 @@ def guarantee(network: Network) -> str:
 @asynccontextmanager
 async def way_out(session: AgentSession, server: Server) -> AsyncIterator[None]:
     """Serves a sandbox while it runs. A bug in the server cancels what is inside, and is raised here."""
-    async with raising_the_one(), session.listening(PORT) as connections, anyio.create_task_group() as group:
+    async with unwrap_exception_group(), session.listening(PORT) as connections, anyio.create_task_group() as group:
         group.start_soon(server.serve, connections.accept)
         yield
         group.cancel_scope.cancel()

@@ -27,7 +27,7 @@ from stockade_sandbox.egress.rules import Refused, Rules, Target, parse_authorit
 from stockade_sandbox.egress.tls import UNRECOGNIZED_NAME, NotTls, server_name
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import NetworkRequest
-from stockade_sandbox.stoppable import raising_the_one
+from stockade_sandbox.stoppable import unwrap_exception_group
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -89,7 +89,7 @@ class Egress:
     async def serve(self, accept: Accept) -> None:
         """Until it is cancelled; every connection is closed with it."""
         limit = anyio.CapacityLimiter(self.bounds.connections)
-        async with raising_the_one(), anyio.create_task_group() as group:
+        async with unwrap_exception_group(), anyio.create_task_group() as group:
             while True:
                 token = object()
                 await limit.acquire_on_behalf_of(token)
@@ -244,7 +244,7 @@ class Egress:
                     return  # the server has heard enough; its answer says why
                 sent_all.set()
 
-            async with raising_the_one(), anyio.create_task_group() as group:
+            async with unwrap_exception_group(), anyio.create_task_group() as group:
                 group.start_soon(upload)
                 keeps = await self._answer(client, server, request, entry, moved("down"))
                 group.cancel_scope.cancel()

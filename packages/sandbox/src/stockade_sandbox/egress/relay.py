@@ -11,7 +11,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from stockade_sandbox.egress.http import Body, Framing
 from stockade_sandbox.egress.rules import Refused
-from stockade_sandbox.stoppable import raising_the_one
+from stockade_sandbox.stoppable import unwrap_exception_group
 
 PIECE = 64 * 1024
 _MAX_LINE, _MAX_TRAILERS = 1024, 64
@@ -121,6 +121,6 @@ async def tunnel(client: End, server: ByteStream, meter: Meter, idle_s: float) -
             await _copy_all(source, to, sent)
             await to.send_eof()
 
-        async with raising_the_one(), anyio.create_task_group() as group:
+        async with unwrap_exception_group(), anyio.create_task_group() as group:
             group.start_soon(pump, client, server, "up")
             group.start_soon(pump, End.of(server), client.stream, "down")

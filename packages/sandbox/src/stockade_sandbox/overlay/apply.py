@@ -16,7 +16,7 @@ from stockade_sandbox.overlay.contents import Contents
 from stockade_sandbox.overlay.journal import Entry, Look, forget_undone, journals_of, new_journal
 from stockade_sandbox.overlay.merging import Merged, check_conflicts, listed, resolved
 from stockade_sandbox.overlay.record import OpenLayer, open_layer
-from stockade_sandbox.overlay.safe_fs import join, parent, spell, unspell
+from stockade_sandbox.overlay.safe_fs import decode_path, encode_path, join, parent
 from stockade_sandbox.overlay.writing import (
     Chosen,
     Exchange,
@@ -102,7 +102,7 @@ def _with_folders(chosen: Chosen, opened: OpenLayer) -> Chosen:
         while folder and folder not in every and opened.host.node(folder) is None:
             made = opened.written.node(folder)
             mode = made.mode & 0o1777 if made else 0o755
-            every[folder] = Change(path=spell(folder), kind="added", entry="directory", mode=mode)
+            every[folder] = Change(path=encode_path(folder), kind="added", entry="directory", mode=mode)
             folder = parent(folder)
     if len(every) == len(chosen):
         return every
@@ -143,13 +143,15 @@ def explained(folder: str) -> Iterator[None]:
 def _chosen(asked: list[Change], actual: Chosen) -> Chosen:
     """What of the asked is still to be done, folders first. What the host already has is passed over."""
     refused = [change for change in asked if change.refused]
-    wanted = {unspell(change.path): change for change in asked}
+    wanted = {decode_path(change.path): change for change in asked}
     refused += [actual[path] for path in wanted if path in actual and actual[path].refused and not wanted[path].refused]
     if refused:
         raise UsageError(f"cannot be applied: {refused[0].path!r} is {refused[0].refused}", "leave it out")
     other = [path for path, change in wanted.items() if path in actual and not _same_result(change, actual[path])]
     if other:
-        raise UsageError(f"changed since it was looked at: {listed(map(spell, other))}", "look at the changes again")
+        raise UsageError(
+            f"changed since it was looked at: {listed(map(encode_path, other))}", "look at the changes again"
+        )
     return {path: change for path, change in actual.items() if path in wanted}
 
 
@@ -168,7 +170,7 @@ def _check_complete(chosen: Chosen, actual: Chosen, opened: OpenLayer) -> None:
             kept = [join(path, name) for name in opened.host.names(path)]
             kept = [below for below in kept if below not in chosen or chosen[below].kind != "deleted"]
             if kept:
-                what = f"{change.path!r} cannot be removed: the host still has {listed(map(spell, kept))} in it"
+                what = f"{change.path!r} cannot be removed: the host still has {listed(map(encode_path, kept))} in it"
                 raise UsageError(what, "choose their removal too")
         if change.kind != "deleted":
             _check_parents(path, chosen, actual, opened)
@@ -182,11 +184,11 @@ def _check_parents(path: str, chosen: Chosen, actual: Chosen, opened: OpenLayer)
             return
         before = opened.host.node(folder)
         if before is not None and before.kind != "directory":
-            raise UsageError(f"{spell(path)!r} cannot be written: {spell(folder)!r} is a {before.kind} on the host",
-                             "choose its change too")  # fmt: skip
+            what = f"{encode_path(path)!r} cannot be written: {encode_path(folder)!r} is a {before.kind} on the host"
+            raise UsageError(what, "choose its change too")
         if before is not None:
             return
         if folder not in actual or actual[folder].refused:
-            raise UsageError(f"{spell(path)!r} cannot be written: the host has no folder {spell(folder)!r} any more",
-                             "make it and apply again")  # fmt: skip
+            what = f"{encode_path(path)!r} cannot be written: the host has no folder {encode_path(folder)!r} any more"
+            raise UsageError(what, "make it and apply again")
         folder = parent(folder)

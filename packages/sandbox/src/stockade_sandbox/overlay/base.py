@@ -31,8 +31,8 @@ from stockade_sandbox.overlay.base_parts import (
     read_index,
 )
 from stockade_sandbox.overlay.journal import all_journals, journals_of
-from stockade_sandbox.overlay.record import OpenLayer, Seen
-from stockade_sandbox.overlay.safe_fs import CHUNK, MAX_DEPTH, Node, Tree, join, parent, spell, unspell
+from stockade_sandbox.overlay.record import Baseline, OpenLayer
+from stockade_sandbox.overlay.safe_fs import CHUNK, MAX_DEPTH, DirTree, Node, decode_path, encode_path, join, parent
 from stockade_sandbox.records import replace
 from stockade_sandbox.results import Change
 
@@ -50,7 +50,7 @@ class Base:
     Not thread-safe; blocks.
     """
 
-    def __init__(self, place: Path, copied: Mapping[str, Seen] | None, since_ns: int) -> None:
+    def __init__(self, place: Path, copied: Mapping[str, Baseline] | None, since_ns: int) -> None:
         self._folder, self._copied, self.since_ns = place / BASE, copied, since_ns
         self._entries: dict[str, Original] = {}
         self._covered: set[str] = set()
@@ -68,9 +68,9 @@ class Base:
         if self._copied is None:
             return None
         seen = self._copied.get(path)
-        return Original.copied(seen) if seen else Original(path=spell(path), state="absent")
+        return Original.copied(seen) if seen else Original(path=encode_path(path), state="absent")
 
-    def of(self, path: str, host: Tree, written: Tree) -> Original:
+    def of(self, path: str, host: DirTree, written: DirTree) -> Original:
         """Where nothing is on record, what can be said of it now."""
         return self.get(path) or self._now(path, host, written)
 
@@ -91,7 +91,13 @@ class Base:
         return path not in self._entries
 
     def capture(
-        self, number: int, host: Tree, written: Tree, shown: Iterable[str], gone: Iterable[str] = (), now_ns: int = 0
+        self,
+        number: int,
+        host: DirTree,
+        written: DirTree,
+        shown: Iterable[str],
+        gone: Iterable[str] = (),
+        now_ns: int = 0,
     ) -> None:
         """Note what the host has at the paths that the layer shows, a folder first; forget what is `gone` from it.
 
@@ -102,7 +108,7 @@ class Base:
             new = [entry for path in shown for entry in self._new(path, host, written, part)]
             for path in gone:
                 if (known := self._entries.get(path)) is not None and known.state != "known":
-                    new.append(Original(path=spell(path), state="dropped"))
+                    new.append(Original(path=encode_path(path), state="dropped"))
                     self._take_in(new[-1:])
             if new:
                 part.commit(new)
@@ -114,18 +120,18 @@ class Base:
         """All that the layer holds was noted at a look that began then."""
         self.since_ns = max(self.since_ns, now_ns - GRAIN_NS)
 
-    def keep(self, written: Tree, chosen: Mapping[str, Change]) -> None:
+    def keep(self, written: DirTree, chosen: Mapping[str, Change]) -> None:
         """The bytes of what the bot made of these, which is their base once it is applied: for merging."""
         part = Part(self._folder, APPLIED)
         try:
             nodes = ((path, written.node(path)) for path, change in chosen.items() if change.kind != "deleted")
             found = [Original.of(path, node) for path, node in nodes if node is not None]
-            entries = (self._with_data(entry, unspell(entry.path), written, part, wanted=True) for entry in found)
+            entries = (self._with_data(entry, decode_path(entry.path), written, part, wanted=True) for entry in found)
             part.commit([entry for entry in entries if entry.data])
         finally:
             part.close()
 
-    def _new(self, path: str, host: Tree, written: Tree, part: "Part") -> Iterator[Original]:
+    def _new(self, path: str, host: DirTree, written: DirTree, part: "Part") -> Iterator[Original]:
         """What is not on record of a path, and of what it hides of the host."""
         waiting = [(path, False)]
         while waiting:
@@ -147,20 +153,20 @@ class Base:
                 self._take_in([entry])
                 yield entry
 
-    def _look(self, path: str, host: Tree, written: Tree) -> Original:
+    def _look(self, path: str, host: DirTree, written: DirTree) -> Original:
         if self._copied is None:
             return self._now(path, host, written)
         seen = self._copied.get(path)
-        return Original.copied(seen) if seen else Original(path=spell(path), state="absent")
+        return Original.copied(seen) if seen else Original(path=encode_path(path), state="absent")
 
-    def _now(self, path: str, host: Tree, written: Tree) -> Original:
+    def _now(self, path: str, host: DirTree, written: DirTree) -> Original:
         """What the host had when an overlay first showed a path, as far as what it has now can tell."""
         node, ours = host.node(path), written.node(path)
         after_ns = 0 if _is_gone(ours) else written.birth_ns(path)
-        unknown = Original(path=spell(path), state="unknown")
+        unknown = Original(path=encode_path(path), state="unknown")
         if node is None:
             new = _is_gone(ours) or not _came_from_host(written, path) or self._is_old(_above(host, path), after_ns)
-            return Original(path=spell(path), state="absent") if new else unknown
+            return Original(path=encode_path(path), state="absent") if new else unknown
         if self._is_old(node.stat, after_ns) or (ours is not None and _are_equal(path, node, ours, host, written)):
             return Original.of(path, node)
         return unknown
@@ -169,7 +175,7 @@ class Base:
         """Whether it was like that before the bot had its own. Both times are stamped by the same clock."""
         return found.st_ctime_ns <= self.since_ns or found.st_ctime_ns < after_ns
 
-    def _with_data(self, entry: Original, path: str, tree: Tree, part: "Part", *, wanted: bool) -> Original:
+    def _with_data(self, entry: Original, path: str, tree: DirTree, part: "Part", *, wanted: bool) -> Original:
         """With its hash, and its bytes where they are to be kept. Not `wanted`: as far as DELETED_BYTES go."""
         if entry.state != "known" or entry.kind != "file":
             return entry
@@ -198,9 +204,9 @@ class Base:
     def _take_in(self, entries: Iterable[Original]) -> None:
         for entry in entries:
             if entry.state == "dropped":
-                self._entries.pop(unspell(entry.path), None)
+                self._entries.pop(decode_path(entry.path), None)
             else:
-                self._entries[unspell(entry.path)] = entry
+                self._entries[decode_path(entry.path)] = entry
 
 
 def _applied(place: Path, layer_ns: int) -> Iterator[tuple[str, Original]]:
@@ -213,10 +219,11 @@ def _applied(place: Path, layer_ns: int) -> Iterator[tuple[str, Original]]:
             if (entry.at if entry.left or head.step == "done" else head.goal) == "after":
                 look = entry.bots or entry.after
                 if look.kind == "absent":
-                    yield unspell(entry.path), Original(path=entry.path, state="absent")
+                    yield decode_path(entry.path), Original(path=entry.path, state="absent")
                 else:
-                    yield unspell(entry.path), Original(path=entry.path, kind=look.kind, mode=look.mode, size=look.size,
-                                                        target=look.target or None, sha256=look.sha256)  # fmt: skip
+                    made = Original(path=entry.path, kind=look.kind, mode=look.mode, size=look.size,
+                                    target=look.target or None, sha256=look.sha256)  # fmt: skip
+                    yield decode_path(entry.path), made
 
 
 def base_of(opened: OpenLayer) -> Base:
@@ -229,7 +236,7 @@ def _is_gone(ours: Node | None) -> bool:
     return ours is None or stat.S_ISCHR(ours.stat.st_mode)
 
 
-def _marks(written: Tree, path: str) -> list[str]:
+def _marks(written: DirTree, path: str) -> list[str]:
     node = written.node(path)
     if node is None or node.kind not in ("file", "directory"):
         return []
@@ -239,18 +246,18 @@ def _marks(written: Tree, path: str) -> list[str]:
         return os.listxattr(fd)
 
 
-def _hides(written: Tree, path: str) -> bool:
+def _hides(written: DirTree, path: str) -> bool:
     """Whether a folder of the host is hidden by what the layer has there."""
     node = written.node(path)
     return node is None or node.kind != "directory" or any(name in _OPAQUE for name in _marks(written, path))
 
 
-def _came_from_host(written: Tree, path: str) -> bool:
+def _came_from_host(written: DirTree, path: str) -> bool:
     """Whether the overlay copied it up from somewhere, as its mark says, which a bot cannot set."""
     return any(name in _ORIGIN for name in _marks(written, path))
 
 
-def _above(host: Tree, path: str) -> os.stat_result:
+def _above(host: DirTree, path: str) -> os.stat_result:
     """The nearest folder that the host still has above a path: it was written to when something went from it."""
     while path := parent(path):
         if (node := host.node(path)) is not None:
@@ -258,7 +265,7 @@ def _above(host: Tree, path: str) -> os.stat_result:
     return os.fstat(host.root_fd)
 
 
-def _are_equal(path: str, node: Node, ours: Node, host: Tree, written: Tree) -> bool:
+def _are_equal(path: str, node: Node, ours: Node, host: DirTree, written: DirTree) -> bool:
     one = Original.of(path, node)
     if node.kind == "file" and node.size == ours.size:
         one = replace(one, sha256=digest_at(host, path) or "")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.overlay.record import Seen, write_file
-from stockade_sandbox.overlay.safe_fs import CHUNK, Node, Tree, copy_piece, extents, spell, unspell
+from stockade_sandbox.overlay.record import Baseline, write_file
+from stockade_sandbox.overlay.safe_fs import CHUNK, DirTree, Node, copy_piece, decode_path, encode_path, extents
 from stockade_sandbox.overlay.segments import KEPT, sync_folder, write_at
 from stockade_sandbox.records import Record, line_of, read
 from stockade_sandbox.results import EntryKind
@@ -52,16 +52,16 @@ class Original(Record, kw_only=True):
 
     @classmethod
     def of(cls, path: str, node: Node) -> "Original":
-        target = None if node.target is None else spell(node.target)
-        return cls(path=spell(path), kind=node.kind, mode=node.mode, size=node.size, target=target,
+        target = None if node.target is None else encode_path(node.target)
+        return cls(path=encode_path(path), kind=node.kind, mode=node.mode, size=node.size, target=target,
                    inode=node.stat.st_ino, ctime_ns=node.stat.st_ctime_ns)  # fmt: skip
 
     @classmethod
-    def copied(cls, seen: Seen) -> "Original":
+    def copied(cls, seen: Baseline) -> "Original":
         return cls(path=seen.path, kind=seen.kind, mode=seen.mode, size=seen.size, target=seen.target,
                    sha256=seen.sha256)  # fmt: skip
 
-    def is_same(self, tree: Tree, path: str, node: Node | None) -> bool:
+    def is_same(self, tree: DirTree, path: str, node: Node | None) -> bool:
         """Whether `node`, at `path` of the host or of a layer, is this. Reads it where only its bytes can tell."""
         if self.state != "known" or node is None:
             return self.state == "absent" and node is None
@@ -70,7 +70,7 @@ class Original(Record, kw_only=True):
         if node.kind != self.kind or node.kind == "special" or node.size != self.size:
             return False
         if node.kind == "symlink":
-            return node.target == unspell(self.target or "")
+            return node.target == decode_path(self.target or "")
         if (node.mode ^ self.mode) & MODE_BITS:
             return False
         return node.kind == "directory" or (self.sha256 != "" and self.sha256 == digest_at(tree, path))
@@ -105,7 +105,7 @@ def _chunks(fd: int) -> Iterator[int]:
         yield from range(first, following)
 
 
-def digest_at(tree: Tree, path: str) -> str | None:
+def digest_at(tree: DirTree, path: str) -> str | None:
     """None where it cannot be read, or is being replaced: not known to be the same then."""
     try:
         with tree.file(path) as fd:

@@ -11,8 +11,8 @@ from stockade_sandbox.errors import LayerLost, SandboxFailed
 from stockade_sandbox.overlay.base import Base, base_of
 from stockade_sandbox.overlay.diff import TEXT_BYTES, count_lines, is_binary
 from stockade_sandbox.overlay.flags import flag, refusal
-from stockade_sandbox.overlay.record import OpenLayer, Seen, open_layer
-from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, Node, Tree, join, same_data, spell
+from stockade_sandbox.overlay.record import Baseline, OpenLayer, open_layer
+from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, Node, encode_path, join, same_data
 from stockade_sandbox.overlay.snapshots import Found, scan
 from stockade_sandbox.results import MARK, Change, ChangeKind, FolderLayer
 
@@ -36,7 +36,7 @@ class _UpperLayer:
     the first, the second are the bot's own and mean nothing. (Linux, Documentation/filesystems/overlayfs.rst)
     """
 
-    def __init__(self, upper: Tree, host: Tree) -> None:
+    def __init__(self, upper: DirTree, host: DirTree) -> None:
         self._upper, self._host = upper, host
         names = os.listxattr(upper.folder(""))
         self._prefixes = ["trusted.overlay.", "user.overlay."]
@@ -117,7 +117,7 @@ def _with_trouble(path: str, node: Node, marks: dict[str, bytes]) -> Node:
     return node
 
 
-def touched_in_copy(copy: Tree, manifest: dict[str, Seen]) -> Touched:
+def touched_in_copy(copy: DirTree, manifest: dict[str, Baseline]) -> Touched:
     """What is in a copy, or gone from it, since it was made."""
     touched: Touched = {}
     seen = set()
@@ -141,7 +141,7 @@ def touched_in_copy(copy: Tree, manifest: dict[str, Seen]) -> Touched:
     return touched
 
 
-def _is_untouched(before: Seen, node: Node) -> bool:
+def _is_untouched(before: Baseline, node: Node) -> bool:
     """ctime cannot be set back from inside: a file whose ctime did not move is the one that was copied."""
     if node.kind == "directory":
         return before.kind == "directory" and before.mode & 0o1777 == node.mode & 0o1777
@@ -190,8 +190,8 @@ class Comparison:
         )
         flagged = flagged or (_MASKED if masked else None)
         return Change(
-            path=spell(path), kind=kind, entry=shown.kind, size=after.size if after else 0, mode=mode,
-            target=spell(shown.target) if shown.target is not None else None, binary=binary, added_lines=added,
+            path=encode_path(path), kind=kind, entry=shown.kind, size=after.size if after else 0, mode=mode,
+            target=encode_path(shown.target) if shown.target is not None else None, binary=binary, added_lines=added,
             removed_lines=removed, refused=refused, flagged=flagged,
         )  # fmt: skip
 
@@ -243,7 +243,7 @@ class Comparison:
         self._budget -= size
         return False, *count_lines(old, new), masked
 
-    def text(self, tree: Tree, path: str, node: Node | None) -> bytes:
+    def text(self, tree: DirTree, path: str, node: Node | None) -> bytes:
         """A file's content, one byte more than TEXT_BYTES when it is longer; empty for what is no readable file."""
         if node is None or node.kind != "file":
             return b""
@@ -256,7 +256,7 @@ class Comparison:
 _NOT_WHOLE = "bring it back from its snapshots: stockade runs resume RUN; or throw it away: stockade runs discard RUN"
 
 
-def check_whole(layer: FolderLayer, written: Tree) -> None:
+def check_whole(layer: FolderLayer, written: DirTree) -> None:
     """LayerLost when the layer does not hold what it was sealed with."""
     if layer.seal is not None and (now := seal_of(written)) != layer.seal:
         held, holds = layer.seal.partition(":")[0], now.partition(":")[0]
@@ -264,7 +264,7 @@ def check_whole(layer: FolderLayer, written: Tree) -> None:
         raise LayerLost(f"the layer of {layer.host} is not whole: {what} ({layer.layer})", _NOT_WHOLE)
 
 
-def seal_of(written: Tree, found: Found | None = None) -> str:
+def seal_of(written: DirTree, found: Found | None = None) -> str:
     """Number of entries and the hash of what each is: path, kind, mode, size, and when it was written.
 
     `found`: what a scan of it has just given.

@@ -8,7 +8,16 @@ from contextlib import suppress
 
 from stockade_sandbox.overlay.base_parts import digest_of
 from stockade_sandbox.overlay.journal import Look, Side
-from stockade_sandbox.overlay.safe_fs import CHUNK, Node, Tree, copy_data, parent, read_up_to, spell, unspell
+from stockade_sandbox.overlay.safe_fs import (
+    CHUNK,
+    DirTree,
+    Node,
+    copy_data,
+    decode_path,
+    encode_path,
+    parent,
+    read_up_to,
+)
 from stockade_sandbox.results import Change
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,7 +33,7 @@ class Contents:
     `sync`: whether each new file is brought to disk at once; else one sync of all is the caller's.
     """
 
-    def __init__(self, host: Tree, store: int, staging: int, *, sync: bool) -> None:
+    def __init__(self, host: DirTree, store: int, staging: int, *, sync: bool) -> None:
         self._host, self._store, self._staging, self._sync = host, store, staging, sync
         root = os.fstat(host.root_fd)
         self.owner = (root.st_uid, root.st_gid) if os.geteuid() == 0 else None
@@ -42,7 +51,7 @@ class Contents:
             with self._host.file(path) as fd:
                 look.sha256 = digest_of(fd)
         elif node.target is not None:
-            look.target = spell(node.target)
+            look.target = encode_path(node.target)
         return look
 
     def is_still(self, look: Look, path: str, node: Node | None, *, surely: bool = False) -> bool:
@@ -52,7 +61,7 @@ class Contents:
         if node.kind == "directory":
             return True
         if node.kind == "symlink":
-            return node.target == unspell(look.target)
+            return node.target == decode_path(look.target)
         if node.mode != look.mode or node.size != look.size:
             return False
         if not surely and (node.stat.st_ino, node.stat.st_mtime_ns) == (look.inode, look.mtime_ns):
@@ -125,11 +134,11 @@ class Contents:
                 os.close(fd)
         return name
 
-    def stage(self, number: int, path: str, change: Change, before: Node | None, written: Tree) -> Look:
+    def stage(self, number: int, path: str, change: Change, before: Node | None, written: DirTree) -> Look:
         """The bot's content, into staging: with the owner and attributes of the host's file, or of a new one there."""
         name = f"{number}.after"
         if change.entry == "symlink":
-            os.symlink(unspell(change.target or ""), name, dir_fd=self._staging)
+            os.symlink(decode_path(change.target or ""), name, dir_fd=self._staging)
             if self.owner:
                 os.chown(name, *self.owner_of(path, before), dir_fd=self._staging, follow_symlinks=False)
             return Look("symlink", target=change.target or "")
@@ -197,7 +206,7 @@ def _copy_hashed(source: int, out: int, path: str) -> str:
             done += os.write(out, data[done:])
         found = hashlib.sha256(data).hexdigest()
     if os.fstat(out).st_size != size:
-        raise OSError(errno.EIO, "the layer changed while it was read", spell(path))
+        raise OSError(errno.EIO, "the layer changed while it was read", encode_path(path))
     return found
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.overlay.base_parts import digest_of
-from stockade_sandbox.overlay.record import Seen
-from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, Node, Tree, copy_data, join, spell
+from stockade_sandbox.overlay.record import Baseline
+from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, Node, copy_data, encode_path, join
 from stockade_sandbox.records import replace
 
 OnProgress = Callable[[int, int], None]
@@ -32,7 +32,7 @@ class Survey:
     disk_bytes: int = 0
 
 
-def survey(tree: Tree, progress: OnProgress | None = None) -> Survey:
+def survey(tree: DirTree, progress: OnProgress | None = None) -> Survey:
     """All of a folder that can be copied."""
     found = Survey()
     waiting = [""]
@@ -43,7 +43,7 @@ def survey(tree: Tree, progress: OnProgress | None = None) -> Survey:
         try:
             names = tree.names(folder)
         except PermissionError:
-            found.skipped.append(f"{spell(folder)}: cannot be read")
+            found.skipped.append(f"{encode_path(folder)}: cannot be read")
             found.nodes.pop(folder, None)
             continue
         for name in names:
@@ -52,15 +52,15 @@ def survey(tree: Tree, progress: OnProgress | None = None) -> Survey:
     return found
 
 
-def _take(tree: Tree, path: str, found: Survey, waiting: list[str]) -> None:
+def _take(tree: DirTree, path: str, found: Survey, waiting: list[str]) -> None:
     node = tree.node(path)
     if node is None:
         return
     if node.kind == "special":
-        found.skipped.append(f"{spell(path)}: not a file, folder or symlink")
+        found.skipped.append(f"{encode_path(path)}: not a file, folder or symlink")
         return
     if node.kind == "directory" and path.count("/") >= MAX_DEPTH - 1:
-        found.skipped.append(f"{spell(path)}: more than {MAX_DEPTH} folders deep")
+        found.skipped.append(f"{encode_path(path)}: more than {MAX_DEPTH} folders deep")
         return
     found.nodes[path] = node
     if node.kind == "directory":
@@ -82,16 +82,16 @@ def check_space(needed: int, where: Path, folder: Path) -> None:
 class Copier:
     """Copies a surveyed folder. `owner`: the uid and gid of the copies, where we may give files away."""
 
-    def __init__(self, source: Tree, target: Path, owner: int | None, progress: OnProgress | None) -> None:
+    def __init__(self, source: DirTree, target: Path, owner: int | None, progress: OnProgress | None) -> None:
         self._source, self._target, self._owner, self._progress = source, target, owner, progress
         self._done = self._total = 0
 
-    def run(self, found: Survey) -> list[Seen]:
+    def run(self, found: Survey) -> list[Baseline]:
         """The manifest: each entry as it was on the host, and how to know its copy again."""
         copied: dict[str, Node] = {}
         self._hashes: dict[str, str] = {}
         self._total = found.disk_bytes
-        with Tree(self._target) as to:
+        with DirTree(self._target) as to:
             for path, node in found.nodes.items():
                 if taken := self._entry(to, path, node, found):
                     copied[path] = taken
@@ -105,7 +105,7 @@ class Copier:
         if self._progress:
             self._progress(min(self._done + more, self._total), self._total)
 
-    def _entry(self, to: Tree, path: str, node: Node, found: Survey) -> Node | None:
+    def _entry(self, to: DirTree, path: str, node: Node, found: Survey) -> Node | None:
         folder, _, name = path.rpartition("/")
         at = to.folder(folder)
         if node.kind == "directory":
@@ -120,7 +120,7 @@ class Copier:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO):
                 raise
-            found.skipped.append(f"{spell(path)}: {error.strerror}")
+            found.skipped.append(f"{encode_path(path)}: {error.strerror}")
             return None
 
     def _file(self, at: int, name: str, path: str) -> Node:
@@ -152,17 +152,17 @@ class Copier:
             os.chown(name, self._owner, self._owner, dir_fd=at, follow_symlinks=False)
         os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=at, follow_symlinks=False)
 
-    def _finish_folder(self, to: Tree, path: str, node: Node) -> None:
+    def _finish_folder(self, to: DirTree, path: str, node: Node) -> None:
         fd = to.folder(path)
         if self._owner is not None:
             os.fchown(fd, self._owner, self._owner)
         os.utime(fd, ns=(node.stat.st_atime_ns, node.stat.st_mtime_ns))
         os.fchmod(fd, node.mode & 0o1777)
 
-    def _seen(self, to: Tree, path: str, node: Node) -> Seen:
+    def _seen(self, to: DirTree, path: str, node: Node) -> Baseline:
         copy = to.node(path)
         if copy is None:
             raise UsageError(f"the copy of {path!r} vanished while it was made", "run again")
         update = {"copy_inode": copy.stat.st_ino, "copy_ctime_ns": copy.stat.st_ctime_ns,
                   "sha256": self._hashes.get(path, "")}  # fmt: skip
-        return replace(Seen.of(path, node), **update)
+        return replace(Baseline.of(path, node), **update)

@@ -2,7 +2,7 @@
 
 from difflib import SequenceMatcher
 
-from stockade_sandbox.overlay.safe_fs import unspell
+from stockade_sandbox.overlay.safe_fs import decode_path
 from stockade_sandbox.results import Change
 
 TEXT_BYTES = 1 << 20
@@ -145,7 +145,7 @@ class Side:
 
 def render(change: Change, before: Side | None, after: Side | None) -> str:
     """The difference of one path. What patch tools have no words for (folders, devices) is a line they pass over."""
-    path = unspell(change.path)
+    path = decode_path(change.path)
     for side in (before, after):
         if side is not None and side.note:
             return f"{side.note}\n"

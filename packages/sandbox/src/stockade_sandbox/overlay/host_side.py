@@ -10,7 +10,7 @@ from stockade_sandbox.overlay.changes import Comparison, check_whole, reading
 from stockade_sandbox.overlay.diff import TEXT_BYTES, Side, count_lines, is_binary, mode_change, name, render
 from stockade_sandbox.overlay.journal import Entry, Journal, Look
 from stockade_sandbox.overlay.record import OpenLayer, open_layer
-from stockade_sandbox.overlay.safe_fs import Node, Tree, is_safe, spell, unspell
+from stockade_sandbox.overlay.safe_fs import DirTree, Node, decode_path, encode_path, is_safe
 from stockade_sandbox.overlay.undo import open_journals
 from stockade_sandbox.results import Change, ChangeKind, FolderLayer
 
@@ -40,7 +40,7 @@ class HostSide:
 
     def unified_diff(self, layer: FolderLayer, change: Change) -> str:
         """From the base to the host as it is now, as Review.unified_diff writes it."""
-        path = unspell(change.path)
+        path = decode_path(change.path)
         if not is_safe(path):
             raise UsageError(f"not a path of the folder: {change.path!r}", "take it from the list of changes")
         with reading(layer), open_layer(layer) as opened:
@@ -73,7 +73,7 @@ class TakenBack:
 
     def unified_diff(self, layer: FolderLayer, change: Change) -> str:
         """As Review.unified_diff writes it."""
-        path = unspell(change.path)
+        path = decode_path(change.path)
         with reading(layer), open_journals(layer) as (host, journals):
             before, (journal, number, entry) = host.node(path), self._all(layer, journals)[path]
             if change.kind == "mode" and before is not None and change.entry == "file":
@@ -89,7 +89,7 @@ def _taken_back(journals: Iterable[Journal]) -> dict[str, _At]:
     for journal in journals:
         for number, entry in enumerate(journal.entries()):
             if entry.at == "before":
-                found[unspell(entry.path)] = journal, number, entry
+                found[decode_path(entry.path)] = journal, number, entry
     return {path: found[path] for path in sorted(found, key=lambda path: path.split("/"))}
 
 
@@ -103,7 +103,7 @@ def _kept_side(path: str, journal: Journal, number: int, look: Look) -> Side | N
     if look.kind == "absent":
         return None
     if look.kind == "symlink":
-        return Side("symlink", content=unspell(look.target).encode("utf-8", "surrogateescape"))
+        return Side("symlink", content=decode_path(look.target).encode("utf-8", "surrogateescape"))
     if look.kind != "file":
         return Side(look.kind, look.mode)
     return _file_side(path, look.mode, look.size, _kept_bytes(journal, number, look), "is not shown")
@@ -118,7 +118,7 @@ def _kind_of(after: Look, now: Node | None) -> ChangeKind | None:
     return "mode" if now.kind == "directory" else "modified"
 
 
-def _again(path: str, at: _At, kind: ChangeKind, host: Tree) -> Change:
+def _again(path: str, at: _At, kind: ChangeKind, host: DirTree) -> Change:
     journal, number, entry = at
     now, after = host.node(path), entry.after
     if kind == "modified" and not entry.content:
@@ -134,7 +134,7 @@ def _again(path: str, at: _At, kind: ChangeKind, host: Tree) -> Change:
                   removed_lines=removed, target=after.target or None)  # fmt: skip
 
 
-def side_of(tree: Tree, path: str, node: Node | None) -> Side | None:
+def side_of(tree: DirTree, path: str, node: Node | None) -> Side | None:
     """An entry as one side of a difference; None where there is none."""
     if node is None:
         return None
@@ -161,7 +161,7 @@ def _before(path: str, was: Original, base: Base) -> Side | None:
         shown = name("", path).replace("/", "", 1)
         return Side("file", note=f"File {shown} changed while the bot changed it: what it was is not known")
     if was.kind == "symlink":
-        return Side(was.kind, content=unspell(was.target or "").encode("utf-8", "surrogateescape"))
+        return Side(was.kind, content=decode_path(was.target or "").encode("utf-8", "surrogateescape"))
     if was.kind != "file":
         return Side(was.kind, was.mode)
     data = base.data(was)
@@ -170,7 +170,7 @@ def _before(path: str, was: Original, base: Base) -> Side | None:
     return _file_side(path, was.mode, was.size, data if len(data) <= TEXT_BYTES else None)
 
 
-def _change(path: str, was: Original, host: Tree, base: Base) -> Change | None:
+def _change(path: str, was: Original, host: DirTree, base: Base) -> Change | None:
     node = host.node(path)
     if was.is_same(host, path, node) or (was.state == "unknown" and node is None):
         return None
@@ -181,13 +181,13 @@ def _change(path: str, was: Original, host: Tree, base: Base) -> Change | None:
     binary = is_binary(old) or is_binary(new)
     lines = (0, 0) if binary or kind == "mode" or max(len(old), len(new)) > TEXT_BYTES else count_lines(old, new)
     return Change(
-        path=spell(path), kind=kind, entry=entry, size=node.size if node else 0, binary=binary,
+        path=encode_path(path), kind=kind, entry=entry, size=node.size if node else 0, binary=binary,
         mode=(node.mode if node else was.mode) & MODE_BITS, added_lines=lines[0], removed_lines=lines[1],
-        target=spell(node.target) if node and node.target is not None else None,
+        target=encode_path(node.target) if node and node.target is not None else None,
     )  # fmt: skip
 
 
-def _kind(path: str, was: Original, node: Node | None, host: Tree) -> ChangeKind:
+def _kind(path: str, was: Original, node: Node | None, host: DirTree) -> ChangeKind:
     if node is None:
         return "deleted"
     if was.state == "absent":

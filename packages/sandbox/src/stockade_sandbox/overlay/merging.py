@@ -19,7 +19,7 @@ from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_al
 from stockade_sandbox.overlay.diff import is_binary
 from stockade_sandbox.overlay.journal import Look
 from stockade_sandbox.overlay.record import OpenLayer, open_layer
-from stockade_sandbox.overlay.safe_fs import Node, Tree, spell, unspell
+from stockade_sandbox.overlay.safe_fs import DirTree, Node, decode_path, encode_path
 from stockade_sandbox.overlay.writing import Chosen
 from stockade_sandbox.results import Change, FolderLayer
 
@@ -38,7 +38,7 @@ def check_conflicts(chosen: Chosen, opened: OpenLayer, base: Base) -> None:
 def refuse(clashing: Iterable[str]) -> NoReturn:
     """Raise ChangedOnHost for paths."""
     raise ChangedOnHost(
-        f"{CHANGED}: {listed(map(spell, clashing))}",
+        f"{CHANGED}: {listed(map(encode_path, clashing))}",
         "see your side: stockade runs diff --host; then apply with --merge, or with --force to have the bot's",
     )
 
@@ -65,7 +65,7 @@ def listed(paths: Iterable[str]) -> str:
     return ", ".join(shown[:_SHOWN]) + more
 
 
-class Merged(Tree):
+class Merged(DirTree):
     """A layer as it is, but for the content of files that were merged: that is read from `contents`."""
 
     def __init__(self, root: Path, contents: Mapping[str, Path]) -> None:
@@ -218,7 +218,7 @@ def find_conflicts(layer: FolderLayer, changes: Iterable[Change], *, merge: bool
 
     With `merge` only those that cannot be merged. LayerLost as for `find_changes`; UsageError without git.
     """
-    asked = {unspell(change.path) for change in changes}
+    asked = {decode_path(change.path) for change in changes}
     if layer.strategy == "direct" or not asked:
         return {}
     with reading(layer), open_layer(layer) as opened, tempfile.TemporaryDirectory(prefix="stockade-merge-") as folder:
@@ -228,4 +228,4 @@ def find_conflicts(layer: FolderLayer, changes: Iterable[Change], *, merge: bool
         found = merge_all(chosen, opened, comparison.base, Path(folder)).left if merge else {}
         if not merge:
             found = dict.fromkeys(conflicting(chosen, opened, comparison.base), CHANGED)
-        return {spell(path): reason for path, reason in found.items()}
+        return {encode_path(path): reason for path, reason in found.items()}

@@ -10,9 +10,9 @@ from pathlib import Path
 from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.overlay.copying import Copier, OnProgress, check_space, survey
 from stockade_sandbox.overlay.discard import remove_tree
-from stockade_sandbox.overlay.places import checked_folder
+from stockade_sandbox.overlay.paths import checked_folder
 from stockade_sandbox.overlay.record import LAYER_FILE, MANIFEST_FILE, LayerRecord, write_seen
-from stockade_sandbox.overlay.safe_fs import Tree, spell
+from stockade_sandbox.overlay.safe_fs import DirTree, encode_path
 from stockade_sandbox.overlay.undo import recover_folder
 from stockade_sandbox.policy import FolderRule
 from stockade_sandbox.records import line_of
@@ -103,7 +103,7 @@ def _make_overlay(folder: Path, place: Path, owner: int | None) -> list[str]:
 
 def _make_copy(folder: Path, place: Path, owner: int | None, progress: OnProgress | None) -> list[str]:
     target = place / "copy"
-    with Tree(folder) as source:
+    with DirTree(folder) as source:
         found = survey(source, progress)
         check_space(found.disk_bytes, place, folder)
         target.mkdir(mode=0o700)
@@ -121,7 +121,7 @@ def _write_record(folder: Path, place: Path, skipped: list[str]) -> None:
     with (place / LAYER_FILE).open("xb") as out:
         started = os.fstat(out.fileno()).st_ctime_ns
         record = LayerRecord(
-            host=spell(str(folder)),
+            host=encode_path(str(folder)),
             device=host.st_dev,
             inode=host.st_ino,
             filesystem=os.statvfs(folder).f_fsid,

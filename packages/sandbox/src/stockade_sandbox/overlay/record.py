@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stockade_sandbox.errors import FolderMoved, LayerLost, SandboxFailed, UsageError
 from stockade_sandbox.locks import try_lock
-from stockade_sandbox.overlay.safe_fs import Node, Tree, spell, unspell
+from stockade_sandbox.overlay.safe_fs import DirTree, Node, decode_path, encode_path
 from stockade_sandbox.records import Record, line_of, read
 from stockade_sandbox.results import EntryKind, FolderLayer
 
@@ -31,7 +31,7 @@ class LayerRecord(Record, kw_only=True):
     skipped: tuple[str, ...] = ()
 
 
-class Seen(Record, kw_only=True):
+class Baseline(Record, kw_only=True):
     """How an entry of the host looked. `copy_inode` and `copy_ctime_ns` are those of its copy, right after copying;
     `sha256` is base.digest_of its file."""
 
@@ -46,10 +46,10 @@ class Seen(Record, kw_only=True):
     sha256: str = ""
 
     @classmethod
-    def of(cls, path: str, node: Node) -> "Seen":
+    def of(cls, path: str, node: Node) -> "Baseline":
         when = 0 if node.kind == "directory" else node.stat.st_mtime_ns
-        target = None if node.target is None else spell(node.target)
-        return cls(path=spell(path), kind=node.kind, size=node.size, mtime_ns=when, mode=node.mode, target=target)
+        target = None if node.target is None else encode_path(node.target)
+        return cls(path=encode_path(path), kind=node.kind, size=node.size, mtime_ns=when, mode=node.mode, target=target)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -62,19 +62,19 @@ def write_file(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-def write_seen(path: Path, entries: Iterable[Seen]) -> None:
+def write_seen(path: Path, entries: Iterable[Baseline]) -> None:
     write_file(path, b"".join(line_of(entry) + b"\n" for entry in entries))
 
 
-def read_seen(path: Path) -> dict[str, Seen]:
+def read_seen(path: Path) -> dict[str, Baseline]:
     """By path as the file system spells it. SandboxFailed when the record is damaged."""
     if not path.exists():
         return {}
     try:
-        entries = [read(Seen, line) for line in path.read_bytes().split(b"\n") if line]
+        entries = [read(Baseline, line) for line in path.read_bytes().split(b"\n") if line]
     except ValueError as error:
         raise SandboxFailed(f"the record {path} is damaged", "discard the layer and run again") from error
-    return {unspell(entry.path): entry for entry in entries}
+    return {decode_path(entry.path): entry for entry in entries}
 
 
 @dataclass
@@ -84,15 +84,15 @@ class OpenLayer:
     layer: FolderLayer
     base: Path
     record: LayerRecord
-    host: Tree
-    written: Tree
+    host: DirTree
+    written: DirTree
     mounts: frozenset[str]
 
     @property
     def is_copy(self) -> bool:
         return self.layer.strategy == "copy"
 
-    def manifest(self) -> dict[str, Seen]:
+    def manifest(self) -> dict[str, Baseline]:
         return read_seen(self.base / MANIFEST_FILE)
 
 
@@ -112,7 +112,7 @@ def read_record(layer: FolderLayer) -> tuple[Path, LayerRecord]:
         raise LayerLost(f"the layer of {layer.host} is gone: there is no {base / LAYER_FILE}", GONE) from error
     except ValueError as error:
         raise SandboxFailed(f"{base / LAYER_FILE} is damaged", "remove the folder by hand") from error
-    if record.host != spell(layer.host):
+    if record.host != encode_path(layer.host):
         raise UsageError(f"{base} is not a layer of {layer.host} but of {record.host}")
     return base, record
 
@@ -121,12 +121,12 @@ _MOVED = "if it was moved, move it back; what the run wrote can be thrown away w
 
 
 @contextmanager
-def open_host(layer: FolderLayer, record: LayerRecord | None = None) -> Iterator[Tree]:
+def open_host(layer: FolderLayer, record: LayerRecord | None = None) -> Iterator[DirTree]:
     """The host folder of a layer. FolderMoved when it is gone or another one."""
     record = record or read_record(layer)[1]
     with ExitStack() as stack:
         try:
-            host = stack.enter_context(Tree(Path(layer.host)))
+            host = stack.enter_context(DirTree(Path(layer.host)))
         except OSError as error:
             raise FolderMoved(f"cannot open the folder {layer.host}: {error.strerror}", _MOVED) from error
         if not host.is_folder(record.device, record.inode, record.filesystem):
@@ -145,7 +145,7 @@ def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLay
             raise UsageError(f"the layer of {layer.host} is being applied", "wait until that is done")
         host = stack.enter_context(open_host(layer, record))
         try:
-            written = stack.enter_context(Tree(layer.written or base))
+            written = stack.enter_context(DirTree(layer.written or base))
         except FileNotFoundError as error:
             raise LayerLost(f"the layer of {layer.host} is not whole: {error.filename} is gone", GONE) from error
         yield OpenLayer(layer, base, record, host, written, mounts_below(Path(layer.host)))

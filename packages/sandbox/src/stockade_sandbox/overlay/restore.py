@@ -23,7 +23,7 @@ from stockade_sandbox.overlay.record import (
     write_file,
     write_seen,
 )
-from stockade_sandbox.overlay.safe_fs import CHUNK, copy_data, parent, spell, unspell
+from stockade_sandbox.overlay.safe_fs import CHUNK, copy_data, decode_path, encode_path, parent
 from stockade_sandbox.overlay.segments import (
     KEPT,
     Kept,
@@ -52,7 +52,7 @@ def restore(layer: FolderLayer, name: str | None, source: Path | None = None) ->
     try:
         with open_layer(layer, writing=True) as opened:
             folder = (source or opened.base) / KEPT
-            wanted = {unspell(path): entry for path, entry in read_snapshot(folder, name).items()}
+            wanted = {decode_path(path): entry for path, entry in read_snapshot(folder, name).items()}
             _Restorer(opened, folder, wanted).run()
             if source is None:
                 remove_after(folder, name)
@@ -148,8 +148,9 @@ class _Restorer:
             if path in self._wanted or (path in have and is_original(seen, have[path])):
                 continue
             if not Original.copied(seen).is_same(self._host, path, self._host.node(path)):
+                name = encode_path(path)
                 raise UsageError(
-                    f"{spell(path)!r} was changed in the folder since the run began, so it cannot be brought back",
+                    f"{name!r} was changed in the folder since the run began, so it cannot be brought back",
                     "apply or discard the run's changes, and run again",
                 )
 
@@ -164,7 +165,7 @@ class _Restorer:
             return
         remove_entry(at, name)
         if entry.kind == "symlink":
-            os.symlink(unspell(entry.target or ""), name, dir_fd=at)
+            os.symlink(decode_path(entry.target or ""), name, dir_fd=at)
         elif entry.kind == "whiteout":
             os.mknod(name, stat.S_IFCHR, 0, dir_fd=at)
         elif entry.kind == "fifo":
@@ -196,7 +197,7 @@ class _Restorer:
             return False
         if entry.kind == "symlink":
             node = self._tree.node(path)
-            return node is not None and node.target == unspell(entry.target or "")
+            return node is not None and node.target == decode_path(entry.target or "")
         if entry.kind != "file":
             return True
         if now.st_size != entry.size or now.st_mtime_ns != entry.mtime_ns or entry.pieces is not None:

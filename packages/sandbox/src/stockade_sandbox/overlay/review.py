@@ -14,7 +14,7 @@ from stockade_sandbox.overlay.discard import discard_layer
 from stockade_sandbox.overlay.host_side import side_of
 from stockade_sandbox.overlay.merging import find_conflicts
 from stockade_sandbox.overlay.record import OpenLayer, open_layer, read_record
-from stockade_sandbox.overlay.safe_fs import is_safe, unspell
+from stockade_sandbox.overlay.safe_fs import decode_path, is_safe
 from stockade_sandbox.overlay.snapshots import scan, shown_by_copy
 from stockade_sandbox.overlay.undo import decisions, holding, recover_layer, redo_layer, undo_layer
 from stockade_sandbox.port import Applying, Deciding
@@ -25,7 +25,7 @@ class Review:
     """Diff, apply, undo and discard of what a bot wrote. Every content and name in a layer is taken for hostile."""
 
     def changes(self, layer: FolderLayer) -> tuple[Change, ...]:
-        """By path, a folder before what is in it. Names that are not UTF-8 are spelled as `hostile.spell` says."""
+        """By path, a folder before what is in it. Names that are not UTF-8 are as `safe_fs.encode_path` has them."""
         return find_changes(layer)
 
     def seal(self, layer: FolderLayer) -> str | None:
@@ -45,7 +45,7 @@ class Review:
 
         A binary file, or one longer than a MiB, is one line that says so.
         """
-        path = unspell(change.path)
+        path = decode_path(change.path)
         if not is_safe(path):
             raise UsageError(f"not a path of the folder: {change.path!r}", "take it from the list of changes")
         if layer.strategy == "direct":

@@ -1,8 +1,8 @@
 """Reading and writing folders whose contents were chosen by an adversary.
 
 Everything goes through directory descriptors; no symlink is ever followed, no FIFO is opened, nothing is read without a
-bound. Paths in here are relative, `/`-separated, and hold undecodable bytes as surrogates; `spell` and `unspell`
-translate them to and from the form that is recorded.
+bound. Paths in here are relative, `/`-separated, and hold undecodable bytes as surrogates; `encode_path` and
+`decode_path` translate them to and from the form that is recorded.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ _LOOK = 0o500
 _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = 0x100, 0x800
 
 
-def spell(path: str) -> str:
+def encode_path(path: str) -> str:
     """A path as it is recorded: valid Unicode, so that it survives JSON.
 
     A byte that is not UTF-8 becomes U+F780..U+F7FF; a name that holds such a character itself is spelled byte by byte,
@@ -45,8 +45,8 @@ def spell(path: str) -> str:
     )  # fmt: skip
 
 
-def unspell(path: str) -> str:
-    """The inverse of `spell`."""
+def decode_path(path: str) -> str:
+    """The inverse of `encode_path`."""
     raw = b"".join(bytes([ord(c) - _ESCAPE]) if 0xF780 <= ord(c) <= 0xF7FF else os.fsencode(c) for c in path)
     return os.fsdecode(raw)
 
@@ -108,7 +108,7 @@ def filesystem(fd: int) -> int:
     return os.fstatvfs(fd).f_fsid
 
 
-class Tree:
+class DirTree:
     """A folder and what is below it, by paths relative to it.
 
     It keeps the descriptors of the folder last visited, so that a walk in order costs one open a folder. What we own

@@ -29,7 +29,7 @@ KeptKind = Literal["file", "directory", "symlink", "whiteout", "fifo", "gone"]
 
 
 class Kept(Record, kw_only=True):
-    """An entry of a layer. The root's path is empty; paths are spelled as hostile.spell does.
+    """An entry of a layer. The root's path is empty; paths are spelled as safe_fs.encode_path does.
 
     A file's data is `length` bytes at `at` of segment `segment`; where `pieces` (offset, length) are given those bytes
     are the file's data and the rest of its `size` is holes. `whiteout` hides the host's entry; `gone` was in a copy and

@@ -16,8 +16,8 @@ from pathlib import Path
 from stockade_sandbox.errors import FolderMoved, SandboxFailed
 from stockade_sandbox.overlay.base import GRAIN_NS, Base, base_of
 from stockade_sandbox.overlay.base_parts import number_after
-from stockade_sandbox.overlay.record import MANIFEST_FILE, Seen, open_host, open_layer, read_record, read_seen
-from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, Tree, join, parent, spell, unspell
+from stockade_sandbox.overlay.record import MANIFEST_FILE, Baseline, open_host, open_layer, read_record, read_seen
+from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, decode_path, encode_path, join, parent
 from stockade_sandbox.overlay.segments import (
     KEPT,
     Blob,
@@ -43,7 +43,7 @@ Found = dict[str, os.stat_result]
 """What is in a layer, by path as the file system spells it; the root is the empty path."""
 
 
-def scan(tree: Tree, enter: Callable[[str, int], None] | None = None) -> Found:
+def scan(tree: DirTree, enter: Callable[[str, int], None] | None = None) -> Found:
     """Everything that can be kept, a folder before what is in it: all but sockets, devices and what lies too deep.
 
     `enter` is called with each folder and its descriptor before it is read.
@@ -101,17 +101,17 @@ def marks_of(fd: int) -> dict[str, str]:
     return {name: os.getxattr(fd, name).hex() for name in names if name.startswith(MARKS) and not name.endswith(ORIGIN)}
 
 
-def shown_by_copy(found: Found, originals: Mapping[str, Seen]) -> list[str]:
+def shown_by_copy(found: Found, originals: Mapping[str, Baseline]) -> list[str]:
     """The paths of a copy that are not as they were copied, what is gone from it too."""
     new = [path for path, now in found.items() if path and not _is_as_copied(originals.get(path), now)]
     return sorted([*new, *(originals.keys() - found.keys())], key=lambda path: path.split("/"))
 
 
-def _is_as_copied(before: Seen | None, now: os.stat_result) -> bool:
+def _is_as_copied(before: Baseline | None, now: os.stat_result) -> bool:
     return before is not None and is_original(before, now)
 
 
-def is_original(before: Seen, now: os.stat_result) -> bool:
+def is_original(before: Baseline, now: os.stat_result) -> bool:
     """Whether an entry of a copy is still the one that was copied."""
     if stat.S_ISDIR(now.st_mode):
         return before.kind == "directory" and before.mode & 0o1777 == now.st_mode & 0o1777
@@ -157,7 +157,7 @@ class Snapshots:
             try:
                 if len(self._looked) > _MANY:
                     return False
-                with Tree(self._root) as tree:
+                with DirTree(self._root) as tree:
                     if {path: _look(seen) for path, seen in scan(tree).items()} != self._looked:
                         return False
             except OSError:
@@ -172,22 +172,22 @@ class Snapshots:
     def take(self) -> str | None:
         """The name of what is there now, durable. SandboxFailed when there is no room or it cannot be read."""
         try:
-            with Tree(self._root) as tree:
+            with DirTree(self._root) as tree:
                 return self._take(tree)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise SandboxFailed("the disk is full: what was written cannot be kept", "free some space") from error
             raise SandboxFailed(f"cannot keep what was written in {self._root}: {error.strerror}") from error
 
-    def _take(self, tree: Tree) -> str | None:
+    def _take(self, tree: DirTree) -> str | None:
         begun = time.time_ns()
         with self._watch.looking() if len(self._looked) > _MANY else nullcontext() as enter:
             found = scan(tree, enter)
         looks = {path: _look(seen) for path, seen in found.items()}
         changed = [path for path, look in looks.items() if self._looked.get(path) != look]
-        gone = [path for path in self._looked.keys() - looks.keys() if spell(path) in self._entries]
+        gone = [path for path in self._looked.keys() - looks.keys() if encode_path(path) in self._entries]
         if not self._looked:  # the first look: what the last snapshot has and nobody saw since is gone too
-            gone = [path for path in map(unspell, self._entries) if path not in found]
+            gone = [path for path in map(decode_path, self._entries) if path not in found]
         if changed or gone:
             self._write(tree, found, changed, gone, begun)
         self._base.looked(begun)
@@ -196,7 +196,7 @@ class Snapshots:
         }
         return self.name
 
-    def _write(self, tree: Tree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
+    def _write(self, tree: DirTree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
         number = number_of(self.name) + 1
         if number == 1 and not self._folder.exists():
             if set(found) == {""} and not gone and not self._is_copy and not self._entries:
@@ -226,11 +226,11 @@ class Snapshots:
                     self._sizes[number] = self._sizes.get(number, 0) + entry.length
         self._trim()
 
-    def _note(self, tree: Tree, number: int, new: list[Kept], dropped: list[str], begun: int) -> None:
+    def _note(self, tree: DirTree, number: int, new: list[Kept], dropped: list[str], begun: int) -> None:
         """What the host had there. A folder that was moved away meanwhile is named when its changes are looked at."""
         try:
             with open_host(self._layer) as host:
-                shown, gone = [unspell(entry.path) for entry in new], list(map(unspell, dropped))
+                shown, gone = [decode_path(entry.path) for entry in new], list(map(decode_path, dropped))
                 self._base.capture(number, host, tree, shown, gone, begun)
         except FolderMoved:
             return
@@ -242,12 +242,12 @@ class Snapshots:
             sync_folder(folder)
 
     def _differences(
-        self, tree: Tree, found: Found, changed: list[str], gone: list[str], writer: SegmentWriter
+        self, tree: DirTree, found: Found, changed: list[str], gone: list[str], writer: SegmentWriter
     ) -> tuple[list[Kept], list[str]]:
         new, dropped = [], []
         for path in changed:
             entry = self._entry(tree, path, found[path], writer)
-            spelled = spell(path)
+            spelled = encode_path(path)
             if entry is None:
                 if spelled in self._entries:
                     dropped.append(spelled)
@@ -256,28 +256,28 @@ class Snapshots:
         gone = [*gone, *(path for path in self._originals.keys() - found.keys() if not self._is_known_gone(path))]
         for path in dict.fromkeys(gone):
             if path in self._originals:
-                new.append(Kept(path=spell(path), kind="gone"))
-            elif spell(path) in self._entries:
-                dropped.append(spell(path))
+                new.append(Kept(path=encode_path(path), kind="gone"))
+            elif encode_path(path) in self._entries:
+                dropped.append(encode_path(path))
         return new, dropped
 
     def _is_known_gone(self, path: str) -> bool:
-        entry = self._entries.get(spell(path))
+        entry = self._entries.get(encode_path(path))
         return entry is not None and entry.kind == "gone"
 
-    def _entry(self, tree: Tree, path: str, seen: os.stat_result, writer: SegmentWriter) -> Kept | None:
+    def _entry(self, tree: DirTree, path: str, seen: os.stat_result, writer: SegmentWriter) -> Kept | None:
         """None for what is as it was copied, and for what went while this looked."""
         before = self._originals.get(path)
         kind = kind_of(seen)
         if kind is None or (before is not None and is_original(before, seen)) or (self._is_copy and not path):
             return None
-        basic = Kept(path=spell(path), kind=kind, mode=stat.S_IMODE(seen.st_mode), mtime_ns=seen.st_mtime_ns)
+        basic = Kept(path=encode_path(path), kind=kind, mode=stat.S_IMODE(seen.st_mode), mtime_ns=seen.st_mtime_ns)
         try:
             if kind == "directory":
                 return replace(basic, marks=marks_of(tree.folder(path)))
             if kind == "symlink":
                 target = os.readlink(path.rpartition("/")[2], dir_fd=tree.folder(parent(path)))
-                return replace(basic, target=spell(target))
+                return replace(basic, target=encode_path(target))
             if kind != "file":
                 return replace(basic, mtime_ns=0)
             with tree.file(path) as fd:
@@ -312,7 +312,7 @@ class Bases(Snapshots):
     theirs of the same layer.
     """
 
-    def _write(self, tree: Tree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
+    def _write(self, tree: DirTree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
         try:
             with open_layer(self._layer) as opened:
                 since_ns, self._base = self._base.since_ns, base_of(opened)

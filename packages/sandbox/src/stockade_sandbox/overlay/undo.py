@@ -23,7 +23,7 @@ from stockade_sandbox.overlay.journal import (
     journals_of,
     journals_on,
 )
-from stockade_sandbox.overlay.safe_fs import Tree, spell, unspell
+from stockade_sandbox.overlay.safe_fs import DirTree, decode_path, encode_path
 from stockade_sandbox.overlay.writing import (
     Exchange,
     alone,
@@ -44,7 +44,7 @@ _FULL = "it is a folder with something in it now"
 @dataclass
 class _Opened:
     layer: FolderLayer
-    host: Tree
+    host: DirTree
     runs: Path
     journals: list[Journal] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ def _opened(layer: FolderLayer) -> Iterator[_Opened]:
     """The host folder of a layer, which may be gone itself; alone, and whatever was cut off is complete."""
     with explained(layer.host):
         try:
-            host = Tree(Path(layer.host)).__enter__()
+            host = DirTree(Path(layer.host)).__enter__()
         except OSError as error:
             raise FolderMoved(f"cannot open the folder {layer.host}: {error.strerror}", "move it back") from error
         try:
@@ -105,7 +105,7 @@ def recover_folder(folder: Path, runs: Path) -> bool:
         return False
     if not any(name.startswith(STAGING) for name in names):
         return False
-    with explained(str(folder)), Tree(folder) as host, alone(host):
+    with explained(str(folder)), DirTree(folder) as host, alone(host):
         return recover(host, runs)
 
 
@@ -127,7 +127,7 @@ def holding(layers: Iterable[FolderLayer]) -> Iterator[None]:
 
 
 @contextmanager
-def open_journals(layer: FolderLayer) -> Iterator[tuple[Tree, list[Journal]]]:
+def open_journals(layer: FolderLayer) -> Iterator[tuple[DirTree, list[Journal]]]:
     """The host folder of a layer that may be gone, and what was decided about it, oldest first."""
     with _opened(layer) as opened:
         yield opened.host, opened.journals
@@ -174,7 +174,7 @@ def _exchange(opened: _Opened, journal: Journal, entries: list[Entry], goal: Sid
                 entry.left = _prepare(exchange, number, entry, goal, force=force)
             _keep_full_folders(opened.host, entries, goal)
             moving = [entry for entry in entries if not entry.left]
-            exchange.loosen(unspell(entry.path) for entry in moving)
+            exchange.loosen(decode_path(entry.path) for entry in moving)
             exchange.staged()
         except BaseException:
             exchange.abandon(journal.entries())
@@ -192,7 +192,7 @@ def _prepare(exchange: Exchange, number: int, entry: Entry, goal: Side, *, force
     """Why an entry stays; empty when what is there is kept and what comes is staged."""
     if entry.at == goal:
         return _THERE
-    path, contents = unspell(entry.path), exchange.contents
+    path, contents = decode_path(entry.path), exchange.contents
     old, new, node = entry.side(entry.at), entry.side(goal), exchange.host.node(path)
     if not contents.is_still(old, path, node, surely=True):
         if contents.is_still(new, path, node, surely=True):
@@ -216,11 +216,11 @@ def _prepare(exchange: Exchange, number: int, entry: Entry, goal: Side, *, force
     return ""
 
 
-def _keep_full_folders(host: Tree, entries: list[Entry], goal: Side) -> None:
+def _keep_full_folders(host: DirTree, entries: list[Entry], goal: Side) -> None:
     """A folder that is to go stays when anything is to stay in it."""
-    going = {unspell(entry.path) for entry in entries if not entry.left and entry.side(goal).kind == "absent"}
+    going = {decode_path(entry.path) for entry in entries if not entry.left and entry.side(goal).kind == "absent"}
     for entry in reversed(entries):
-        path = unspell(entry.path)
+        path = decode_path(entry.path)
         node = host.node(path) if not entry.left and entry.side(goal).kind != "directory" else None
         if node is None or node.kind != "directory":
             continue
@@ -234,7 +234,7 @@ def _named(opened: _Opened, head: Head, left: dict[str, str]) -> dict[str, str]:
     if _EDITED not in left.values():
         return left
     newer: dict[str, str] = {}
-    for base, journal, their in journals_on([spell(opened.layer.host)], opened.runs):
+    for base, journal, their in journals_on([encode_path(opened.layer.host)], opened.runs):
         if base != Path(str(opened.layer.layer)) and their.at > head.at and their.goal == "after":
             paths = {entry.path for entry in journal.entries() if entry.at == "after"}
             newer |= dict.fromkeys(paths & left.keys(), base.parent.name)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from stockade_sandbox.overlay.safe_fs import Tree
+from stockade_sandbox.overlay.safe_fs import DirTree
 from stockade_sandbox.processes import descendants, pids_of
 from stockade_sandbox.results import FolderLayer
 
@@ -95,16 +95,16 @@ class Watch:
         while self._read():
             pass
 
-    def _merged(self, stack: ExitStack) -> Tree | None:
+    def _merged(self, stack: ExitStack) -> DirTree | None:
         """An overlay as the sandbox sees it. Of a copy it is checked that the sandbox sees it there."""
         seen = f"/proc/{self._agent}/root{self._layer.inside}"
         if self._layer.strategy == "overlay":
-            return stack.enter_context(Tree(Path(seen)))
+            return stack.enter_context(DirTree(Path(seen)))
         if not os.path.samestat(os.stat(seen, follow_symlinks=False), os.stat(self._layer.written or "")):
             raise FileNotFoundError(errno.ENOENT, "the sandbox has the copy elsewhere")
         return None
 
-    def _add_merged(self, merged: Tree, path: str) -> bool:
+    def _add_merged(self, merged: DirTree, path: str) -> bool:
         try:
             return self._add(merged.folder(path))
         except OSError:

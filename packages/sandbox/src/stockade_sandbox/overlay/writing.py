@@ -30,7 +30,7 @@ from stockade_sandbox.overlay.journal import (
     staging_of,
     step,
 )
-from stockade_sandbox.overlay.safe_fs import Node, Tree, filesystem, parent, spell, unspell
+from stockade_sandbox.overlay.safe_fs import DirTree, Node, decode_path, encode_path, filesystem, parent
 from stockade_sandbox.records import replace
 from stockade_sandbox.results import Change, Decision, FolderLayer, shown_path
 
@@ -72,7 +72,7 @@ class Exchange:
     A decision that fails in the middle is taken back at once; when that fails too, whoever comes next completes it.
     """
 
-    def __init__(self, host: Tree, journal: Journal, many: int, progress: Progress) -> None:
+    def __init__(self, host: DirTree, journal: Journal, many: int, progress: Progress) -> None:
         self.host, self.journal, self._progress = host, journal, progress
         self._one_sync = many > FSYNC_EACH
         self.modes: dict[str, int] = {}
@@ -119,9 +119,9 @@ class Exchange:
         """Decide that all entries go to `goal` but those that are `left`, and do it."""
         host = os.fstat(self.host.root_fd)
         head = Head(
-            host=spell(layer.host), inside=layer.inside, device=host.st_dev, inode=host.st_ino,
+            host=encode_path(layer.host), inside=layer.inside, device=host.st_dev, inode=host.st_ino,
             filesystem=filesystem(self.host.root_fd), layer_ns=layer_ns, goal=goal, step="decided", at=time.time(),
-            modes={spell(path): mode for path, mode in self.modes.items()},
+            modes={encode_path(path): mode for path, mode in self.modes.items()},
         )  # fmt: skip
         self.journal.write(head, entries)
         step("decided")
@@ -145,7 +145,7 @@ class Exchange:
             raise
 
     def _move(self, head: Head, entries: list[Entry]) -> None:
-        self.modes = {unspell(path): mode for path, mode in head.modes.items()}
+        self.modes = {decode_path(path): mode for path, mode in head.modes.items()}
         moving = [(number, entry) for number, entry in enumerate(entries) if not entry.left]
         self._remove(head.goal, moving)
         step("removed")
@@ -167,7 +167,7 @@ class Exchange:
             turns = (old.kind == "directory") != (new.kind == "directory")
             if not entry.content or old.kind == "absent" or not (new.kind == "absent" or turns):
                 continue
-            path = unspell(entry.path)
+            path = decode_path(entry.path)
             node = self.host.node(path)
             if node is None or (new.kind != "absent" and self.contents.is_still(new, path, node)):
                 continue
@@ -191,9 +191,9 @@ class Exchange:
             if entry.left or entry.side(goal).kind == "absent":
                 continue
             try:
-                entry.left = self._place_one(number, unspell(entry.path), entry, goal)
+                entry.left = self._place_one(number, decode_path(entry.path), entry, goal)
             except OSError as error:
-                if error.errno not in _LOST or self._has_folder(unspell(entry.path)):
+                if error.errno not in _LOST or self._has_folder(decode_path(entry.path)):
                     raise
                 entry.left = _GONE
 
@@ -261,7 +261,7 @@ class Exchange:
         pin = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
         try:
             if not stat.S_ISREG(os.fstat(pin).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file any more", spell(path))
+                raise OSError(errno.EINVAL, "not a regular file any more", encode_path(path))
             os.chmod(f"/proc/self/fd/{pin}", mode)
         finally:
             os.close(pin)
@@ -269,7 +269,7 @@ class Exchange:
     def _sync(self, paths: Iterable[str]) -> None:
         if self._one_sync:
             sync_all(self.host.root_fd)
-        for folder in () if self._one_sync else sorted({parent(unspell(path)) for path in paths}):
+        for folder in () if self._one_sync else sorted({parent(decode_path(path)) for path in paths}):
             node = self.host.node(folder) if folder else None
             if not folder or (node is not None and node.kind == "directory"):
                 os.fsync(self.host.folder(folder))
@@ -317,7 +317,7 @@ def sync_all(fd: int) -> None:
 
 
 @contextmanager
-def alone(host: Tree) -> Iterator[None]:
+def alone(host: DirTree) -> Iterator[None]:
     """Nobody else applies to this folder meanwhile, nor takes what is staged in it for leftovers."""
     patience = time.monotonic() + PATIENCE_S
     while not try_lock(host.root_fd):
@@ -330,7 +330,7 @@ def alone(host: Tree) -> Iterator[None]:
         unlock(host.root_fd)
 
 
-def recover(host: Tree, runs: Path, own: FolderLayer | None = None) -> bool:
+def recover(host: DirTree, runs: Path, own: FolderLayer | None = None) -> bool:
     """Complete what was decided about this folder and cut off, take back what was prepared for nothing. Be `alone`.
 
     `runs` has a folder for each run; `own` is a layer whose journals are looked at even where the folder has no sign of
@@ -355,7 +355,7 @@ def recover(host: Tree, runs: Path, own: FolderLayer | None = None) -> bool:
     return decided
 
 
-def _recover_one(host: Tree, journal: Journal, *, is_marked: bool) -> bool:
+def _recover_one(host: DirTree, journal: Journal, *, is_marked: bool) -> bool:
     """Whether there was a decision to complete."""
     head = journal.head()
     if head is not None and head.step == "done" and not is_marked and not (journal.place / _ROOT_MODE).exists():

@@ -13,7 +13,7 @@ from stockade.paths import run_dir, state_dir
 from stockade.store.postgres import PostgresStore
 from stockade.store.sqlite import SQLiteStore
 from stockade_sandbox.overlay.journal import journals_on
-from stockade_sandbox.overlay.safe_fs import spell
+from stockade_sandbox.overlay.safe_fs import encode_path
 
 
 class SystemClock:
@@ -92,7 +92,7 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
 
 def newest_applied(folder: Path) -> str:
     """The run whose changes to `folder`, or one that it lies in, were the last to be applied. UsageError: none was."""
-    hosts = [spell(str(one)) for one in (folder, *folder.parents)]
+    hosts = [encode_path(str(one)) for one in (folder, *folder.parents)]
     found = journals_on(hosts, state_dir() / "runs")
     applied = [(head.at, base.parent.name) for base, _, head in found if head.goal == "after"]
     if not applied:

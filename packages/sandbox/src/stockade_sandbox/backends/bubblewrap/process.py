@@ -27,7 +27,7 @@ def keep(stack: ExitStack, fd: int) -> int:
 
 
 @dataclass
-class Chain(Child):
+class ProcessTree(Child):
     """A started chain. `process` is the launcher, which stays as guard of bubblewrap, first of a pid namespace."""
 
     pid_fd: int
@@ -42,7 +42,7 @@ class Chain(Child):
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
 
-    def ward(self) -> int | None:
+    def child_pid(self) -> int | None:
         """The host's pid of bubblewrap; None before it was forked."""
         said = os.pread(self.pid_fd, 32, 0)
         return int(said) if said else None
@@ -61,13 +61,13 @@ class Chain(Child):
             if self.process.poll() is None:
                 self.process.kill()
                 await self.ended()
-            await self._ward_gone()
+            await self._child_gone()
             for fd in (self.pidfd, self.stderr_fd, self.pid_fd):
                 os.close(fd)
         return self.status()
 
-    async def _ward_gone(self) -> None:
-        pid = self.ward()
+    async def _child_gone(self) -> None:
+        pid = self.child_pid()
         if pid is None:
             return
         try:
@@ -81,7 +81,7 @@ class Chain(Child):
             os.close(pidfd)
 
 
-def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[int], pid_fd: int) -> Chain:
+def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[int], pid_fd: int) -> ProcessTree:
     """Starts the chain; `pid_fd` is the memfd that takes bubblewrap's pid, and now the chain's.
 
     SandboxFailed when the machine has no process, memory or descriptor left for it.
@@ -109,7 +109,7 @@ def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[
         except OSError as error:
             os.close(stderr_fd)
             raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", "free some memory or processes") from error
-        return Chain(process, os.pidfd_open(process.pid), stderr_fd, pid_fd)
+        return ProcessTree(process, os.pidfd_open(process.pid), stderr_fd, pid_fd)
 
 
 def channel() -> tuple[socket.socket, socket.socket]:

@@ -30,7 +30,7 @@ from stockade_sandbox.backends.bubblewrap.argv import (
     written_places,
 )
 from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
-from stockade_sandbox.backends.bubblewrap.process import Chain, channel, keep, start
+from stockade_sandbox.backends.bubblewrap.process import ProcessTree, channel, keep, start
 from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.feature_probe import can_idmap, overlay_check, owner_of
 from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
@@ -116,7 +116,7 @@ class BubblewrapSandbox(SpeakingSandbox):
         self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = registry.egress
     ) -> None:
         super().__init__(policy, layers, run_dir, egress)
-        self._chain: Chain | None = None
+        self._chain: ProcessTree | None = None
         self._groups = Groups((), frozenset())
         self._copies: Path | None = None
         self._host: HostFacts | None = None
@@ -134,7 +134,7 @@ class BubblewrapSandbox(SpeakingSandbox):
     @property
     def host_pid(self) -> int | None:
         """Of bubblewrap, as the host sees it; None while there is none."""
-        return self._chain.ward() if self._chain else None
+        return self._chain.child_pid() if self._chain else None
 
     @property
     def guarantees(self) -> tuple[str, ...]:

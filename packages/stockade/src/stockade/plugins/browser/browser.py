@@ -76,7 +76,7 @@ class Browser:
                         group.start_soon(self._begin, tools)
                         await tools.listen()
                         group.cancel_scope.cancel()
-                    self.words = (await program.last_words())[-300:]
+                    self.words = (await program.exit_reason())[-300:]
             except ActionFailed as error:
                 self.words = error.message
             except SandboxFailed as error:

@@ -205,7 +205,7 @@ async def _exchange(process: Program, job: _Job) -> Reply:
                 return crashed("it wrote more than an answer")
             answer += await process.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        words = (await process.last_words()).splitlines() or [""]
+        words = (await process.exit_reason()).splitlines() or [""]
         return crashed(f"status {process.status}" + (f" ({words[-1][:200]})" if words[-1] else ""))
     try:
         return Reply.model_validate_json(bytes(answer))

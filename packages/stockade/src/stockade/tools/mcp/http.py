@@ -71,7 +71,7 @@ class _Inside(Dialer):
                 try:
                     await program.receive(1)
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
-                    task_status.started(f"{host}:{port} cannot be reached: {await program.last_words()}")
+                    task_status.started(f"{host}:{port} cannot be reached: {await program.exit_reason()}")
                     return
                 task_status.started(_Carried(program, finished))
                 await finished.wait()

@@ -223,7 +223,7 @@ class _Connection:
     async def said(self) -> str:
         """What is known of a program's end, or of what it wrote."""
         if self.program is not None and self.program.status is not None:
-            *_, last = ["", *(await self.program.last_words()).splitlines()]
+            *_, last = ["", *(await self.program.exit_reason()).splitlines()]
             words = clean(last, _WORDS_CHARS)
             return f"it ended with status {self.program.status}" + (f": {words}" if words else "")
         return (self.channel.trouble or "") if self.channel is not None else ""
@@ -367,7 +367,7 @@ class McpServer:
             return error(f"the MCP server {name} refused: {_words(failure)}")
         if one.program is not None:
             with anyio.move_on_after(1):  # its end, where it is one, is told after its last byte
-                await one.program.last_words()
+                await one.program.exit_reason()
         why = await one.said() or "the connection is gone"
         one.over.set()
         return error(f"the MCP server {name} broke off: {why}; whether it did anything is unknown")
