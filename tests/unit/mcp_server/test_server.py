@@ -109,7 +109,7 @@ async def test_nothing_is_applied_without_a_yes(folder: Path) -> None:
         await one.call_tool("run_bot", {"task": "make it", "folder": "one"})
         refused = await one.call_tool("run_apply", {"run": "last"})
         assert refused.is_error
-        assert "cannot ask the person" in text(refused)
+        assert "cannot ask the user" in text(refused)
     for answer_of in (no, never):
         async with client(found, elicitation_callback=answer_of) as one:
             assert "did not agree" in text(await one.call_tool("run_apply", {"run": "last"}))

@@ -1,7 +1,7 @@
 """Small sandboxes of our own in which hostile files are taken apart: a fresh one for each, gone after it.
 
 A parser of PDF or HTML that a file takes over is where a bot is anyway: behind all namespaces and the system call
-filter, with bounded memory, processes and time, and with less than a bot has: no folder of the person's, no file of the
+filter, with bounded memory, processes and time, and with less than a bot has: no folder of the user's, no file of the
 run, no network unless it is asked for, nothing written that stays. What it can still do is lie about that one file.
 Starting and ending one takes 28 ms (bench/reading.py).
 """

@@ -1,6 +1,6 @@
 """What a folder tells its bots: `AGENTS.md`, and the skills that it has, by name. Bounded: it is read on every turn.
 
-The words are the folder's, not the person's: they can mislead a bot, and do no more than the sandbox allows.
+The words are the folder's, not the user's: they can mislead a bot, and do no more than the sandbox allows.
 """
 
 import os

@@ -44,7 +44,7 @@ class BotSpec(Data, arbitrary_types_allowed=True):
     file: str | None = None
     """Where it was read from; None for a built-in one."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """RunSpec, by key, as they are where the person sets nothing."""
+    """RunSpec, by key, as they are where the user sets nothing."""
     autonomous: bool = False
     bot: Bot = Field(default_factory=Bot, exclude=True)
     """What drives its runs."""

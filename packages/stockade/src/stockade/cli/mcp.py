@@ -21,7 +21,7 @@ TOKEN = "STOCKADE_MCP_TOKEN"
 
 
 @click.command("mcp", short_help="An MCP server: bots, sandboxes and records for any MCP client.")
-@click.option("--allow-apply", is_flag=True, help="Clients apply changes without the person being asked.")
+@click.option("--allow-apply", is_flag=True, help="Clients apply changes without the user being asked.")
 @click.option(
     "--http", metavar="HOST:PORT", help="Streamable HTTP on a loopback address, in place of stdin and stdout."
 )

@@ -83,7 +83,7 @@ _LIST = "workspaces"
 def ensure(folder: Path, template: Mapping[str, str], *, named: bool = True) -> bool:
     """Makes `folder` from `template` when it is not there, or empty; True when it did.
 
-    UsageError when it cannot be made, and for somebody's folder that the person has not `named` to be written to.
+    UsageError when it cannot be made, and for somebody's folder that the user has not `named` to be written to.
     """
     try:
         if folder.is_dir() and any(folder.iterdir()):

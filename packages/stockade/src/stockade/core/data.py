@@ -22,7 +22,7 @@ _SHOWN = 40
 
 
 def first_refused(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]:
-    """The first key that is wrong, as the person wrote it, and what follows it in a message."""
+    """The first key that is wrong, as the user wrote it, and what follows it in a message."""
     first = error.errors(include_url=False)[0]
     key = str(first["loc"][0]) if first["loc"] else ""
     if isinstance(reason := first.get("ctx", {}).get("error"), ValueError):

@@ -1,7 +1,7 @@
 """Every exception of Stockade, sorted by who must act.
 
     StockadeError
-    |-- UsageError              the person: a flag, a path, a configuration        exit status 2
+    |-- UsageError              the user: a flag, a path, a configuration        exit status 2
     |   |-- CommandFailed         a command that they gave, with what it said
     |   |-- FolderMoved           the folder of a run is not where it was
     |   |-- LayerLost             what a run wrote is gone, or not whole
@@ -57,7 +57,7 @@ def to_install(extra: str) -> str:
 
 
 class CommandFailed(UsageError):
-    """A command of the person's own, like one that installs a tool. `output`: the end of what it said, in lines."""
+    """A command of the user's own, like one that installs a tool. `output`: the end of what it said, in lines."""
 
     def __init__(self, message: str, output: tuple[str, ...], hint: str | None = None) -> None:
         super().__init__(message, hint)

@@ -58,7 +58,7 @@ LLAMA_UNUSED = frozenset({
     "ROPE_SCALING_TYPE", "YARN_EXT_FACTOR", "YARN_ATTN_FACTOR", "YARN_BETA_FAST", "YARN_BETA_SLOW", "YARN_ORIG_CTX",
     "TFS_Z", "LOGPROBS", "TOP_LOGPROBS", "TOKEN_BUFFER", "AUTOGEN_GRAMMAR",
 })  # fmt: skip
-"""Those of pocket-ASI that have no counterpart here: the person is told."""
+"""Those of pocket-ASI that have no counterpart here: the user is told."""
 
 _TYPES = {"0": "f32", "1": "f16", "2": "q4_0", "3": "q4_1", "6": "q5_0", "7": "q5_1", "8": "q8_0", "20": "iq4_nl",
           "30": "bf16"}  # fmt: skip

@@ -89,7 +89,7 @@ class AnswerProtocol(Protocol):
 class Toolbox(Resource, Protocol):
     """One or several tools that a bot may call beside its built-in actions.
 
-    Entered when the run's sandbox is up, left before it ends. Entering raises UsageError (the person can mend it:
+    Entered when the run's sandbox is up, left before it ends. Entering raises UsageError (the user can mend it:
     what, and how) or SandboxFailed.
     """
 

@@ -1,6 +1,6 @@
 """Secrets are replaced in everything that is recorded, exported, shown or sent to a model.
 
-What is known: values (of environment variables that look secret, of what the person named), as they are, in base64, in
+What is known: values (of environment variables that look secret, of what the user named), as they are, in base64, in
 URLs and in JSON; and formats of well-known keys and tokens (secret_formats.py). What is not seen: a value that a bot
 spells otherwise on purpose, or that the limit on output has cut in two.
 """

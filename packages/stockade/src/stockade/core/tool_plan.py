@@ -28,9 +28,9 @@ class ToolContext:
     """The state folder of Stockade, for what lasts longer than a run."""
 
     asker: UserPrompt | None = None
-    """Who asks the person what a toolbox must know."""
+    """Who asks the user what a toolbox must know."""
     search: str | None = None
-    """The search engine that the person named."""
+    """The search engine that the user named."""
 
     @property
     def on_network(self) -> OnNetwork | None:

@@ -34,7 +34,7 @@ Seconds = Annotated[float | None, Field(gt=0, le=86_400)]
 
 
 class Approval(BaseModel):
-    """The person's word."""
+    """The user's word."""
 
     apply: bool = Field(description="Write these changes to the folder?")
 
@@ -112,7 +112,7 @@ def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -
         able = ctx.client_capabilities
         if able is None or able.elicitation is None:
             raise ToolError(
-                "this client cannot ask the person, so nothing is applied "
+                "this client cannot ask the user, so nothing is applied "
                 "(stockade runs apply, or start the server with --allow-apply)"
             )
         return Elicit(await _ours(service, service.summary(run)), Approval)
@@ -123,9 +123,9 @@ def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -
         said: Annotated[ElicitationResult[Approval], Resolve(approval)],
         flagged: Annotated[bool, Field(description="Also what could run on this machine later.")] = False,
     ) -> dict[str, Any]:
-        """Write a run's changes to its folder, when the person agrees."""
+        """Write a run's changes to its folder, when the user agrees."""
         if not isinstance(said, AcceptedElicitation) or not said.data.apply:
-            raise ToolError("the person did not agree; nothing was applied")
+            raise ToolError("the user did not agree; nothing was applied")
         return await _ours(service, service.run_apply(run, flagged=flagged))
 
 

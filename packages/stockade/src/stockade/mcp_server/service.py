@@ -74,7 +74,7 @@ class Roots:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """`options`: what the person who started the server set; a client may ask for less, never for more."""
+    """`options`: what the user who started the server set; a client may ask for less, never for more."""
 
     options: RunSpec
     roots: Roots
@@ -237,7 +237,7 @@ class Service:
         return note + clip(view.redactor.text(diff), MAX_TEXT)
 
     async def summary(self, run: str) -> str:
-        """What an apply would write, in a few lines for the person."""
+        """What an apply would write, in a few lines for the user."""
         run_id, work = await self._pending(run)
         lines = [
             f"{change.kind} {one.layer.host}/{change.path} ({what_changed(change)})"

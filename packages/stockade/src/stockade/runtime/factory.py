@@ -1,4 +1,4 @@
-"""From what the person asked for to a run ready to start. New, resumed and branched runs are made here."""
+"""From what the user asked for to a run ready to start. New, resumed and branched runs are made here."""
 
 import os
 import time

@@ -48,7 +48,7 @@ CHANGEABLE = (*BUDGET, *RULES, "model", "check")
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """A run that shall go on: its record, a new task or None, and what the person set anew."""
+    """A run that shall go on: its record, a new task or None, and what the user set anew."""
 
     run_id: str
     history: tuple[RunEvent, ...]

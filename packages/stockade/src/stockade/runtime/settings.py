@@ -53,7 +53,7 @@ class Front(FrontSettings, Data, alias_generator=key_of):
 
 
 class Settings(Data):
-    """Everything that was set. `notes` are lines for the person: what was not read, and why."""
+    """Everything that was set. `notes` are lines for the user: what was not read, and why."""
 
     options: RunSpec
     front: Front

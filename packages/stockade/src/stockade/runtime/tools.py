@@ -73,7 +73,7 @@ def plan_tools(
     on_progress: OnProgress | None = None,
     again: bool = False,
 ) -> ToolPlan:
-    """The tools of a bot and of the person, in order. UsageError names what there is instead of an unknown one.
+    """The tools of a bot and of the user, in order. UsageError names what there is instead of an unknown one.
 
     `again`: for a run on record, whose policy holds already what its tools need. Blocks while tools are installed.
     """

@@ -1,4 +1,4 @@
-"""Docker and Podman: what the person's command line client is, what it speaks to, and asking it small questions."""
+"""Docker and Podman: what the user's command line client is, what it speaks to, and asking it small questions."""
 
 import functools
 import json

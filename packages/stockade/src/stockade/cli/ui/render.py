@@ -264,7 +264,7 @@ class Renderer:
         if event.said is None:
             self._line(f"[held for {event.duration_s:.0f} s]", "dim")
         elif self._whole:
-            self._line(f"[asked to authorise it, the person typed: {one_line(event.said, 400)}]", "dim")
+            self._line(f"[asked to authorise it, the user typed: {one_line(event.said, 400)}]", "dim")
 
     def _answered(self, event: ModelAnswered) -> None:
         self._said = event.answer.content
