@@ -37,13 +37,13 @@ hypothesis.settings.load_profile("scaled")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for name in tiers(item):
+            item.add_marker(name)
     if os.geteuid() != 0:
         roots = [item for item in items if item.get_closest_marker("root")]
         config.hook.pytest_deselected(items=roots)
         items[:] = [item for item in items if item not in roots]
-    for item in items:
-        for name in tiers(item):
-            item.add_marker(name)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

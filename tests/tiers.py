@@ -147,6 +147,29 @@ HOST = (
     "tests/unit/sandboxes/test_tools_elsewhere.py",
 )
 
+ROOT = (
+    "tests/unit/sandboxes/test_folders/test_apply.py",
+    "tests/unit/sandboxes/test_folders/test_base.py",
+    "tests/unit/sandboxes/test_folders/test_changes.py",
+    "tests/unit/sandboxes/test_folders/test_diff.py",
+    "tests/unit/sandboxes/test_folders/test_discard.py",
+    "tests/unit/sandboxes/test_folders/test_flags.py::test_the_trick_through_another_symlink",
+    "tests/unit/sandboxes/test_folders/test_flags.py::test_what_can_never_be_applied_is_refused",
+    "tests/unit/sandboxes/test_folders/test_merging.py",
+    "tests/unit/sandboxes/test_folders/test_prepare.py",
+    "tests/unit/sandboxes/test_folders/test_snapshots.py",
+    "tests/unit/sandboxes/test_folders/test_undo.py",
+    "tests/unit/sandboxes/test_keeping.py::test_only_layers_of_their_own_are_kept_and_only_when_they_change",
+    "tests/unit/sandboxes/test_launcher.py::test_devices_are_made_and_the_folder_is_sealed",
+    "tests/unit/sandboxes/test_launcher.py::test_failures_are_one_line",
+    "tests/unit/sandboxes/test_launcher.py::test_nothing_is_left_that_a_capability_could_be_had_by",
+    "tests/unit/sandboxes/test_launcher.py::test_the_stage_becomes_the_root_and_nothing_else_is_mounted",
+    "tests/unit/sandboxes/test_launcher.py::test_what_is_shown_is_a_copy_or_a_mount_that_cannot_be_written",
+    "tests/unit/sandboxes/test_launcher.py::test_where_no_device_can_be_made_the_hosts_are_mounted",
+    "tests/unit/sandboxes/test_probe_facts.py::test_root_of_a_user_namespace",
+)
+"""Beside those with the marker: they lay layers out with mounts of root, or become other users."""
+
 _FIXTURES = {"postgres": "host", "stage": "sandbox", "smollm2": "slow"}
 _ENGINES = {"postgres", "docker", "podman", "gvisor", "runsc"}
 
@@ -162,7 +185,7 @@ def tiers(item: pytest.Item) -> set[str]:
         found.add("host")
     if "host" in found:
         found.discard("sandbox")
-    return found or {"fast"}
+    return found if found - {"root"} else found | {"fast"}
 
 
-_LISTED = {"slow": SLOW, "host": HOST, "sandbox": SANDBOX}
+_LISTED = {"slow": SLOW, "host": HOST, "sandbox": SANDBOX, "root": ROOT}

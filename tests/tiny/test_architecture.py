@@ -121,7 +121,7 @@ def test_every_dependency_is_named_in_the_docs() -> None:
 
 def test_what_the_tiers_name_is_there() -> None:
     """A file that got another name would be in another tier, without a word."""
-    for entry in (*tiers.SLOW, *tiers.HOST, *tiers.SANDBOX):
+    for entry in (*tiers.SLOW, *tiers.HOST, *tiers.SANDBOX, *tiers.ROOT):
         path, _, name = entry.partition("::")
         found = [file for file in ROOT.glob(f"{path}*") if not name or name in file.read_text()]
         assert found, entry
