@@ -141,9 +141,11 @@ def test_no_network_without_hosts(tmp_path: Path) -> None:
 
 
 AS_ANYBODY = """
-import anyio, sys
-from stockade_sandbox.policy import Policy
+import anyio
+from pathlib import Path
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
+from stockade_sandbox.backends.building import SystemLayers
+from stockade_sandbox.policy import Policy
 from stockade.tools.tool_files import CommandTool
 from stockade.tools.layers import Layers
 
