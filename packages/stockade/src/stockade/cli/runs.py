@@ -11,10 +11,7 @@ import click
 from rich.text import Text
 
 from stockade.cli import flags
-from stockade.cli.changes import apply, diff, discard, undo
-from stockade.cli.export import export
-from stockade.cli.replay import replay
-from stockade.cli.resume import resume, rewind
+from stockade.cli.lazy import load
 from stockade.cli.ui import review
 from stockade.cli.ui.console import Column, can_ask, draw_table, results
 from stockade.cli.ui.failures import say
@@ -40,7 +37,30 @@ _COLUMNS = (
 _STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
 
-@click.group("runs", short_help="Runs on record: show, go on, go back, export, apply.")
+_ELSEWHERE = {
+    **{name: f"changes:{name}" for name in ("diff", "apply", "undo", "discard")},
+    "resume": "resume:resume",
+    "rewind": "resume:rewind",
+    "replay": "replay:replay",
+    "export": "export:export",
+}
+
+
+class _Runs(click.Group):
+    """The commands that need most are imported on use: a list of runs needs no sandbox."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        found = load(f"cli.{_ELSEWHERE[cmd_name]}")
+        assert isinstance(found, click.Command)
+        return found
+
+
+@click.group("runs", cls=_Runs, short_help="Runs on record: show, go on, go back, export, apply.")
 def command() -> None:
     """Runs on record. RUN is an id, the beginning of one, or `last`."""
 
@@ -221,7 +241,3 @@ def _show(found: Sequence[Candidate], *, json_lines: bool) -> None:
 
 def _size(size: int) -> str:
     return f"{size / 1_000_000:.1f} MB" if size else "-"
-
-
-for more in (diff, apply, undo, discard, resume, rewind, replay, export):
-    command.add_command(more)
