@@ -3,6 +3,7 @@
 import json
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
@@ -308,7 +309,7 @@ def reached(name: str, context: ModelContext) -> tuple[Address, Price | None, Ht
     return address, price, HttpTimes(idle_s=settings.idle_timeout_s)
 
 
-class ServedModel:
+class ServedModel(ABC):
     """What the models of both APIs have in common: implements core.ports.Model but for the question itself."""
 
     def __init__(self, transport: Transport, info: ModelInfo) -> None:
@@ -336,12 +337,13 @@ class ServedModel:
         """See core.ports.Model. What the server does not take is left out from then on."""
         return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
 
+    @abstractmethod
     async def _learn(self) -> None:
         """What the server tells of the model, on entering."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
-        raise NotImplementedError
+        """One question, without patience."""
 
 
 def _void(builder: Builder, on_text: OnText | None) -> None:

@@ -34,10 +34,10 @@ from stockade.runtime.sandboxes import open_sandbox, prepare_sandbox, sandbox_on
 from stockade.runtime.spec import LOADING, REMOTE, HookCommand, RunSpec, make_budget
 from stockade.runtime.tools import plan_tools
 from stockade_sandbox.backends.process_sandbox import PRIVATE
-from stockade_sandbox.doctor.backend_probe import sweep_others
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.restore import restore, share_snapshots
 from stockade_sandbox.overlay.snapshot_store import await_gone
+from stockade_sandbox.registry import load
 from stockade_sandbox.results import FolderLayer
 
 BUDGET = ("max_turns", "timeout", "max_tokens", "max_cost")
@@ -266,7 +266,7 @@ class Restore:
     def __call__(self) -> None:
         await_gone(run_dir(self._run_id))
         if self._backend in ("docker", "podman", "gvisor"):
-            sweep_others()
+            load("doctor.backend_probe:sweep_others")()
         for layer, name, source in self._work:
             restore(layer, name, source)
         base = run_dir(self._run_id)
