@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
+from stockade.answers.native_tools import NativeAnswers
 from stockade.core.actions import Action, Failed, Refused, Shell, fields_of
 from stockade.core.budget import Budget
 from stockade.core.errors import (
@@ -79,6 +80,22 @@ async def test_an_action_is_on_record_before_it_runs() -> None:
     object.__setattr__(bench.parts, "sandbox", sandbox)
     await run(started(), bench.parts)
     assert sandbox.on_record[0][-3:] == ["model_answered", "answer_understood", "action_started"]
+
+
+async def test_so_is_each_further_action_of_the_same_answer() -> None:
+    calls = tuple(
+        {"id": str(n), "type": "function", "function": {"name": "shell", "arguments": f'{{"command": "touch {n}"}}'}}
+        for n in range(3)
+    )
+    end = {"id": "e", "type": "function", "function": {"name": "finish", "arguments": '{"answer": ""}'}}
+    bench = Bench([ModelAnswer(content="", tool_calls=calls), ModelAnswer(content="", tool_calls=(end,))])
+    sandbox = WatchingSandbox(bench.store)
+    object.__setattr__(bench.parts, "sandbox", sandbox)
+    object.__setattr__(bench.parts, "protocol", NativeAnswers())
+    await run(started(), bench.parts)
+    assert sandbox.ran == ["touch 0", "touch 1", "touch 2"]
+    assert [types.count("action_started") for types in sandbox.on_record] == [1, 2, 3]
+    assert {types[-1] for types in sandbox.on_record} == {"action_started"}
 
 
 async def test_state_is_the_fold_of_the_events() -> None:
