@@ -1,14 +1,13 @@
 """A child process of ours that carries the agent's stream: started, watched through its pidfd, ended."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-
-import anyio
 
 from stockade_sandbox.errors import SandboxFailed
 
@@ -29,27 +28,25 @@ class Child:
         data = os.pread(self.stderr_fd, _STDERR_BYTES, max(0, size - _STDERR_BYTES))
         return data.decode(errors="replace")
 
-    async def ended(self) -> int:
-        """Waits for its end; the status as a shell would give it."""
-        await anyio.wait_readable(self.pidfd)
-        return self.status()
+    def wait(self, patience_s: float) -> bool:
+        """Blocks until its end, no longer than that; whether it has ended."""
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(patience_s * 1000))
 
     def status(self) -> int:
-        """The same, of one that is known to end now."""
+        """As a shell would give it, of one that has ended: its pidfd is readable then."""
         status = self.process.wait()
         return status if status >= 0 else 128 - status
 
-    async def end(self, patience_s: float) -> int:
-        """Waits, then kills its session; always ends. Call once, when nothing else waits."""
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(patience_s):
-                await self.ended()
-            if self.process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(self.process.pid, signal.SIGKILL)
-            status = await self.ended()
-            os.close(self.pidfd)
-            os.close(self.stderr_fd)
+    def end(self, patience_s: float) -> int:
+        """Waits, then kills its session; always ends. Blocks. Call once, when nothing else waits."""
+        if not self.wait(patience_s):
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        status = self.status()
+        os.close(self.pidfd)
+        os.close(self.stderr_fd)
         return status
 
 

@@ -3,13 +3,10 @@
 Knows nothing of how the sandbox was made. The agent keeps the time; what is here only notices that it fell silent.
 """
 
-import math
-import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import BinaryIO, Literal, Self
+from typing import BinaryIO, Self
 
 import anyio
 
@@ -17,64 +14,28 @@ from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.binary import agent_memfd
 from stockade_sandbox.agent.clip import Clip
 from stockade_sandbox.agent.connections import Connections, Running
-from stockade_sandbox.agent.frames import Done, Hello, Listening, Malformed, Out, Reply, Started
+from stockade_sandbox.agent.frames import Done, Listening, Malformed, Out, Reply, Started
 from stockade_sandbox.agent.fullscreen import refuse_fullscreen
+from stockade_sandbox.agent.jobs import (
+    HELLO_S,
+    SLACK_S,
+    STREAMS,
+    AgentConfig,
+    ProgramJob,
+    check_hello,
+    check_ready,
+    checked,
+    milliseconds,
+    short,
+)
 from stockade_sandbox.agent.wire import Inbox, Wire
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed
-from stockade_sandbox.policy import WORKSPACE, Limits
 from stockade_sandbox.port import MAX_COMMAND_BYTES
 from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEvent
 
 __all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
 
-GRACE_S = 1.0
-"""Between SIGTERM and SIGKILL."""
-HELLO_S = 20.0
-"""How long a sandbox may take to start."""
-SLACK_S = 15.0
-"""How long after deadline and grace the agent may stay silent before it counts as dead."""
-_STREAMS: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
 _CANNOT_EXECUTE = 126
-_FILE_TOO_LARGE = 128 + signal.SIGXFSZ
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
-    """What the agent holds its children to. Bytes and seconds; 0 is no limit. `open_files` is never below 64."""
-
-    processes: int = 0
-    open_files: int = 0
-    file_bytes: int = 0
-    memory_bytes: int = 0
-    output_bytes: int = 16384
-    timeout_s: float = 60.0
-    grace_s: float = GRACE_S
-    spill_bytes: int = 64 << 20
-    cwd: str = WORKSPACE
-    shell: tuple[str, ...] = ("/bin/bash", "--norc", "--noprofile")
-
-    @classmethod
-    def of(cls, limits: Limits, cwd: str = WORKSPACE) -> Self:
-        return cls(
-            processes=limits.processes,
-            open_files=limits.open_files,
-            file_bytes=limits.file_bytes,
-            memory_bytes=limits.memory_bytes,
-            output_bytes=limits.output_bytes,
-            timeout_s=limits.command_timeout_s,
-            cwd=cwd,
-        )
-
-
-def _seconds(wanted: float | None, limit: float) -> float:
-    """A command may ask for less than the limit, never for more; 0 is unlimited."""
-    if not wanted:
-        return limit
-    return min(wanted, limit) if limit else wanted
-
-
-def _milliseconds(seconds: float) -> int:
-    return min(math.ceil(seconds * 1000), 2**32 - 1)
 
 
 def _command_bytes(command: str) -> bytes:
@@ -89,12 +50,6 @@ def _command_bytes(command: str) -> bytes:
             f"the command is {len(text)} bytes long, over the limit of {MAX_COMMAND_BYTES}", "write a file instead"
         )
     return text
-
-
-def _checked(argv: Sequence[str]) -> Sequence[str]:
-    if not argv or len(argv) > frames.MAX_ARGS or any("\0" in word for word in argv):
-        raise ActionFailed("a program's arguments must be 1 to 4096 strings without NUL bytes")
-    return argv
 
 
 def _shell_event(flags: int) -> ShellEvent | None:
@@ -132,20 +87,10 @@ class AgentSession:
         return session
 
     async def _start(self) -> None:
-        config = self._config
         with anyio.move_on_after(HELLO_S):
-            request = frames.config(
-                config.processes, config.open_files, config.file_bytes, config.memory_bytes, config.cwd, config.shell
-            )
-            await self._send(request, "its start")
-            hello = await self._receive("its start")
-            if not isinstance(hello, Hello) or hello.version != frames.VERSION:
-                raise SandboxFailed("the sandbox's agent speaks another protocol", "install Stockade again")
-            done = await self._receive("its start")
-            if not isinstance(done, Done):
-                raise SandboxFailed("the sandbox's agent answered out of turn")
-            if done.flags & frames.SPAWN_FAILED:
-                raise SandboxFailed(f"the sandbox's shell cannot be started: {done.error}", "does it have bash?")
+            await self._send(self._config.request(), "its start")
+            check_hello(await self._receive("its start"))
+            done = check_ready(await self._receive("its start"))
             self._cwd = done.cwd
             return
         raise SandboxFailed(f"the sandbox did not start within {HELLO_S:g} s")
@@ -163,11 +108,11 @@ class AgentSession:
             if reason := refuse_fullscreen(command):
                 refused = Chunk.of("stderr", reason.encode())
                 return CommandOutput(exit_code=_CANNOT_EXECUTE, chunks=(refused,), cwd=self._cwd)
-            limit_s = _seconds(timeout_s, self._config.timeout_s)
+            limit_s = self._config.seconds(timeout_s)
             job = self._next_job()
-            request = frames.run(job, _milliseconds(limit_s), _milliseconds(self._config.grace_s), text)
-            done = await self._perform(job, request, clip, limit_s, f"the command {_short(command)}")
-            clip.add("stderr", self._why_ended(done))
+            request = frames.run(job, milliseconds(limit_s), milliseconds(self._config.grace_s), text)
+            done = await self._perform(job, request, clip, limit_s, f"the command {short(command)}")
+            clip.add("stderr", self._config.why_ended(done))
             duration_s = anyio.current_time() - started
         if done.flags & frames.SPAWN_FAILED:
             raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")
@@ -182,12 +127,6 @@ class AgentSession:
             shell_event=_shell_event(done.flags),
         )
 
-    def _why_ended(self, done: frames.Done) -> bytes:
-        """What the kernel does not say of a program that it ended: which limit on a file's size it met."""
-        if done.status != _FILE_TOO_LARGE or not self._config.file_bytes:
-            return b""
-        return f"stockade: ended by the limit of {self._config.file_bytes >> 20} MiB for one file\n".encode()
-
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
@@ -195,28 +134,10 @@ class AgentSession:
 
         Keeps the first `max_output_bytes` of both streams together. SandboxFailed when the sandbox could not start it.
         """
-        _checked(argv)
-        if len(stdin) + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
-            raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
-        kept = _First(max_output_bytes)
         async with self._turn:
-            limit_s = _seconds(timeout_s, self._config.timeout_s)
-            job = self._next_job()
-            grace_ms = _milliseconds(self._config.grace_s)
-            request = frames.execute(job, _milliseconds(limit_s), grace_ms, argv, stdin)
-            done = await self._perform(job, request, kept, limit_s, f"the program {_short(argv[0])}")
-        if done.flags & frames.SPAWN_FAILED:
-            if done.status not in (126, 127):
-                raise SandboxFailed(f"the sandbox cannot start a program: {done.error}")
-            kept.add("stderr", f"{done.error}\n".encode())
-        kept.add("stderr", self._why_ended(done))
-        return ExecResult(
-            exit_code=done.status,
-            stdout=bytes(kept.streams["stdout"]),
-            stderr=bytes(kept.streams["stderr"]),
-            timed_out=bool(done.flags & frames.TIMED_OUT),
-            truncated_bytes=kept.dropped,
-        )
+            job = ProgramJob(self._config, self._next_job(), argv, stdin, timeout_s, max_output_bytes)
+            done = await self._perform(job.number, job.request, job, job.limit_s, job.what)
+        return job.result(done)
 
     @asynccontextmanager
     async def listening(self, port: int) -> AsyncIterator[Connections]:
@@ -259,10 +180,10 @@ class AgentSession:
 
         ActionFailed when there is no room for it. Cancelled, it was started or not, and ends with the sandbox.
         """
-        what = f"the start of {_short(argv[0])}"
+        what = f"the start of {short(argv[0])}"
         async with self._turn:
             assert self._carried is not None
-            await self._send(frames.start(_checked(argv)), what)
+            await self._send(frames.start(checked(argv)), what)
             with anyio.move_on_after(SLACK_S, shield=True):
                 reply = await self._receive(what)
                 if not isinstance(reply, Started):
@@ -300,9 +221,9 @@ class AgentSession:
         self._job = self._job % (2**32 - 1) + 1
         return self._job
 
-    async def _perform(self, job: int, request: bytes, sink: "Clip | _First", limit_s: float, what: str) -> Done:
+    async def _perform(self, job: int, request: bytes, sink: "Clip | ProgramJob", limit_s: float, what: str) -> Done:
         """Sends a request and reads until its end. A cancelled one is ended first, so that the next finds order."""
-        patience_s = limit_s + self._config.grace_s + SLACK_S if limit_s else math.inf
+        patience_s = self._config.patience_s(limit_s)
         await self._send(request, what)
         try:
             with anyio.move_on_after(patience_s):
@@ -320,7 +241,7 @@ class AgentSession:
             return
         raise await self._died(f"the sandbox fell silent during {what}")
 
-    async def _until_done(self, job: int, sink: "Clip | _First | None", what: str) -> Done:
+    async def _until_done(self, job: int, sink: "Clip | ProgramJob | None", what: str) -> Done:
         while True:
             reply = await self._receive(what)
             if not isinstance(reply, Out | Done) or reply.id != job:
@@ -329,7 +250,7 @@ class AgentSession:
                 self._cwd = reply.cwd
                 return reply
             if sink:
-                sink.add(_STREAMS[reply.stream], reply.data)
+                sink.add(STREAMS[reply.stream], reply.data)
 
     async def _send(self, request: bytes, what: str) -> None:
         """Whole or not at all: a request cut by cancelling would be the end of the session."""
@@ -361,23 +282,3 @@ class AgentSession:
         self._dead = self._dead or message
         await self.close()
         return SandboxDied(self._dead)
-
-
-class _First:
-    """The first `limit` bytes of both streams together, and how many more there were."""
-
-    def __init__(self, limit: int) -> None:
-        self.streams: dict[Literal["stdout", "stderr"], bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self.dropped = 0
-        self._room = limit
-
-    def add(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
-        self.streams[stream] += data[: self._room]
-        self.dropped += max(0, len(data) - self._room)
-        self._room -= min(len(data), self._room)
-
-
-def _short(text: str) -> str:
-    """For a message of one line."""
-    line = " ".join(text.split())
-    return repr(line if len(line) <= 60 else line[:57] + "...")

@@ -87,7 +87,8 @@ class CarriedSandbox(SpeakingSandbox):
         """Its status, None when it does not end; and what it said."""
         status: int | None = None
         with anyio.move_on_after(_DEATH_NOTE_S):
-            status = await child.ended()
+            await anyio.wait_readable(child.pidfd)
+            status = child.status()
         return status, child.stderr().strip()
 
     async def _watch_disk(self, copies: Sequence[str]) -> None:
@@ -106,7 +107,7 @@ class CarriedSandbox(SpeakingSandbox):
                 await anyio.to_thread.run_sync(self._watch.stop)
             if session:
                 await session.close()
-            await self._let_go(await child.end(_END_S) if child else None)
+            await self._let_go(await anyio.to_thread.run_sync(child.end, _END_S) if child else None)
             self.host_pid = None
             private, self._private = self._private, None
             if private:

@@ -12,12 +12,11 @@ import functools
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import anyio
 
 from stockade_sandbox.limits.disk import file_limit
 from stockade_sandbox.policy import Limits
@@ -166,14 +165,14 @@ def _set(path: str, value: str, *, optional: bool) -> None:
         os.close(file)
 
 
-async def remove_groups(groups: Groups) -> list[Path]:
-    """Removes them once their processes are gone; returns those that could not be removed within 15 s."""
+def remove_groups(groups: Groups) -> list[Path]:
+    """Removes them once their processes are gone; returns those that could not be removed within 15 s. Blocks."""
     left = list(groups.folders)
     for _ in range(_REMOVE_TRIES):
         left = [folder for folder in left if not _removed(folder)]
         if not left:
             break
-        await anyio.sleep(0.01)  # the kernel offers no event for "the last zombie of this group is reaped" in v1
+        time.sleep(0.01)  # the kernel offers no event for "the last zombie of this group is reaped" in v1
     return left
 
 

@@ -1,29 +1,31 @@
 """The process chain launcher -> bubblewrap -> agent of a sandbox: started, watched, ended.
 
-Nothing here blocks on the sandbox: ends are seen through pidfds, stderr goes to a memfd that cannot fill up.
+Needs no event loop. Ends are seen through pidfds, stderr goes to a memfd that cannot fill up.
 """
 
 import os
+import select
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import anyio
-
+from stockade_sandbox.agent.binary import agent_memfd, sealed_memfd
 from stockade_sandbox.agent.child import Child
+from stockade_sandbox.backends.bubblewrap.argv import Launch, bubblewrap_argv, launch_operations, program
+from stockade_sandbox.backends.host_info import HostFacts, pinned_files
+from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import command_line, launcher_memfd
+from stockade_sandbox.policy import Policy
+
+if TYPE_CHECKING:
+    from stockade_sandbox.results import FolderLayer
 
 _END_TIMEOUT_S = 10.0
-
-
-def keep(stack: ExitStack, fd: int) -> int:
-    """`fd`, closed when the stack unwinds."""
-    stack.callback(os.close, fd)
-    return fd
 
 
 @dataclass
@@ -47,26 +49,23 @@ class ProcessTree(Child):
         said = os.pread(self.pid_fd, 32, 0)
         return int(said) if said else None
 
-    async def end(self, patience_s: float = _END_TIMEOUT_S) -> int:
-        """Ends what is left and waits until the kernel has let go of every process of the sandbox.
+    def end(self, patience_s: float = _END_TIMEOUT_S) -> int:
+        """Ends what is left and waits until the kernel has let go of every process of the sandbox. Blocks.
 
         On SIGTERM the guard kills bubblewrap and waits; that returns once the whole pid namespace is gone. A guard that
         was killed, or is not there yet, took everything with it: bubblewrap's death signal is set before it runs.
         """
-        with anyio.CancelScope(shield=True):
-            with suppress(ProcessLookupError):
-                self.process.terminate()
-            with anyio.move_on_after(patience_s):
-                await self.ended()
-            if self.process.poll() is None:
-                self.process.kill()
-                await self.ended()
-            await self._child_gone()
-            for fd in (self.pidfd, self.stderr_fd, self.pid_fd):
-                os.close(fd)
-        return self.status()
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        if not self.wait(patience_s):
+            self.process.kill()
+        status = self.status()
+        self._await_child()
+        for fd in (self.pidfd, self.stderr_fd, self.pid_fd):
+            os.close(fd)
+        return status
 
-    async def _child_gone(self) -> None:
+    def _await_child(self) -> None:
         pid = self.child_pid()
         if pid is None:
             return
@@ -74,42 +73,66 @@ class ProcessTree(Child):
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
         try:
-            with anyio.move_on_after(_END_TIMEOUT_S):
-                await anyio.wait_readable(pidfd)
+            poll.poll(_END_TIMEOUT_S * 1000)
         finally:
             os.close(pidfd)
 
 
-def start(operations: Sequence[str], program: Sequence[str], pass_fds: Iterable[int], pid_fd: int) -> ProcessTree:
-    """Starts the chain; `pid_fd` is the memfd that takes bubblewrap's pid, and now the chain's.
+def _keep(stack: ExitStack, fd: int) -> int:
+    """`fd`, closed when the stack unwinds."""
+    stack.callback(os.close, fd)
+    return fd
+
+
+def start_tree(
+    policy: Policy, layers: "Sequence[FolderLayer]", host: HostFacts, stream: socket.socket, launch: Launch
+) -> ProcessTree:
+    """A sandbox for that policy on prepared layers, with `stream` as the agent's. `launch` says all but descriptors.
 
     SandboxFailed when the machine has no process, memory or descriptor left for it.
     """
+    options = bubblewrap_argv(policy, layers, host, building=launch.build is not None)
+    args = os.fsencode("".join(f"{option}\0" for option in options))
+    seccomp = filter_bytes(installing=launch.build is not None)
+    package = pinned_files(host.bwrap.package) if host.bwrap.package else {}
     with ExitStack() as stack:
         try:
-            launcher = keep(stack, launcher_memfd())
-            stderr_fd = os.memfd_create("sandbox-stderr")
+            launcher, agent = _keep(stack, launcher_memfd()), _keep(stack, agent_memfd())
+            args_fd = _keep(stack, sealed_memfd("bwrap-args", args))
+            fds = (stream.fileno(), agent, args_fd, _keep(stack, sealed_memfd("seccomp", seccomp)))
+            package_fds = tuple(_keep(stack, sealed_memfd("package", data)) for data in package.values())
+            own = stack.enter_context(ExitStack())  # those that the chain has to its end
+            pid_fd = _keep(own, os.memfd_create("bwrap-pid"))
+            stderr_fd = _keep(own, os.memfd_create("sandbox-stderr"))
         except OSError as error:
-            raise SandboxFailed(
-                f"cannot start a sandbox: {error.strerror}", "free some memory or descriptors"
-            ) from error
-        try:
-            process = subprocess.Popen(
-                ["launch", *command_line(operations, program)],
-                executable=f"/proc/self/fd/{launcher}",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr_fd,
-                env={},
-                cwd="/",
-                pass_fds=[launcher, *pass_fds],
-                start_new_session=True,
-            )
-        except OSError as error:
-            os.close(stderr_fd)
-            raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", "free some memory or processes") from error
+            hint = "free some memory or descriptors"
+            raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", hint) from error
+        complete = replace(launch, pid_fd=pid_fd, package_fds=package_fds, fds=fds)
+        operations = launch_operations(policy, layers, host, complete)
+        argv = ["launch", *command_line(operations, program(host))]
+        process = _spawn(argv, launcher, (*fds, pid_fd, *package_fds), stderr_fd)
+        own.pop_all()
         return ProcessTree(process, os.pidfd_open(process.pid), stderr_fd, pid_fd)
+
+
+def _spawn(argv: list[str], launcher: int, pass_fds: Sequence[int], stderr_fd: int) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            argv,
+            executable=f"/proc/self/fd/{launcher}",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr_fd,
+            env={},
+            cwd="/",
+            pass_fds=[launcher, *pass_fds],
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", "free some memory or processes") from error
 
 
 def channel() -> tuple[socket.socket, socket.socket]:

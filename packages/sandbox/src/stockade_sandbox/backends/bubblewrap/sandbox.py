@@ -8,35 +8,29 @@ Started by root, everything from bubblewrap on runs under a uid of its own that 
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from stockade_sandbox import registry
-from stockade_sandbox.agent.binary import sealed_memfd
-from stockade_sandbox.agent.session import AgentConfig, AgentSession, agent_memfd
+from stockade_sandbox.agent.session import AgentConfig, AgentSession
 from stockade_sandbox.backends.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.backends.bubblewrap.argv import (
     Build,
     Launch,
     Owner,
     bubblewrap_argv,
-    launch_operations,
-    program,
     written_place,
     written_places,
 )
 from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
-from stockade_sandbox.backends.bubblewrap.process import ProcessTree, channel, keep, start
+from stockade_sandbox.backends.bubblewrap.process import ProcessTree, channel, start_tree
 from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.feature_probe import can_idmap, overlay_check, owner_of
-from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, pinned_files
+from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid
 from stockade_sandbox.backends.layers import make_layers, not_with_an_image
 from stockade_sandbox.backends.rootfs import scratch_bytes
-from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.egress.inside import MakeServer, guarantee
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
@@ -161,15 +155,16 @@ class BubblewrapSandbox(SpeakingSandbox):
         sweep(where)
         self._groups = make_groups(self._policy.limits, where)
         ours, theirs = channel()
-        with ExitStack() as stack:
-            stack.callback(theirs.close)
-            try:
-                self._launch(
-                    stack, host, theirs, Launch(os.getpid(), uid, owners=owners, copies=copies, build=self._build)
-                )
-            except BaseException:
-                ours.close()
-                raise
+        groups = tuple(str(folder) for folder in self._groups.folders)
+        launch = Launch(os.getpid(), uid, owners=owners, copies=copies, cgroups=groups, build=self._build)
+        try:
+            with theirs:
+                self._chain = start_tree(self._policy, self._layers, host, theirs, launch)
+            if self._watch:
+                self._watch.start()
+        except BaseException:
+            ours.close()
+            raise
         await self._open_session(ours)
 
     async def _disk_watch(self, written: tuple[Path, ...]) -> DiskWatch:
@@ -197,28 +192,6 @@ class BubblewrapSandbox(SpeakingSandbox):
         rules, into = self._policy.copies, self._copies
         return await stoppable(lambda progress: copy_in(rules, into, uid, limit, progress))
 
-    def _launch(self, stack: ExitStack, host: HostFacts, theirs: socket.socket, launch: Launch) -> None:
-        building = self._build is not None
-        options = bubblewrap_argv(self._policy, self._layers, host, building=building)
-        args = os.fsencode("".join(f"{option}\0" for option in options))
-        agent = keep(stack, agent_memfd())
-        args_fd = keep(stack, sealed_memfd("bwrap-args", args))
-        seccomp_fd = keep(stack, sealed_memfd("seccomp", filter_bytes(installing=building)))
-        package = pinned_files(host.bwrap.package) if host.bwrap.package else {}
-        package_fds = tuple(keep(stack, sealed_memfd("package", data)) for data in package.values())
-        pid_fd = os.memfd_create("bwrap-pid")
-        fds = (theirs.fileno(), agent, args_fd, seccomp_fd)
-        groups = tuple(str(folder) for folder in self._groups.folders)
-        complete = replace(launch, pid_fd=pid_fd, cgroups=groups, package_fds=package_fds, fds=fds)
-        try:
-            operations = launch_operations(self._policy, self._layers, host, complete)
-            self._chain = start(operations, program(host), (*fds, pid_fd, *package_fds), pid_fd)
-            if self._watch:
-                self._watch.start()
-        except BaseException:
-            os.close(pid_fd)
-            raise
-
     async def _open_session(self, ours: socket.socket) -> None:
         chain = self._chain
         assert chain is not None
@@ -226,7 +199,8 @@ class BubblewrapSandbox(SpeakingSandbox):
             self._session = await AgentSession.open(ours, AgentConfig.of(self._policy.limits, self._policy.workdir))
         except SandboxFailed as error:
             with anyio.move_on_after(_DEATH_NOTE_S):
-                status = await chain.ended()
+                await anyio.wait_readable(chain.pidfd)
+                status = chain.status()
                 if chain.stderr() or status:
                     raise start_failure(chain.stderr(), status) from error
             raise
@@ -241,15 +215,20 @@ class BubblewrapSandbox(SpeakingSandbox):
                 if session:
                     await session.close()
             finally:
-                if chain:
-                    await chain.end()
-                groups, self._groups = self._groups, Groups((), frozenset())
-                left = await remove_groups(groups)
-                if self._copies:
-                    await anyio.to_thread.run_sync(remove_tree, self._copies)
-                    self._copies = None
+                left = await anyio.to_thread.run_sync(self._let_go, chain)
             if left:
                 raise SandboxFailed(f"a control group could not be removed: {left[0]}", "`stockade doctor --clean`")
+
+    def _let_go(self, chain: ProcessTree | None) -> list[Path]:
+        """Of all that it had of this machine, once nothing of it runs; the control groups that are left."""
+        if chain:
+            chain.end()
+        groups, self._groups = self._groups, Groups((), frozenset())
+        left = remove_groups(groups)
+        if self._copies:
+            remove_tree(self._copies)
+            self._copies = None
+        return left
 
     async def _died(self, error: SandboxDied) -> StockadeError:
         chain = self._chain
@@ -259,7 +238,8 @@ class BubblewrapSandbox(SpeakingSandbox):
             return error
         status: int | None = None
         with anyio.move_on_after(_DEATH_NOTE_S):
-            status = await chain.ended()
+            await anyio.wait_readable(chain.pidfd)
+            status = chain.status()
         how = "and is being ended" if status is None else f"with status {status}"
         line = last_line(chain.stderr())
         return SandboxDied(f"{error.message}, {how}{': ' + line if line else ''}", error.hint)

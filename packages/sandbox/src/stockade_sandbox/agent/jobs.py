@@ -1,0 +1,144 @@
+"""What a session and a program of it are, whoever speaks with the agent: requests out of them, and a result out of what
+comes back. Pure.
+"""
+
+import math
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from stockade_sandbox.agent import frames
+from stockade_sandbox.agent.frames import Done, Reply
+from stockade_sandbox.errors import ActionFailed, SandboxFailed
+from stockade_sandbox.policy import WORKSPACE, Limits
+from stockade_sandbox.results import ExecResult, Stream
+
+GRACE_S = 1.0
+"""Between SIGTERM and SIGKILL."""
+HELLO_S = 20.0
+"""How long a sandbox may take to start."""
+SLACK_S = 15.0
+"""How long after deadline and grace the agent may stay silent before it counts as dead."""
+STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
+_FILE_TOO_LARGE = 128 + signal.SIGXFSZ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """What the agent holds its children to. Bytes and seconds; 0 is no limit. `open_files` is never below 64."""
+
+    processes: int = 0
+    open_files: int = 0
+    file_bytes: int = 0
+    memory_bytes: int = 0
+    output_bytes: int = 16384
+    timeout_s: float = 60.0
+    grace_s: float = GRACE_S
+    spill_bytes: int = 64 << 20
+    cwd: str = WORKSPACE
+    shell: tuple[str, ...] = ("/bin/bash", "--norc", "--noprofile")
+
+    @classmethod
+    def of(cls, limits: Limits, cwd: str = WORKSPACE) -> Self:
+        return cls(
+            processes=limits.processes,
+            open_files=limits.open_files,
+            file_bytes=limits.file_bytes,
+            memory_bytes=limits.memory_bytes,
+            output_bytes=limits.output_bytes,
+            timeout_s=limits.command_timeout_s,
+            cwd=cwd,
+        )
+
+    def request(self) -> bytes:
+        """The first one of a session; answered by two, for `check_hello` and `check_ready`."""
+        return frames.config(self.processes, self.open_files, self.file_bytes, self.memory_bytes, self.cwd, self.shell)
+
+    def seconds(self, wanted: float | None) -> float:
+        """A command may ask for less than the limit, never for more; 0 is unlimited."""
+        if not wanted:
+            return self.timeout_s
+        return min(wanted, self.timeout_s) if self.timeout_s else wanted
+
+    def patience_s(self, limit_s: float) -> float:
+        """How long to wait for the end of a job with that limit."""
+        return limit_s + self.grace_s + SLACK_S if limit_s else math.inf
+
+    def why_ended(self, done: Done) -> bytes:
+        """What the kernel does not say of a program that it ended: which limit on a file's size it met."""
+        if done.status != _FILE_TOO_LARGE or not self.file_bytes:
+            return b""
+        return f"stockade: ended by the limit of {self.file_bytes >> 20} MiB for one file\n".encode()
+
+
+def check_hello(reply: Reply) -> None:
+    """The first answer of a session. SandboxFailed when it is not from an agent of ours."""
+    if not isinstance(reply, frames.Hello) or reply.version != frames.VERSION:
+        raise SandboxFailed("the sandbox's agent speaks another protocol", "install Stockade again")
+
+
+def check_ready(reply: Reply) -> Done:
+    """The second. SandboxFailed when there is no shell."""
+    if not isinstance(reply, Done):
+        raise SandboxFailed("the sandbox's agent answered out of turn")
+    if reply.flags & frames.SPAWN_FAILED:
+        raise SandboxFailed(f"the sandbox's shell cannot be started: {reply.error}", "does it have bash?")
+    return reply
+
+
+def milliseconds(seconds: float) -> int:
+    return min(math.ceil(seconds * 1000), 2**32 - 1)
+
+
+def checked(argv: Sequence[str]) -> Sequence[str]:
+    """ActionFailed for what is no argv."""
+    if not argv or len(argv) > frames.MAX_ARGS or any("\0" in word for word in argv):
+        raise ActionFailed("a program's arguments must be 1 to 4096 strings without NUL bytes")
+    return argv
+
+
+def short(text: str) -> str:
+    """For a message of one line."""
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 60 else line[:57] + "...")
+
+
+class ProgramJob:
+    """A program beside the shell: what is asked, and its output as it comes, the first `max_output_bytes` of both
+    streams together. ActionFailed for a request that cannot be made.
+    """
+
+    def __init__(self, config: AgentConfig, number: int, argv: Sequence[str], stdin: bytes,
+                 timeout_s: float | None, max_output_bytes: int) -> None:  # fmt: skip
+        checked(argv)
+        if len(stdin) + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
+            raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
+        self.number = number
+        self.limit_s = config.seconds(timeout_s)
+        self.what = f"the program {short(argv[0])}"
+        self.request = frames.execute(number, milliseconds(self.limit_s), milliseconds(config.grace_s), argv, stdin)
+        self._config = config
+        self._streams: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._dropped = 0
+        self._room = max_output_bytes
+
+    def add(self, stream: Stream, data: bytes) -> None:
+        self._streams[stream] += data[: self._room]
+        self._dropped += max(0, len(data) - self._room)
+        self._room -= min(len(data), self._room)
+
+    def result(self, done: Done) -> ExecResult:
+        """What cannot be executed has status 126 or 127 and the reason. SandboxFailed when nothing could be started."""
+        if done.flags & frames.SPAWN_FAILED:
+            if done.status not in (126, 127):
+                raise SandboxFailed(f"the sandbox cannot start a program: {done.error}")
+            self.add("stderr", f"{done.error}\n".encode())
+        self.add("stderr", self._config.why_ended(done))
+        return ExecResult(
+            exit_code=done.status,
+            stdout=bytes(self._streams["stdout"]),
+            stderr=bytes(self._streams["stderr"]),
+            timed_out=bool(done.flags & frames.TIMED_OUT),
+            truncated_bytes=self._dropped,
+        )
