@@ -107,6 +107,7 @@ SANDBOX = (
     "tests/unit/api/",
     "tests/unit/loop/test_bot.py::test_a_second_sandbox",
     "tests/unit/mcp_server/test_server.py",
+    "tests/unit/plugins/coder/test_hooks.py",
     "tests/unit/plugins/coder/test_loop.py",
     "tests/unit/plugins/planner/test_planning.py",
     "tests/unit/plugins/small_models/test_rules.py",

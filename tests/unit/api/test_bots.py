@@ -26,10 +26,10 @@ from stockade import (
     tool,
 )
 from stockade.api.bots import log_task
-from stockade.core.actions import Action, Shell, ToolResult
+from stockade.core.actions import Action, Finish, Shell, ToolResult
 from stockade.core.errors import LayerLost, UsageError
 from stockade.core.events import ActionFinished, RunFinished, RunStarted, ToolsReady
-from stockade.loop.hooks import Hook, HookContext
+from stockade.loop.hooks import Hook, HookContext, SendBack
 from stockade.runtime.records import open_store
 from stockade.runtime.tools import plan_tools
 from stockade.testing import ScriptedModel, say
@@ -370,14 +370,36 @@ def test_a_coder_bot_takes_a_model_and_a_policy_as_objects(folder: Path) -> None
     assert len(model.requests) == 1
 
 
+class Careful(Hook):
+    """Sends the first program back."""
+
+    name = "careful"
+
+    async def before_finish(self, ctx: HookContext, finish: Finish) -> SendBack | None:
+        return None if ctx.count("message") else SendBack("Say 2 first.")
+
+
+def test_a_coder_bot_takes_hooks(folder: Path) -> None:
+    first, second = (f"```python\ndef f(x):\n    return {body}\n```" for body in ("x * 2", "2 * x"))
+    model = ScriptedModel([first, second])
+    result = CoderBot(model=model, folder=folder, hooks=[Careful()]).run("Write f(x).", examples=["f(2) == 4"])
+    assert (result.status, result.verified, [one.path for one in result.changes]) == (True, True, ["solution.py"])
+    assert next(event for event in result.events if isinstance(event, RunStarted)).hooks == ("careful",)
+    assert "Say 2 first." in model.requests[1].messages[-1].content
+    assert "2 * x" in (result.result or "")
+
+
 def test_a_coder_bot_says_what_it_has_no_use_for(folder: Path) -> None:
-    with pytest.raises(UsageError, match="the bot coder has a way of its own to work, which double is no part of"):
+    with pytest.raises(UsageError, match="a way of its own to work, in which nothing calls a tool: double"):
         CoderBot(model=ScriptedModel([]), folder=folder, tools=[double]).run("Write f(x).", examples=["f(2) == 4"])
-    with pytest.raises(UsageError, match=r"way of its own to work, which plain_words is no part of") as caught:
-        CoderBot(model=ScriptedModel([]), hooks=["plain_words"]).run("Write f(x).", examples=["f(2) == 4"])
-    assert "-o hooks=-NAME" in (caught.value.hint or "")
-    with Sandbox(folder) as box, pytest.raises(UsageError, match="needs more in its sandbox than is there"):
+    for name in ("plain_words", "small_models"):
+        with pytest.raises(
+            UsageError, match=f"the hook {name} watches the loop, and the bot coder has a way of its own"
+        ):
+            CoderBot(model=ScriptedModel([]), hooks=[name]).run("Write f(x).", examples=["f(2) == 4"])
+    with Sandbox(folder) as box, pytest.raises(UsageError, match="one that runs already does not get") as caught:
         CoderBot(model=ScriptedModel([]), sandbox=box).run("Write f(x).", examples=["f(2) == 4"])
+    assert caught.value.hint == "pass a Policy in its place"
 
 
 def test_a_planner_and_a_shell_bot_take_objects(folder: Path) -> None:

@@ -12,7 +12,8 @@ from stockade.core.budget import Budget
 from stockade.core.errors import ModelUnavailable, StockadeError
 from stockade.core.events import ActionFinished, AnswerUnreadable, MessageInjected, RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Sampling
-from stockade.core.ports import Approver
+from stockade.loop.builtin_hooks import Approval
+from stockade.loop.hooks import Hook
 from stockade.loop.run import run
 from stockade.loop.run_context import Dependencies
 from stockade.plugins.coder.answers import SectionAnswers
@@ -58,7 +59,7 @@ async def code(
     examples: tuple[str, ...] = (),
     budget: Budget | None = None,
     attempt_s: float = 10.0,
-    approver: Approver | None = None,
+    hooks: tuple[Hook, ...] = (),
 ) -> Done:
     wanted = Wanted(tests=tests, examples=examples, plan=plan or Plan(), attempt_s=attempt_s)
     policy = CoderBot().policy(make_policy(options or RunSpec(), "overlay"))
@@ -71,9 +72,7 @@ async def code(
         sampling=Sampling(temperature=0.0), system_prompt=system(wants_example=not job.has_checks),
     )  # fmt: skip
     store = MemoryStore()
-    parts = Dependencies(
-        done.model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=done.coder, approver=approver
-    )
+    parts = Dependencies(done.model, SectionAnswers(), sandbox, store, SystemClock(), (), bot=done.coder, hooks=hooks)
     done.finished = await run(started, parts)
     done.events = await store.events("r1")
     return done
@@ -155,7 +154,7 @@ class NoOnce:
 
 async def test_a_users_refusal_is_in_every_later_question(tmp_path: Path) -> None:
     """Also in that of a fresh start, which forgets all else."""
-    done = await code(tmp_path, [BROKEN, BROKEN, BROKEN, GOOD], approver=NoOnce())
+    done = await code(tmp_path, [BROKEN, BROKEN, BROKEN, GOOD], hooks=(Approval(NoOnce()),))
     assert "fresh start" in done.nudges
     for request in done.model.requests[1:]:
         assert any("never touch the network" in message.content for message in request.messages)

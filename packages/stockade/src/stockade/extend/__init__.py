@@ -63,7 +63,17 @@ if TYPE_CHECKING:
     from stockade.bots.spec import BotSpec
     from stockade.loop.builtin_hooks import DRY, warmer
     from stockade.loop.ending import Ending
-    from stockade.loop.hooks import Accept, AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
+    from stockade.loop.hooks import (
+        Accept,
+        AddMessage,
+        AddWords,
+        EndedByHook,
+        EndRun,
+        Hook,
+        HookContext,
+        Refuse,
+        SendBack,
+    )
     from stockade.loop.loop_detection import rounds
     from stockade.loop.run_context import Bot, RunContext, Setup
     from stockade.models.settings import ModelContext
@@ -78,6 +88,7 @@ _WHERE = {
     "BotSpec": "bots.spec",
     "DRY": "loop.builtin_hooks",
     "EndRun": "loop.hooks",
+    "EndedByHook": "loop.hooks",
     "Ending": "loop.ending",
     "FILES": "bots.model_profiles",
     "FunctionTool": "tools.function",
@@ -119,6 +130,7 @@ __all__ = [
     "CopyRule",
     "EditFile",
     "EndRun",
+    "EndedByHook",
     "Ending",
     "ExecResult",
     "Finish",

@@ -81,6 +81,14 @@ class EndRun:
     detail: str = ""
 
 
+class EndedByHook(Exception):
+    """A hook ends the run in the middle of what a bot with a way of its own does."""
+
+    def __init__(self, end: EndRun) -> None:
+        super().__init__(end.detail)
+        self.end = end
+
+
 @dataclass(frozen=True, slots=True)
 class HookContext:
     """What a hook sees. `state` is the fold over the events so far; hooks read it and never change it.

@@ -33,9 +33,9 @@ from stockade.loop import window
 from stockade.loop.act import Actor, Tools, ready
 from stockade.loop.context import Context
 from stockade.loop.ending import FORESEEN, Ending, close, failed
-from stockade.loop.hooks import EndRun, HookContext, Hooks
-from stockade.loop.record import Checkpoints, Record, recorded
-from stockade.loop.run_context import Dependencies, RunContext
+from stockade.loop.hooks import EndedByHook, EndRun, Hooks
+from stockade.loop.record import Record, recorded
+from stockade.loop.run_context import Dependencies, RunContext, hooks_in
 
 __all__ = ["Dependencies", "run", "run_to_completion"]
 ResumeHook = Callable[[], Awaitable[Finish | None]]
@@ -55,6 +55,8 @@ async def run_to_completion(
     """What `run` and `resume` have in common; `again` is done when sandbox and model are there."""
     try:
         ending = await _in_sandbox(started, parts, record, again)
+    except EndedByHook as by:
+        ending = Ending(by.end.status, by.end.reason, by.end.detail)
     except FORESEEN as error:
         ending = failed(error)
     except StoreFailed:
@@ -83,13 +85,13 @@ async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, 
             if (problem := window.too_small(record.context)) is not None:
                 return Ending("failed", "model", problem)
             account = Account(started.budget, record.state.spent, parts.shared)
-            begin = [again] if again is not None else []
+            hooks, begin = hooks_in(started, parts, record, account), [again] if again is not None else []
 
             async def loop(intro: Sequence[Step]) -> Ending:
                 pending = await begin.pop()() if begin else None
-                return await _Loop(started, parts, record, account, tools).until_end(intro, pending)
+                return await _Loop(started, parts, record, account, hooks, tools).until_end(intro, pending)
 
-            return await parts.bot.run(RunContext(started, parts, record, account, loop))
+            return await parts.bot.run(RunContext(started, parts, record, account, hooks, loop))
 
 
 @dataclass(slots=True)
@@ -100,16 +102,12 @@ class _Loop:
     parts: Dependencies
     record: Record
     account: Account
+    hooks: Hooks
     tools: Tools
-    hooks: Hooks = field(init=False)
     actor: Actor = field(init=False)
 
     def __post_init__(self) -> None:
-        parts = self.parts
-        checkpoints = Checkpoints(parts.sandbox, parts.clock, parts.snapshots)
-        attended = parts.asker is not None and parts.asker.attended
-        ctx = HookContext(self.started, self.record, self.account, checkpoints, parts.reviewer, attended)
-        self.hooks, sub_agents = Hooks(ctx, parts.hooks), parts.sub_agents
+        parts, sub_agents = self.parts, self.parts.sub_agents
         limit_s = self.started.policy.limits.command_timeout_s
         hand_on = None if sub_agents is None else lambda task: sub_agents.do(task, self.account, self.record.add)
         self.actor = Actor(parts.sandbox, limit_s, self.tools, parts.asker, hand_on)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import anyio
 
-from stockade.core.actions import Observation, Refused, Step
+from stockade.core.actions import Observation, Step
 from stockade.core.budget import Account
-from stockade.core.errors import UsageError
+from stockade.core.errors import HookFailed, UsageError
 from stockade.core.events import ActionFinished, ActionStarted, MessageInjected, RunEvent, RunStarted
 from stockade.core.messages import ModelAnswer, ModelRequest
 from stockade.core.ports import (
@@ -37,9 +37,9 @@ from stockade.core.secrets import Redactor
 from stockade.core.tool_plan import OpenSandbox
 from stockade.loop.act import Actor
 from stockade.loop.ending import Ending
-from stockade.loop.hooks import Hook
+from stockade.loop.hooks import EndedByHook, Hook, HookContext, Hooks
 from stockade.loop.pause import Pause
-from stockade.loop.record import Record
+from stockade.loop.record import Checkpoints, Record
 from stockade.loop.state import RunState
 from stockade_sandbox.policy import Policy
 
@@ -64,7 +64,8 @@ class Bot:
     """
 
     loops: ClassVar[bool] = True
-    """Whether it runs the loop: one that never does has no tools and no hooks, and its files are in no snapshots."""
+    """Whether it runs the loop: one that never does has no tools, of hooks its own and the chosen ones, and its files
+    are in no snapshots."""
 
     def policy(self, policy: Policy) -> Policy:
         """What its sandbox has, beside what the user gave."""
@@ -134,6 +135,13 @@ class Dependencies:
     """Another sandbox, for a bot that needs one."""
 
 
+def hooks_in(started: RunStarted, parts: Dependencies, record: Record, account: Account) -> Hooks:
+    """The hooks of a run with what they see of it."""
+    checkpoints = Checkpoints(parts.sandbox, parts.clock, parts.snapshots)
+    attended = parts.asker is not None and parts.asker.attended
+    return Hooks(HookContext(started, record, account, checkpoints, parts.reviewer, attended), parts.hooks)
+
+
 RunLoop = Callable[[Sequence[Step]], Awaitable[Ending]]
 """The loop of run.py, behind these steps."""
 
@@ -141,13 +149,15 @@ RunLoop = Callable[[Sequence[Step]], Awaitable[Ending]]
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """A run as its bot has it: its first event, its parts (model, sandbox, clock, pause ...), its record, and what it
-    may still use.
+    may still use. `hooks` are asked about actions by `act`; about turns, sampling and a finish by the loop, or by a bot
+    that does without it.
     """
 
     started: RunStarted
     parts: Dependencies
     record: Record
     account: Account
+    hooks: Hooks
     run_loop: RunLoop
 
     @property
@@ -197,14 +207,18 @@ class RunContext:
         return await self.parts.model.ask(request, on_text)
 
     async def act(self, turn: int, number: int, step: Step, before: Sequence[RunEvent] = ()) -> Observation:
-        """One action in the run's sandbox, if nobody refuses it. On record before (with `before`) and after."""
+        """One action in the run's sandbox, if no hook refuses it. On record before (with `before`) and after.
+
+        EndedByHook and HookFailed are raised when that is on record.
+        """
         await self.add(*before, ActionStarted(at=self.now(), turn=turn, step=number, action=step))
-        approver = self.parts.approver
-        reason = await approver.judge(step.action) if approver is not None else None
+        refused, end = await self.hooks.before_action(step.action)
         actor = Actor(self.sandbox, self.started.policy.limits.command_timeout_s)
-        left = self.account.seconds_left(self.now())
-        observation = Refused(reason=reason) if reason is not None else await actor.do(step.action, left)
-        await self.add(ActionFinished(at=self.now(), turn=turn, step=number, observation=observation))
+        observation = refused or await actor.do(step.action, self.account.seconds_left(self.now()))
+        words, broken = ((), None) if end is not None else await self.hooks.after_action(step, observation)
+        await self.add(ActionFinished(at=self.now(), turn=turn, step=number, observation=observation, words=words))
+        if (end := end or broken) is not None:
+            raise end if isinstance(end, HookFailed) else EndedByHook(end)
         return observation
 
     def open_sandbox(self, policy: Policy) -> AbstractAsyncContextManager[Sandbox]:

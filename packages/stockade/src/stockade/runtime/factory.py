@@ -35,7 +35,7 @@ from stockade.models.settings import silent
 from stockade.paths import run_dir, state_dir
 from stockade.runtime import models
 from stockade.runtime.bots import driver_of, find_bot, with_defaults
-from stockade.runtime.hooks import approval_notes, chosen_hooks, hooks_of, make_approver
+from stockade.runtime.hooks import approval_notes, hooks_of, make_approver
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.records import SystemClock, new_run_id
 from stockade.runtime.sandboxes import forget, noting_its_holder, own_sandbox, prepare_sandbox, reviewer, sweep
@@ -150,14 +150,15 @@ def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
 async def _plan(spec: RunSpec, bot: BotSpec, on_progress: OnProgress | None) -> ToolPlan:
     """The tools of the run, and its policy with what they and the bot need."""
     given = spec.objects
-    if not bot.bot.loops and (unseen := [*given.tools, *chosen_hooks(spec.hooks), *given.hooks]):
-        name = getattr(unseen[0], "name", None) or getattr(unseen[0], "__name__", unseen[0])
-        what = f"the bot {bot.name} has a way of its own to work, which {name} is no part of"
-        raise UsageError(what, "leave it out, a hook of the settings by -o hooks=-NAME; or take another bot")
+    if not bot.bot.loops and given.tools:
+        names = ", ".join(one.name for box in given.tools for one in box.specs)
+        what = f"the bot {bot.name} has a way of its own to work, in which nothing calls a tool: {names}"
+        raise UsageError(what, "leave it out, or take another bot")
     own = given.sandbox[1] if given.sandbox else given.policy or make_policy(spec, bot.folder_mode)
     policy = bot.bot.policy(own)
     if given.sandbox and policy != own:
-        raise UsageError(f"the bot {bot.name} needs more in its sandbox than is there", "pass a Policy in its place")
+        what = f"the bot {bot.name} needs folders of its own in its sandbox, which one that runs already does not get"
+        raise UsageError(what, "pass a Policy in its place")
     tools = chosen(bot.all_tools, (*spec.tool, *mcp_files(spec.mcp)), spec.no_tool)
     allowed = partial(plan_tools, allowed_external=spec.allow_external, mcp_accept=spec.mcp_accept)
     plan = await to_thread.run_sync(partial(allowed, tools, policy, redact=spec.redact, on_progress=on_progress))
@@ -274,11 +275,11 @@ def make_parts(
         pause=pause,
         open_sandbox=partial(own_sandbox, backend=started.sandbox),
     )
+    parts = replace(parts, hooks=hooks_of(started, info or base.model.info, approver, hooks, bot))
     if not bot.loops:
         return parts
     snapshots = LayerSnapshots(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
-    own = hooks_of(started, info or base.model.info, approver, hooks, bot.hooks(started))
-    parts = replace(parts, snapshots=snapshots, hooks=own)
+    parts = replace(parts, snapshots=snapshots)
     if "sub_task" not in plan.actions:
         return parts
     tools = tuple(name for name in plan.actions if name != "sub_task")

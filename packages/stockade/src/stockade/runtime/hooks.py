@@ -18,6 +18,7 @@ from stockade.loop.builtin_hooks import Approval
 from stockade.loop.hooks import Hook
 from stockade.loop.loop_detection import LoopDetection
 from stockade.loop.pause import Pause
+from stockade.loop.run_context import Bot
 from stockade.paths import state_dir
 from stockade.plugins.command_hooks import CommandHook
 from stockade.runtime import registry
@@ -39,17 +40,24 @@ def hooks_of(
     info: ModelInfo,
     approver: Approver | None,
     chosen: Sequence[str | HookCommand | Hook] = (),
-    own: Sequence[Hook] = (),
+    bot: Bot | None = None,
 ) -> tuple[Hook, ...]:
-    """Ours, the bot's `own` and the `chosen`: names, commands, or objects. A name with `-` before it leaves it out.
+    """Ours, where the `bot` runs the loop that they watch; its own, and the `chosen`: names, commands, or objects. A
+    name with `-` before it leaves it out.
 
-    UsageError for a name that no package has, or one that cannot be left out.
+    UsageError for a name that no package has, one that cannot be left out, one of the loop for a bot without it.
     """
+    bot = bot or Bot()
     without, wanted = left_out(chosen), chosen_hooks(chosen)
     if fixed := without & {"approval", "budget", "check"}:
         raise UsageError(f"the hook {min(fixed)} is part of every run and cannot be left out")
     hooks: list[Hook]
-    if started.autonomy is not None:
+    if not bot.loops:
+        if idle := [one for one in wanted if one in (SMALL_MODELS, *BUILT_IN)]:
+            what = f"the hook {idle[0]} watches the loop, and the bot {started.bot} has a way of its own to work"
+            raise UsageError(what, "leave it out, or take another bot")
+        hooks = []
+    elif started.autonomy is not None:
         hooks = [*map(_made, OF_EVERY_RUN)]
     else:
         small = started.options.get("small_models")
@@ -58,7 +66,7 @@ def hooks_of(
     for hook in hooks:
         if isinstance(hook, LoopDetection):  # a run may go on with another number than it began with
             hook.repeats = started.options.get("loop_repeats")
-    hooks.extend(own)
+    hooks.extend(bot.hooks(started))
     for number, one in enumerate(wanted):
         again = isinstance(one, str) and one in wanted[:number]
         if not again and one not in (SMALL_MODELS, *BUILT_IN):

@@ -16,17 +16,18 @@ from functools import partial
 
 import anyio
 
-from stockade.core.actions import Answer, Observation, Refused, Step, WriteFile
+from stockade.core.actions import Answer, Finish, Observation, Refused, Step, WriteFile
 from stockade.core.errors import ContextExceeded, ModelFailed, UnreadableAnswer
 from stockade.core.events import (
     AnswerUnderstood,
     AnswerUnreadable,
     ModelAnswered,
     RunEvent,
+    Status,
     StopReason,
 )
 from stockade.core.messages import ModelRequest
-from stockade.extend import Bot, Ending, RunContext
+from stockade.extend import Bot, EndedByHook, Ending, EndRun, RunContext
 from stockade.plugins.coder.draft import Draft, read
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
 from stockade.plugins.coder.past import FRESH_START, LAST_STEP, REPAIR, REWRITE, Progress, Round, unreadable
@@ -59,8 +60,11 @@ class Coder(Bot):
         return self.progress.attempts
 
     async def run(self, ctx: RunContext) -> Ending:
-        """Until a program passes or the plan or the budget is at its end."""
-        return await ctx.in_time(_Work(self, ctx).until_end, partial(self.ended, "time"))
+        """Until a program passes, the plan or the budget is at its end, or a hook ends it."""
+        try:
+            return await ctx.in_time(_Work(self, ctx).until_end, partial(self.ended, "time"))
+        except EndedByHook as by:
+            return self.ended(by.end.reason, by.end.detail, by.end.status)
 
     def result(self, error: str = "") -> Result:
         """The best there was so far. `error`: why it ended, where no attempt says it."""
@@ -77,11 +81,11 @@ class Coder(Bot):
             attempts=tuple(self.attempts),
         )
 
-    def ended(self, reason: StopReason, detail: str) -> Ending:
+    def ended(self, reason: StopReason, detail: str, status: Status = "stopped") -> Ending:
         """Before a program passed, with the best there was."""
         found = best(self.attempts)
         verified = False if self.executor.job.has_checks else None
-        return Ending("stopped", reason, detail, found.code if found is not None else None, verified)
+        return Ending(status, reason, detail, found.code if found is not None else None, verified)
 
 
 @dataclass(slots=True)
@@ -106,9 +110,11 @@ class _Work:
             if (bound := self.ctx.account.exhausted(self.ctx.now())) is not None:
                 return self.coder.ended(BOUNDS[bound.split(":")[0]], bound)
             await self.ctx.parts.pause.said(self.ctx.record, self.ctx.parts.clock, self.turn + 1)
+            if not self.progress.open.asked:
+                _heed(await self.ctx.hooks.before_turn(self.turn + 1))
             await self._round(self.progress.open)
             passed = next((one for one in self.progress.open.done if one.verdict.passed), None)
-            if passed is not None:
+            if passed is not None and await self._stands(passed):
                 return await self._deliver(passed)
             await self._go_on()
         return self._given_up()
@@ -164,12 +170,15 @@ class _Work:
         hidden = self.ctx.parts.redactor.text
         cleaned = tuple(one.model_copy(update={"content": hidden(one.content)}) for one in messages)
         drawn = sampling(self.ctx.started.sampling, streak, coder.plan, self.progress.rounds, candidate)
-        return ModelRequest(messages=cleaned, sampling=drawn)
+        chosen = self.ctx.hooks.sampling(drawn).model_copy(update={"seed": drawn.seed})  # by it a candidate is known
+        return ModelRequest(messages=cleaned, sampling=chosen)
 
     def _words(self) -> list[tuple[int, str]]:
         """What was said to the bot, refusals of the user among it, with the turn before which: kept by fresh starts."""
-        state = self.ctx.state
-        said = [(one.turn, one.text) for one in state.injected if one.source not in _OURS]
+        state, told_later = self.ctx.state, {attempt.verdict.words for attempt in self.progress.attempts}
+        said = [
+            (one.turn, one.text) for one in state.injected if one.source not in _OURS and one.text not in told_later
+        ]
         for step in state.done:
             if isinstance(step.observation, Refused) and step.observation.by == "user":
                 said.append((step.turn + 1, f"The user refused an action: {step.observation.reason}"))
@@ -227,6 +236,15 @@ class _Work:
         words = f"{why} All of it is forgotten; the task is asked anew."
         await self.ctx.say(words, FRESH_START)
 
+    async def _stands(self, passed: Attempt) -> bool:
+        """Whether no hook sends it back. It is not in the user's folder yet: `code` is all there is to look at."""
+        before = len(self.ctx.state.injected)
+        end = await self.ctx.hooks.before_finish(Finish(answer=passed.code), spoken=False)
+        if end is not None and (end.status, end.reason) != ("done", "finish"):
+            raise EndedByHook(end)
+        self.progress.open.sent_back = "\n".join(one.text for one in self.ctx.state.injected[before:])
+        return end is not None
+
     async def _deliver(self, attempt: Attempt) -> Ending:
         if self.coder.target is not None:
             write = WriteFile(path=self.coder.target, content=attempt.code)
@@ -250,6 +268,11 @@ class _Work:
         if NO_NETWORK in verdict.words:
             words += " (libraries need --net allow=pypi.org,files.pythonhosted.org)"
         return Ending("done", "check_failed", words, found.code, verified=False)
+
+
+def _heed(end: EndRun | None) -> None:
+    if end is not None:
+        raise EndedByHook(end)
 
 
 def _same(one: str, other: str) -> bool:

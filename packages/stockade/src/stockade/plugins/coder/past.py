@@ -16,6 +16,7 @@ from stockade.core.events import (
     MessageInjected,
     ModelAnswered,
     RunEvent,
+    RunFinished,
 )
 from stockade.plugins.coder.draft import Draft, read
 from stockade.plugins.coder.executor import Executor
@@ -23,6 +24,7 @@ from stockade.plugins.coder.work import Attempt, Verdict, best
 
 REPAIR, REWRITE, FRESH_START = "repair", "rewrite", "fresh start"
 """What the next question does with what failed: shows it, tells what came of it, or leaves it out."""
+SENT_BACK = "The program passes its checks, and is not accepted."
 LAST_STEP = 100
 """Of the program's delivery: behind all steps of an attempt."""
 
@@ -31,12 +33,13 @@ LAST_STEP = 100
 class Round:
     """Answers to one kind of question, in the order they came, and the attempts with them, by turn.
 
-    `asked`: no more answers come, for the first was worked on.
+    `asked`: no more answers come, for the first was worked on. `sent_back`: what a hook said of one that passed.
     """
 
     answers: list[ModelAnswered] = field(default_factory=list)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     asked: bool = False
+    sent_back: str = ""
 
     @property
     def done(self) -> list[Attempt]:
@@ -54,9 +57,13 @@ class Progress:
     open: Round = field(default_factory=Round)
 
     def close(self) -> Attempt:
-        """The round is over; its best attempt goes on. With that it is in the streak."""
-        done, self.open = self.open.done, Round()
+        """The round is over; its best attempt goes on. With that it is in the streak. One that passed was sent back."""
+        done, words, self.open = self.open.done, self.open.sent_back, Round()
         chosen = best(done) or done[0]
+        if chosen.verdict.passed:
+            back = chosen.verdict.model_copy(update={"passed": False, "words": words or SENT_BACK})
+            place = self.attempts.index(chosen)
+            chosen = self.attempts[place] = chosen.model_copy(update={"verdict": back})
         self.rounds += 1
         self.streak.append(chosen)
         return chosen
@@ -100,6 +107,10 @@ class _Fold:
                 if now.done:
                     self.progress.close()
                 self.progress.begin_anew()
+            case MessageInjected(text=text) if any(one.verdict.passed for one in now.done):
+                now.sent_back = f"{now.sent_back}\n{text}".strip()
+            case RunFinished(reason="check_failed") if now.done:
+                self.progress.close()
             case _:
                 pass
 
