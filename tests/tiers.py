@@ -162,6 +162,7 @@ HOST = (
 )
 
 ROOT = (
+    "tests/conformance/test_programs.py::TestGVisor",
     "tests/unit/sandboxes/test_folders/test_apply.py",
     "tests/unit/sandboxes/test_folders/test_base.py",
     "tests/unit/sandboxes/test_folders/test_changes.py",
@@ -181,6 +182,7 @@ ROOT = (
     "tests/unit/sandboxes/test_launcher.py::test_what_is_shown_is_a_copy_or_a_mount_that_cannot_be_written",
     "tests/unit/sandboxes/test_launcher.py::test_where_no_device_can_be_made_the_hosts_are_mounted",
     "tests/unit/sandboxes/test_probe_facts.py::test_root_of_a_user_namespace",
+    "tests/unit/sandboxes/test_session_endings.py::test_a_fork_bomb_under_a_limit_of_processes",
 )
 """Beside those with the marker: they lay layers out with mounts of root, or become other users."""
 

@@ -32,6 +32,7 @@ LIMITS = Limits(
     command_timeout_s=60,
 )
 HELD, ENDED, THROUGH = "held", "held, by its end", "**got through**"
+UNPROMISED = "got through, as its guarantees say"
 PAUSE_S = 45
 """Longer than the disk's watch takes between two counts on a busy machine. What ends the sandbox ends the pause."""
 _PUT_PROBE = "cat > /tmp/probe && chmod 755 /tmp/probe"
@@ -62,7 +63,7 @@ def expected(attempt: Attempt, backend: str) -> frozenset[str]:
     one = known(backend, attempt.name)
     if one and one.how != "unmade":
         return frozenset({THROUGH if one.how == "through" else ENDED})
-    return frozenset({HELD, ENDED} if attempt.ends else {HELD})
+    return frozenset({HELD, UNPROMISED, *([ENDED] if attempt.ends else [])})
 
 
 def script_for(script: str, variables: Mapping[str, str]) -> str:
@@ -127,7 +128,7 @@ async def attacked(attempt: Attempt, stage: Scene, base: Path, backend: Backend)
         if attempt.later:
             await anyio.to_thread.run_sync(keep_unsuspicious, attempt, sandbox.layers)
         if await anyio.to_thread.run_sync(fired, attempt, output or b"", stage):
-            return THROUGH
+            return THROUGH if attempt.promise in "\n".join(sandbox.guarantees) else UNPROMISED
         return ENDED if output is None else HELD
     finally:
         for layer in sandbox.layers:

@@ -97,8 +97,10 @@ class Door:
     def call(self, where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The command of that user, who stands in `where`."""
         script = f'chmod 700 {self.closed} && cd {where} && chmod 0 {self.closed} && exec "$@"'
-        argv = ["env", f"PYTHONPATH={os.pathsep.join(sys.path)}", f"HOME={self.home}", "sh", "-c", script, "sh",
-                sys.executable, "-P", "-m", "stockade.cli", *arguments]  # fmt: skip
+        own = {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(self.home), "PATH": os.environ["PATH"]}
+        variables = [f"{name}={value}" for name, value in own.items()]
+        command = [sys.executable, "-P", "-m", "stockade.cli", *arguments]
+        argv = ["env", "-i", *variables, "sh", "-c", script, "sh", *command]
         if os.geteuid() != 0:
             return subprocess.run(argv, capture_output=True, text=True, check=False)
         os.chown(self.closed, UID, UID)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from stockade.testing import say
+from stockade_sandbox.overlay.discard import remove_tree
 from tests.cli.conftest import DONE, PATIENCE_S, Stage, descendants, gone, until_event, watched
 
 ONE = say("shell", command="export NAME=kept; mkdir sub; cd sub; echo one >> ../log")
@@ -57,7 +57,7 @@ def test_a_run_whose_layer_is_gone_goes_on_only_when_told_so(stage: Stage) -> No
     ended = stage.run(say("shell", command="echo one >> log"), DONE, more, DONE, flags=("--no-input",))
     assert ended.status == 0, ended.err
     (layer,) = stage.state.glob("runs/*/0")
-    shutil.rmtree(layer)
+    remove_tree(layer)
     for command in (("diff", "last"), ("apply", "last"), ("resume", "last", "and more")):
         ended = stage.call("runs", *command)
         assert ended.status == 2
@@ -78,7 +78,7 @@ def test_a_run_whose_layer_is_gone_goes_on_only_when_told_so(stage: Stage) -> No
 def test_a_run_whose_layer_is_gone_can_be_closed(stage: Stage) -> None:
     assert stage.run(say("shell", command="echo one >> log"), DONE, flags=("--no-input",)).status == 0
     (layer,) = stage.state.glob("runs/*/0")
-    shutil.rmtree(layer)
+    remove_tree(layer)
     assert stage.call("runs", "discard", "last").status == 0
     assert "were thrown away on" in stage.call("runs", "diff", "last").err
     assert stage.left_behind() == []

@@ -25,7 +25,7 @@ class TestGVisor(ProgramConformance):
         return GVisorBench(fill(tmp_path / "folder"), layers(tmp_path))
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.root), "podman"])
 class TestContainers(ProgramConformance):
     @pytest.fixture
     def bench(self, engine: EngineName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerBench:

@@ -8,7 +8,8 @@
   applied; that then prints FIRED or leaves the mark. `before` is run there by the host in advance.
 
 `unmade`: a sandbox keeps it from being made at all, so that a review has nothing to say; whatever else is made for
-`later`, it must flag or refuse. `ends`: holding it may mean that the sandbox is ended.
+`later`, it must flag or refuse. `ends`: holding it may mean that the sandbox is ended. `promise`: words of the
+sandbox's guarantees; one that does not say them does not hold it (an ordinary user without control groups).
 
 Names a script may use: what the doctor's `Bait` gives (SECRET, HOST_PID, HOST_COMM, VARIABLE, PORT, HOST_HOME, PROBE,
 FIRST), and of the scene: HOST_DIR (a folder of the host all may write to), SOCKET (a listening unix socket in it),
@@ -39,6 +40,7 @@ class Attempt:
     later: str = ""
     ends: bool = False
     unmade: bool = False
+    promise: str = ""
 
 
 def c(name: str, body: str) -> Attempt:

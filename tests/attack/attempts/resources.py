@@ -6,6 +6,9 @@ from tests.attack.attempts.attempt import Attempt
 
 _FILL = "head -c 100M /dev/zero > $f; s=$(stat -c %s $f); rm -f $f; [ $s = 104857600 ] && echo FIRED"
 
+TOTAL = "memory: 268435456 bytes in total"
+"""Of memory."""
+
 RESOURCES = (
     Attempt("300 processes", """python3 - <<'PY' && echo FIRED
 import os, sys, signal
@@ -41,9 +44,9 @@ PY"""),
     Attempt("a flood of output", "head -c 50M /dev/zero | tr '\\0' x", mark="OUTPUT:1000000"),
     Attempt("a flood of errors", "head -c 50M /dev/zero | tr '\\0' x >/dev/stdout", mark="OUTPUT:1000000"),
     Attempt("400 MB of memory in four processes", "for i in 1 2 3 4; do python3 -c \"x = bytearray(b'x') * (100 << 20);"
-            " import time; time.sleep(1); print('ok')\" & done | grep -c ok | grep -q 4 && echo FIRED"),
+            " import time; time.sleep(1); print('ok')\" & done | grep -c ok | grep -q 4 && echo FIRED", promise=TOTAL),
     Attempt("memory that is shared", "python3 -c \"import mmap; m = mmap.mmap(-1, 400 << 20);"
-            " [m.write(bytes(1 << 20)) for _ in range(400)]\" && echo FIRED"),
+            " [m.write(bytes(1 << 20)) for _ in range(400)]\" && echo FIRED", promise=TOTAL),
     Attempt("memory in a nameless file", "python3 -c \"import os; f = os.memfd_create('x');"
             " [os.write(f, bytes(1 << 20)) for _ in range(400)]; assert os.fstat(f).st_size == 400 << 20\" && echo FIRED"),
     Attempt("locked memory", "python3 -c \"import ctypes, mmap; m = mmap.mmap(-1, 64 << 20);"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import anyio
@@ -33,6 +32,7 @@ from stockade.loop.hooks import Hook, HookContext, SendBack
 from stockade.runtime.records import open_store
 from stockade.runtime.tools import plan_tools
 from stockade.testing import ScriptedModel, say
+from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import FolderRule
 from stockade_sandbox.results import CommandOutput
 
@@ -95,7 +95,7 @@ def test_discarded_work_is_gone(folder: Path, tmp_path: Path) -> None:
 
 def test_work_that_is_lost_is_no_empty_work(folder: Path, tmp_path: Path) -> None:
     result = WritingBot(model=script(tmp_path, COUNT, DONE, DONE), folder=Folder(folder)).run("count the lines")
-    shutil.rmtree(str(result.layers[0].layer))
+    remove_tree(Path(str(result.layers[0].layer)))
     for look in (lambda: result.changes, lambda: result.diff, result.apply):
         with pytest.raises(LayerLost, match=f"what the run wrote to {folder} is gone"):
             look()
