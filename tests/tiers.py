@@ -79,6 +79,7 @@ SLOW = (
     "tests/unit/sandboxes/test_shipped_programs.py::test_the_agent_of_aarch64",
     "tests/unit/sandboxes/test_shipped_programs.py::test_the_launcher_of_aarch64",
     "tests/unit/sandboxes/test_tools_elsewhere.py",
+    "tests/unit/sandboxes/test_toolchains.py::test_a_project_works",
     "tests/unit/sandboxes/test_watch.py",
     "tests/unit/tools/test_command/test_layers.py",
     "tests/unit/tools/test_command/test_shipped.py",

@@ -165,6 +165,9 @@ class Policy:
     lent: tuple[FolderRule, ...] = ()
     """Folders of the host that tools need in order to run; only read, and not the bot's."""
 
+    links: dict[str, str] = field(default_factory=dict)
+    """Symbolic links inside, each path to its target: programs of the user's name a folder as the host does."""
+
     @property
     def workdir(self) -> str:
         return self.folders[0].inside if self.folders else WORKSPACE

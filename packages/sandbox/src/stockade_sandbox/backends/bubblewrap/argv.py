@@ -105,9 +105,9 @@ def written_places(layers: Sequence[FolderLayer], copies: Sequence[str]) -> tupl
 
 
 def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
-    """Where folders and copies will be, checked: UsageError when two claim one place or one lies in another."""
+    """Where folders, copies and links will be, checked: UsageError when two claim one place or one lies in another."""
     taken: list[str] = []
-    for wanted in [*(layer.inside for layer in layers), *(rule.inside for rule in policy.copies)]:
+    for wanted in [*(layer.inside for layer in layers), *(rule.inside for rule in policy.copies), *policy.links]:
         path = check_inside(wanted)
         for other in taken:
             if path == other or PurePosixPath(other) in PurePosixPath(path).parents:
@@ -136,6 +136,8 @@ def bubblewrap_argv(
         args += [flag, f"/folder-{number}", paths[number]]
     for number in range(len(policy.copies)):
         args += ["--bind", f"/copy-{number}", paths[len(layers) + number]]
+    for path, target in policy.links.items():
+        args += ["--symlink", target, path]
     return [*args, "--chdir", policy.workdir, "--remount-ro", "/", "--seccomp", str(SECCOMP_FD)]
 
 

@@ -1,0 +1,356 @@
+"""The user's own interpreters and tools that a folder needs: found without running any, to be seen read-only inside.
+
+What says that one is needed: a virtual environment in the folder, a version file in it or above it, an entry of the
+user's PATH. What is seen: the one version that is needed, at its own path, where a version manager keeps it apart from
+all else; of any other prefix its programs and libraries only. Never a home folder, nor what lies beside them. The
+folder's own files name versions and links, and a bot may have written them: none of them can name another place.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from stockade_sandbox.policy import FolderRule, Policy
+
+_SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+_OF_A_PREFIX = ("bin", "lib", "lib64", "include", "libexec")
+_VENVS = (".venv", "venv", "env", ".env")
+_MOST = 1 << 16
+"""Bytes of a version file; a longer one is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """A version manager. Each version is a folder of its own, `root`/`installs`, named `prefix` and version.
+
+    `root` is what the `variable` says, else below the home. `default`, below the root: which version where nothing
+    names one, as a link to it or a file with its name. `shims`, below the root, are on its users' PATH.
+    """
+
+    name: str
+    variable: str
+    root: str
+    languages: tuple[str, ...]
+    installs: str
+    prefix: str = ""
+    default: str = ""
+    shims: str = ""
+
+    def place(self, environment: Mapping[str, str], home: Path) -> Path:
+        return Path(environment.get(self.variable) or home / self.root)
+
+
+MANAGERS = (
+    Manager("pyenv", "PYENV_ROOT", ".pyenv", ("python",), "versions/{version}", "", "version", "shims"),
+    Manager("uv", "UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", ("python",), "{version}", "cpython-"),
+    Manager("nvm", "NVM_DIR", ".nvm", ("node",), "versions/node/{version}", "v", "alias/default"),
+    Manager("fnm", "FNM_DIR", ".local/share/fnm", ("node",), "node-versions/{version}/installation", "v",
+            "aliases/default", "aliases/default/bin"),
+    Manager("volta", "VOLTA_HOME", ".volta", ("node",), "tools/image/node/{version}", "", "tools/user/platform.json",
+            "bin"),
+    Manager("rustup", "RUSTUP_HOME", ".rustup", ("rust",), "toolchains/{version}", "", "settings.toml"),
+    Manager("go", "GOSDK", "sdk", ("go",), "{version}", "go"),
+    Manager("asdf", "ASDF_DATA_DIR", ".asdf", (), "installs/{language}/{version}", "", "", "shims"),
+    Manager("mise", "MISE_DATA_DIR", ".local/share/mise", (), "installs/{language}/{version}", "", "", "shims"),
+    Manager("sdkman", "SDKMAN_DIR", ".sdkman", (), "candidates/{language}/{version}", "",
+            "candidates/{language}/current"),
+)  # fmt: skip
+"""No `languages`: any, each in a folder with its name."""
+
+_SAME = {"nodejs": "node", "golang": "go", "rust-toolchain": "rust"}
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """`mounts` are absolute paths of the host, seen at the same path; `path` goes to the front of the PATH inside."""
+
+    name: str
+    because: str
+    mounts: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Toolchain, ...]:
+    """For a folder of the user with this `home`, whose shell has this `environment`; the most particular first."""
+    search = _Search(folder.resolve(), environment, home.resolve())
+    found = [*search.in_the_folder(), *search.by_version_files(), *search.on_the_path()]
+    return tuple({one.path: one for one in reversed(found)}.values())[::-1]
+
+
+def with_toolchains(policy: Policy, chosen: Iterable[Toolchain], system_path: str) -> Policy:
+    """The policy that shows them; `system_path` comes after theirs.
+
+    A folder is found at its own path too: the programs of its virtual environments say it in their first line.
+    """
+    chosen = tuple(chosen)
+    if not chosen:
+        return policy
+    links = {rule.host: rule.inside for rule in policy.folders if rule.host != rule.inside}
+    places = {path for one in chosen for path in one.mounts}
+    outer = sorted(path for path in places if not any(path.startswith(f"{other}/") for other in {*places, *links}))
+    entries = [*dict.fromkeys(entry for one in chosen for entry in one.path), system_path]
+    variables = {name: value for one in reversed(chosen) for name, value in one.environment.items()}
+    lent = tuple(FolderRule(host=path, mode="ro", inside=path) for path in outer)
+    environment = {**variables, "PATH": ":".join(entries), **policy.environment}
+    return replace(policy, lent=(*policy.lent, *lent), environment=environment, links={**policy.links, **links})
+
+
+class _Search:
+    """`served` are the languages that something more particular has already been found for."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], home: Path) -> None:
+        self.folder, self.home, self.environment = folder, home, environment
+        self.roots = {manager: manager.place(environment, home) for manager in MANAGERS}
+        self.served: set[str] = set()
+
+    def in_the_folder(self) -> Iterator[Toolchain]:
+        """Its virtual environments, with what they are made of, and the programs of its npm packages."""
+        for name in _VENVS:
+            venv = self.folder / name
+            bin_folder, variable = (str(venv / "bin"),), {"VIRTUAL_ENV": str(venv)}
+            if (venv / "conda-meta").is_dir():
+                yield Toolchain(name, f"{name} is in the folder", (), bin_folder, {"CONDA_PREFIX": str(venv)})
+            elif base := _base_of(venv):
+                because = f"{name}/bin/python leads to it"
+                seen = self._of_prefix(base)
+                if seen or _in_system(base):
+                    self.served.add("python")
+                    yield Toolchain(f"python of {name}", because, seen, bin_folder, variable)
+        if (programs := self.folder / "node_modules" / ".bin").is_dir():
+            yield Toolchain("node_modules", "it is in the folder", (), (str(programs),))
+
+    def by_version_files(self) -> Iterator[Toolchain]:
+        """What they ask for, where a manager has it; the file nearest to the folder counts."""
+        for place in (self.folder, *self.folder.parents):
+            if place == self.home:
+                return
+            for because, language, version in _wanted(place):
+                if language not in self.served and (found := self._version(language, version, because)):
+                    self.served.add(language)
+                    yield found
+
+    def on_the_path(self) -> Iterator[Toolchain]:
+        entries = self.environment.get("PATH", "").split(":")
+        for text in dict.fromkeys(entry.rstrip("/") for entry in entries if entry.startswith("/")):
+            entry = Path(text)
+            if text not in _SYSTEM_PATH and entry.is_dir() and not entry.is_relative_to(self.folder):
+                yield from self._of_entry(entry, f"{text} is on your PATH")
+
+    def _of_entry(self, entry: Path, because: str) -> Iterator[Toolchain]:
+        real = entry.resolve()
+        for manager, root in self.roots.items():
+            if manager.shims and entry == root / manager.shims:
+                yield from self._defaults(manager, because)
+                return
+        if entry == Path(self.environment.get("CARGO_HOME") or self.home / ".cargo") / "bin":
+            yield from self._defaults(next(one for one in MANAGERS if one.name == "rustup"), because)
+            return
+        seen = self._of_prefix(real.parent)
+        if seen or _in_system(real):
+            yield Toolchain(real.parent.name, because, seen, (str(real),))
+
+    def _defaults(self, manager: Manager, because: str) -> Iterator[Toolchain]:
+        """What somebody gets who has the manager's programs on the PATH, and no version named."""
+        of_home = {language: version for _, language, version in _wanted(self.home)}
+        for language in manager.languages or sorted(of_home):
+            version = _default(manager, self.roots[manager], language) or of_home.get(language)
+            if language in self.served or not version:
+                continue
+            if found := _install(manager, self.roots[manager], language, version, because):
+                self.served.add(language)
+                yield found
+
+    def _version(self, language: str, version: str, because: str) -> Toolchain | None:
+        for manager, root in self.roots.items():
+            fits = not manager.languages or language in manager.languages
+            if fits and (found := _install(manager, root, language, version, because)):
+                return found
+        return None
+
+    def _of_prefix(self, prefix: Path) -> tuple[str, ...]:
+        """What may be seen of an installation: nothing of the system's, which is seen anyway, or of a folder that
+        is no installation or has the home in it."""
+        if _in_system(prefix) or self.home.is_relative_to(prefix) or not prefix.is_dir():
+            return ()
+        if any(_inside_an_install(manager, root, prefix) for manager, root in self.roots.items()):
+            return _with_its_links(prefix)
+        if (prefix / "conda-meta").is_dir():
+            return _with_its_links(prefix)
+        if prefix.is_relative_to("/nix/store"):
+            return ("/nix/store",)
+        if prefix.is_relative_to("/opt") and len(prefix.parts) > 2:
+            return (str(Path(*prefix.parts[:3])),)
+        if any(prefix.glob("lib/python3*/os.py")):
+            return tuple(str(prefix / name) for name in _OF_A_PREFIX if (prefix / name).is_dir())
+        return ()
+
+
+def _with_its_links(path: Path) -> tuple[str, ...]:
+    """A version is often a link to a fuller name: both are asked for by what is inside."""
+    return tuple(dict.fromkeys((str(path), str(path.resolve()))))
+
+
+def _in_system(path: Path) -> bool:
+    return any(path.is_relative_to(system) for system in _SYSTEM)
+
+
+def _inside_an_install(manager: Manager, root: Path, path: Path) -> bool:
+    """Whether it is one version of the manager's, or lies in one."""
+    root, parts = root.resolve(), manager.installs.split("/")
+    if not path.is_relative_to(root):
+        return False
+    own = path.relative_to(root).parts
+    named = zip(own, parts, strict=False)
+    return len(own) >= len(parts) and all(part == wanted or "{" in wanted for part, wanted in named)
+
+
+def _install(manager: Manager, root: Path, language: str, version: str, because: str) -> Toolchain | None:
+    """With the folder of a version, the newest that begins with it: `3.12` is 3.12.4. By listing, never by joining."""
+    above, _, below = manager.installs.partition("{version}")
+    if "/" in language or language.startswith("."):
+        return None
+    place, inner = root / above.format(language=language), below.strip("/")
+    wanted = version.removeprefix(manager.prefix)
+    names = [one.name for one in place.iterdir() if (one / inner).is_dir()] if place.is_dir() else []
+    of_version = {name: name.removeprefix(manager.prefix) for name in names if name.startswith(manager.prefix)}
+    fitting = [name for name, own in of_version.items() if _begins_with(own, wanted)]
+    exact = [name for name in fitting if of_version[name] == wanted]
+    newest = sorted(exact or fitting, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+    if not newest:
+        return None
+    install = place / newest[-1] / inner
+    variables = {"JAVA_HOME": str(install)} if language == "java" else {}
+    programs = install / "bin" if (install / "bin").is_dir() else install
+    name = f"{language} {newest[-1]} ({manager.name})"
+    return Toolchain(name, because, _with_its_links(install), (str(programs),), variables)
+
+
+def _begins_with(version: str, wanted: str) -> bool:
+    """Part by part: 3.1 is no beginning of 3.12."""
+    rest = version.removeprefix(wanted)
+    return bool(wanted) and version.startswith(wanted) and not rest[:1].isdigit()
+
+
+def _base_of(venv: Path) -> Path | None:
+    """The prefix of the Python that a virtual environment was made with, as its `home` says, or the link in it."""
+    for line in _text(venv / "pyvenv.cfg").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "home" and (home := Path(value.strip())).is_absolute():
+            return home.parent if home.name == "bin" and ".." not in home.parts else None
+    return None
+
+
+def _wanted(place: Path) -> Iterator[tuple[str, str, str]]:
+    """(file, language, version) for each that the version files of a folder ask for."""
+    for name, (language, read) in _VERSION_FILES.items():
+        for found, version in read(language, _text(place / name)):
+            words = version.split()
+            if words and not words[0].startswith("#"):
+                yield str(place / name), _SAME.get(found, found), words[0].removeprefix("ref:")
+
+
+def _default(manager: Manager, root: Path, language: str) -> str:
+    """The version that the manager itself takes where nothing names one; "" when it does not say."""
+    path = root / manager.default.format(language=language)
+    if not manager.default:
+        return ""
+    if path.is_symlink():
+        below = manager.installs.partition("{version}")[2].count("/")
+        return path.resolve().parts[-1 - below]
+    text = _text(path)
+    if path.suffix == ".toml":
+        return str(_toml(text).get("default_toolchain", ""))
+    if path.suffix == ".json":
+        return next((version for _, version in _of_json("node", text)), "")
+    for _ in range(5):
+        alias = root / "alias" / text.strip()
+        if not text.strip() or ".." in text or not alias.is_file():
+            break
+        text = _text(alias)
+    return next(iter(text.split()), "")
+
+
+def _text(path: Path) -> str:
+    """Of a regular file of reasonable size; "" for any other, and for one that is not there."""
+    try:
+        return path.read_text(errors="replace") if path.is_file() and path.stat().st_size <= _MOST else ""
+    except OSError:
+        return ""
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {}
+
+
+def _of_line(language: str, text: str) -> Iterator[tuple[str, str]]:
+    """The whole file is one version, or one a line, the first of which counts."""
+    yield from [(language, line.strip()) for line in text.splitlines() if line.strip()][:1]
+
+
+def _of_pairs(_: str, text: str) -> Iterator[tuple[str, str]]:
+    """`language version` or `language=version` on each line."""
+    for line in text.splitlines():
+        words = line.replace("=", " ").split()
+        if len(words) > 1:
+            yield words[0], words[1]
+
+
+def _of_mise(_: str, text: str) -> Iterator[tuple[str, str]]:
+    tools = _toml(text).get("tools")
+    for language, given in (tools if isinstance(tools, dict) else {}).items():
+        one = given[0] if isinstance(given, list) and given else given
+        version = one.get("version") if isinstance(one, dict) else one
+        yield language, str(version or "")
+
+
+def _of_rust(language: str, text: str) -> Iterator[tuple[str, str]]:
+    toolchain = _toml(text).get("toolchain")
+    if isinstance(toolchain, dict):
+        yield language, str(toolchain.get("channel", ""))
+    elif "[" not in text:
+        yield from _of_line(language, text)
+
+
+def _of_go(language: str, text: str) -> Iterator[tuple[str, str]]:
+    """`toolchain go1.22.1` counts before `go 1.22`."""
+    found = {words[0]: words[1] for line in text.splitlines() if len(words := line.split()) == 2}
+    if version := found.get("toolchain") or found.get("go"):
+        yield language, version.removeprefix("go")
+
+
+def _of_json(language: str, text: str) -> Iterator[tuple[str, str]]:
+    """package.json's `volta.node`, and what volta itself keeps as `node.runtime`."""
+    try:
+        given = json.loads(text or "{}")
+    except ValueError:
+        return
+    for outer, inner in (("volta", language), (language, "runtime")):
+        found = given.get(outer) if isinstance(given, dict) else None
+        if isinstance(found, dict) and isinstance(found.get(inner), str):
+            yield language, found[inner]
+
+
+_VERSION_FILES: dict[str, tuple[str, Callable[[str, str], Iterator[tuple[str, str]]]]] = {
+    ".tool-versions": ("", _of_pairs),
+    "mise.toml": ("", _of_mise),
+    ".mise.toml": ("", _of_mise),
+    ".config/mise/config.toml": ("", _of_mise),
+    ".sdkmanrc": ("", _of_pairs),
+    ".python-version": ("python", _of_line),
+    ".nvmrc": ("node", _of_line),
+    ".node-version": ("node", _of_line),
+    "package.json": ("node", _of_json),
+    ".go-version": ("go", _of_line),
+    "go.mod": ("go", _of_go),
+    "rust-toolchain.toml": ("rust", _of_rust),
+    "rust-toolchain": ("rust", _of_rust),
+}

@@ -1,0 +1,204 @@
+"""Which of the user's interpreters and tools a folder needs, and that they work inside, at their own path."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from stockade_sandbox import Sandbox
+from stockade_sandbox.api import policy_of
+from stockade_sandbox.toolchains import Toolchain, find, with_toolchains
+
+SYSTEM_PATH = "/usr/bin:/bin"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "home"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    made = home / "project"
+    made.mkdir()
+    return made
+
+
+def program(path: Path, says: str) -> Path:
+    """A program of the user's, which prints a line and its arguments."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\necho {says} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def found(folder: Path, home: Path, path: str = SYSTEM_PATH, **variables: str) -> list[str]:
+    return [one.name for one in find(folder, {"PATH": path, **variables}, home)]
+
+
+MANAGED = (
+    (".python-version", "3.12\n", ".pyenv/versions/3.12.4", "python 3.12.4 (pyenv)"),
+    (".python-version", "3.12", ".local/share/uv/python/cpython-3.12.4-linux-x86_64-gnu",
+     "python cpython-3.12.4-linux-x86_64-gnu (uv)"),
+    (".nvmrc", "v20\n", ".nvm/versions/node/v20.11.1", "node v20.11.1 (nvm)"),
+    (".node-version", "20.11.1", ".local/share/fnm/node-versions/v20.11.1/installation", "node v20.11.1 (fnm)"),
+    ("package.json", '{"volta": {"node": "20.1.0"}}', ".volta/tools/image/node/20.1.0", "node 20.1.0 (volta)"),
+    ("rust-toolchain.toml", '[toolchain]\nchannel = "1.80"\n', ".rustup/toolchains/1.80.1-x86_64-unknown-linux-gnu",
+     "rust 1.80.1-x86_64-unknown-linux-gnu (rustup)"),
+    ("rust-toolchain", "nightly\n", ".rustup/toolchains/nightly-x86_64-unknown-linux-gnu",
+     "rust nightly-x86_64-unknown-linux-gnu (rustup)"),
+    ("go.mod", "module x\n\ngo 1.22\n\ntoolchain go1.22.3\n", "sdk/go1.22.3", "go go1.22.3 (go)"),
+    (".tool-versions", "# ours\nelixir 1.16.0\n", ".asdf/installs/elixir/1.16.0", "elixir 1.16.0 (asdf)"),
+    ("mise.toml", '[tools]\nruby = ["3.3", "3.2"]\n', ".local/share/mise/installs/ruby/3.3.1", "ruby 3.3.1 (mise)"),
+    (".sdkmanrc", "java=21.0.2-tem\n", ".sdkman/candidates/java/21.0.2-tem", "java 21.0.2-tem (sdkman)"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "text", "install", "name"), MANAGED, ids=[row[3] for row in MANAGED])
+def test_a_version_file_asks_for_it(file: str, text: str, install: str, name: str, folder: Path, home: Path) -> None:
+    (home / install / "bin").mkdir(parents=True)
+    assert found(folder, home) == []
+    (folder / file).write_text(text)
+    (one,) = find(folder, {"PATH": SYSTEM_PATH}, home)
+    assert (one.name, one.mounts, one.path) == (name, (str(home / install),), (str(home / install / "bin"),))
+    assert str(folder / file) in one.because
+
+
+def test_the_newest_that_begins_so_part_by_part(folder: Path, home: Path) -> None:
+    for version in ("3.1.9", "3.12.4", "3.12.10", "3.120.1"):
+        (home / ".pyenv" / "versions" / version / "bin").mkdir(parents=True)
+    for wanted, chosen in (("3.12", "3.12.10"), ("3.1", "3.1.9"), ("3.12.4", "3.12.4")):
+        (folder / ".python-version").write_text(wanted)
+        assert found(folder, home) == [f"python {chosen} (pyenv)"]
+    (folder / ".python-version").write_text("2.7")
+    assert found(folder, home) == []
+
+
+@pytest.mark.parametrize("version", ["../../.ssh", "..", ".", "/etc", "", "x/../../../.ssh", "\0"])
+def test_no_version_names_another_place(version: str, folder: Path, home: Path) -> None:
+    """A bot may have written the file."""
+    (home / ".ssh" / "bin").mkdir(parents=True)
+    (home / ".pyenv" / "versions" / "3.12.4" / "bin").mkdir(parents=True)
+    (home / ".asdf" / "installs" / "ruby" / "3" / "bin").mkdir(parents=True)
+    (folder / ".python-version").write_text(version)
+    (folder / ".tool-versions").write_text(f"ruby {version}\n{version} 3\n../../.ssh bin\n")
+    (folder / "mise.toml").write_text(f"[tools]\n{json.dumps('../..')} = {json.dumps(version)}\n")
+    assert found(folder, home) == []
+
+
+def venv(folder: Path, base: Path) -> None:
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "pyvenv.cfg").write_text(f"home = {base}/bin\nversion = 3.12.4\n")
+
+
+def test_a_virtual_environment_leads_to_its_python(folder: Path, home: Path) -> None:
+    base = home / ".pyenv" / "versions" / "3.12.4"
+    program(base / "bin" / "python3", "three")
+    venv(folder, base)
+    (folder / ".python-version").write_text("3.12")
+    (one,) = find(folder, {"PATH": f"{home}/.pyenv/shims:{SYSTEM_PATH}"}, home)
+    assert one.mounts == (str(base),)
+    assert one.path == (str(folder / ".venv" / "bin"),)
+    assert one.environment == {"VIRTUAL_ENV": str(folder / ".venv")}
+
+
+def test_of_another_prefix_its_programs_and_libraries_only(folder: Path, home: Path) -> None:
+    prefix = home / "python"
+    program(prefix / "bin" / "python3", "three")
+    (prefix / "lib" / "python3.12").mkdir(parents=True)
+    (prefix / "lib" / "python3.12" / "os.py").touch()
+    (prefix / "share" / "keyrings").mkdir(parents=True)
+    venv(folder, prefix)
+    (one,) = find(folder, {}, home)
+    assert one.mounts == (str(prefix / "bin"), str(prefix / "lib"))
+
+
+@pytest.mark.parametrize("place", [".ssh", ".", "..", ".local", ".pyenv", ".pyenv/versions"])
+def test_no_virtual_environment_leads_elsewhere(place: str, folder: Path, home: Path) -> None:
+    (home / ".ssh" / "bin").mkdir(parents=True)
+    (home / ".pyenv" / "versions" / "3.12.4" / "bin").mkdir(parents=True)
+    (home / ".local" / "bin").mkdir(parents=True)
+    (home / "bin").mkdir()
+    venv(folder, home / place)
+    assert [one.mounts for one in find(folder, {"PATH": ""}, home)] in ([], [()])
+
+
+def test_what_the_path_leads_to(folder: Path, home: Path, tmp_path: Path) -> None:
+    conda = tmp_path / "miniforge" / "envs" / "data"
+    (conda / "conda-meta").mkdir(parents=True)
+    (conda / "bin").mkdir()
+    (home / ".pyenv" / "shims").mkdir(parents=True)
+    (home / ".pyenv" / "versions" / "3.11.7" / "bin").mkdir(parents=True)
+    (home / ".pyenv" / "version").write_text("3.11.7\n")
+    (home / ".rustup" / "toolchains" / "stable-x86_64" / "bin").mkdir(parents=True)
+    (home / ".rustup" / "settings.toml").write_text('default_toolchain = "stable-x86_64"\n')
+    (home / ".cargo" / "bin").mkdir(parents=True)
+    (home / "bin").mkdir()
+    path = f"{conda}/bin:{home}/.pyenv/shims:{home}/.cargo/bin:{home}/bin:/nowhere/bin:{SYSTEM_PATH}"
+    assert found(folder, home, path) == ["data", "python 3.11.7 (pyenv)", "rust stable-x86_64 (rustup)"]
+
+
+def test_a_manager_where_its_variable_says(folder: Path, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "own" / "versions" / "3.12.4" / "bin").mkdir(parents=True)
+    (folder / ".python-version").write_text("3.12.4")
+    assert found(folder, home, PYENV_ROOT=str(tmp_path / "own")) == ["python 3.12.4 (pyenv)"]
+
+
+def test_the_nearest_version_file_counts_and_none_of_the_home(folder: Path, home: Path) -> None:
+    for version in ("3.11.7", "3.12.4"):
+        (home / ".pyenv" / "versions" / version / "bin").mkdir(parents=True)
+    (home / ".python-version").write_text("3.11.7")
+    inner = folder / "inner"
+    inner.mkdir()
+    assert found(inner, home) == []
+    (folder / ".python-version").write_text("3.11.7")
+    (inner / ".python-version").write_text("3.12.4")
+    assert found(inner, home) == ["python 3.12.4 (pyenv)"]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[tools", "\xff\xfe", "[]", '{"volta": 3}', "[tools]\npython = true\n", "x" * 100_000]
+)
+def test_broken_files_ask_for_nothing(text: str, folder: Path, home: Path) -> None:
+    (home / ".pyenv" / "versions" / "3.12.4" / "bin").mkdir(parents=True)
+    for name in ("package.json", "mise.toml", "rust-toolchain.toml", "go.mod", ".tool-versions", ".sdkmanrc"):
+        (folder / name).write_text(text)
+    (folder / ".nvmrc").mkdir()
+    os.mkfifo(folder / ".go-version")
+    assert found(folder, home) == []
+
+
+def test_one_mount_inside_another_is_one(folder: Path) -> None:
+    first = Toolchain("a", "", ("/opt/a", "/opt/a/b"), ("/opt/a/bin",))
+    chosen = (first, Toolchain("b", "", ("/opt/ab",), ("/opt/b",)))
+    policy = with_toolchains(policy_of(folder, []), chosen, SYSTEM_PATH)
+    assert [(rule.host, rule.inside, rule.mode) for rule in policy.lent] == [
+        ("/opt/a", "/opt/a", "ro"),
+        ("/opt/ab", "/opt/ab", "ro"),
+    ]
+    assert policy.environment == {"PATH": f"/opt/a/bin:/opt/b:{SYSTEM_PATH}"}
+    assert policy.links == {str(folder): "/workspace"}
+    assert with_toolchains(policy_of(folder, []), (), SYSTEM_PATH) == policy_of(folder, [])
+
+
+def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> None:
+    """Its environment's programs name the folder of the host in their first line, and link to a Python in the home."""
+    base = home / ".pyenv" / "versions" / "3.12.4"
+    program(base / "bin" / "python3", "three")
+    (home / ".pyenv" / "versions" / "secret").write_text("x")
+    venv(folder, base)
+    (folder / ".venv" / "bin" / "python3").symlink_to(base / "bin" / "python3")
+    (folder / ".venv" / "bin" / "pytest").write_text(f"#!{folder}/.venv/bin/python3\n")
+    (folder / ".venv" / "bin" / "pytest").chmod(0o755)
+    policy = with_toolchains(policy_of(folder, []), find(folder, {"PATH": SYSTEM_PATH}, home), SYSTEM_PATH)
+    look = f"ls {home} {home}/.pyenv {home}/.pyenv/versions; touch {base}/new || echo refused; touch here; ls {folder}"
+    with Sandbox(policy=policy) as box:
+        assert box.exec(["pytest", "-q"]).text == f"three {folder}/.venv/bin/pytest -q\n"
+        words = box.exec(shell=look).text.split()
+    assert "secret" not in words
+    assert {"refused", "here", "3.12.4"} <= set(words)
+    assert not (folder / "here").exists()
+    assert not (base / "new").exists()
