@@ -32,9 +32,9 @@ from stockade.loop.run_context import Dependencies
 from stockade.models.openai import OpenAIModel
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted
-from stockade.plugins.coder.examples import wanted
 from stockade.plugins.coder.executor import ATTEMPTS, RUNNER_AT, Executor
 from stockade.plugins.coder.loop import Coder
+from stockade.plugins.coder.program import wanted
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.report import Job, read_report
 from stockade.runtime.records import SystemClock

@@ -5,8 +5,8 @@ import pytest
 from stockade.core.actions import Failed, FileContent, FileWritten, Observation, Refused, Shell
 from stockade.core.errors import SandboxFailed
 from stockade.plugins.coder.draft import Draft
-from stockade.plugins.coder.examples import Example
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
+from stockade.plugins.coder.program import Example
 from stockade.plugins.coder.work import Job
 from stockade_sandbox.results import Chunk, CommandOutput
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.plugins.coder.examples import Example
-from stockade.plugins.coder.program import example_lines
+from stockade.plugins.coder.program import Example, example_lines
 from stockade.plugins.coder.report import RUNNER, Job, Report, Verdict, judge, read_report, runner_folder
 
 ADD = "def add(a, b):\n    return a + b\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stockade.plugins.coder.examples import Example, Signature, conform, wanted
+from stockade.plugins.coder.program import Example, Signature, conform, wanted
 
 
 def test_a_stub_says_it() -> None:

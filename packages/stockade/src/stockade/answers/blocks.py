@@ -21,7 +21,6 @@ from stockade.core.tools import Offered, ToolSpec
 _FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`]*?)[ \t\r]*$")
 # "shell: ```bash": small models keep words in front of an opening fence that has a language.
 _OPENING = re.compile(r"^([ \t]*)(?:[^`]{0,80}[ \t:])?(`{3,})[ \t]*([A-Za-z][^`]*?)[ \t\r]*$")
-_SHOWS_OUTPUT = re.compile(r"\b(?:outputs?|results?|prints?|contains?)\b[^\n]*:\s*$", re.IGNORECASE)
 _ONE_LINE = re.compile(r"^[ \t]*(`{3,})([\w+-]+)[ \t]+(.+?)[ \t]*\1[ \t]*$")
 # Tags without quotes only in capitals: `1 << n` is arithmetic.
 _HERE = re.compile(r"(?<!<)<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Z_][A-Z0-9_]*)\b)")
@@ -148,14 +147,9 @@ def here_document(program: str, code: str) -> str:
     return f"{program} <<'{tag}'\n{code}\n{tag}"
 
 
-def is_output(text: str, block: Block) -> bool:
-    """True for a block without a language behind words such as "The output is:"."""
-    return not block.language and _SHOWS_OUTPUT.search(text[max(0, block.start - 200) : block.start]) is not None
-
-
 def languages(blocks: Sequence[Block]) -> str:
     """For a message: what the blocks were in."""
-    return ", ".join(sorted({block.language or "none" for block in blocks}))[:80]
+    return ", ".join(sorted({block.language or "no language" for block in blocks}))[:80]
 
 
 SHELLS = ("bash", "sh", "shell", "zsh", "console", "shell-session", "terminal", "cmd")

@@ -19,7 +19,6 @@ from stockade.answers.blocks import (
     fenced,
     find_blocks,
     is_action,
-    is_output,
     languages,
     usage_of,
 )
@@ -54,9 +53,6 @@ class FencedAnswers(TextAnswers):
             raise UnreadableAnswer("the answer is empty: write one block, such as a bash block")
         blocks = find_blocks(text)
         chosen = next((block for block in blocks if is_action(block, tools) or _as_json(block, tools)), None)
-        if chosen is None:
-            plain = (block for block in blocks if not block.language and block.complete and block.body.strip())
-            chosen = next((block for block in plain if not is_output(text, block)), None)
         if chosen is None:
             return _blockless(text, blocks, tools)
         action = _as_json(chosen, tools) or action_of(chosen, tools)

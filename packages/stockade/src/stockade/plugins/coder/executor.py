@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from stockade.core.actions import Action, FileContent, Observation, ReadFile, Refused, Shell, WriteFile
 from stockade.core.errors import SandboxFailed
 from stockade.plugins.coder.draft import Draft
-from stockade.plugins.coder.examples import Signature, conform
-from stockade.plugins.coder.program import example_lines
+from stockade.plugins.coder.program import Signature, conform, example_lines
 from stockade.plugins.coder.report import FILE, RUNNER, judge, read_report
 from stockade.plugins.coder.work import Attempt, Job, Verdict
 from stockade_sandbox.results import CommandOutput

@@ -9,7 +9,7 @@ and with a plan before the code, and drawn warm.
 from collections.abc import Mapping, Sequence
 
 from stockade.core.messages import Message, Sampling
-from stockade.plugins.coder.examples import Signature
+from stockade.plugins.coder.program import Signature
 from stockade.plugins.coder.report import FailedCheck, cut
 from stockade.plugins.coder.work import Attempt, Explain, Plan
 

@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.plugins.coder import inside
-from stockade.plugins.coder.examples import Example
-from stockade.plugins.coder.program import statements, syntax_error
+from stockade.plugins.coder.program import Example, statements, syntax_error
 
 FILE = "main.py"
 RUNNER = "runner.py"

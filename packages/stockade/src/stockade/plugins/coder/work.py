@@ -7,7 +7,7 @@ from pydantic import Field
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.plugins.coder.draft import Draft
-from stockade.plugins.coder.examples import find_examples
+from stockade.plugins.coder.program import find_examples
 from stockade.plugins.coder.report import Job, Verdict, check_tests
 
 MAX_ATTEMPTS = 200
