@@ -10,7 +10,7 @@ from typing import Any
 
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
-from stockade.models.answer_builder import checked
+from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.pricing import FREE, Price
 from stockade.models.providers import is_near, is_own
 from stockade.models.replies import NotSupported, as_count, as_dict, as_text
@@ -138,146 +138,79 @@ _REASONS = {
 }
 
 
-class _Block:
-    def __init__(self, kind: str, call_id: str = "", name: str = "") -> None:
-        self.kind, self.id, self.name = kind, call_id, name
-        self.pieces: list[str] = []
+class AnthropicBuilder(AnswerBuilder):
+    """Events are taken as pieces of a completion. With `schema`, the input of the call that was asked for is the text.
 
-    @property
-    def whole(self) -> str:
-        return "".join(self.pieces)
-
-
-class AnthropicBuilder:
-    """Implements transport.Builder. With `schema`, the input of the call that was asked for is the text. Thinking is
-    counted and not kept.
+    It is heard to its end: what it costs is told behind it.
     """
 
     def __init__(self, schema: bool = False, price: Price | None = None) -> None:
-        self.size = 0
-        self.thoughts = 0
-        self._schema, self._price = schema, price or FREE
-        self._blocks: dict[int, _Block] = {}
-        self._usage: dict[str, Any] = {}
-        self._reason = ""
-        self._stopped = False
-        self._model = ""
-
-    @property
-    def ended(self) -> bool:
-        return bool(self._reason)
-
-    @property
-    def enough(self) -> bool:
-        return False  # what it costs is told behind it
-
-    @property
-    def empty(self) -> bool:
-        return not any(block.pieces or block.kind == "tool_use" for block in self._blocks.values())
+        super().__init__(price or FREE)
+        self._repeats = None
+        self._schema, self._spent = schema, price or FREE
+        self._kinds: dict[int, str] = {}
+        self._counts: dict[str, Any] = {}
 
     def add(self, piece: dict[str, Any]) -> str:
         """Take one event; gives the text that is new in it."""
-        match piece.get("type"):
-            case "message_start":
-                self._message(as_dict(piece.get("message")))
-            case "message":
-                return self._message(piece)
-            case "content_block_start":
-                return self._start(_index(piece), as_dict(piece.get("content_block")))
-            case "content_block_delta":
-                return self._delta(_index(piece), as_dict(piece.get("delta")))
-            case "message_delta":
-                self._reason = as_text(as_dict(piece.get("delta")).get("stop_reason")) or self._reason
-                self._count(piece)
-            case _:
-                pass
-        return ""
+        index, of_type = as_count(piece.get("index")), piece.get("type")
+        if of_type in ("message", "message_start"):
+            return self._message(piece if of_type == "message" else as_dict(piece.get("message")))
+        if of_type == "content_block_start":
+            return self._start(index, as_dict(piece.get("content_block")))
+        if of_type == "content_block_delta":
+            return self._grow(index, as_dict(piece.get("delta")))
+        return self._told(piece, as_dict(piece.get("delta"))) if of_type == "message_delta" else ""
 
     def _message(self, message: dict[str, Any]) -> str:
-        self._model = as_text(message.get("model")) or self._model
-        self._reason = as_text(message.get("stop_reason"))
-        self._count(message)
-        content = message.get("content")
-        blocks = content if isinstance(content, list) else []
+        self._told(message, message)
+        blocks = content if isinstance(content := message.get("content"), list) else []
         return "".join(self._start(number, as_dict(block)) for number, block in enumerate(blocks))
 
-    def _count(self, piece: dict[str, Any]) -> None:
-        self._usage |= {name: value for name, value in as_dict(piece.get("usage")).items() if value is not None}
+    def _told(self, piece: dict[str, Any], end: dict[str, Any]) -> str:
+        """What is said beside the content."""
+        self._counts |= {name: value for name, value in as_dict(piece.get("usage")).items() if value is not None}
+        reason = as_text(end.get("stop_reason"))
+        return self._piece({}, finish_reason=_REASONS.get(reason, reason), model=piece.get("model"))
 
     def _start(self, index: int, block: dict[str, Any]) -> str:
-        kind = as_text(block.get("type"))
-        if index not in self._blocks:
-            self._blocks[index] = _Block(kind, as_text(block.get("id")), as_text(block.get("name")))
-            self.size += 64
-        if kind == "text":
-            return self._grow(index, as_text(block.get("text")))
-        if kind == "thinking":
-            return self._think(as_text(block.get("thinking")))
-        args = block.get("input")
-        return self._grow(index, json.dumps(args, ensure_ascii=False)) if args and isinstance(args, dict) else ""
+        kind, name, args = as_text(block.get("type")), as_text(block.get("name")), as_dict(block.get("input"))
+        if kind == "tool_use" and self._schema and name == SCHEMA_TOOL:
+            kind = "answer"
+        self._kinds.setdefault(index, kind)
+        if kind == "tool_use":
+            function = {"name": name} | ({"arguments": json.dumps(args, ensure_ascii=False)} if args else {})
+            return self._piece({"tool_calls": [{"index": index, "id": block.get("id"), "function": function}]})
+        if kind == "answer":
+            return self._piece({"content": json.dumps(args, ensure_ascii=False) if args else ""})
+        return self._grow(index, block)
 
-    def _delta(self, index: int, delta: dict[str, Any]) -> str:
-        if index not in self._blocks:
-            self._blocks[index] = _Block("text" if delta.get("type") == "text_delta" else "unknown")
-        match delta.get("type"):
-            case "text_delta":
-                return self._grow(index, as_text(delta.get("text")))
-            case "thinking_delta":
-                return self._think(as_text(delta.get("thinking")))
-            case "input_json_delta":
-                return self._grow(index, as_text(delta.get("partial_json")))
-            case _:
-                return ""
+    def _grow(self, index: int, more: dict[str, Any]) -> str:
+        if arguments := as_text(more.get("partial_json")):
+            call = {"index": index, "function": {"arguments": arguments}}
+            kinds: dict[str, dict[str, Any]] = {"answer": {"content": arguments}, "tool_use": {"tool_calls": [call]}}
+            return self._piece(kinds.get(self._kinds.get(index, ""), {}))
+        return self._piece({"content": more.get("text"), "reasoning_content": more.get("thinking")})
 
-    def _think(self, text: str) -> str:
-        self.thoughts += bool(text)
-        self.size += len(text)
-        return ""
-
-    def _grow(self, index: int, text: str) -> str:
-        block = self._blocks[index]
-        if text:
-            block.pieces.append(text)
-            self.size += len(text)
-        return text if block.kind == "text" or (self._schema and block.name == SCHEMA_TOOL) else ""
+    def _piece(self, delta: dict[str, Any], finish_reason: str = "", model: object = None) -> str:
+        return super().add({"model": model, "choices": [{"delta": delta, "finish_reason": finish_reason}]})
 
     def answer(self, duration_s: float) -> ModelAnswer:
-        """All of it as one answer. Raises as collect.checked does."""
-        blocks = [self._blocks[index] for index in sorted(self._blocks)]
-        asked = [block for block in blocks if self._schema and block.name == SCHEMA_TOOL]
-        calls = tuple(
-            {
-                "id": block.id or f"call_{number}",
-                "type": "function",
-                "function": {"name": block.name, "arguments": block.whole or "{}"},
-            }
-            for number, block in enumerate(blocks, 1)
-            if block.kind == "tool_use" and block not in asked
-        )
-        reason = _REASONS.get(self._reason, self._reason or "stop")
-        content = "".join(block.whole for block in blocks if block.kind == "text" or block in asked)
-        answer = ModelAnswer(
-            content=content, tool_calls=calls,
-            finish_reason="stop" if reason == "tool_calls" and not calls else reason,
-            usage=self._counted(), duration_s=duration_s, model=self._model,
-        )  # fmt: skip
-        return checked(answer, self.thoughts)
+        """See AnswerBuilder. The call that was asked for is none of the model's."""
+        if self.finish_reason == "tool_calls" and not self._calls:
+            self.finish_reason = "stop"
+        return super().answer(duration_s)
 
     def _counted(self) -> Usage:
         """`input_tokens` of theirs are those after the last place in the cache: ours are all of them."""
-        cached = as_count(self._usage.get("cache_read_input_tokens"))
-        written = as_count(self._usage.get("cache_creation_input_tokens"))
+        cached = as_count(self._counts.get("cache_read_input_tokens"))
+        written = as_count(self._counts.get("cache_creation_input_tokens"))
         usage = Usage(
-            prompt_tokens=as_count(self._usage.get("input_tokens")) + cached + written,
+            prompt_tokens=as_count(self._counts.get("input_tokens")) + cached + written,
             cached_tokens=cached,
-            completion_tokens=as_count(self._usage.get("output_tokens")),
+            completion_tokens=as_count(self._counts.get("output_tokens")),
         )
-        return usage.model_copy(update={"cost": self._price.cost(usage, written)})
-
-
-def _index(piece: dict[str, Any]) -> int:
-    index = piece.get("index")
-    return index if isinstance(index, int) else 0
+        return usage.model_copy(update={"cost": self._spent.cost(usage, written)})
 
 
 VERSION = "2023-06-01"

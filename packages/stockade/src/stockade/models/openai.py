@@ -17,7 +17,7 @@ from stockade.models.replies import NotSupported, as_count
 from stockade.models.settings import ModelContext, OnProgress, silent
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.token_prompt import TokenPrompt
-from stockade.models.transport import Builder, HttpTimes, ServedModel, Transport, reached
+from stockade.models.transport import HttpTimes, ServedModel, Transport, reached
 
 
 class TokenCounter:
@@ -57,7 +57,7 @@ class TokenCounter:
         return await self._transport.tell(url, body)
 
 
-_Question = tuple[str, bytes, Callable[[], Builder]]
+_Question = tuple[str, bytes, Callable[[], AnswerBuilder]]
 """Address, body, and what takes the answer."""
 
 __all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_own"]

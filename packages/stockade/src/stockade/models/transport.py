@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import anyio
@@ -16,14 +16,14 @@ from stockade.core.data import Data
 from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
-from stockade.models.answer_builder import Patience
+from stockade.models.answer_builder import AnswerBuilder, Patience
 from stockade.models.http import Client, HttpError, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
 from stockade.models.pricing import FREE, Price, price_of
 from stockade.models.providers import Address, address_of, checked_url
 from stockade.models.settings import ModelContext
 
-__all__ = ["Builder", "HttpTimes", "ServedModel", "Transport", "reached"]
+__all__ = ["HttpTimes", "ServedModel", "Transport", "reached"]
 
 MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
@@ -76,36 +76,6 @@ class Stall:
         return self.deadline
 
 
-class Builder(Protocol):
-    """Puts the decoded pieces of one answer together. `size` counts the characters of it, those of thinking included,
-    `thoughts` the pieces of that.
-    """
-
-    size: int
-    thoughts: int
-
-    @property
-    def ended(self) -> bool:
-        """The server has said why it stopped: what comes after is of no account."""
-        ...
-
-    @property
-    def enough(self) -> bool:
-        """Nothing more is to be listened to, whatever the server still has to say."""
-        ...
-
-    @property
-    def empty(self) -> bool: ...
-
-    def add(self, piece: dict[str, Any]) -> str:
-        """Take one piece; gives the text that is new in it, without thinking."""
-        ...
-
-    def answer(self, duration_s: float) -> ModelAnswer:
-        """ModelFailed when what came is none."""
-        ...
-
-
 class Transport:
     """`died` is asked before each retry: a sentence from it means that the server of ours is gone for good.
 
@@ -150,7 +120,9 @@ class Transport:
     ) -> None:
         await self._client.__aexit__()
 
-    async def ask(self, url: str, body: bytes, builder: Callable[[], Builder], on_text: OnText | None) -> ModelAnswer:
+    async def ask(
+        self, url: str, body: bytes, builder: Callable[[], AnswerBuilder], on_text: OnText | None
+    ) -> ModelAnswer:
         """The streamed answer to a POST of `body`; passing faults are tried again, after a pause that grows."""
         for attempt in range(self._times.retries + 1):
             try:
@@ -168,7 +140,7 @@ class Transport:
         pause = min(self._times.backoff_s * 2.0**attempt * (1 + self._jitter() / 2), self._times.backoff_max_s)
         return max(pause, retry_after_s or 0.0)
 
-    async def _ask_once(self, url: str, body: bytes, builder: Builder, on_text: OnText | None) -> ModelAnswer:
+    async def _ask_once(self, url: str, body: bytes, builder: AnswerBuilder, on_text: OnText | None) -> ModelAnswer:
         started = time.monotonic()
         try:
             async with self._client.asked("POST", url, body) as response:
@@ -188,7 +160,7 @@ class Transport:
     def _refusal(self, response: Response, said: bytes, path: str = "") -> ModelFailed:
         return from_status(response.status, response.headers, said, self.server, self._model, self._key_hint, path)
 
-    async def _read(self, response: Response, builder: Builder, on_text: OnText | None) -> None:
+    async def _read(self, response: Response, builder: AnswerBuilder, on_text: OnText | None) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         done = False
         try:
@@ -207,7 +179,7 @@ class Transport:
         if not builder.ended and not (done and not builder.empty):
             raise ModelOverloaded(f"the answer of {self.server} was cut before its end")
 
-    async def _stream(self, response: Response, builder: Builder, on_text: OnText | None) -> bool:
+    async def _stream(self, response: Response, builder: AnswerBuilder, on_text: OnText | None) -> bool:
         """Takes event by event. Whether the server has said that this was all."""
         stall = Stall(self._times, anyio.current_time())
         done, events, size = False, 0, builder.size
@@ -243,7 +215,7 @@ class Transport:
         except TimeoutError:
             raise ModelOverloaded(f"{self.server} said only half in {self._times.first_byte_s:g} s") from None
 
-    def _take(self, data: str, builder: Builder, on_text: OnText | None) -> bool:
+    def _take(self, data: str, builder: AnswerBuilder, on_text: OnText | None) -> bool:
         """Whether there was more to take than a ping."""
         piece = self._decoded(data)
         if error := piece.get("error"):
@@ -346,7 +318,7 @@ class ServedModel(ABC):
         """One question, without patience."""
 
 
-def _void(builder: Builder, on_text: OnText | None) -> None:
+def _void(builder: AnswerBuilder, on_text: OnText | None) -> None:
     """What the listener has heard of this answer does not count."""
     if on_text is not None and not (builder.empty and not builder.thoughts):
         on_text(None)
