@@ -207,7 +207,7 @@ async def test_who_comes_as_its_last_user_leaves_has_the_next_one(smollm2: Path)
         group.start_soon(last.__aexit__, None, None, None)
         group.start_soon(later.__aenter__)
         with anyio.fail_after(20):
-            while last.server._lease is not None or later._server is None or later.server._lease is None:
+            while last.server._lease is not None or later.server._lease is None:
                 await anyio.lowlevel.checkpoint()
         os.kill(supervisor, signal.SIGCONT)
     assert (await later.ask(question(max_tokens=4))).finish_reason
@@ -297,7 +297,7 @@ async def test_kill_9_while_it_is_loaded(smollm2: Path) -> None:
                 await anyio.lowlevel.checkpoint()
             model = open_model(smollm2, KEPT.model_copy(update={"keep_warm_s": 0.0}), heard)
             group.start_soon(model.__aenter__)
-            while model._server is None or model.server.pid is None:
+            while model.server.pid is None:
                 await anyio.lowlevel.checkpoint()
             process.kill()
     assert (await model.ask(question(max_tokens=4))).finish_reason

@@ -63,11 +63,6 @@ async def test_a_broken_file_is_told_at_once(tmp_path: Path) -> None:
         await open_model(f"gguf/{tmp_path}/m.gguf")
 
 
-async def test_auto_takes_what_is_configured(nobody: dict[str, str]) -> None:
-    found = await choose_model(ModelSettings(configured="ollama/x"), nobody)
-    assert (found.spec, found.note) == ("ollama/x", None)
-
-
 async def test_auto_takes_a_server_that_runs(nobody: dict[str, str], tmp_path: Path) -> None:
     async with FakeOpenAI(models=[{"id": "qwen3:8b"}]) as server:
         host = {"OLLAMA_HOST": server.base_url.removesuffix("/v1")}

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.core.errors import ModelUnavailable
 from stockade.models.local import memory
 from stockade.models.local.server import EmbeddedServer
 from stockade.models.local.server_lease import runtime_folder
@@ -11,13 +11,6 @@ from stockade.models.settings import ModelSettings
 from .test_gguf import gguf, key, text
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "m.gguf").write_bytes(gguf())
-    with pytest.raises(UsageError, match="cannot write the log"):
-        async with EmbeddedServer(tmp_path / "m.gguf", "m", ModelSettings(log_file=tmp_path)):
-            pass
 
 
 async def test_short_memory_is_said_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +48,6 @@ async def test_a_bad_adapter_is_named_and_not_the_model(tmp_path: Path, adapter:
 async def test_one_that_llama_cpp_refuses_is_named_too(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(gguf())
     server = EmbeddedServer(tmp_path / "m.gguf", "m", ModelSettings(more={"lora": "/l.gguf"}))
-    refused = server.unloadable("failed to apply lora adapter: LoRA tensor 'w' has unexpected suffix")
+    refused = server._unloadable("failed to apply lora adapter: LoRA tensor 'w' has unexpected suffix")
     assert refused.message.startswith("the LoRA adapter /l.gguf cannot be loaded: failed to apply")
-    assert str(server.unloadable("tensor 'w' has wrong shape")).startswith(f"{tmp_path}/m.gguf cannot be loaded")
+    assert str(server._unloadable("tensor 'w' has wrong shape")).startswith(f"{tmp_path}/m.gguf cannot be loaded")

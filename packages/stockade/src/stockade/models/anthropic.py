@@ -16,7 +16,7 @@ from stockade.models.providers import is_near, is_own
 from stockade.models.replies import NotSupported, as_count, as_dict, as_text
 from stockade.models.settings import ModelContext
 from stockade.models.special_tokens import SpecialTokenGuard
-from stockade.models.transport import HttpTimes, ServedModel, Transport, reached
+from stockade.models.transport import ServedModel, Transport, reached
 
 DEFAULT_MAX_TOKENS = 8192
 SCHEMA_TOOL = "answer"
@@ -219,8 +219,8 @@ DEFAULT_WINDOW = 200_000
 
 def open_served(name: str, context: ModelContext) -> "AnthropicModel":
     """One of Anthropic's, or of who speaks its API. UsageError where an address or key is missing."""
-    address, price, times = reached(name, context)
-    return AnthropicModel(address.base_url, name, headers=address.headers, price=price, times=times)
+    address, price = reached(name, context)
+    return AnthropicModel(address.base_url, name, headers=address.headers, price=price)
 
 
 class AnthropicModel(ServedModel):
@@ -237,12 +237,11 @@ class AnthropicModel(ServedModel):
         *,
         headers: Mapping[str, str] | None = None,
         price: Price | None = None,
-        times: HttpTimes | None = None,
         **rest: Any,
     ) -> None:
         sent = {"anthropic-version": VERSION, **({"x-api-key": api_key} if api_key else {}), **(headers or {})}
         hint = "set ANTHROPIC_API_KEY to a valid key"
-        transport = Transport(base_url, model, sent, key_hint=hint, times=times, **rest)
+        transport = Transport(base_url, model, sent, key_hint=hint, **rest)
         self._model, self._price = model, price
         self._guard = SpecialTokenGuard() if is_near(transport.url) else None
         self._asked = f"{transport.url}/v1/messages"

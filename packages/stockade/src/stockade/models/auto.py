@@ -1,4 +1,4 @@
-"""What `auto` stands for: what is configured, else what a local server has, else the best file that can run here now.
+"""What `auto` stands for: what a local server has, else the best file that can run here now, else ours.
 
 What cannot run, or gives no answers, is passed over, and the line that says what was chosen says that too.
 """
@@ -6,23 +6,23 @@ What cannot run, or gives no answers, is passed over, and the line that says wha
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.models.http import Client, HttpError
 from stockade.models.local.catalogue import CATALOGUE, DEFAULT
 from stockade.models.local.folder import is_verified, models_folder
 from stockade.models.local.gguf import read_gguf
 from stockade.models.local.listing import ModelEntry, list_models
 from stockade.models.local.memory import available_bytes, fits, short_of, window_for
 from stockade.models.local.server_lease import running
-from stockade.models.providers import AUTO, ModelName, address_of, bearer
-from stockade.models.settings import ModelSettings, readable
+from stockade.models.providers import ModelName, address_of, bearer
+from stockade.models.settings import ModelChoice, ModelSettings, readable
 
 PROBE_TIMEOUT_S = 0.25
 _MAX_LIST_BYTES = 1 << 20
@@ -33,26 +33,24 @@ _OTHER_KINDS = re.compile(
 """In names and architectures of models that give no answers: they compare texts, or read pictures and sounds."""
 _IN_THE_CLOUD = re.compile(r"[:-]cloud$")
 """Ollama lists these beside its own, and runs them elsewhere: https://docs.ollama.com/cloud."""
+_MODELS = ("/v1/models", "data", "id")
+_LISTINGS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "llama-server": (_MODELS,),
+    "vllm": (_MODELS,),
+    "lm-studio": (("/api/v0/models", "data", "id"),),
+    "ollama": (("/api/ps", "models", "name"), ("/api/tags", "models", "name"), _MODELS),
+}
+"""Those that are asked, best first: where each tells what it has, the key of the rows, and that of their names."""
 _BETTER = "a stronger one: --model anthropic/NAME or openai/NAME with its key, ollama/NAME, gguf/PATH (docs/models.md)"
 
 
-class ModelChoice(Data):
-    """What `auto` stands for, and a line that says why and how to get a better one."""
-
-    spec: str
-    note: str | None = None
-
-
 async def choose_model(settings: ModelSettings, environment: Mapping[str, str] = os.environ) -> ModelChoice:
-    """What is configured, else a local server that answers at once, else the file of most parameters that can run, else
-    ours.
+    """A model on a local server that answers at once, else the file of most parameters that can run, else ours.
 
     ModelUnavailable when not even ours could be loaded: it is not fetched for nothing.
     """
-    if settings.configured and settings.configured != AUTO:
-        return ModelChoice(spec=settings.configured)
-    if running := await _running(environment):
-        spec, server = running
+    if found := await _running(environment):
+        spec, server = found
         return ModelChoice(spec=spec, note=f"using {spec}: it is what {server} has running; {_BETTER}")
     return await anyio.to_thread.run_sync(_of_files, settings)
 
@@ -109,7 +107,6 @@ def _hindrance(entry: ModelEntry, wanted: int | None) -> str | None:
 
 def _loaded_now() -> set[str]:
     """Files that servers of ours hold in memory: those fit, whatever is free beside them."""
-
     with suppress(ModelUnavailable):
         return {server.path for server in running()}
     return set()
@@ -124,8 +121,6 @@ def _answers(entry: ModelEntry) -> bool:
 
 async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
     """The name of a model on a local server, all asked side by side, and where it runs."""
-    from stockade.models.http import Client, HttpError
-
     result: dict[str, tuple[str, str]] = {}
 
     async def ask(provider: str) -> None:
@@ -134,14 +129,14 @@ async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
             root = address.base_url.removesuffix("/v1")
             with anyio.fail_after(PROBE_TIMEOUT_S):
                 async with Client(address.base_url, bearer(address.api_key)) as client:
-                    id_ = await _SERVERS[provider](client, root)
+                    id_ = await _first_of(provider, client, root)
             if id_ is not None:
                 result[provider] = (_spec(provider, id_), root)
 
     async with anyio.create_task_group() as group:
-        for provider in _SERVERS:
+        for provider in _LISTINGS:
             group.start_soon(ask, provider)
-    return next((result[provider] for provider in _SERVERS if provider in result), None)
+    return next((result[provider] for provider in _LISTINGS if provider in result), None)
 
 
 def _spec(provider: str, id_: str) -> str:
@@ -156,36 +151,25 @@ def _last_part(id_: str) -> str:
     return id_.rstrip("/").rpartition("/")[2] or "model"
 
 
-async def _of_llama_server(client: Any, root: str) -> str | None:
-    """Of a router, which lists all that it could load, one that it has loaded."""
-    rows = await _rows(client, f"{root}/v1/models", "data", "id")
-    return _best(sorted(rows, key=lambda row: _inner(row, "status", "value") != "loaded"))
-
-
-async def _of_vllm(client: Any, root: str) -> str | None:
-    return _best(await _rows(client, f"{root}/v1/models", "data", "id"))
-
-
-async def _of_lm_studio(client: Any, root: str) -> str | None:
-    """What it has loaded, else the first that it has: it loads that when asked. It says of each what kind it is."""
-    rows = await _rows(client, f"{root}/api/v0/models", "data", "id")
-    rows = [row for row in rows if row.get("type") in ("llm", "vlm")]
-    return next((row["name"] for row in sorted(rows, key=lambda row: row.get("state") != "loaded")), None)
-
-
-async def _of_ollama(client: Any, root: str) -> str | None:
-    """What it has loaded, else the first that it has pulled."""
-    for path, key, name_key in (
-        ("/api/ps", "models", "name"), ("/api/tags", "models", "name"), ("/v1/models", "data", "id"),
-    ):  # fmt: skip
-        rows = await _rows(client, root + path, key, name_key)
-        here = [row for row in rows if not row.get("remote_host") and not _IN_THE_CLOUD.search(row["name"])]
-        if (name := _best(here)) is not None:
-            return name
+async def _first_of(provider: str, client: Client, root: str) -> str | None:
+    """What it has loaded, else the first that it has, which it loads when asked."""
+    for path, key, name_key in _LISTINGS[provider]:
+        rows = [row for row in await _rows(client, root + path, key, name_key) if _talks(provider, row)]
+        for row in sorted(rows, key=lambda row: "loaded" not in (row.get("state"), _inner(row, "status", "value"))):
+            return str(row["name"])
     return None
 
 
-async def _rows(client: Any, url: str, key: str, name_key: str) -> list[dict[str, Any]]:
+def _talks(provider: str, row: dict[str, Any]) -> bool:
+    """Whether it gives answers: by the kind that LM Studio says, else by its family and the last part of its name."""
+    if provider == "lm-studio":
+        return row.get("type") in ("llm", "vlm")
+    if provider == "ollama" and (row.get("remote_host") or _IN_THE_CLOUD.search(row["name"])):
+        return False
+    return _OTHER_KINDS.search(f"{_inner(row, 'details', 'family')} {_last_part(row['name'])}") is None
+
+
+async def _rows(client: Client, url: str, key: str, name_key: str) -> list[dict[str, Any]]:
     """The models under `key` of what is told there, each with its `name`; none where it is told otherwise."""
     async with client.asked("GET", url) as response:
         try:
@@ -194,21 +178,6 @@ async def _rows(client: Any, url: str, key: str, name_key: str) -> list[dict[str
         except (ValueError, TypeError, KeyError):
             return []
     return [{**row, "name": name} for name, row in named if isinstance(name, str) and name and name.isprintable()]
-
-
-_SERVERS: Mapping[str, Callable[[Any, str], Awaitable[str | None]]] = {
-    "llama-server": _of_llama_server,
-    "vllm": _of_vllm,
-    "lm-studio": _of_lm_studio,
-    "ollama": _of_ollama,
-}
-"""Asked in `auto`; the first that has a model is taken."""
-
-
-def _best(rows: Iterable[dict[str, Any]]) -> str | None:
-    """The first that answers, by the last part of its name and its family."""
-    kinds = ((row["name"], f"{_inner(row, 'details', 'family')} {_last_part(row['name'])}") for row in rows)
-    return next((name for name, kind in kinds if _OTHER_KINDS.search(kind) is None), None)
 
 
 def _inner(row: dict[str, Any], key: str, name: str) -> str:

@@ -65,11 +65,11 @@ __all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_own"]
 
 def open_served(name: str, context: ModelContext) -> "OpenAIModel":
     """A model on a server that runs already. UsageError where its address or key is missing."""
-    address, price, times = reached(name, context)
+    address, price = reached(name, context)
     return OpenAIModel(
         address.base_url, name, provider=context.provider, headers=address.headers, query=address.query,
-        dialect=address.dialect, slot=context.settings.slot, price=price, native_tools=address.native_tools,
-        on_progress=context.on_progress, times=times, key_hint=address.key_hint,
+        dialect=address.dialect, price=price, native_tools=address.native_tools,
+        on_progress=context.on_progress, key_hint=address.key_hint,
     )  # fmt: skip
 
 

@@ -66,7 +66,6 @@ class Provider(Data):
     key_variables: tuple[str, ...] = ()
     key: Literal["always", "away", "never"] = "never"
     key_header: str = "Authorization"
-    api: Literal["openai", "anthropic"] = "openai"
     dialect: Dialect = Dialect()
     native_tools: bool = False
 
@@ -91,7 +90,7 @@ PROVIDERS: Mapping[str, Provider] = {
                       native_tools=True),
     "anthropic": Provider(url="https://api.anthropic.com", url_variables=("ANTHROPIC_BASE_URL",), version="",
                           key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), key="away",
-                          key_header="x-api-key", api="anthropic", native_tools=True),
+                          key_header="x-api-key", native_tools=True),
 }  # fmt: skip
 
 
@@ -139,7 +138,6 @@ class Address(Data):
     """
 
     base_url: str
-    api: Literal["openai", "anthropic"] = "openai"
     api_key: str | None = None
     key_header: str = "Authorization"
     key_hint: str = ""
@@ -179,7 +177,6 @@ def address_of(provider: str, environment: Mapping[str, str] = os.environ, name:
         raise UsageError(f"{urlsplit(url).hostname or url} needs a key", f"set {row.key_variables[0]}")
     address = Address(
         base_url=with_version(_ollama_url(url) if provider == "ollama" else url, row.version),
-        api=row.api,
         api_key=key,
         key_header="Authorization" if variable == "ANTHROPIC_AUTH_TOKEN" else row.key_header,
         key_hint=f"set {row.key_variables[0]} to a valid key" if row.key_variables else "",

@@ -33,15 +33,12 @@ class ModelSettings(Data):
     """None leaves it to a default. `ctx_size` is the window in tokens of one slot; `gpu_layers` -1: as many as fit;
     `more` are further parameters by their name (core.model_options.LoadOptions).
 
-    `configured` is what `auto` takes first. `folder` is where model files are kept. `log_file` gets llama.cpp's own
-    words; without it they are kept in a file that vanishes with the server. `alone`: nobody shares the server, which
-    has one slot: what others ask at the same time changes the last bits, and with them sooner or later the words.
-    `slots` is how many conversations the
+    `folder` is where model files are kept. `alone`: nobody shares the server, which has one slot: what others ask at
+    the same time changes the last bits, and with them sooner or later the words. `slots` is how many conversations the
     embedded server holds at once; `keep_warm_s` how long it stays after its last user. `llama_server` names a stock
     server to take instead of ours; `off` is ours.
     """
 
-    configured: str | None = None
     ctx_size: int | None = Field(default=None, ge=256, le=16_777_216)
     slots: int | None = Field(default=None, ge=1, le=64)
     alone: bool = False
@@ -50,11 +47,15 @@ class ModelSettings(Data):
     threads: int | None = Field(default=None, ge=1, le=1024)
     gpu_layers: int | None = Field(default=None, ge=-1)
     more: dict[str, Any] = Field(default_factory=dict)
-    slot: int | None = Field(default=None, ge=0)
     load_timeout_s: float = Field(default=600.0, gt=0)
-    idle_timeout_s: float = Field(default=120.0, gt=0)
     folder: Path | None = None
-    log_file: Path | None = None
+
+
+class ModelChoice(Data):
+    """What `auto` stands for, and a line that says why and how to get a better one."""
+
+    spec: str
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

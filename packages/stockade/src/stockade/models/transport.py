@@ -270,15 +270,13 @@ FREE_PROVIDERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio")
 """Who runs them pays for electricity only."""
 
 
-def reached(name: str, context: ModelContext) -> tuple[Address, Price | None, HttpTimes]:
+def reached(name: str, context: ModelContext) -> tuple[Address, Price | None]:
     """How a server that runs already is asked for this model. UsageError where its address or key is missing."""
-    settings, full = context.settings, f"{context.provider}/{name}"
-    address = address_of(context.provider, context.environment, name)
-    if settings.ctx_size is not None:
+    full, address = f"{context.provider}/{name}", address_of(context.provider, context.environment, name)
+    if context.settings.ctx_size is not None:
         message = f"--ctx-size is for models that we load: the window of {full} is its server's"
         context.on_progress(message, 0, 0)
-    price = FREE if context.provider in FREE_PROVIDERS else price_of(full)
-    return address, price, HttpTimes(idle_s=settings.idle_timeout_s)
+    return address, FREE if context.provider in FREE_PROVIDERS else price_of(full)
 
 
 class ServedModel(ABC):

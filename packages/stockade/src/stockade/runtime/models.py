@@ -12,12 +12,11 @@ from stockade.core.errors import UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import AnswerProtocol, Model
 from stockade.core.secrets import Redactor
-from stockade.models.auto import ModelChoice, choose_model
 from stockade.models.composed import Fan, SmartAndFast
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.probe import probe_capabilities
 from stockade.models.providers import AUTO, parse_name
-from stockade.models.settings import ModelContext, ModelSettings, OnProgress, silent
+from stockade.models.settings import ModelChoice, ModelContext, ModelSettings, OnProgress, silent
 from stockade.runtime import registry
 from stockade.runtime.spec import RunSpec
 
@@ -38,8 +37,10 @@ async def open_model(
     UsageError for what is no model's name, and for a provider that is broken; else what the provider raises.
     """
     settings = settings or ModelSettings()
-    choice = await choose_model(settings, environment) if spec == AUTO else ModelChoice(spec=spec)
-    name = parse_name(choice.spec, registry.names(GROUP))
+    choice = ModelChoice(spec=spec)
+    if spec == AUTO:  # which asks servers: loaded where it is wanted
+        choice = await registry.load(GROUP, AUTO)(settings, environment)
+    name = parse_name(choice.spec, [name for name in registry.names(GROUP) if name != AUTO])
     context = ModelContext(name.provider, settings, on_progress or silent, environment)
     model = registry.make(GROUP, name.provider, name.name, context)
     if inspect.isawaitable(model):
@@ -106,7 +107,7 @@ async def several(model: Model, spec: RunSpec, name: str, count: int) -> Model:
 
 def check_provider(name: str) -> None:
     """UsageError when `name` is, or is nearly, one of the catalogue without its provider."""
-    if "/" in name or name == AUTO or name in registry.names(GROUP):
+    if "/" in name or name in registry.names(GROUP):
         return
     if near := difflib.get_close_matches(name.lower(), CATALOGUE, n=1):
         raise UsageError(f"not a model: '{name}'", f"did you mean embedded/{near[0]}?")

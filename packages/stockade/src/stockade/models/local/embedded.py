@@ -15,7 +15,7 @@ from stockade.models.local.gguf import read_gguf
 from stockade.models.local.launch_spec import stock_server
 from stockade.models.local.listing import OUR_TABLE, catalogued
 from stockade.models.local.server import EmbeddedServer
-from stockade.models.openai import HttpTimes, OpenAIModel, open_served
+from stockade.models.openai import OpenAIModel, open_served
 from stockade.models.openai_request import Dialect
 from stockade.models.providers import ModelName
 from stockade.models.settings import ModelContext, ModelSettings, OnProgress, silent
@@ -88,24 +88,18 @@ class EmbeddedModel:
         program: Path | None = None,
         parameters: tuple[int | None, str] = (None, ""),
     ) -> None:
-        self._path, self._name, self._provider, self._program = path, name, provider, program
-        self._parameters = parameters
-        self._settings = settings or ModelSettings()
-        self._trusted = trusted
-        self._on_progress = on_progress
-        self._server: EmbeddedServer | None = None
+        self._name, self._provider, self._parameters = name, provider, parameters
+        self.server = EmbeddedServer(
+            path, name, settings, trusted=trusted, on_progress=on_progress, program=program
+        )  # fmt: skip
         self._model: OpenAIModel | None = None
         self._restarting = anyio.Lock()
 
     @property
     def info(self) -> ModelInfo:
         # A stock server may know of a smaller one: what is in a llamafile cannot be seen before it serves.
-        known = [
-            self._server.window if self._server else None,
-            self._model.info.context_window if self._model else None,
-        ]
-        window = min((tokens for tokens in known if tokens), default=None)
         served = self._model.info if self._model else ModelInfo(name=self._name, provider=self._provider)
+        window = min(filter(None, (self.server.window, served.context_window)), default=None)
         parameters, source = self._parameters
         if parameters is None:
             parameters, source = served.parameters, served.sources.get("parameters", "")
@@ -116,22 +110,12 @@ class EmbeddedModel:
             sources={name: reported for name, reported in sources.items() if reported},
         )  # fmt: skip
 
-    @property
-    def server(self) -> EmbeddedServer:
-        """From the moment of entering on."""
-        assert self._server is not None, "enter the model first"
-        return self._server
-
     async def __aenter__(self) -> Self:
-        self._server = EmbeddedServer(
-            self._path, self._name, self._settings, trusted=self._trusted, on_progress=self._on_progress,
-            program=self._program,
-        )  # fmt: skip
-        await self._server.__aenter__()
+        await self.server.__aenter__()
         try:
             self._model = await self._connect()
         except BaseException:
-            await self._server.__aexit__(None, None, None)
+            await self.server.__aexit__(None, None, None)
             raise
         return self
 
@@ -180,10 +164,8 @@ class EmbeddedModel:
             return self._model
 
     async def _connect(self) -> OpenAIModel:
-        slot = self._settings.slot if self._settings.slot is not None else self.server.slot
         model = OpenAIModel(
             self.server.base_url, self._name, self.server.api_key, provider=self._provider,
-            dialect=Dialect(llama_cpp=True), slot=slot,
-            times=HttpTimes(idle_s=self._settings.idle_timeout_s), died=self.server.died,
+            dialect=Dialect(llama_cpp=True), slot=self.server.slot, died=self.server.died,
         )  # fmt: skip
         return await model.__aenter__()

@@ -52,8 +52,6 @@ class GgufInfo(Data):
     quantisation: str = ""
     licence: str = ""
     size_label: str = ""
-    chat_template: str = ""
-    tensors: int = 0
     kv_bytes_per_token: int = 0
     kind: str = ""
     parameters: int | None = None
@@ -144,7 +142,7 @@ def _read(path: Path, view: mmap.mmap) -> GgufInfo:
         key = reader.text()
         fields[key] = reader.value(reader.number("<I"))
     weights = _check_length(reader, tensors, _of(fields, "general.alignment", int) or 32)
-    return _info(path, len(view), tensors, fields, weights)
+    return _info(path, len(view), fields, weights)
 
 
 def _check_length(reader: _Reader, tensors: int, alignment: int) -> int:
@@ -183,7 +181,7 @@ def _parameters(found: dict[str, Any], weights: int) -> tuple[int | None, str]:
     return label, "general.size_label in the file"
 
 
-def _info(path: Path, size: int, tensors: int, found: dict[str, Any], weights: int) -> GgufInfo:
+def _info(path: Path, size: int, found: dict[str, Any], weights: int) -> GgufInfo:
     architecture = _of(found, "general.architecture", str) or ""
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", architecture):
         raise _Damaged("it names no architecture")
@@ -202,11 +200,10 @@ def _info(path: Path, size: int, tensors: int, found: dict[str, Any], weights: i
     kind = _of(found, "general.file_type", int)
     parameters, source = _parameters(found, weights)
     return GgufInfo(
-        path=str(path), size_bytes=size, architecture=architecture, tensors=tensors,
+        path=str(path), size_bytes=size, architecture=architecture,
         name=_clean(_of(found, "general.name", str)), context_length=number("context_length") or None,
         quantisation=_QUANTISATIONS.get(kind, f"type {kind}") if kind is not None else "",
         licence=_clean(_of(found, "general.license", str)), size_label=_clean(_of(found, "general.size_label", str)),
-        chat_template=_of(found, "tokenizer.chat_template", str) or "",
         kv_bytes_per_token=2 * number("block_count") * per_layer, kind=_clean(_of(found, "general.type", str)),
         parameters=parameters, parameters_source=source if parameters else "",
     )  # fmt: skip

@@ -44,7 +44,6 @@ class Load(Data):
     host: str = "127.0.0.1"
     port: int = 0
     api_key: str = ""
-    log_file: str | None = None
 
 
 def clean_environment() -> dict[str, str]:
@@ -87,7 +86,6 @@ def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:
     """
     spec: dict[str, Any] = {
         "api_key": load.api_key,
-        "log_file": load.log_file,
         "environment": {name: value for name, value in _SPIN.items() if name not in os.environ},
         "facts": {
             **load.model_dump(include={"path", "alias", "window", "slots", "threads", "host"}),
@@ -98,7 +96,7 @@ def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:
     if binary is None:
         # -P: a module in the current folder must not be imported instead of ours.
         spec["argv"] = [sys.executable, "-P", "-m", "stockade.models.local.worker"]
-        spec["told"] = {**load.model_dump(exclude={"log_file"}), "cache_ram_mib": _CACHE_RAM_MIB}
+        spec["told"] = {**load.model_dump(), "cache_ram_mib": _CACHE_RAM_MIB}
         return spec
     port = load.port or free_port()
     spec["health"] = port

@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic import computed_field
+
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import is_small
@@ -20,16 +22,16 @@ OUR_TABLE = "our table of models"
 class ModelEntry(Data):
     """A row of the list. `here`: the file is on this machine; `verified`: its hash was compared and is right.
 
-    `window` in tokens. `parameters` counts all of them, as `parameters_source` says; `small` is None where nobody does.
-    `problem` says in one line why a file that is here cannot be used.
+    `window` in tokens. `parameters` counts all of them, as `parameters_source` says. `problem` says in one line why a
+    file that is here cannot be used.
     """
 
     name: str
     here: bool
     size_bytes: int
-    window: int | None
-    quantisation: str
-    licence: str
+    window: int | None = None
+    quantisation: str = ""
+    licence: str = ""
     path: str
     verified: bool = False
     about: str = ""
@@ -40,7 +42,12 @@ class ModelEntry(Data):
     problem: str = ""
     parameters: int | None = None
     parameters_source: str = ""
-    small: bool | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def small(self) -> bool | None:
+        """None where nobody says how many parameters it has."""
+        return is_small(self.parameters)
 
 
 def list_models(folder: Path | None = None) -> list[ModelEntry]:
@@ -60,7 +67,7 @@ def model_info(name: str, folder: Path | None = None) -> ModelEntry:
     if parsed.provider != "gguf":
         raise UsageError(f"nothing is known of '{name}' before it is asked", "name an embedded/ or gguf/ model")
     path = Path(parsed.name).expanduser().absolute()
-    return _entry(f"gguf/{path}", read_gguf(path))
+    return _file_entry(path, read_gguf(path))
 
 
 def catalogued(name: str) -> CatalogueModel:
@@ -74,31 +81,27 @@ def _catalogued(model: CatalogueModel, folder: Path) -> ModelEntry:
     path = folder / model.file
     here = path.is_file()
     return ModelEntry(
-        name=f"embedded/{model.name}", here=here, size_bytes=model.size_bytes, window=model.window,
-        quantisation=model.quantisation, licence=model.licence, path=str(path), about=model.about,
-        verified=here and is_verified(path, model.sha256), source=model.sources[0], sha256=model.sha256,
-        parameters=model.parameters, parameters_source=OUR_TABLE, small=is_small(model.parameters),
+        **model.model_dump(exclude={"name", "file", "sources"}), name=f"embedded/{model.name}", here=here,
+        path=str(path), verified=here and is_verified(path, model.sha256), source=model.sources[0],
+        parameters_source=OUR_TABLE,
+    )  # fmt: skip
+
+
+def _file_entry(path: Path, info: GgufInfo) -> ModelEntry:
+    sha256, source, licence = provenance(path)
+    known = info.model_dump(include=ModelEntry.model_fields.keys() - {"name"})
+    return ModelEntry(
+        **known | {"licence": info.licence or licence}, name=f"gguf/{path}", here=True, window=info.context_length,
+        about=info.name, source=source, sha256=sha256, verified=bool(source and sha256),
     )  # fmt: skip
 
 
 def _stranger(path: Path) -> ModelEntry:
     try:
-        return _entry(f"gguf/{path}", read_gguf(path))
+        return _file_entry(path, read_gguf(path))
     except ModelUnavailable as error:
-        return ModelEntry(
-            name=f"gguf/{path}", here=True, size_bytes=path.stat().st_size, window=None, quantisation="", licence="",
-            path=str(path), problem=error.message,
-        )  # fmt: skip
-
-
-def _entry(name: str, info: GgufInfo) -> ModelEntry:
-    sha256, source, licence = provenance(Path(info.path))
-    return ModelEntry(
-        name=name, here=True, size_bytes=info.size_bytes, window=info.context_length, quantisation=info.quantisation,
-        licence=info.licence or licence, path=info.path, about=info.name, architecture=info.architecture,
-        size_label=info.size_label, source=source, sha256=sha256, verified=bool(source and sha256),
-        parameters=info.parameters, parameters_source=info.parameters_source, small=is_small(info.parameters),
-    )  # fmt: skip
+        size = path.stat().st_size
+        return ModelEntry(name=f"gguf/{path}", here=True, size_bytes=size, path=str(path), problem=error.message)
 
 
 def remove(spec: str, folder: Path | None = None) -> Path:

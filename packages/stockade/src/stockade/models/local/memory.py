@@ -13,6 +13,10 @@ _OVERHEAD_BYTES = 300_000_000
 _SPARE = 0.25
 
 
+class NoRoom(ModelUnavailable):
+    """A model does not fit into the memory that is free."""
+
+
 def window_for(info: GgufInfo, wanted: int | None) -> int:
     """Tokens of one slot: what is wanted, else the smaller of the model's and 8192. UsageError beyond the model's."""
     if wanted is None:
@@ -46,12 +50,12 @@ def fits(size_bytes: int, free_bytes: int) -> bool:
     return size_bytes + _OVERHEAD_BYTES <= free_bytes
 
 
-def short_of(info: GgufInfo, window: int, slots: int) -> ModelUnavailable | None:
+def short_of(info: GgufInfo, window: int, slots: int) -> NoRoom | None:
     """Why it cannot be loaded now: the weights and the KV cache do not fit into the memory that is free."""
     available, needed = available_bytes(), needed_bytes(info, window, slots)
     if available is None or needed <= available:
         return None
-    return ModelUnavailable(
+    return NoRoom(
         f"{Path(info.path).name} with a window of {window} tokens needs about {readable(needed)} of memory, "
         f"{readable(available)} are free",
         "choose a smaller window or model, or end other programs",

@@ -27,19 +27,13 @@ from stockade.models.local.launch_spec import (
     stock_server,
     usable_cores,
 )
-from stockade.models.local.memory import short_of, slots_for, window_for
+from stockade.models.local.memory import NoRoom, short_of, slots_for, window_for
 from stockade.models.local.server_lease import Lease, in_use, stop_idle, take
 from stockade.models.providers import parse_name
 from stockade.models.settings import ModelSettings, OnProgress, readable, silent
 
 _ATTEMPTS = 5
-
-
-class _NoRoom(Exception):
-    """Memory is short; `why` is for the user."""
-
-    def __init__(self, why: ModelUnavailable) -> None:
-        self.why = why
+_NO_ADAPTER = "give --lora the .gguf file of an adapter that was made for this model"
 
 
 class EmbeddedServer:
@@ -50,7 +44,7 @@ class EmbeddedServer:
     is read through once, for damaged ones load and talk nonsense. `host`, `port`, `api_key` are for a server that this
     entering starts. `program` is the stock server that it has to be, or a llamafile, which is both program and model.
     Raises ModelUnavailable in one line when the file, the memory or the start is at fault. Not for concurrent
-    `restart`.
+    `restart`. `window` is the tokens of one slot, 0 before entering.
     """
 
     def __init__(
@@ -66,50 +60,43 @@ class EmbeddedServer:
         api_key: str | None = None,
         program: Path | None = None,
     ) -> None:
-        self._path, self._alias, self._program = path, alias, program
+        self._path, self._alias, self._program, self._trusted = path, alias, program, trusted
         self._settings = settings or ModelSettings()
-        self._trusted = trusted
         self._on_progress = on_progress
-        self._address: dict[str, Any] = {"host": host, "port": port, "api_key": api_key or ""}
+        self._address: dict[str, Any] = {"host": host, "port": port, "api_key": api_key}
         self._lease: Lease | None = None
-        self._window = 0
-        self._alone = self._settings.alone
+        self.window = 0
 
-    def _fact(self, name: str) -> Any:
+    def _told(self, name: str) -> Any:
+        """By its supervisor; None before there is one."""
         return self._lease.facts.get(name) if self._lease else None
 
     @property
     def base_url(self) -> str:
         host = self.facts["host"]
         host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        return f"http://{host}:{self._fact('port')}/v1"
+        return f"http://{host}:{self._told('port')}/v1"
 
     @property
     def api_key(self) -> str:
-        return str(self._fact("api_key"))
-
-    @property
-    def window(self) -> int:
-        """Tokens of one slot."""
-        return self._window
+        return str(self._told("api_key"))
 
     @property
     def slot(self) -> int | None:
         """The part of the server's cache that is lent to this user alone; None when there are more users than slots."""
-        result = self._fact("slot")
-        return result if isinstance(result, int) else None
+        slot: int | None = self._told("slot")
+        return slot
 
     @property
     def pid(self) -> int | None:
         """Of the process that holds the model."""
-        result = self._fact("pid")
-        return result if isinstance(result, int) else None
+        pid: int | None = self._told("pid")
+        return pid
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the server was started with: path, alias, window, slots, threads, host, build."""
-        result = self._fact("facts")
-        return result if isinstance(result, dict) else {}
+        return self._told("facts") or {}
 
     def died(self) -> str | None:
         """A sentence when the server is gone, quoting llama.cpp's last words; None while it lives."""
@@ -123,19 +110,18 @@ class EmbeddedServer:
     async def __aenter__(self) -> Self:
         info = await anyio.to_thread.run_sync(_info_of_llamafile if self._is_llamafile() else read_gguf, self._path)
         if adapter := self._settings.more.get("lora"):
-            await anyio.to_thread.run_sync(check_adapter, Path(adapter), None if self._is_llamafile() else info)
-        self._window = window_for(info, self._settings.ctx_size)
-        _check_log(self._settings.log_file)
+            await anyio.to_thread.run_sync(_check_adapter, Path(adapter), None if self._is_llamafile() else info)
+        self.window = window_for(info, self._settings.ctx_size)
         binary = self._program or stock_server(self._settings)
         try:
             with anyio.fail_after(self._settings.load_timeout_s):
                 await self._take(info, binary)
-        except TimeoutError:
+        except BaseException as error:
             await self._leave()
-            raise ModelUnavailable(f"{self._alias} was not loaded within {self._settings.load_timeout_s:g} s") from None
-        except BaseException:
-            await self._leave()
-            raise
+            if not isinstance(error, TimeoutError):
+                raise
+            late = f"{self._alias} was not loaded within {self._settings.load_timeout_s:g} s"
+            raise ModelUnavailable(late) from None
         if not self._trusted:
             remember_loaded(self._path)
         return self
@@ -152,9 +138,8 @@ class EmbeddedServer:
         """
         self._on_progress(f"{self.died() or 'the embedded server'}; starting it again", 0, 0)
         if self.facts.get("asked_port"):
-            self._address = {"host": self.facts["host"], "port": self._fact("port"), "api_key": self.api_key}
+            self._address = {"host": self.facts["host"], "port": self._told("port"), "api_key": self.api_key}
         await self._leave()
-        self._alone = self._settings.alone
         await self.__aenter__()
 
     def _is_llamafile(self) -> bool:
@@ -169,32 +154,33 @@ class EmbeddedServer:
                 if await self._lease.ready():
                     return
             except ModelUnavailable as error:
-                raise self.unloadable(error.message) from None
+                raise self._unloadable(error.message) from None
             await self._leave()
         raise ModelUnavailable(f"{self._alias} was ended {_ATTEMPTS} times while it was loaded")
 
     async def _lent(self, info: GgufInfo, binary: Path | None) -> Lease:
         """Of a server of our own where that was asked for and there is room; else of the one that is shared."""
-        short: ModelUnavailable | None = None
-        while True:
-            spec = partial(self._spec, info, binary)
-            lend = partial(take, self._alias, self._key(binary), self._settings.keep_warm_s, spec, alone=self._alone)
-            try:
-                lease = await anyio.to_thread.run_sync(lend)
-            except _NoRoom as error:
-                if not self._alone:
-                    raise error.why from None
-                self._alone, short = False, error.why
-            else:
-                if short is not None:
-                    message = "no memory for a server of this run alone: runs beside it may change what --seed gives"
-                    self._on_progress(f"{message} ({short.message})", 0, 0)
-                return lease
 
-    def unloadable(self, reason: str) -> ModelUnavailable:
+        async def lent(alone: bool) -> Lease:
+            key, spec = self._key(binary, alone), partial(self._spec, info, binary, alone)
+            lend = partial(take, self._alias, key, self._settings.keep_warm_s, spec, alone=alone)
+            return await anyio.to_thread.run_sync(lend)
+
+        if self._settings.alone:
+            try:
+                return await lent(True)
+            except NoRoom as error:
+                short = error.message
+        lease = await lent(False)
+        if self._settings.alone:
+            message = "no memory for a server of this run alone: runs beside it may change what --seed gives"
+            self._on_progress(f"{message} ({short})", 0, 0)
+        return lease
+
+    def _unloadable(self, reason: str) -> ModelUnavailable:
         """Who is at fault when llama.cpp said `reason` while it loaded: the model or the adapter."""
         adapter = self._settings.more.get("lora")
-        if adapter and _is_adapters_fault(reason):
+        if adapter and re.search(r"lora|adapter", reason, re.IGNORECASE):
             return ModelUnavailable(f"the LoRA adapter {adapter} cannot be loaded: {reason}", _NO_ADAPTER)
         if self._program is not None:
             message = f"{self._program} does not serve{'' if self._is_llamafile() else f' {self._path}'}: {reason}"
@@ -206,7 +192,7 @@ class EmbeddedServer:
         if lease is not None:
             await lease.leave()
 
-    def _key(self, binary: Path | None) -> str:
+    def _key(self, binary: Path | None, alone: bool) -> str:
         """What users of one server have in common: the very file, how it is loaded, and by which build."""
         try:
             status = self._path.stat()
@@ -214,28 +200,27 @@ class EmbeddedServer:
             raise ModelUnavailable(f"cannot read the model file {self._path}: {error.strerror}") from None
         settings = self._settings
         same = [
-            os.path.realpath(self._path), status.st_size, status.st_mtime_ns, self._window, settings.slots,
+            os.path.realpath(self._path), status.st_size, status.st_mtime_ns, self.window, settings.slots,
             settings.threads, settings.gpu_layers, settings.more, binary_build(binary) if binary else embedded_build(),
-            *(["alone"] if self._alone else []),
+            alone,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:16]
 
-    def _spec(self, info: GgufInfo, binary: Path | None, folder: Path) -> dict[str, Any]:
+    def _spec(self, info: GgufInfo, binary: Path | None, alone: bool, folder: Path) -> dict[str, Any]:
         """What to start. Where memory is short, servers that nobody uses make room first."""
-        if short_of(info, self._window, 1) is not None:
+        if short_of(info, self.window, 1) is not None:
             stop_idle(folder)
-        # What a conversation of a llamafile takes is not known.
-        requested = 1 if self._alone else self._settings.slots or (1 if self._is_llamafile() else None)
-        slots = slots_for(info, self._window, requested)
-        if (short := short_of(info, self._window, slots)) is not None:
-            raise _NoRoom(short)
         settings = self._settings
+        # What a conversation of a llamafile takes is not known.
+        requested = 1 if alone else settings.slots or (1 if self._is_llamafile() else None)
+        slots = slots_for(info, self.window, requested)
+        if (short := short_of(info, self.window, slots)) is not None:
+            raise short
         load = Load(
-            path=os.path.realpath(self._path), alias=self._alias, window=self._window, slots=slots,
+            path=os.path.realpath(self._path), alias=self._alias, window=self.window, slots=slots, more=settings.more,
             threads=settings.threads or usable_cores(),
             gpu_layers=-1 if settings.gpu_layers is None else settings.gpu_layers,
             check_tensors=not self._trusted and not was_loaded(self._path),
-            log_file=str(settings.log_file.absolute()) if settings.log_file else None, more=settings.more,
             **{**self._address, "api_key": self._address["api_key"] or secrets.token_urlsafe(24)},
         )  # fmt: skip
         return launch_spec(load, binary)
@@ -249,34 +234,14 @@ def _info_of_llamafile(path: Path) -> GgufInfo:
         raise ModelUnavailable(f"cannot read the llamafile {path}: {error.strerror}") from None
 
 
-def _check_log(path: Path | None) -> None:
-    if path is None:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
-    except OSError as error:
-        raise UsageError(f"cannot write the log {path}: {error.strerror}") from error
-
-
-_NO_ADAPTER = "give --lora the .gguf file of an adapter that was made for this model"
-
-
-def check_adapter(path: Path, model: GgufInfo | None = None) -> None:
+def _check_adapter(path: Path, model: GgufInfo | None) -> None:
     """ModelUnavailable, in one line, when it is none, is cut short, or is for other models than `model`. Blocking."""
-    result = read_gguf(path, "LoRA adapter", _NO_ADAPTER)
-    if result.kind != "adapter":
-        raise ModelUnavailable(f"not a LoRA adapter: {path} is a {result.kind or 'model'}", _NO_ADAPTER)
-    if model is not None and result.architecture != model.architecture:
-        raise ModelUnavailable(
-            f"the LoRA adapter {path} is for {result.architecture} models, {model.path} is {model.architecture}",
-            _NO_ADAPTER,
-        )
-
-
-def _is_adapters_fault(reason: str) -> bool:
-    """Whether these last words of llama.cpp are about the adapter."""
-    return re.search(r"lora|adapter", reason, re.IGNORECASE) is not None
+    adapter = read_gguf(path, "LoRA adapter", _NO_ADAPTER)
+    if adapter.kind != "adapter":
+        raise ModelUnavailable(f"not a LoRA adapter: {path} is a {adapter.kind or 'model'}", _NO_ADAPTER)
+    if model is not None and adapter.architecture != model.architecture:
+        message = f"the LoRA adapter {path} is for {adapter.architecture} models, {model.path} is {model.architecture}"
+        raise ModelUnavailable(message, _NO_ADAPTER)
 
 
 @asynccontextmanager

@@ -34,6 +34,8 @@ _SILENCE_S = 60.0
 _LOCK_PATIENCE_S = 20.0
 _LOCK_POLL_S = 0.01
 _MAX_FOLDER_BYTES = 84
+_SHOWN: dict[str, Any] = {"path": "", "alias": "", "build": "", "window": 0, "slots": 0}
+"""What is shown of the facts, and of a server that has not been told any yet."""
 
 
 class Running(Data):
@@ -225,14 +227,10 @@ def _asked(path: Path, want: str) -> Running | None:
             raise _silent(path, error) from None
     if not answer:
         return None
-    status = json.loads(answer)
-    facts, port = status["facts"], status["port"]
-    return Running(
-        **{key: status[key] for key in ("state", "users", "left_s", "pid", "keeper")},
-        **{key: facts.get(key, "") for key in ("path", "alias", "build")},
-        window=facts.get("window", 0), slots=facts.get("slots", 0),
-        address=f"http://{facts['host']}:{port}/v1" if port else "",
-    )  # fmt: skip
+    said = json.loads(answer)
+    said |= {key: said["facts"].get(key, missing) for key, missing in _SHOWN.items()}
+    address = f"http://{said['facts']['host']}:{said['port']}/v1" if said["port"] else ""
+    return Running(address=address, **{key: said[key] for key in Running.model_fields if key != "address"})
 
 
 def sockets(folder: Path) -> list[Path]:
@@ -246,11 +244,10 @@ def connect(path: Path) -> socket.socket | None:
     connection.settimeout(_CONNECT_TIMEOUT_S)
     try:
         connection.connect(os.fspath(path))
-    except (FileNotFoundError, ConnectionRefusedError):
-        connection.close()
-        return None
     except OSError as error:
         connection.close()
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return None
         raise _silent(path, error) from None
     return connection
 

@@ -58,7 +58,7 @@ class ServerSupervisor:
         self._state = "empty"
         self._spec: dict[str, Any] = {}
         self._server: asyncio.subprocess.Process | None = None
-        self._log: IO[bytes] | None = None
+        self._log: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as this process
         self._port = 0
         self._leases: list[_Lease] = []
         self._free_slots: list[int] = []
@@ -132,7 +132,6 @@ class ServerSupervisor:
         self._free_slots = list(range(int(spec["facts"]["slots"])))[::-1]
         settings = spec.get("told")
         try:
-            self._log = _open_log(spec.get("log_file"))
             self._server = await asyncio.create_subprocess_exec(
                 *spec["argv"], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE if settings else self._log,
                 stderr=self._log, cwd="/", env={**os.environ, **spec["environment"]}, limit=MAX_LINE_BYTES,
@@ -160,7 +159,7 @@ class ServerSupervisor:
                 if isinstance(report, dict) and "port" in report:
                     self._loaded(int(report["port"]))
                 elif isinstance(report, dict):
-                    self._end("failed", self._words() or str(report.get("error", "")))
+                    self._end("failed", last_error(self._log) or str(report.get("error", "")))
 
     async def _ask_health(self, port: int) -> None:
         """A stock llama-server tells nobody when it is ready; it can only be asked."""
@@ -179,9 +178,9 @@ class ServerSupervisor:
     async def _watch(self, server: asyncio.subprocess.Process) -> None:
         reason = exit_reason(await server.wait())
         if self._state == "loading":
-            self._end("failed", self._words() or f"its process {reason}")
+            self._end("failed", last_error(self._log) or f"its process {reason}")
         elif self._state == "ready":
-            self._end("died", f"the embedded server {reason}: {self._words()}")
+            self._end("died", f"the embedded server {reason}: {last_error(self._log)}")
 
     def _loaded(self, port: int) -> None:
         self._port, self._state = port, "ready"
@@ -194,11 +193,8 @@ class ServerSupervisor:
             _say(lease.writer, {"type": state, "reason": reason})
         self._changed.set()
 
-    def _words(self) -> str:
-        return last_error(self._log) if self._log else ""
-
     def _ready(self, lease: _Lease) -> dict[str, Any]:
-        if self._log is not None and os.fstat(self._log.fileno()).st_size > _MAX_LOG_BYTES:
+        if os.fstat(self._log.fileno()).st_size > _MAX_LOG_BYTES:
             os.ftruncate(self._log.fileno(), 0)
         return {**self._status(), "type": "ready", "api_key": self._spec["api_key"], "slot": lease.slot}
 
@@ -212,10 +208,6 @@ class ServerSupervisor:
 
 def _say(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
     writer.write(json.dumps(message).encode() + b"\n")
-
-
-def _open_log(path: str | None) -> IO[bytes]:
-    return open(path, "a+b") if path else tempfile.TemporaryFile("a+b")
 
 
 def last_error(log: IO[bytes]) -> str:
