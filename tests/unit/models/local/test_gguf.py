@@ -56,8 +56,8 @@ def read(tmp_path: Path, data: bytes) -> GgufInfo:
 def test_what_a_header_tells(tmp_path: Path) -> None:
     assert read(tmp_path, gguf()) == GgufInfo(
         path=str(tmp_path / "m.gguf"), size_bytes=len(gguf()), architecture="llama", name="Tiny [31mmodel",
-        context_length=2048, quantisation="Q4_K_M", licence="mit", size_label="1M", chat_template="{{ messages }}",
-        tensors=1, kv_bytes_per_token=2 * 2 * 2 * (16 + 16), parameters=8 * 4,
+        context_length=2048, quantisation="Q4_K_M", licence="mit", size_label="1M",
+        kv_bytes_per_token=2 * 2 * 2 * (16 + 16), parameters=8 * 4,
         parameters_source="the shapes of the file's tensors",
     )  # fmt: skip
 
