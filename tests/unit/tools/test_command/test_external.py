@@ -62,11 +62,11 @@ async def test_a_value_is_never_an_option() -> None:
 
 async def test_wrong_arguments_are_named() -> None:
     box = shows("{n}", "{kind}", parameters={"n": Parameter(type="integer"), "kind": Parameter(choices=("a", "b"))})
-    assert "n is missing" in (await said(box, kind="a"))[1]
-    assert "n must be of type integer" in (await said(box, n="1", kind="a"))[1]
-    assert "n must be of type integer" in (await said(box, n=True, kind="a"))[1]
-    assert "kind must be one of: a, b" in (await said(box, n=1, kind="c"))[1]
-    assert "no argument 'x'" in (await said(box, n=1, kind="a", x=1))[1]
+    assert "n: Field required" in (await said(box, kind="a"))[1]
+    assert "n: Input should be a valid integer" in (await said(box, n="1", kind="a"))[1]
+    assert "n: Input should be a valid integer" in (await said(box, n=True, kind="a"))[1]
+    assert "kind: Input should be 'a' or 'b'" in (await said(box, n=1, kind="c"))[1]
+    assert "x: Extra inputs are not permitted" in (await said(box, n=1, kind="a", x=1))[1]
     assert "cannot be written" in (await said(box, n=10**5000, kind="a"))[1]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from stockade.core.ports import Sandbox
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.tools.mcp.config import ServerConfig
-from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
+from stockade.tools.mcp.toolbox import McpToolbox, Rules
 from stockade_sandbox.policy import Limits, Policy
 
 SERVER = (Path(__file__).parents[3] / "support" / "mcp_server.py").read_text()
@@ -17,8 +17,8 @@ def scripted(name: str = "test", *modes: str) -> ServerConfig:
     return ServerConfig(name=name, command=("/usr/bin/python3", "-c", SERVER, *modes))
 
 
-def rules(folder: Path, **more: object) -> Rules:
-    values: dict[str, object] = {"pins": Pins(folder / "state" / "mcp-pins.json"), "timeout_s": 20.0}
+def rules(**more: object) -> Rules:
+    values: dict[str, object] = {"timeout_s": 20.0}
     return Rules(**(values | more))  # type: ignore[arg-type]
 
 
@@ -30,5 +30,5 @@ async def sandbox(folder: Path, policy: Policy | None = None) -> AsyncIterator[S
 
 @asynccontextmanager
 async def toolbox(folder: Path, *servers: ServerConfig, **more: object) -> AsyncIterator[McpToolbox]:
-    async with sandbox(folder) as box, McpToolbox(servers or (scripted(),), box, rules(folder, **more)) as tools:
+    async with sandbox(folder) as box, McpToolbox(servers or (scripted(),), box, rules(**more)) as tools:
         yield tools

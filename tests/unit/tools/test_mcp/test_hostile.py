@@ -74,7 +74,7 @@ async def test_kinds_of_content_become_text(tmp_path: Path) -> None:
 
 
 async def test_one_that_the_bot_killed_is_started_again_but_not_for_ever(tmp_path: Path) -> None:
-    async with sandbox(tmp_path) as place, McpToolbox((scripted(),), place, rules(tmp_path)) as box:
+    async with sandbox(tmp_path) as place, McpToolbox((scripted(),), place, rules()) as box:
         for _ in range(4):
             await place.run("kill -9 -1")
             first = await box.call("test__echo", {"text": "x"}, 15)
@@ -137,7 +137,7 @@ async def test_one_that_does_not_know_a_question_of_2026_is_asked_as_in_2025(tmp
 
 async def test_one_that_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
     """It hangs, and what it is sent then does not fit into its pipe."""
-    async with sandbox(tmp_path) as place, McpToolbox((scripted(),), place, rules(tmp_path)) as box:
+    async with sandbox(tmp_path) as place, McpToolbox((scripted(),), place, rules()) as box:
         await said(box, "hang", 0.5)
         result = await box.call("test__echo", {"text": "x" * 2_000_000}, 0.5)
         assert "did not answer within 0.5 s" in result.text
@@ -154,7 +154,7 @@ async def test_one_that_is_not_required_is_left_out_with_a_note(tmp_path: Path) 
 
 
 async def test_the_end_of_the_sandbox_is_no_result(tmp_path: Path) -> None:
-    async with sandbox(tmp_path) as place, McpToolbox((scripted(),), place, rules(tmp_path)) as box:
+    async with sandbox(tmp_path) as place, McpToolbox((scripted(),), place, rules()) as box:
         await still_there(box)
         chain = place._chain  # type: ignore[attr-defined]
         chain.kill()

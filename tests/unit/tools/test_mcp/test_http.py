@@ -97,14 +97,14 @@ async def test_through_the_rules_and_on_record(tmp_path: Path) -> None:
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False)
     )
     async with served(app) as port, sandbox(tmp_path, port) as (place, heard):
-        async with McpToolbox((far(port),), place, rules(tmp_path)) as box:
+        async with McpToolbox((far(port),), place, rules()) as box:
             assert {spec.name for spec in box.specs} == {"far__echo", "far__hang"}
             assert (await box.call("far__echo", {"text": "over there"}, 20)).text == "over there"
             assert "did not answer within 0.5 s" in (await box.call("far__hang", {}, 0.5)).text
             assert (await box.call("far__echo", {"text": "again"}, 20)).text == "again"
         assert {event.host for event in heard} == {"good.test"}
         with pytest.raises(UsageError, match="far cannot be used"):
-            async with McpToolbox((far(port, "bad.test"),), place, rules(tmp_path)):
+            async with McpToolbox((far(port, "bad.test"),), place, rules()):
                 pass
 
 
@@ -116,10 +116,10 @@ async def test_over_tls_whose_certificate_is_judged_outside(tmp_path: Path, monk
     async with served(app, tmp_path / "site.pem") as port, sandbox(tmp_path, port) as (place, heard):
         secure = ServerConfig(name="far", url=f"https://good.test:{port}/mcp")
         with pytest.raises(UsageError, match="far cannot be used"):
-            async with McpToolbox((secure,), place, rules(tmp_path)):
+            async with McpToolbox((secure,), place, rules()):
                 pass
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        async with McpToolbox((secure,), place, rules(tmp_path)) as box:
+        async with McpToolbox((secure,), place, rules()) as box:
             assert (await box.call("far__echo", {"text": "sealed"}, 20)).text == "sealed"
         assert {event.host for event in heard} == {"good.test"}
 
@@ -128,7 +128,7 @@ async def test_without_a_network_it_cannot_be_reached(tmp_path: Path) -> None:
     policy = Policy()
     async with BubblewrapSandbox(policy, (), tmp_path / "run") as place:
         with pytest.raises(UsageError, match=r"far cannot be used.*nothing answers there"):
-            async with McpToolbox((far(80),), place, rules(tmp_path)):
+            async with McpToolbox((far(80),), place, rules()):
                 pass
 
 
@@ -145,7 +145,7 @@ async def test_on_the_loopback_of_the_sandbox(tmp_path: Path) -> None:
         )
         assert begun.exit_code == 0
         near = ServerConfig(name="near", url="http://127.0.0.1:8765/mcp")
-        async with McpToolbox((near,), place, rules(tmp_path)) as box:
+        async with McpToolbox((near,), place, rules()) as box:
             assert (await box.call("near__where", {}, 20)).text == "/workspace as 1000"
 
 
@@ -168,7 +168,7 @@ async def test_answers_that_are_none(tmp_path: Path, headers: dict[str, str], bo
 
     notes: list[str] = []
     async with served(app) as port, sandbox(tmp_path, port) as (place, _):
-        more = rules(tmp_path, required=False, note=notes.append)
+        more = rules(required=False, note=notes.append)
         async with McpToolbox((far(port),), place, more) as box:
             assert box.specs == ()
         assert (await place.run("echo here")).stdout == b"here\n"

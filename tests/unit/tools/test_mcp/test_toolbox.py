@@ -18,7 +18,7 @@ class TestConformance(ToolboxConformance):
     @pytest.fixture
     async def toolbox(self, tmp_path: Path) -> AsyncIterator[Toolbox]:
         async with sandbox(tmp_path) as place:
-            yield McpToolbox((ECHO,), place, rules(tmp_path))
+            yield McpToolbox((ECHO,), place, rules())
 
     @pytest.fixture
     def good(self) -> Call:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.tools import NAME
-from stockade.tools.mcp.content import clean, fingerprint, plain_schema, refusal, spec, tool_names
+from stockade.tools.mcp.content import clean, plain_schema, refusal, spec, tool_names
 
 
 def test_no_two_names_are_the_same() -> None:
@@ -77,15 +77,3 @@ def test_any_schema_is_told_or_refused(schema: dict[str, Any]) -> None:
         assert told.parameters["type"] == "object"
         assert set(told.required) <= set(told.properties)
         assert json.loads(json.dumps(told.parameters)) == told.parameters
-
-
-def test_a_change_of_any_word_is_another_tool() -> None:
-    tool = {
-        "name": "t",
-        "description": "d",
-        "inputSchema": {"type": "object", "properties": {"a": {"description": "x"}}},
-    }
-    other = json.loads(json.dumps(tool))
-    assert fingerprint(tool) == fingerprint(other)
-    other["inputSchema"]["properties"]["a"]["description"] = "y"
-    assert fingerprint(tool) != fingerprint(other)

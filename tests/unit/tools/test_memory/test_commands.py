@@ -123,7 +123,7 @@ def test_delete_and_rename(root: Path) -> None:
     good(root, "delete", path="old")
     assert sorted(path.name for path in root.iterdir()) == [".lock", "b"]
     assert "forgets everything" in bad(root, "clear", path="b")
-    assert "path: Field required" in bad(root, "clear")
+    assert "path: Missing required argument" in bad(root, "clear")
     assert "1 file deleted" in good(root, "clear", path="/memories")
     assert good(root, "view", path="/memories") == "/memories is empty."
 
@@ -139,8 +139,9 @@ def test_the_root_itself_stays(root: Path, path: str) -> None:
 
 
 def test_what_a_command_lacks_is_named(root: Path) -> None:
-    assert bad(root, "create", path="x") == "file_text: Field required"
-    assert bad(root, "rename", path="x") == "old_path: Field required; new_path: Field required"
+    assert bad(root, "create", path="x") == "file_text: Missing required argument"
+    assert bad(root, "rename") == "old_path: Missing required argument; new_path: Missing required argument"
+    assert "path: Unexpected keyword argument" in bad(root, "rename", path="x", old_path="x", new_path="y")
     assert "view_range" in bad(root, "view", path="x", view_range=[1])
 
 

@@ -89,20 +89,19 @@ async def test_a_file_that_is_too_large(tool: DocumentToolbox, sandbox: Sandbox)
 @pytest.mark.anyio
 async def test_no_time(tool: DocumentToolbox) -> None:
     result = await tool.call("read_document", {"path": "report.pdf"}, 0.01)
-    assert (result.status, result.text) == ("error", "reading it takes longer than 0.01 s")
+    assert (result.status, result.text) == ("error", "read_document took longer than 0.01 s")
     assert (await said(tool, path="report.pdf"))[0] == "data"
 
 
 @pytest.mark.parametrize(
     ("pages", "expected"),
-    [(None, (1, 0)), ("", (1, 0)), (3, (3, 3)), ("3", (3, 3)), ("2-5", (2, 5)), (" 2 - 5 ", (2, 5)), ("2-", (2, 0)),
-     ("2 to 4", (2, 4)), ("2..4", (2, 4))],
-)  # fmt: skip
-def test_pages_as_models_write_them(pages: str | int | None, expected: tuple[int, int]) -> None:
+    [("", (1, 0)), ("3", (3, 3)), ("2-5", (2, 5)), (" 2 - 5 ", (2, 5)), ("2-", (2, 0))],
+)
+def test_pages_as_models_write_them(pages: str, expected: tuple[int, int]) -> None:
     assert page_range(pages) == expected
 
 
-@pytest.mark.parametrize("pages", ["0", "5-2", "all", "-3", "1,2", "9" * 10, -1, "1-2-3"])
-def test_other_pages_are_not_understood(pages: str | int) -> None:
+@pytest.mark.parametrize("pages", ["0", "5-2", "all", "-3", "1,2", "9" * 10, "1-2-3", "2 to 4"])
+def test_other_pages_are_not_understood(pages: str) -> None:
     with pytest.raises(ActionFailed, match="pages"):
         page_range(pages)

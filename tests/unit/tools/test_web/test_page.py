@@ -9,7 +9,7 @@ import pytest
 from stockade.core.actions import ToolResult
 from stockade.core.text import clean, fenced
 from stockade.tools.fetch import ThroughProxy
-from stockade.tools.web import PageToolbox, nearest, passages
+from stockade.tools.web import PageToolbox
 from stockade_sandbox.reading import ReadingRoom
 from tests.support.hostile_site import Site, hostile_site
 
@@ -52,19 +52,6 @@ async def test_a_page_without_its_menus_and_with_its_links(site: Site, tool: Pag
 
 
 @pytest.mark.anyio
-async def test_a_question_gets_the_nearest_passages(site: Site, tool: PageToolbox) -> None:
-    text = inside(await read(tool, url=site.url("/tea"), question="What does a pot cost in Vienna?"))
-    assert "[Price]\nA pot of it costs 3 euros" in text
-    text = inside(await read(tool, url=site.url("/long"), topics=["paragraph 123", "283"]))
-    assert "Paragraph 123." in text
-    assert "Paragraph 283." in text
-    assert "Paragraph 200." not in text
-    result = await read(tool, url=site.url("/tea"), question="zebra")
-    assert "No passage has any of these words; the page begins" in result.text
-    assert "kettle" in inside(result)
-
-
-@pytest.mark.anyio
 async def test_a_long_page_comes_in_parts_of_one_look(site: Site, tool: PageToolbox) -> None:
     seen, part = "", 1
     while True:
@@ -89,8 +76,7 @@ async def test_other_kinds(site: Site, tool: PageToolbox) -> None:
     assert "Page one of the report" in inside(await read(tool, url=site.url("/report.pdf")))
     assert inside(await read(tool, url=site.url("/unnamed"))) == "just some text"
     assert "Grüße aus Köln" in inside(await read(tool, url=site.url("/latin")))
-    for more in ({}, {"question": "hello"}):
-        assert "only scripts fill" in inside(await read(tool, url=site.url("/scripted"), **more))
+    assert "only scripts fill" in inside(await read(tool, url=site.url("/scripted")))
     assert (await read(tool, url=site.url("/disguised"))).text == "it is not text, but a program"
     assert (await read(tool, url=site.url("/picture"))).text == "it is image/png, not text"
 
@@ -109,7 +95,7 @@ async def test_a_page_that_would_be_more_than_text(site: Site, tool: PageToolbox
 @pytest.mark.anyio
 async def test_no_time_and_no_permission(site: Site, tool: PageToolbox) -> None:
     result = await tool.call("read_page", {"url": site.url("/silent")}, 0.3)
-    assert (result.status, result.text) == ("error", "reading the page takes longer than 0.3 s")
+    assert (result.status, result.text) == ("error", "read_page took longer than 0.3 s")
     result = await read(tool, url="http://evil.test/")
     assert (result.status, result.text) == ("error", "evil.test is not on the --net allow list")
     assert [(event.host, event.verdict) for event in site.events] == [
@@ -130,15 +116,3 @@ def test_clean_keeps_what_people_write() -> None:
     text = "Grüße\t日本語 🙂 a\u0301 x² → العربية\nnext"
     assert clean(text) == text
     assert clean("a\r\nb\rc\x00\x1b[0m\ud800\u200f\U000e0041") == "a\nb\nc[0m"
-
-
-def test_passages_have_their_heading_and_are_bounded() -> None:
-    found = passages("# One\n\nfirst\n\nsecond\n\n## Two\n\n" + "word " * 1000 + "\n\n" + "y" * 5000)
-    assert (found[0].heading, found[0].text) == ("One", "first\nsecond")
-    assert all(one.heading == "Two" and len(one.text) <= 1201 for one in found[1:])
-    assert "".join(one.text for one in found).count("word") == 1000
-    assert nearest("", "x", 100) == ([], False)
-    kept, matched = nearest("\n\n".join(f"topic {n} " + "filler " * 90 for n in range(50)), "topics 33", 2000)
-    assert matched
-    assert "topic 33" in kept[0].text + kept[-1].text + "".join(one.text for one in kept)
-    assert sum(len(one.text) for one in kept) <= 2000

@@ -64,7 +64,7 @@ LIVING: Flags = (*_group("model", "answers", *BOUNDS), *SAMPLING, *LOADING, OPTI
 CHECK = _group("check")
 BOT: Flags = (flag("bot"), *LIVING, *CHECK)
 TOOL = _group("tool")
-TOOLS = (*TOOL, *_group("search", "mcp", "mcp_accept", "no_tool", "allow_external", "approve"))
+TOOLS = (*TOOL, *_group("search", "mcp", "no_tool", "allow_external", "approve"))
 SANDBOX = _group("folder", "copy", "sandbox", "image", "net", "command_timeout", "memory", "processes", "disk", "env",
                  "redact")  # fmt: skip
 CHANGES = _group("apply", "discard", "no_input")

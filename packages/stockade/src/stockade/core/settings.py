@@ -163,8 +163,6 @@ class RunSettings(SamplingSettings, LoadSettings):
     search: Annotated[str | None, Setting(
         "The engine of web_search: a SearXNG, or DuckDuckGo.", "ADDRESS|duckduckgo")] = None
     mcp: Annotated[tuple[str, ...], Setting("MCP servers of a .json file, started in the sandbox.", "FILE")] = ()
-    mcp_accept: Annotated[tuple[str, ...], Setting(
-        "An MCP server whose tools are taken as they are now.", "NAME")] = ()
     no_tool: Annotated[tuple[str, ...], Setting("A tool of the bot that it shall not have.", "NAME")] = ()
     allow_external: Annotated[tuple[str, ...], Setting(
         "A tool that may run on this machine, unsealed.", "NAME")] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from stockade.core.ports import OnNetwork, OnProgress, Sandbox, Toolbox, UserPrompt
+from stockade.core.ports import OnNetwork, OnProgress, Sandbox, Toolbox
 from stockade_sandbox.policy import Policy
 
 IN_PROCESS = "python:"
@@ -27,8 +27,6 @@ class ToolContext:
     state: Path
     """The state folder of Stockade, for what lasts longer than a run."""
 
-    asker: UserPrompt | None = None
-    """Who asks the user what a toolbox must know."""
     search: str | None = None
     """The search engine that the user named."""
 
@@ -76,7 +74,6 @@ class ToolRequest:
     plan: ToolPlan
     allowed_external: Sequence[str] = ()
     on_progress: OnProgress | None = None
-    mcp_accept: Sequence[str] = ()
     redact: Sequence[str] = ()
     """Variables of the host whose values stay out of the sandbox and of the record."""
     again: bool = False

@@ -160,7 +160,7 @@ async def _plan(spec: RunSpec, bot: BotSpec, on_progress: OnProgress | None) -> 
         what = f"the bot {bot.name} needs folders of its own in its sandbox, which one that runs already does not get"
         raise UsageError(what, "pass a Policy in its place")
     tools = chosen(bot.all_tools, (*spec.tool, *mcp_files(spec.mcp)), spec.no_tool)
-    allowed = partial(plan_tools, allowed_external=spec.allow_external, mcp_accept=spec.mcp_accept)
+    allowed = partial(plan_tools, allowed_external=spec.allow_external)
     plan = await to_thread.run_sync(partial(allowed, tools, policy, redact=spec.redact, on_progress=on_progress))
     return plan.with_objects(given.tools)
 
@@ -263,7 +263,7 @@ def make_parts(
     sandbox, bot, pause = base.sandbox, base.bot, Pause()
     approver, user = make_approver(started, pause, base.redactor), PausingPrompt(pause)
     search = started.options.get("search")
-    context = ToolContext(sandbox, started.policy, started.bot, state_dir(), asker=user, search=search)
+    context = ToolContext(sandbox, started.policy, started.bot, state_dir(), search=search)
     parts = replace(
         base,
         tools=plan.actions,

@@ -68,7 +68,6 @@ def plan_tools(
     policy: Policy,
     *,
     allowed_external: Sequence[str] = (),
-    mcp_accept: Sequence[str] = (),
     redact: Sequence[str] = (),
     on_progress: OnProgress | None = None,
     again: bool = False,
@@ -86,7 +85,7 @@ def plan_tools(
         else:
             path = _file(name)
             request = ToolRequest(
-                path, plan, allowed_external, on_progress, mcp_accept, redact, again=again, open_sandbox=own_sandbox
+                path, plan, allowed_external, on_progress, redact, again=again, open_sandbox=own_sandbox
             )
             reader: ToolFile = registry.load(GROUP, path.suffix.lower())
             planned = reader(request)

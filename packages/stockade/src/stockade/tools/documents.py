@@ -5,53 +5,36 @@ What nobody trusts is taken apart in a sealed place (documents_worker.py); so ar
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import anyio
 import anyio.to_thread
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, to_install
 from stockade.core.ports import Sandbox
 from stockade.core.text import is_text, one_line
-from stockade.core.toolbox import Arguments, Telling, read
-from stockade.core.tools import ToolSpec
+from stockade.tools.function import Functions
 from stockade_sandbox.reading import ReadingRoom
 
 READ_S = 30.0
 MAX_BYTES = 32 << 20
 MAX_CHARS = 200_000
 _OUTPUT_BYTES = 4 << 20
-NAME = "read_document"
 SHOWN_CHARS = 6000
 """Of one call, a little more where a page is long."""
 _FETCH_S = 30.0
-MAX_PAGES_CHARS = 40
-_PAGES = re.compile(r"\s*(\d{1,6})\s*(?:(?:-|to|\.\.)\s*(\d{1,6})?)?\s*")
+_PAGES = re.compile(r"\s*(\d{1,6})\s*(-\s*(\d{1,6})?)?\s*")
 _PROBLEMS = {44: "File not found", 45: "Is a directory", 46: "Permission denied", 47: "Not a regular file"}
 _FETCH = """
 if [ -d "$1" ]; then exit 45; elif [ ! -e "$1" ]; then exit 44
 elif [ ! -f "$1" ]; then exit 47; elif [ ! -r "$1" ]; then exit 46; fi
 cat -- "$1"
 """
-SPEC = ToolSpec(
-    name=NAME,
-    description="The text of a PDF, DOCX, HTML file or notebook, with its number of pages.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {"type": "string"},
-            "pages": {"type": "string", "description": "like 3 or 2-5; without it from the first one on"},
-        },
-        "required": ["path"],
-        "additionalProperties": False,
-    },
-)
 
 
 class Document(Data):
@@ -133,17 +116,16 @@ def _why(status: int, stderr: bytes) -> str:
     return f"it cannot be read: {one_line(last, 200) or f'exit status {status}'}"
 
 
-class _Wanted(Arguments):
-    path: str
-    pages: str | int | None = None
+Pages = Annotated[
+    str, BeforeValidator(str), Field(description="like 3 or 2-5; without it from the first one on", max_length=40)
+]
 
 
-class DocumentToolbox(Telling):
+class DocumentToolbox(Functions):
     """Implements core.ports.Toolbox: bytes come from the run's sandbox, text from a sealed place of `room`."""
 
-    spec = SPEC
-
     def __init__(self, sandbox: Sandbox, room: ReadingRoom, shown_chars: int = SHOWN_CHARS) -> None:
+        super().__init__(self.read_document)
         self._sandbox = sandbox
         self._reader = Reader(room)
         self._shown_chars = shown_chars
@@ -152,16 +134,11 @@ class DocumentToolbox(Telling):
         await anyio.to_thread.run_sync(self._reader.room.check)
         return self
 
-    def late(self, seconds: float) -> str:
-        return f"reading it takes longer than {seconds:g} s"
-
-    async def tell(self, arguments: Mapping[str, Any]) -> str:
-        return await self._read(read(_Wanted, arguments))
-
-    async def _read(self, wanted: _Wanted) -> str:
-        first, last = page_range(wanted.pages)
-        data = await self._bytes(wanted.path)
-        name = wanted.path.rpartition("/")[2]
+    async def read_document(self, path: str, pages: Pages = "") -> str:
+        """The text of a PDF, DOCX, HTML file or notebook, with its number of pages."""
+        first, last = page_range(pages)
+        data = await self._bytes(path)
+        name = path.rpartition("/")[2]
         try:
             found = await self._reader.read(
                 data, Wanted(name=name, first=first, last=last, max_chars=self._shown_chars)
@@ -182,16 +159,15 @@ class DocumentToolbox(Telling):
         return done.stdout
 
 
-def page_range(pages: str | int | None) -> tuple[int, int]:
+def page_range(pages: str) -> tuple[int, int]:
     """`3`, `2-5` or `2-`, as first and last; the last is 0 for the end. ActionFailed for anything else."""
-    if pages is None or pages == "":
+    if not pages:
         return 1, 0
-    written = str(pages)
-    found = _PAGES.fullmatch(written) if len(written) <= MAX_PAGES_CHARS else None
+    found = _PAGES.fullmatch(pages)
     if not found or int(found[1]) < 1:
-        raise ActionFailed(f"pages {one_line(str(pages), 40)!r} is not understood: write 3 or 2-5")
+        raise ActionFailed(f"pages {one_line(pages, 40)!r} is not understood: write 3 or 2-5")
     first = int(found[1])
-    last = int(found[2]) if found[2] else 0 if re.search(r"-|to|\.", str(pages)) else first
+    last = int(found[3] or 0) if found[2] else first
     if last and last < first:
         raise ActionFailed(f"pages {first}-{last} end before they begin")
     return first, last

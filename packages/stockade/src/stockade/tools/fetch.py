@@ -10,12 +10,11 @@ import socket
 import ssl
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
-from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
 import anyio
 import httpcore2
@@ -30,7 +29,6 @@ from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.policy import MIB
 
 MAX_CHARS = 2000
-_KEPT = "/%:@!$&'()*+,;=~-._?"
 _PROXY = "http://stockade.invalid:3128"
 """Nobody looks it up: the backend connects to the proxy whatever its name."""
 _GZIP = 31
@@ -41,55 +39,31 @@ _MAX_PACKED = 64 * MIB
 _HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; stockade)", "Accept-Encoding": "gzip", "Connection": "close",
             "Accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5",
             "Accept-Language": "en,*;q=0.5"}  # fmt: skip
-_FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.ProxyError)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """An `http` or `https` URL in ASCII, without a fragment; `target` is path and query."""
-
-    scheme: str
-    host: str
-    port: int | None
-    target: str
-
-    @property
-    def authority(self) -> str:
-        return self.host if self.port is None else f"{self.host}:{self.port}"
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{self.authority}{self.target}"
-
-
-def parse(text: str, base: Address | None = None) -> Address:
-    """ActionFailed for all that is no web address: files, other schemes, user names, odd characters, too long."""
+def parse(text: str, base: httpx2.URL | None = None) -> httpx2.URL:
+    """An `http` or `https` address in ASCII, without a fragment. ActionFailed for all that is none: files, other
+    schemes, user names, odd characters, too long.
+    """
     text = text.strip()
     if not text or len(text) > MAX_CHARS:
         raise ActionFailed(f"the URL is {'empty' if not text else f'longer than {MAX_CHARS} characters'}")
     if base is None and "://" not in text and not text.startswith("/") and "." in text.split("/")[0]:
         text = f"https://{text}"
     shown = one_line(text, 100)
-    if not text.isprintable():  # urlsplit drops line ends and tabs in silence
-        raise ActionFailed(f"{shown} has characters that no URL has")
     try:
-        parts = urlsplit(urldefrag(urljoin(str(base), text) if base else text)[0])
-        port = parts.port
-    except ValueError as error:
+        url = httpx2.URL(text) if base is None else base.join(text)
+        url = url.copy_with(fragment=None).copy_with(raw_path=url.raw_path)
+    except (httpx2.InvalidURL, ValueError) as error:
         raise ActionFailed(f"{shown} is not a URL: {one_line(str(error), 100)}") from None
-    if parts.scheme not in ("http", "https"):
+    if url.scheme not in ("http", "https"):
         raise ActionFailed(f"{shown} is not a web address: it must begin with http:// or https://")
-    if parts.username is not None or parts.password is not None:
+    if url.userinfo:
         raise ActionFailed(f"{shown} has a user name before the host")
-    try:
-        host = (parts.hostname or "").encode("idna").decode().lower() if not (parts.hostname or "").isascii() else None
-        target = quote(parts.path or "/", safe=_KEPT) + (f"?{quote(parts.query, safe=_KEPT)}" if parts.query else "")
-    except (UnicodeError, ValueError):
-        raise ActionFailed(f"{shown} has characters that no URL has") from None
-    host = host if host is not None else (parts.hostname or "")
-    if not host or not all("!" <= char <= "~" for char in host) or set(host) & set("/\\?#@%"):
+    host = url.raw_host.decode("ascii")
+    if not host or set(host) & set("/\\?#@% ") or not 0 < (url.port or 80) < 65536:
         raise ActionFailed(f"{shown} names no host")
-    default = 80 if parts.scheme == "http" else 443
-    return Address(parts.scheme, f"[{host}]" if ":" in host else host, None if port == default else port, target)
+    return url
 
 
 @cache
@@ -101,63 +75,35 @@ def tls_context() -> ssl.SSLContext:
 class _Body(httpx2.AsyncByteStream):
     """A response's bytes, as they come, up to a bound."""
 
-    def __init__(self, parts: AsyncIterable[bytes], max_bytes: int) -> None:
+    def __init__(self, parts: httpx2.AsyncByteStream, max_bytes: int) -> None:
         self._parts, self._max_bytes = parts, max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         room = self._max_bytes
-        try:
-            async for part in self._parts:
-                if (room := room - len(part)) < 0:
-                    raise httpx2.TransportError(f"the answer is larger than {self._max_bytes >> 20} MiB")
-                yield part
-        except _FAILURES as error:
-            raise httpx2.TransportError(str(error) or type(error).__name__) from error
+        async for part in self._parts:
+            if (room := room - len(part)) < 0:
+                raise httpx2.TransportError(f"the answer is larger than {self._max_bytes >> 20} MiB")
+            yield part
 
     async def aclose(self) -> None:
-        if (close := getattr(self._parts, "aclose", None)) is not None:
-            await close()
+        await self._parts.aclose()
 
 
-class Transport(httpx2.AsyncBaseTransport):
+class Transport(httpx2.AsyncHTTPTransport):
     """httpx over connections of our own, with what a response may hold bounded, in a packing that was asked for."""
 
     def __init__(self, pool: httpcore2.AsyncConnectionPool, max_bytes: int) -> None:
-        self._pool, self._max_bytes = pool, max_bytes
+        self._pool, self._max_bytes = pool, max_bytes  # instead of the pool that it would make
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        assert isinstance(request.stream, httpx2.AsyncByteStream)
-        url = httpcore2.URL(
-            scheme=request.url.raw_scheme, host=request.url.raw_host, port=request.url.port, target=request.url.raw_path
-        )
-        asked = httpcore2.Request(
-            method=request.method,
-            url=url,
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
-        try:
-            answer = await self._pool.handle_async_request(asked)
-        except httpcore2.ProxyError as error:
-            raise httpx2.ProxyError(str(error)) from error
-        except _FAILURES as error:
-            raise httpx2.TransportError(str(error) or type(error).__name__) from error
-        assert isinstance(answer.stream, AsyncIterable)
-        response = httpx2.Response(
-            status_code=answer.status,
-            headers=answer.headers,
-            stream=_Body(answer.stream, self._max_bytes),
-            extensions=answer.extensions,
-        )
+        response = await super().handle_async_request(request)
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("identity", request.headers["accept-encoding"]):
             await response.aclose()
             raise httpx2.TransportError("the answer is packed in a way that was not asked for")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Body(response.stream, self._max_bytes)
         return response
-
-    async def aclose(self) -> None:
-        await self._pool.aclose()
 
 
 class Dialer(httpcore2.AsyncNetworkBackend, ABC):
@@ -254,7 +200,7 @@ BOUNDS = Bounds()
 class Fetched:
     """`type` and `charset` in lower case, as the server says; `data` is unpacked. `asked` counts requests."""
 
-    address: Address
+    address: httpx2.URL
     status: int
     type: str
     charset: str
@@ -262,7 +208,7 @@ class Fetched:
     asked: int = 1
 
 
-async def fetch(way_out: ThroughProxy | Direct, address: Address, bounds: Bounds = BOUNDS) -> Fetched:
+async def fetch(way_out: ThroughProxy | Direct, address: httpx2.URL, bounds: Bounds = BOUNDS) -> Fetched:
     """ActionFailed, for the model, for everything that the rules, the network or the server do against it."""
     result: Fetched | ActionFailed = ActionFailed(f"{address.host} did not answer in full within {bounds.total_s:g} s")
     async with way_out.client() as client:  # has a task group, which would wrap what is raised within
@@ -276,7 +222,7 @@ async def fetch(way_out: ThroughProxy | Direct, address: Address, bounds: Bounds
     return result
 
 
-async def _follow(client: httpx2.AsyncClient, address: Address, bounds: Bounds) -> Fetched:
+async def _follow(client: httpx2.AsyncClient, address: httpx2.URL, bounds: Bounds) -> Fetched:
     for number in range(1, bounds.redirects + 2):
         try:
             found = await _ask(client, address, bounds, number)
@@ -290,7 +236,7 @@ async def _follow(client: httpx2.AsyncClient, address: Address, bounds: Bounds) 
     raise ActionFailed(f"more than {bounds.redirects} redirections, the last one to {one_line(str(address), 200)}")
 
 
-async def _ask(client: httpx2.AsyncClient, address: Address, bounds: Bounds, number: int) -> Fetched | Address:
+async def _ask(client: httpx2.AsyncClient, address: httpx2.URL, bounds: Bounds, number: int) -> Fetched | httpx2.URL:
     """The page, or where it is said to be."""
     async with client.stream("GET", str(address)) as response:
         named = response.headers

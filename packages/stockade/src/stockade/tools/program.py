@@ -16,14 +16,16 @@ from typing import Any, Self
 
 import anyio
 from anyio.abc import Process
+from pydantic import ValidationError
 
 from stockade.core.actions import ToolResult
-from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
+from stockade.core.errors import ActionFailed, CommandFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox
-from stockade.core.toolbox import OneTool
+from stockade.core.toolbox import wrong_words
 from stockade.core.tools import ToolSpec
 from stockade.paths import read_regular
-from stockade.tools.tool_files import PLACEHOLDER, CommandTool, Parameter, ToolFile
+from stockade.tools.function import Tools, failure
+from stockade.tools.tool_files import PLACEHOLDER, CommandTool, ToolFile
 
 MAX_FILE_BYTES = 64 << 20
 _WRITE = 'mkdir -p -- "$(dirname -- "$1")" && rm -f -- "$1" && cat >"$1" && chmod -- "$2" "$1"'
@@ -133,63 +135,56 @@ class InstalledTools:
                     await ran(self._box, command)
 
 
-class PythonTool(OneTool):
+class PythonTool(Tools):
     """A fresh interpreter a call, as the bot's own user, where the shell is."""
 
     spec = SPEC
 
     def __init__(self, sandbox: Sandbox) -> None:
+        super().__init__(self)
         self._sandbox = sandbox
 
     async def do(self, arguments: Mapping[str, Any], timeout_s: float | None) -> ToolResult:
         """What it printed and, where it failed, its exit status and what it wrote as errors."""
         code = arguments.get("code")
         if not isinstance(code, str) or not code.strip():
-            return _error("code is missing: give the whole program as a text")
+            return failure("code is missing: give the whole program as a text")
         data = code.encode(errors="replace")
         if len(data) > MAX_CODE_BYTES:
-            return _error(f"the code is larger than {MAX_CODE_BYTES} bytes")
+            return failure(f"the code is larger than {MAX_CODE_BYTES} bytes")
         limit_s = min(TIMEOUT_S, timeout_s or TIMEOUT_S)
         done = await self._sandbox.exec(["python3", "-c", _RUN], data, limit_s, MAX_PRINTED_BYTES)
         printed = (done.stdout + done.stderr).decode(errors="backslashreplace").rstrip("\n")
         if done.truncated_bytes:
             printed += f"\n[{done.truncated_bytes} bytes of the output were cut]"
         if done.timed_out:
-            return _error(f"the program took longer than {limit_s:g} s and was ended\n{printed}".rstrip())
+            return failure(f"the program took longer than {limit_s:g} s and was ended\n{printed}".rstrip())
         if done.exit_code == _MISSING and not done.stdout:
-            return _error(f"there is no Python in this sandbox: {printed}")
+            return failure(f"there is no Python in this sandbox: {printed}")
         if done.exit_code:
-            return _error(f"exit status {done.exit_code}\n{printed}".rstrip())
+            return failure(f"exit status {done.exit_code}\n{printed}".rstrip())
         return ToolResult(status="success", text=printed or "The program has succeeded; it printed nothing.")
 
 
-def _error(words: str) -> ToolResult:
-    return ToolResult(status="error", text=words)
-
-
-class BadArgument(Exception):
-    """For the bot: what is wrong with its arguments."""
-
-
-class ExternalTool(OneTool):
-    """One external tool; implements core.ports.Toolbox. The person has allowed it by name."""
+class ExternalTool(Tools):
+    """One external tool; implements core.ports.Toolbox. The user has allowed it by name."""
 
     def __init__(self, tool: CommandTool, environ: Mapping[str, str]) -> None:
-        self._tool = tool
+        self._tool, self.spec = tool, tool.spec
+        super().__init__(self)
         passed = {name: environ[name] for name in (*_PASSED, *tool.pass_environment) if name in environ}
         self._environment = {**passed, **tool.environment}
 
-    @property
-    def spec(self) -> ToolSpec:
-        return self._tool.spec
-
     async def do(self, arguments: Mapping[str, Any], timeout_s: float | None) -> ToolResult:
         try:
-            values = _checked(self._tool.parameters, arguments)
+            self._tool.arguments.validate_python(dict(arguments))
+            values = {name: _word(name, value) for name, value in arguments.items()}
             argv = _argv(self._tool.command, values)
             stdin = _filled(self._tool.stdin or "", values) or ""
-        except BadArgument as error:
-            return ToolResult(status="error", text=str(error))
+        except ValidationError as error:
+            return failure(wrong_words(error))
+        except ActionFailed as error:
+            return failure(error.message)
         limit = min(self._tool.timeout_s, timeout_s or self._tool.timeout_s)
         return await self._run(argv, stdin.encode(), limit)
 
@@ -209,7 +204,7 @@ class ExternalTool(OneTool):
                 finally:
                     await _end(process)
         except OSError as error:
-            return ToolResult(status="error", text=f"{argv[0]} cannot be run on the host: {error.strerror}")
+            return failure(f"{argv[0]} cannot be run on the host: {error.strerror}")
 
 
 async def _end(process: Process) -> None:
@@ -232,9 +227,9 @@ async def _result(process: Process, stdin: bytes, limit_s: float) -> ToolResult:
             group.cancel_scope.cancel()
     text = output.text
     if patience.cancelled_caught:
-        return ToolResult(status="error", text=f"it took longer than {limit_s:g} s and was ended\n{text}".rstrip())
+        return failure(f"it took longer than {limit_s:g} s and was ended\n{text}".rstrip())
     if process.returncode:
-        return ToolResult(status="error", text=f"it ended with status {process.returncode}\n{text}".rstrip())
+        return failure(f"it ended with status {process.returncode}\n{text}".rstrip())
     return ToolResult(status="data" if text.strip() else "success", text=text.rstrip() or "done")
 
 
@@ -268,32 +263,14 @@ async def _feed(process: Process, data: bytes) -> None:
     await process.stdin.aclose()
 
 
-def _checked(parameters: Mapping[str, Parameter], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The arguments as words. BadArgument names the first that is wrong."""
-    for name in arguments:
-        if name not in parameters:
-            raise BadArgument(f"there is no argument {name!r:.100}; arguments are: {', '.join(parameters) or 'none'}")
-    missing = [name for name, one in parameters.items() if one.required and name not in arguments]
-    if missing:
-        raise BadArgument(f"the argument {missing[0]} is missing")
-    return {name: _word(name, parameters[name], value) for name, value in arguments.items()}
-
-
-def _word(name: str, parameter: Parameter, value: Any) -> str:
-    kinds: dict[str, tuple[type, ...]] = {
-        "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)
-    }  # fmt: skip
-    if not isinstance(value, kinds[parameter.type]) or (isinstance(value, bool) and parameter.type != "boolean"):
-        raise BadArgument(f"the argument {name} must be of type {parameter.type}")
+def _word(name: str, value: Any) -> str:
     try:
         word = ("true" if value else "false") if isinstance(value, bool) else str(value)
         size = len(word.encode())
     except ValueError:  # half a surrogate pair, or a number of more digits than Python writes
-        raise BadArgument(f"the argument {name} cannot be written as text") from None
+        raise ActionFailed(f"the argument {name} cannot be written as text") from None
     if "\0" in word or size > MAX_ARGUMENT_BYTES:
-        raise BadArgument(f"the argument {name} holds a NUL byte or is longer than {MAX_ARGUMENT_BYTES} bytes")
-    if parameter.choices and word not in parameter.choices:
-        raise BadArgument(f"the argument {name} must be one of: {', '.join(parameter.choices)}")
+        raise ActionFailed(f"the argument {name} holds a NUL byte or is longer than {MAX_ARGUMENT_BYTES} bytes")
     return word
 
 
@@ -307,7 +284,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str | None:
 def _argv(template: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
     """Each word of the template is one of the command; a word with an argument that was not given is left out.
 
-    BadArgument when a value would be taken for an option; after a word `--` there are none.
+    ActionFailed when a value would be taken for an option; after a word `--` there are none.
     """
     argv: list[str] = []
     for word in template:
@@ -316,6 +293,6 @@ def _argv(template: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
             continue
         begins = PLACEHOLDER.match(word)
         if begins and filled.startswith("-") and "--" not in argv:
-            raise BadArgument(f"the argument {begins[1]} must not begin with '-'")
+            raise ActionFailed(f"the argument {begins[1]} must not begin with '-'")
         argv.append(filled)
     return argv

@@ -7,37 +7,25 @@ sealed place whose only way out is that one host, through the egress proxy.
 import importlib.util
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
-from urllib.parse import urlencode
+from typing import Annotated, Self
 
+import httpx2
 from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, UsageError, to_install
 from stockade.core.ports import Found, OnNetwork, SearchEngine
 from stockade.core.text import clean, fenced, is_text, one_line
-from stockade.core.toolbox import Arguments, Telling, read
-from stockade.core.tools import ToolSpec
-from stockade.tools.fetch import Address, Bounds, Direct, fetch, parse
+from stockade.tools.fetch import Bounds, Direct, fetch, parse
+from stockade.tools.function import Functions
 from stockade_sandbox.policy import Network
 from stockade_sandbox.reading import ReadingRoom
 from stockade_sandbox.results import NetworkRequest
 
-NAME = "web_search"
 RESULTS, MAX_RESULTS = 8, 20
 _TITLE, _URL, _SNIPPET = 150, 500, 300
-SPEC = ToolSpec(
-    name=NAME,
-    description="Search the web: titles, addresses and excerpts. Open what looks right with read_page.",
-    parameters={
-        "type": "object",
-        "properties": {"query": {"type": "string"}, "count": {"type": "integer"}},
-        "required": ["query"],
-        "additionalProperties": False,
-    },
-)
 BOUNDS = Bounds(total_s=20.0, body_bytes=4 << 20, redirects=0)
 HOST = "html.duckduckgo.com"
 SEARCH_S = 20.0
@@ -59,49 +47,36 @@ json.dump(found, sys.stdout)
 """
 
 
-class _Wanted(Arguments):
-    query: str = Field(min_length=1, max_length=500)
-    count: int = Field(default=RESULTS, ge=1)
-
-
-class SearchToolbox(Telling):
+class SearchToolbox(Functions):
     """Implements core.ports.Toolbox. `find` gives the engine on entering; UsageError when there is none."""
 
-    spec = SPEC
-
     def __init__(self, find: Callable[[], SearchEngine]) -> None:
+        super().__init__(self.web_search)
         self._find = find
-        self._found: SearchEngine | None = None
-
-    @property
-    def _engine(self) -> SearchEngine:
-        assert self._found is not None, "used before it was entered"
-        return self._found
+        self._engine: SearchEngine | None = None
 
     async def __aenter__(self) -> Self:
-        self._found = self._find()
+        self._engine = self._find()
         return self
 
-    def late(self, seconds: float) -> str:
-        return f"{self._engine.name} did not answer within {seconds:g} s"
-
-    async def tell(self, arguments: Mapping[str, Any]) -> str:
-        return await self._search(read(_Wanted, arguments))
-
-    async def _search(self, wanted: _Wanted) -> str:
-        query = wanted.query.strip()
+    async def web_search(
+        self, query: Annotated[str, Field(max_length=500)], count: Annotated[int, Field(ge=1)] = RESULTS
+    ) -> str:
+        """Search the web: titles, addresses and excerpts. Open what looks right with read_page."""
+        engine, query = self._engine, query.strip()
+        assert engine is not None, "used before it was entered"
         if not query or not is_text(query):
             raise ActionFailed("the query is empty or holds characters that are no text")
-        found = (await self._engine.search(query, min(wanted.count, MAX_RESULTS)))[:MAX_RESULTS]
+        found = (await engine.search(query, min(count, MAX_RESULTS)))[:MAX_RESULTS]
         if not found:
-            return f"{self._engine.name} has found nothing: try other words."
+            return f"{engine.name} has found nothing: try other words."
         rows = []
         for number, one in enumerate(found, 1):
             rows.append(f"{number}. {one_line(clean(one.title), _TITLE)}\n   {one_line(clean(one.url), _URL)}")
             if snippet := one_line(clean(one.snippet), _SNIPPET):
                 rows.append(f"   {snippet}")
-        count = f"{len(found)} result{'' if len(found) == 1 else 's'} from {self._engine.name}"
-        return f"{count}.\n" + fenced("\n".join(rows), "other people's pages")
+        head = f"{len(found)} result{'' if len(found) == 1 else 's'} from {engine.name}"
+        return f"{head}.\n" + fenced("\n".join(rows), "other people's pages")
 
 
 class _Result(Data):
@@ -122,7 +97,7 @@ class _Answer(Data):
 class SearXNG:
     """Implements core.ports.SearchEngine on its JSON API (docs.searxng.org, Search API)."""
 
-    base: Address
+    base: httpx2.URL
     on_network: OnNetwork | None = None
     name: str = "SearXNG"
 
@@ -135,11 +110,8 @@ class SearXNG:
             raise UsageError(f"--search: {error.message}", "give the address of a SearXNG, or duckduckgo") from None
 
     async def search(self, query: str, count: int) -> Sequence[Found]:
-        path = self.base.target.partition("?")[0].rstrip("/").removesuffix("/search")
-        asked = Address(
-            self.base.scheme, self.base.host, self.base.port,
-            f"{path}/search?{urlencode({'q': query, 'format': 'json'})}",
-        )  # fmt: skip
+        path = self.base.path.rstrip("/").removesuffix("/search")
+        asked = self.base.copy_with(path=f"{path}/search", params={"q": query, "format": "json"})
         started, down, status, why = time.monotonic(), 0, 0, ""
         try:
             fetched = await fetch(Direct(), asked, BOUNDS)

@@ -6,17 +6,20 @@ Microbots' own tool files are read as well: their keys are other names for ours.
 import difflib
 import re
 from collections.abc import Callable
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from typing_extensions import TypedDict
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.toolbox import wrong_words
 from stockade.core.tools import NAME, ToolSpec
 from stockade.paths import parse_toml, read_regular
+from stockade.tools.function import short_schema
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -45,6 +48,9 @@ Commands = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(max_length
 """Bash, one after another; a single one may be written without a list."""
 
 
+_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool}
+
+
 class Parameter(Data):
     """One argument of an external tool."""
 
@@ -54,13 +60,13 @@ class Parameter(Data):
     choices: tuple[str, ...] = ()
 
     @property
-    def json_schema(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"type": self.type}
-        if self.description:
-            found["description"] = self.description
+    def hint(self) -> Any:
+        """As a type of Python."""
+        kind: Any = _TYPES[self.type]
         if self.choices:
-            found["enum"] = list(self.choices)
-        return found
+            kind = Literal[tuple(int(one) if kind is int else one for one in self.choices)]
+        kind = Annotated[kind, Field(description=self.description)] if self.description else kind
+        return kind if self.required else NotRequired[kind]
 
 
 class ToolFile(Data):
@@ -152,17 +158,19 @@ class CommandTool(Data):
         if PLACEHOLDER.search(self.command[0]):
             raise ValueError("the program of an external tool cannot be chosen by the bot")
 
+    @cached_property
+    def arguments(self) -> TypeAdapter[dict[str, Any]]:
+        """Of an external tool."""
+        make: Any = TypedDict
+        kind = make("arguments", {name: one.hint for name, one in self.parameters.items()})
+        kind.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+        return TypeAdapter(kind)
+
     @property
     def spec(self) -> ToolSpec:
         """Of an external tool."""
-        schema = {
-            "type": "object",
-            "properties": {name: one.json_schema for name, one in self.parameters.items()},
-            "required": [name for name, one in self.parameters.items() if one.required],
-            "additionalProperties": False,
-        }
         words = " ".join(part for part in (self.description, self.usage) if part)
-        return ToolSpec(name=self.name, description=words, parameters=schema)
+        return ToolSpec(name=self.name, description=words, parameters=short_schema(self.arguments))
 
     @property
     def needs_layer(self) -> bool:

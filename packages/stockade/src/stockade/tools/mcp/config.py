@@ -40,11 +40,6 @@ class ServerConfig(Data):
         folder = () if self.cwd is None else ("-C", self.cwd)
         return ("env", *folder, *(f"{name}={value}" for name, value in self.env.items()), *self.command)
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What makes it another server: how it is reached, without its secrets."""
-        return {"name": self.name, "command": list(self.command), "cwd": self.cwd, "url": self.url}
-
 
 def read_config(path: Path, variables: Mapping[str, str], secrets: Mapping[str, str]) -> tuple[ServerConfig, ...]:
     """The servers of a file. `${NAME}` and `${NAME:-OTHERWISE}` stand for `variables` and nothing else.

@@ -45,8 +45,12 @@ def tool_names(found: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     names: dict[tuple[str, str], str] = {}
     for pair, name in plain.items():
         alone = list(plain.values()).count(name) == 1 and len(name) <= MAX_NAME_CHARS
-        names[pair] = name if alone else f"{name[: MAX_NAME_CHARS - 9]}_{_digest(list(pair))[:8]}"
+        names[pair] = name if alone else f"{name[: MAX_NAME_CHARS - 9]}_{_digest(pair)}"
     return names
+
+
+def _digest(pair: tuple[str, str]) -> str:
+    return hashlib.sha256(json.dumps(pair).encode()).hexdigest()[:8]
 
 
 def _plain(server: str, tool: str) -> str:
@@ -120,15 +124,6 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain_value(one) for one in value[:200] if not isinstance(one, list | dict)]
     return value if isinstance(value, bool | int | float) or value is None else {}
-
-
-def fingerprint(tool: Mapping[str, Any]) -> str:
-    """SHA-256 of all that a model or a user is told of a tool."""
-    return _digest({key: tool.get(key) for key in ("name", "title", "description", "inputSchema")})
-
-
-def _digest(found: Any) -> str:
-    return hashlib.sha256(json.dumps(found, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def error(text: str) -> ToolResult:

@@ -13,13 +13,12 @@ from stockade.tools.mcp.config import ServerConfig, read_config
 from stockade_sandbox.policy import FolderRule
 
 try:
-    from stockade.tools.mcp.toolbox import McpToolbox, Pins, Rules
+    from stockade.tools.mcp.toolbox import McpToolbox, Note, Rules
 except ModuleNotFoundError:
     raise UsageError("MCP servers need the package mcp", to_install("mcp")) from None
 
 FOLDER_FILE = ".mcp.json"
 """In a folder: has to be trusted, and what cannot be used of it is left out."""
-PINS = "mcp-pins.json"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc")
 
 
@@ -37,26 +36,12 @@ def mcp_file(request: ToolRequest) -> ToolPlan:
         lent = [rule for rule in _lent(servers, path.parent) if rule.inside not in known]
         policy = replace(policy, lent=(*policy.lent, *lent))
 
+    say = request.on_progress
+
     def make(context: ToolContext) -> Toolbox:
-        asker, say = context.asker, request.on_progress
-
-        async def confirm(question: str) -> bool:
-            typed = await asker.ask(f"{question} [y]es / [N]o") if asker is not None else None
-            return (typed or "").strip().lower() in ("y", "yes")
-
-        def note(words: str) -> None:
-            if say is not None:
-                say(words, 0, 0)
-
-        rules = Rules(
-            Pins(context.state / PINS),
-            confirm,
-            note,
-            required=not of_folder,
-            accepted=tuple(request.mcp_accept),
-            timeout_s=context.policy.limits.command_timeout_s or 3600.0,
-        )
-        return McpToolbox(servers, context.sandbox, rules)
+        note: Note = (lambda words: say(words, 0, 0)) if say is not None else (lambda words: None)
+        timeout_s = context.policy.limits.command_timeout_s or 3600.0
+        return McpToolbox(servers, context.sandbox, Rules(note, required=not of_folder, timeout_s=timeout_s))
 
     return replace(plan, policy=policy, makers=(*plan.makers, make))
 
