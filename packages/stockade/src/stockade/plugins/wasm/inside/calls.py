@@ -14,12 +14,11 @@ from wasmtime import component as wc
 from stockade.plugins.wasm.inside.values import (
     Foreign,
     Wrong,
-    lift,
-    lower_arguments,
-    of_function,
-    of_result,
+    arguments,
+    lower_fields,
+    object_schema,
+    result,
     spelled,
-    tagged,
 )
 
 HTTP = "stockade:tool/http"
@@ -156,34 +155,31 @@ def call(loaded: Loaded, request: dict[str, Any]) -> tuple[str, str]:
         raise Ended("memory", "the result does not fit into memory") from None
 
 
-def _typed(function: wc.Func, fresh: Store, arguments: dict[str, Any]) -> tuple[str, str]:
+def _typed(function: wc.Func, fresh: Store, given: dict[str, Any]) -> tuple[str, str]:
     kind = function.type(fresh)
-    lowered = lower_arguments(kind, arguments)
-    value, result = function(fresh, *lowered), kind.result
-    if isinstance(result, wc.ResultType):
-        case, inner = tagged(result, value)
-        payload = result.ok if case == "ok" else result.err
-        text = spelled(payload, inner)
-        return (text or "the tool failed and said nothing", "error") if case == "err" else (text, _status(text))
-    text = spelled(result, value)
-    return text, _status(text)
+    value, gives = function(fresh, *lower_fields(arguments(kind), given).values()), result(kind.result)
+    if gives is None:
+        return "", "success"
+    found = gives.lift(value)
+    if not isinstance(kind.result, wc.ResultType):
+        return _told(spelled(found))
+    text = spelled(found["value"]) if "value" in found else ""
+    return _told(text) if found["tag"] == "ok" else (text or "the tool failed and said nothing", "error")
 
 
-def _in_tool_world(function: wc.Func, fresh: Store, arguments: dict[str, Any]) -> tuple[str, str]:
+def _in_tool_world(function: wc.Func, fresh: Store, given: dict[str, Any]) -> tuple[str, str]:
     """`execute` of llama-cpp:tool: pairs of strings in, tool-result out."""
-    kind = function.type(fresh)
-    pairs = [(name, _as_string(value)) for name, value in arguments.items() if value is not None]
-    if len(kind.params) != 1 or kind.result is None:
-        raise Ended("type", "execute has not the type of the tool world")
+    pairs = [(name, _as_string(value)) for name, value in given.items() if value is not None]
     try:
-        result = lift(kind.result, function(fresh, pairs))
-    except TypeError:
-        raise Ended("type", "execute has not the type of the tool world") from None
-    if not isinstance(result, dict) or not {"success", "data", "error"} <= set(result):
+        gives = result(function.type(fresh).result)
+        found = None if gives is None else gives.lift(function(fresh, pairs))
+    except (TypeError, Foreign):
+        found = None
+    if not isinstance(found, dict) or not {"success", "data", "error"} <= set(found):
         raise Ended("type", "execute has not the type of the tool world")
-    if not result["success"]:
-        return str(result["error"] or result["data"] or "Unknown error"), "error"
-    return str(result["data"]), _status(str(result["data"]))
+    if not found["success"]:
+        return str(found["error"] or found["data"] or "Unknown error"), "error"
+    return _told(str(found["data"]))
 
 
 def _as_string(value: Any) -> str:
@@ -195,8 +191,8 @@ def _as_string(value: Any) -> str:
     return text
 
 
-def _status(text: str) -> str:
-    return "data" if text else "success"
+def _told(text: str) -> tuple[str, str]:
+    return text, "data" if text else "success"
 
 
 def _ended(error: Exception, printed: str) -> Ended:
@@ -227,7 +223,8 @@ def describe(made_for: Engine, component: wc.Component, limits: dict[str, Any]) 
             skipped.append({"path": path, "reason": f"more than {MAX_FUNCTIONS} functions"})
             continue
         try:
-            functions.append({"path": path, "parameters": of_function(function), "result": of_result(function.result)})
+            takes, gives = object_schema(arguments(function)), result(function.result)
+            functions.append({"path": path, "parameters": takes, "result": gives and gives.schema})
         except Foreign as error:
             skipped.append({"path": path, "reason": f"its type holds {error}"})
     imports = [name for name, item in component.type.imports(made_for).items() if _asks(item, made_for)]
@@ -266,10 +263,10 @@ def _metadata(made_for: Engine, component: wc.Component, limits: dict[str, Any])
     try:
         live = linker(made_for, nothing).instantiate(fresh, component)
         function = function_at(live, fresh, ["get-metadata"])
-        if function is None or (kind := function.type(fresh).result) is None:
+        if function is None or (gives := result(function.type(fresh).result)) is None:
             return {"error": "get-metadata is no function with a result"}
-        found = lift(kind, function(fresh))
-    except (WasmtimeError, UnicodeDecodeError, TypeError) as error:
+        found = gives.lift(function(fresh))
+    except (WasmtimeError, UnicodeDecodeError, TypeError, Foreign, Wrong) as error:
         return {"error": f"get-metadata: {str(error).strip().splitlines()[0]}"}
     return found if isinstance(found, dict) else {"error": "get-metadata returned no record"}
 

@@ -1,5 +1,5 @@
-"""Component types as JSON schemas, JSON to component values and back. What cannot cross (resources, streams, futures)
-has a reason instead. Values are checked here: wasmtime's Python side cuts integers in silence.
+"""Component types as codecs: the JSON schema of a type, JSON to its values, and back. What cannot cross (resources,
+streams, futures) has a reason instead. Values are checked here: wasmtime's Python side cuts integers in silence.
 """
 
 import base64
@@ -7,7 +7,9 @@ import binascii
 import json
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from wasmtime import component as wc
@@ -31,6 +33,8 @@ _FOREIGN = {
 }
 MAX_DEPTH = 32
 MAX_TYPES = 2000
+_DIGITS = re.compile(r"-?[0-9]{1,20}")
+_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 Schema = dict[str, Any]
 
 
@@ -38,218 +42,102 @@ class Foreign(Exception):
     """A type that has no JSON; the message says which."""
 
 
-def cases(kind: wc.VariantType | wc.ResultType) -> dict[str, wc.ValType | None]:
-    """The cases of a variant, or of a result, which is one of two."""
-    return dict(kind.cases) if isinstance(kind, wc.VariantType) else {"ok": kind.ok, "err": kind.err}
-
-
-def is_bytes(kind: wc.ListType) -> bool:
-    return isinstance(kind.element, wc.U8)
-
-
-def of_function(function: wc.FuncType) -> Schema:
-    """The schema of a function's arguments as one object. Foreign when an argument cannot be spelled."""
-    return _object(list(function.params), Walk())
-
-
-def of_result(kind: wc.ValType | None) -> Schema | None:
-    """The schema of what a function gives."""
-    return None if kind is None else of_type(kind, Walk())
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """How deep it is, and how many types were seen: few names can unfold to millions of types."""
-
-    depth: int = 0
-    seen: list[None] = field(default_factory=list)
-
-    def down(self) -> "Walk":
-        return Walk(self.depth + 1, self.seen)
-
-    def step(self) -> None:
-        self.seen.append(None)
-        if self.depth > MAX_DEPTH or len(self.seen) > MAX_TYPES:
-            raise Foreign(f"types nested deeper than {MAX_DEPTH}, or more than {MAX_TYPES} of them")
-
-
-def of_type(kind: wc.ValType, walk: Walk) -> Schema:
-    """The JSON schema of a value of this type."""
-    walk.step()
-    if bounds := INTEGERS.get(type(kind)):
-        return {"type": "integer", "minimum": bounds[0], "maximum": bounds[1]}
-    match kind:
-        case wc.Bool():
-            return {"type": "boolean"}
-        case wc.F32() | wc.F64():
-            return {"type": "number"}
-        case wc.Char():
-            return {"type": "string", "minLength": 1, "maxLength": 1}
-        case wc.String():
-            return {"type": "string"}
-        case wc.EnumType():
-            return {"type": "string", "enum": list(kind.names)}
-        case wc.FlagsType():
-            return {"type": "array", "items": {"type": "string", "enum": list(kind.names)}, "uniqueItems": True}
-    return _schema_of_compound(kind, walk.down())
-
-
-def _schema_of_compound(kind: wc.ValType, walk: Walk) -> Schema:
-    match kind:
-        case wc.ListType() if is_bytes(kind):
-            return {"type": "string", "contentEncoding": "base64"}
-        case wc.ListType():
-            return {"type": "array", "items": of_type(kind.element, walk)}
-        case wc.RecordType():
-            return _object(list(kind.fields), walk)
-        case wc.TupleType():
-            items = [of_type(element, walk) for element in kind.elements]
-            return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-        case wc.OptionType():
-            return _schema_of_option(kind, walk)
-        case wc.VariantType() | wc.ResultType():
-            return {"oneOf": [_case(name, payload, walk) for name, payload in cases(kind).items()]}
-    raise Foreign(_FOREIGN.get(type(kind), f"a {type(kind).__name__}"))
-
-
-def _schema_of_option(kind: wc.OptionType, walk: Walk) -> Schema:
-    """`null` is none; an option in an option is told apart by a wrapping."""
-    inner = of_type(kind.payload, walk)
-    if isinstance(kind.payload, wc.OptionType):
-        inner = {"type": "object", "properties": {"some": inner}, "required": ["some"], "additionalProperties": False}
-    return {"anyOf": [inner, {"type": "null"}]}
-
-
-def _case(name: str, payload: wc.ValType | None, walk: Walk) -> Schema:
-    properties: Schema = {"tag": {"const": name}}
-    if payload is not None:
-        properties["value"] = of_type(payload, walk)
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _object(fields: list[tuple[str, wc.ValType]], walk: Walk) -> Schema:
-    schema: Schema = {
-        "type": "object",
-        "properties": {name: of_type(kind, walk) for name, kind in fields},
-        "additionalProperties": False,
-    }
-    if required := [name for name, kind in fields if not isinstance(kind, wc.OptionType)]:
-        schema["required"] = required
-    return schema
-
-
-_DIGITS = re.compile(r"-?[0-9]{1,20}")
-_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
-
-
 class Wrong(Exception):
     """An argument that does not fit its type; the message names the place and is written for the model."""
 
 
-def lower_arguments(function: wc.FuncType, arguments: dict[str, Any]) -> list[Any]:
-    """In the function's order. Wrong names what is missing, unknown or of the wrong type."""
-    return list(_fields(list(function.params), arguments, "").values())
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One type. `lower`: the value that wasmtime wants of a JSON value and of where that stands; raises Wrong. `lift`:
+    the JSON of a value; numbers that JSON has not (NaN, infinities) are text. `optional`: it may be left out.
+    """
+
+    schema: Schema
+    lower: Callable[[Any, str], Any]
+    lift: Callable[[Any], Any] = lambda value: value
+    optional: bool = False
 
 
-def lower(kind: wc.ValType, value: Any, place: str) -> Any:
-    """The value as wasmtime wants it."""
-    if bounds := INTEGERS.get(type(kind)):
-        return _integer(value, bounds, place)
-    match kind:
-        case wc.Bool():
-            return _is({"true": True, "false": False}.get(value, value) if isinstance(value, str) else value, bool,
-                       "true or false", place)  # fmt: skip
-        case wc.F32() | wc.F64():
-            return _number(value, place)
-        case wc.Char():
-            if len(text := _text(value, place)) != 1:
-                raise Wrong(f"{place} must be one character")
-            return text
-        case wc.String():
-            return _text(value, place)
-        case wc.EnumType():
-            return _one_of(value, kind.names, place)
-        case wc.FlagsType():
-            return {_one_of(item, kind.names, place) for item in _is(value, list, "a list", place)}
-    return _compound(kind, value, place)
+Fields = Mapping[str, Codec]
 
 
-def _compound(kind: wc.ValType, value: Any, place: str) -> Any:
-    match kind:
-        case wc.ListType() if is_bytes(kind):
-            return _bytes(value, place)
-        case wc.ListType():
-            items = _is(value, list, "a list", place)
-            return [lower(kind.element, item, f"{place}[{number}]") for number, item in enumerate(items)]
-        case wc.RecordType():
-            record = wc.Record()
-            fields = _fields(list(kind.fields), _is(value, dict, "an object", place), f"{place}.")
-            for name, item in fields.items():
-                setattr(record, name, item)
-            return record
-        case wc.TupleType():
-            elements, items = kind.elements, _is(value, list, "a list", place)
-            if len(items) != len(elements):
-                raise Wrong(f"{place} must be a list of {len(elements)}")
-            return tuple(
-                lower(one, item, f"{place}[{n}]") for n, (one, item) in enumerate(zip(elements, items, strict=True))
-            )
-        case wc.OptionType():
-            return _option(kind, value, place)
-        case wc.VariantType() | wc.ResultType():
-            return _variant(kind, cases(kind), value, place)
-    raise Wrong(f"{place} is of a type that has no JSON")
+def arguments(function: wc.FuncType) -> Fields:
+    """The codecs of a function's arguments, in its order. Foreign when one has no JSON."""
+    return _Types().fields(function.params)
 
 
-def _fields(kinds: list[tuple[str, wc.ValType]], given: dict[str, Any], place: str) -> dict[str, Any]:
-    names = [name for name, _ in kinds]
-    if unknown := [name for name in given if name not in names]:
-        known = ", ".join(names) or "none"
-        raise Wrong(f"there is no argument {place}{_short(unknown[0])}; the arguments are: {known}")
-    missing = [f"{place}{name}" for name, kind in kinds if name not in given and not isinstance(kind, wc.OptionType)]
+def result(kind: wc.ValType | None) -> Codec | None:
+    """Of what a function gives. Foreign when it has no JSON."""
+    return None if kind is None else _Types().codec(kind)
+
+
+class _Types:
+    """Counts the types that were seen: few names can unfold to millions."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def fields(self, kinds: Iterable[tuple[str, wc.ValType]], depth: int = 0) -> Fields:
+        return {name: self.codec(kind, depth) for name, kind in kinds}
+
+    def codec(self, kind: wc.ValType, depth: int = 0) -> Codec:
+        self._seen += 1
+        if depth > MAX_DEPTH or self._seen > MAX_TYPES:
+            raise Foreign(f"types nested deeper than {MAX_DEPTH}, or more than {MAX_TYPES} of them")
+        if bounds := INTEGERS.get(type(kind)):
+            return Codec({"type": "integer", "minimum": bounds[0], "maximum": bounds[1]}, partial(_integer, bounds))
+        if (plain := _PLAIN.get(type(kind))) is not None:
+            return plain
+        inner = partial(self.codec, depth=depth + 1)
+        match kind:
+            case wc.EnumType():
+                return _enum(kind.names)
+            case wc.FlagsType():
+                return _flags(kind.names)
+            case wc.ListType():
+                return _BYTES if isinstance(kind.element, wc.U8) else _list(inner(kind.element))
+            case wc.RecordType():
+                return _record(self.fields(kind.fields, depth + 1))
+            case wc.TupleType():
+                return _tuple([inner(element) for element in kind.elements])
+            case wc.OptionType():
+                return _option(kind, inner(kind.payload))
+            case wc.VariantType() | wc.ResultType():
+                return _variant(kind, {n: None if one is None else inner(one) for n, one in _cases(kind).items()})
+        raise Foreign(_FOREIGN.get(type(kind), f"a {type(kind).__name__}"))
+
+
+def object_schema(fields: Fields) -> Schema:
+    properties = {name: one.schema for name, one in fields.items()}
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required := [name for name, one in fields.items() if not one.optional]:
+        schema["required"] = required
+    return schema
+
+
+def lower_fields(fields: Fields, given: dict[str, Any], place: str = "") -> dict[str, Any]:
+    """In the order of `fields`. Wrong names what is missing, unknown or of the wrong type."""
+    if unknown := [name for name in given if name not in fields]:
+        known = ", ".join(fields) or "none"
+        raise Wrong(f"there is no argument {place}{unknown[0][:40]!r}; the arguments are: {known}")
+    missing = [f"{place}{name}" for name, one in fields.items() if name not in given and not one.optional]
     if missing:
         raise Wrong(f"missing: {', '.join(missing)}")
-    return {name: lower(kind, given.get(name), f"{place}{name}") for name, kind in kinds}
+    return {name: one.lower(given.get(name), f"{place}{name}") for name, one in fields.items()}
 
 
-def _option(kind: wc.OptionType, value: Any, place: str) -> Any:
-    nested = isinstance(kind.payload, wc.OptionType)
-    if value is None:
-        return wc.Variant("none") if kind._tagged() else None
-    if nested:
-        if not isinstance(value, dict) or set(value) != {"some"}:
-            raise Wrong(f'{place} must be null or {{"some": ...}}')
-        value = value["some"]
-    inner = lower(kind.payload, value, place)
-    return wc.Variant("some", inner) if kind._tagged() else inner
+def spelled(value: Any) -> str:
+    """What the model reads of lifted JSON: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _variant(kind: Any, known: dict[str, wc.ValType | None], value: Any, place: str) -> Any:
-    if not isinstance(value, dict) or set(value) - {"tag", "value"} or value.get("tag") not in known:
-        raise Wrong(f'{place} must be {{"tag": ..., "value": ...}} with a tag of: {", ".join(known)}')
-    payload = known[value["tag"]]
-    if payload is None and value.get("value") is not None:
-        raise Wrong(f"{place}: {value['tag']} has no value")
-    inner = None if payload is None else lower(payload, value.get("value"), f"{place}.value")
-    if kind._tagged():
-        return wc.Variant(value["tag"], inner)
-    return _sure(known, value["tag"], inner, place)
+def _is(value: Any, wanted: type, words: str, place: str) -> Any:
+    if not isinstance(value, wanted):
+        raise Wrong(f"{place} must be {words}")
+    return value
 
 
-def _sure(known: dict[str, wc.ValType | None], tag: str, inner: Any, place: str) -> Any:
-    """wasmtime finds the case by `isinstance`, for which a boolean is a number too: never the wrong case."""
-    for name, payload in known.items():
-        classes: set[type] = set()
-        if payload is not None:
-            payload.add_classes(classes)
-        if isinstance(inner, tuple(classes)) if payload is not None else inner is None:
-            if name != tag:
-                raise Wrong(f"{place}: {tag} cannot be told from {name} here")
-            return inner
-    return inner
-
-
-def _integer(value: Any, bounds: tuple[int, int], place: str) -> int:
+def _integer(bounds: tuple[int, int], value: Any, place: str) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, str) and _DIGITS.fullmatch(value):
@@ -257,6 +145,11 @@ def _integer(value: Any, bounds: tuple[int, int], place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not bounds[0] <= value <= bounds[1]:
         raise Wrong(f"{place} must be a whole number from {bounds[0]} to {bounds[1]}")
     return value
+
+
+def _bool(value: Any, place: str) -> Any:
+    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    return _is(value, bool, "true or false", place)
 
 
 def _number(value: Any, place: str) -> float:
@@ -279,6 +172,12 @@ def _text(value: Any, place: str) -> str:
     return text
 
 
+def _char(value: Any, place: str) -> str:
+    if len(text := _text(value, place)) != 1:
+        raise Wrong(f"{place} must be one character")
+    return text
+
+
 def _bytes(value: Any, place: str) -> bytes:
     try:
         return base64.b64decode(_text(value, place), validate=True)
@@ -286,76 +185,138 @@ def _bytes(value: Any, place: str) -> bytes:
         raise Wrong(f"{place} must be base64") from None
 
 
-def _is(value: Any, wanted: type, words: str, place: str) -> Any:
-    if not isinstance(value, wanted):
-        raise Wrong(f"{place} must be {words}")
-    return value
+_FLOAT = Codec({"type": "number"}, _number, lambda value: value if math.isfinite(value) else str(value))
+_BYTES = Codec({"type": "string", "contentEncoding": "base64"}, _bytes, lambda value: base64.b64encode(value).decode())
+_PLAIN: dict[type, Codec] = {
+    wc.Bool: Codec({"type": "boolean"}, _bool),
+    wc.F32: _FLOAT,
+    wc.F64: _FLOAT,
+    wc.Char: Codec({"type": "string", "minLength": 1, "maxLength": 1}, _char),
+    wc.String: Codec({"type": "string"}, _text),
+}
 
 
-def _one_of(value: Any, names: list[str], place: str) -> str:
-    if value not in names:
-        raise Wrong(f"{place} must be one of: {', '.join(names)}")
-    return str(value)
+def _enum(names: list[str]) -> Codec:
+    def lower(value: Any, place: str) -> str:
+        if value not in names:
+            raise Wrong(f"{place} must be one of: {', '.join(names)}")
+        return str(value)
+
+    return Codec({"type": "string", "enum": list(names)}, lower)
 
 
-def _short(text: str) -> str:
-    return repr(text[:40])
+def _flags(names: list[str]) -> Codec:
+    one = _enum(names)
+    return Codec(
+        {"type": "array", "items": one.schema, "uniqueItems": True},
+        lambda value, place: {one.lower(item, place) for item in _is(value, list, "a list", place)},
+        lambda value: [name for name in names if name in value],
+    )
 
 
-def lift(kind: wc.ValType, value: Any) -> Any:
-    """A value of the component as JSON; numbers that JSON has not (NaN, infinities) as text."""
-    match kind:
-        case wc.F32() | wc.F64():
-            return value if math.isfinite(value) else str(value)
-        case wc.FlagsType():
-            return [name for name in kind.names if name in value]
-        case wc.ListType() if is_bytes(kind):
-            return base64.b64encode(value).decode()
-        case wc.ListType():
-            return [lift(kind.element, item) for item in value]
-        case wc.RecordType():
-            return {name: lift(field, getattr(value, name)) for name, field in kind.fields}
-        case wc.TupleType():
-            return [lift(one, item) for one, item in zip(kind.elements, value, strict=True)]
-        case wc.OptionType():
-            return _lift_option(kind, value)
-        case wc.VariantType() | wc.ResultType():
-            name, inner = tagged(kind, value)
-            payload = cases(kind)[name]
-            return {"tag": name} if payload is None else {"tag": name, "value": lift(payload, inner)}
-    return value
+def _list(one: Codec) -> Codec:
+    def lower(value: Any, place: str) -> list[Any]:
+        return [one.lower(item, f"{place}[{n}]") for n, item in enumerate(_is(value, list, "a list", place))]
+
+    return Codec({"type": "array", "items": one.schema}, lower, lambda value: [one.lift(item) for item in value])
 
 
-def _lift_option(kind: wc.OptionType, value: Any) -> Any:
-    if kind._tagged():
-        if value.tag == "none":
+def _record(fields: Fields) -> Codec:
+    def lower(value: Any, place: str) -> wc.Record:
+        record = wc.Record()
+        for name, item in lower_fields(fields, _is(value, dict, "an object", place), f"{place}.").items():
+            setattr(record, name, item)
+        return record
+
+    def lift(value: Any) -> Any:
+        return {name: one.lift(getattr(value, name)) for name, one in fields.items()}
+
+    return Codec(object_schema(fields), lower, lift)
+
+
+def _tuple(parts: list[Codec]) -> Codec:
+    def lower(value: Any, place: str) -> tuple[Any, ...]:
+        if len(items := _is(value, list, "a list", place)) != len(parts):
+            raise Wrong(f"{place} must be a list of {len(parts)}")
+        return tuple(one.lower(item, f"{place}[{n}]") for n, (one, item) in enumerate(zip(parts, items, strict=True)))
+
+    items = [one.schema for one in parts]
+    return Codec(
+        {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)},
+        lower,
+        lambda value: [one.lift(item) for one, item in zip(parts, value, strict=True)],
+    )
+
+
+def _option(kind: wc.OptionType, one: Codec) -> Codec:
+    """`null` is none; an option in an option is told apart by a wrapping."""
+    nested, has_tag = isinstance(kind.payload, wc.OptionType), kind._tagged()
+
+    def lower(value: Any, place: str) -> Any:
+        if value is None:
+            return wc.Variant("none") if has_tag else None
+        if nested and (not isinstance(value, dict) or set(value) != {"some"}):
+            raise Wrong(f'{place} must be null or {{"some": ...}}')
+        inner = one.lower(value["some"] if nested else value, place)
+        return wc.Variant("some", inner) if has_tag else inner
+
+    def lift(value: Any) -> Any:
+        if value is None or (has_tag and value.tag == "none"):
             return None
-        value = value.payload
-    elif value is None:
-        return None
-    inner = lift(kind.payload, value)
-    return {"some": inner} if isinstance(kind.payload, wc.OptionType) else inner
+        inner = one.lift(value.payload if has_tag else value)
+        return {"some": inner} if nested else inner
+
+    some = {"type": "object", "properties": {"some": one.schema}, "required": ["some"], "additionalProperties": False}
+    return Codec({"anyOf": [some if nested else one.schema, {"type": "null"}]}, lower, lift, optional=True)
 
 
-def tagged(kind: Any, value: Any) -> tuple[str, Any]:
-    """The case of a variant and its value: wasmtime leaves the tag out where the Python classes tell them apart."""
-    if kind._tagged():
-        return value.tag, value.payload
-    for name, payload in cases(kind).items():
-        if payload is None:
-            if value is None:
-                return name, None
-            continue
+def _variant(kind: wc.VariantType | wc.ResultType, cases: Mapping[str, Codec | None]) -> Codec:
+    """`{"tag", "value"}`, of a result too, which is one of two."""
+
+    def lower(value: Any, place: str) -> Any:
+        if not isinstance(value, dict) or set(value) - {"tag", "value"} or value.get("tag") not in cases:
+            raise Wrong(f'{place} must be {{"tag": ..., "value": ...}} with a tag of: {", ".join(cases)}')
+        tag, one = value["tag"], cases[value["tag"]]
+        if one is None and value.get("value") is not None:
+            raise Wrong(f"{place}: {tag} has no value")
+        inner = None if one is None else one.lower(value.get("value"), f"{place}.value")
+        if kind._tagged():
+            return wc.Variant(tag, inner)
+        if (seen_as := _case_of(kind, inner, isinstance)) not in (tag, None):
+            raise Wrong(f"{place}: {tag} cannot be told from {seen_as} here")
+        return inner
+
+    def lift(value: Any) -> Any:
+        tag, inner = (value.tag, value.payload) if kind._tagged() else (_case_of(kind, value, _is_exactly), value)
+        if tag is None:
+            raise Wrong("the tool returned a case that its type does not have")
+        one = cases[tag]
+        return {"tag": tag} if one is None else {"tag": tag, "value": one.lift(inner)}
+
+    return Codec({"oneOf": [_case_schema(name, one) for name, one in cases.items()]}, lower, lift)
+
+
+def _case_schema(name: str, one: Codec | None) -> Schema:
+    properties = {"tag": {"const": name}, **({} if one is None else {"value": one.schema})}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _cases(kind: wc.VariantType | wc.ResultType) -> dict[str, wc.ValType | None]:
+    return dict(kind.cases) if isinstance(kind, wc.VariantType) else {"ok": kind.ok, "err": kind.err}
+
+
+def _case_of(kind: Any, value: Any, fits: Callable[[Any, tuple[type, ...]], bool]) -> str | None:
+    """The case that a value without a tag is of: wasmtime leaves the tag out where Python's classes tell cases apart,
+    by `isinstance` on the way in, for which a boolean is a number too.
+    """
+    for name, payload in _cases(kind).items():
         classes: set[type] = set()
-        payload.add_classes(classes)
-        if type(value) in classes or (value is None and object in classes):
-            return name, value
-    raise Wrong("the tool returned a case that its type does not have")
+        if payload is not None:
+            payload.add_classes(classes)
+        if value is None if payload is None else fits(value, tuple(classes)):
+            return name
+    return None
 
 
-def spelled(kind: wc.ValType | None, value: Any) -> str:
-    """What the model reads of a result: text as it is, all else as JSON, nothing as nothing."""
-    if kind is None:
-        return ""
-    found = lift(kind, value)
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+def _is_exactly(value: Any, classes: tuple[type, ...]) -> bool:
+    return type(value) in classes or (value is None and object in classes)
