@@ -36,7 +36,7 @@ from stockade.plugins.coder.executor import ATTEMPTS, RUNNER_AT, Executor
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.program import wanted
 from stockade.plugins.coder.prompts import system
-from stockade.plugins.coder.report import Job, read_report
+from stockade.plugins.coder.work import Job, read_report
 from stockade.runtime.records import SystemClock
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.testing.fakes import MemoryStore

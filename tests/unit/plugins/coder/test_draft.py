@@ -4,7 +4,7 @@ import pytest
 
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
-from stockade.plugins.coder.draft import Draft, read, without_own_import
+from stockade.plugins.coder.answers import Draft, read, without_own_import
 
 CODE = "def add(a, b):\n    return a + b"
 

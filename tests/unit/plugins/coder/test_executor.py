@@ -4,7 +4,7 @@ import pytest
 
 from stockade.core.actions import Failed, FileContent, FileWritten, Observation, Refused, Shell
 from stockade.core.errors import SandboxFailed
-from stockade.plugins.coder.draft import Draft
+from stockade.plugins.coder.answers import Draft
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
 from stockade.plugins.coder.program import Example
 from stockade.plugins.coder.work import Job

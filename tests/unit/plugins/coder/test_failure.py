@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stockade.plugins.coder.program import syntax_error
-from stockade.plugins.coder.report import (
+from stockade.plugins.coder.work import (
     MAX_WORDS_CHARS,
     FailedCheck,
     Failure,

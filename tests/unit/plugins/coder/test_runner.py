@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stockade.plugins.coder.program import Example, example_lines
-from stockade.plugins.coder.report import RUNNER, Job, Report, Verdict, judge, read_report, runner_folder
+from stockade.plugins.coder.work import RUNNER, Job, Report, Verdict, judge, read_report, runner_folder
 
 ADD = "def add(a, b):\n    return a + b\n"
 ONE_AND_TWO = Example(call="add(1, 2)", expected="3")

@@ -17,9 +17,8 @@ from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
 from stockade.paths import read_regular
 from stockade.plugins.coder.bot import CODER, SOLUTION, CoderBot, Wanted, result_of
-from stockade.plugins.coder.report import MAX_TESTS_BYTES
 from stockade.plugins.coder.service import Answer, Query, Service, parse_address
-from stockade.plugins.coder.work import Plan
+from stockade.plugins.coder.work import MAX_TESTS_BYTES, Plan
 from stockade.run_lock import lock
 from stockade.runtime import factory, records
 from stockade.runtime.sandboxes import forget

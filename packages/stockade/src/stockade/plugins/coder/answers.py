@@ -1,8 +1,8 @@
-"""Answers in sections: `### Requirements`, `### Code`, `### Example`, in a fence or not, or under a label above one.
+"""What a programmer answers: `### Requirements`, `### Code`, `### Example`, in fences or not, or under labels.
 
-A program becomes two steps: the file main.py, and a command that installs what is required and runs it. Every other
-action is a section of its name with its text in it, and `### Answer` ends the run. Lines in a closed fence are text: a
-comment there is no heading.
+The Coder reads a program out of it (`read`), lenient about the form and strict about there being a program. As an
+answer protocol of any bot (`SectionAnswers`) a program becomes two steps: the file main.py, and a command that installs
+what is required and runs it; all else is a section of its name with its text in it, and `### Answer` ends the run.
 """
 
 import ast
@@ -12,11 +12,11 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from stockade.core.actions import Action, Answer, Shell, Step, ToolCall, WriteFile
+from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.messages import Message
+from stockade.core.messages import Message, ModelAnswer
 from stockade.core.tools import Offered, ToolSpec
 from stockade.extend.answers import (
     SHELLS,
@@ -35,7 +35,9 @@ from stockade.extend.answers import (
     salvaged,
     sample,
     short_thought,
+    spoken,
 )
+from stockade.plugins.coder.program import functions, is_empty, statements, syntax_error
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]*(?:\*\*)?[ \t]*([A-Za-z_]+)((?:[ \t].*)?)$")
 _LABEL = re.compile(r"^[ \t]*(?:\*\*)?([A-Z][A-Za-z_]+)(?:\*\*:|:\*\*|:)[ \t]*$")
@@ -43,10 +45,37 @@ _FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
 
 
 @dataclass(frozen=True, slots=True)
+class Fence:
+    """The line that opens it, the line behind its last one, and whether that closes it: one with a language begins
+    another.
+    """
+
+    begin: int
+    end: int
+    language: str
+    closed: bool
+
+
+def find_fences(lines: Sequence[str]) -> list[Fence]:
+    """In order. A hostile answer costs no more than its length."""
+    found: list[Fence] = []
+    ticks = 0
+    for number, line in enumerate(lines):
+        if not (mark := _FENCE.match(line)) or len(mark[1]) < ticks:
+            continue
+        closes = bool(ticks) and not mark[2]
+        if ticks:
+            found[-1] = Fence(found[-1].begin, number, found[-1].language, closes)
+        if not closes:
+            found.append(Fence(number, len(lines), mark[2].partition(" ")[0].lower(), closed=False))
+        ticks = 0 if closes else len(mark[1])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """`content` is its lines, each with its end: exact when `fenced`, else without empty ones at the edges. `info`
-    are the words behind the heading, `language` that of its first fence. `torn`: there are several fences, or one as
-    long as its own stands in it.
+    are the words behind the heading, `language` that of its first fence. `torn`: there are several fences.
     """
 
     name: str
@@ -66,10 +95,11 @@ class Section:
 def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[Section]:
     """The sections whose heading is one of `names` (lower case), under the name it stands for."""
     lines = text.split("\n")
-    inside = _fenced_lines(lines)
+    fences = find_fences(lines)
+    inside = {number for one in fences if one.closed for number in range(one.begin, one.end + 1)}
     heads: list[tuple[int, str, str, bool]] = []
     for number, line in enumerate(lines):
-        if inside[number]:
+        if number in inside:
             continue
         if (head := _head(line, names)) is not None:
             heads.append((number, *head, False))
@@ -81,7 +111,14 @@ def find_sections(text: str, names: Mapping[str, str], most: int = 32) -> list[S
     for index, (number, name, info, label) in enumerate(heads[:most]):
         end = heads[index + 1][0] if index + 1 < len(heads) else len(lines)
         start = sum(len(line) + 1 for line in lines[:number])
-        sections.append(Section(name, info, start=start, **_body(lines[number + 1 : end], first=label)))
+        own = [one for one in fences if number < one.begin < end][: 1 if label else None]
+        if not own:
+            plain = as_lines("\n".join(lines[number + 1 : end]).strip("\n"))
+            sections.append(Section(name, info, plain, start))
+            continue
+        parts = ["".join(f"{line}\n" for line in lines[one.begin + 1 : min(one.end, end)]) for one in own]
+        whole = parts[0] if len(parts) == 1 else "\n".join(part for part in parts if part.strip())
+        sections.append(Section(name, info, whole, start, True, own[0].language, torn=len(own) > 1))
     return sections
 
 
@@ -112,49 +149,6 @@ def _label(lines: list[str], number: int, names: Mapping[str, str]) -> str | Non
     return names.get(found[1].lower()) if found and _FENCE.match(below) else None
 
 
-def _fenced_lines(lines: list[str]) -> list[bool]:
-    """Which lines stand in a fence that is closed. One that is followed by an opening one was never closed."""
-    inside = [False] * len(lines)
-    opened, ticks = -1, 0
-    for number, line in enumerate(lines):
-        if not (fence := _FENCE.match(line)):
-            continue
-        if opened < 0:
-            opened, ticks = number, len(fence[1])
-        elif len(fence[1]) >= ticks:
-            if fence[2]:
-                opened, ticks = number, len(fence[1])
-                continue
-            inside[opened : number + 1] = [True] * (number + 1 - opened)
-            opened = -1
-    return inside
-
-
-def _body(lines: list[str], *, first: bool) -> dict[str, Any]:
-    """What stands in the fences of a section, or in its `first` one; all of it when there is none."""
-    fences: list[int] = []
-    ticks, torn = 0, False
-    for number, line in enumerate(lines):
-        fence = _FENCE.match(line)
-        if fence and (len(fences) % 2 == 0 or len(fence[1]) >= ticks):
-            torn = torn or bool(len(fences) % 2 and fence[2])
-            ticks = len(fence[1])
-            fences.append(number)
-    if not fences:
-        return {"content": as_lines("\n".join(lines).strip("\n"))}
-    if len(fences) % 2:
-        fences.append(len(lines))
-    fences = fences[:2] if first else fences
-    parts = [
-        "".join(f"{line}\n" for line in lines[begin + 1 : end])
-        for begin, end in zip(fences[::2], fences[1::2], strict=True)
-    ]
-    opening = _FENCE.match(lines[fences[0]])
-    language = opening[2].lower() if opening else ""
-    whole = parts[0] if len(parts) == 1 else "\n".join(part for part in parts if part.strip())
-    return {"content": whole, "fenced": True, "language": language, "torn": torn or len(parts) > 1}
-
-
 PROGRAM = "main.py"
 _BOUNDARY = "\n\n\n# Example\n"
 _INSTALL = "python3 -m pip install --quiet "
@@ -163,14 +157,15 @@ _LIBRARY = re.compile(r"^[a-z](?:[a-z0-9._-]*[a-z0-9])?(?:\[[a-z0-9,_-]+\])?(?:(
 _COMMANDS = "awk bash cat cut echo find git grep head ls pip python python3 sed sort tail tar tr uniq wc xargs zip"
 _NO_LIBRARY = frozenset(("none", "no", *_COMMANDS.split()))
 _IN_TICKS = re.compile(r"`([^`\s]+)`")
-_PYTHON = ("", "python", "python3", "py")
-PROGRAM_NAMES = {
+_PYTHON = ("", "python", "python3", "py", "py3")
+_PROGRAM_NAMES = {
     "requirements": "requirements", "requiements": "requirements", "requirement": "requirements",
     "dependencies": "requirements", "libraries": "requirements",
     "code": "code", "corrected code": "code", "solution": "code",
     "example": "example", "example usage": "example", "usage": "example",
 }  # fmt: skip
-_NAMES = PROGRAM_NAMES | {
+_DRAFT_NAMES = _PROGRAM_NAMES | {"answer": "code", "program": "code"}
+_NAMES = _PROGRAM_NAMES | {
     "answer": "finish", "final answer": "finish", "finish": "finish",
     "command": "shell", "shell": "shell", "bash": "shell",
     "read_file": "read_file", "write_file": "write_file", "edit_file": "edit_file",
@@ -185,6 +180,121 @@ _USAGE = {
     "sub_task": "### sub_task\nTASK",
     "finish": "### Answer\nTHE ANSWER   (finish: when the task is done)",
 }
+
+
+def libraries(text: str) -> list[str]:
+    """The libraries of a requirements section, in order: one a line or between commas, or as `pip install` has them. A
+    line with several words is prose; Python's own modules, and commands of the shell, are none.
+    """
+    result: dict[str, None] = {}
+    for said in text.lower().splitlines():
+        raw = ",".join(_IN_TICKS.findall(said)) or said
+        line = re.split(r"\(|#|\s-\s|:", re.sub(r"^\s*(?:[-*+]|\d+[.)])\s+|[`\"']", "", raw))[0]
+        line = re.sub(r"\s*([=!~<>]=|[<>])\s*", r"\1", line).strip(" .,")
+        pip = re.match(r"pip3? install ", line)
+        words = line[pip.end() :].split() if pip else re.split(r"\s*,\s*", line)
+        words = [word for word in words if not word.startswith("-")] if pip else words
+        if all(_LIBRARY.match(word) for word in words):
+            result |= dict.fromkeys(words)
+    return [word for word in result if word not in _NO_LIBRARY and word not in sys.stdlib_module_names]
+
+
+class Draft(Data):
+    """A program as it was proposed. `code` holds something; it may still not compile."""
+
+    requirements: tuple[str, ...] = ()
+    code: str
+    example: str = ""
+
+    @property
+    def script(self) -> str:
+        """Code and example in one."""
+        return (
+            f"{self.code.rstrip()}\n\n\n{self.example.strip()}\n" if self.example.strip() else f"{self.code.rstrip()}\n"
+        )
+
+
+def read(answer: ModelAnswer) -> Draft:
+    """UnreadableAnswer, with a message for the model, when there is no program in it."""
+    text = spoken(answer.content).replace("\r\n", "\n")
+    if answer.cut and not (text := _whole_fences(text)):
+        raise UnreadableAnswer("The answer was cut off because it is too long: write a shorter program.")
+    draft = _of_sections(find_sections(text, _DRAFT_NAMES))
+    if draft is None or syntax_error(draft.code) is not None:  # output beside the code, in a fence of its own
+        fenced = _of_fences(text) or _bare(text)
+        better = fenced is not None and (draft is None or syntax_error(fenced.code) is None)
+        draft = fenced if better else draft
+    if draft is None or is_empty(draft.code):
+        raise UnreadableAnswer("There is no program in the answer: write it under ### Code, in a python fence.")
+    return draft.model_copy(update={"example": without_own_import(draft.example, draft.code)})
+
+
+def _of_sections(found: list[Section]) -> Draft | None:
+    """The first section of each name counts, but of the code the first that is Python."""
+    python = [part for part in found if part.language in _PYTHON and part.body.strip()]
+    code = next((part for part in python if part.name == "code"), None)
+    if code is None or (not code.fenced and syntax_error(code.body) is not None):
+        return None
+    required = next((part.body for part in found if part.name == "requirements"), "")
+    example = next((part for part in python if part.name == "example"), None)
+    usable = example is not None and syntax_error(example.body) is None  # models put there what it prints, too
+    return Draft(
+        requirements=tuple(libraries(required)),
+        code=code.body.strip("\n"),
+        example=example.body.strip("\n") if example is not None and usable else "",
+    )
+
+
+def _of_fences(text: str) -> Draft | None:
+    """The first fence with a definition in it, else the first with Python; the one behind it may be the example."""
+    lines = text.split("\n")
+    bodies = [_text(lines, one).strip("\n") for one in find_fences(lines) if one.language in _PYTHON]
+    bodies = [body for body in bodies if body.strip() and not is_empty(body)]
+    if not bodies:
+        return None
+    defining = [number for number, body in enumerate(bodies) if functions(body)]
+    first = defining[0] if defining else 0
+    behind = bodies[first + 1] if first + 1 < len(bodies) else ""
+    usable = behind and syntax_error(behind) is None and not functions(behind)
+    return Draft(code=bodies[first], example=behind if usable else "")
+
+
+def _whole_fences(text: str) -> str:
+    """Of an answer that was cut in words behind its program what is whole; empty when it was cut in the program."""
+    lines = text.split("\n")
+    found = find_fences(lines)
+    whole = bool(found) and found[-1].closed and any(functions(_text(lines, one)) for one in found)
+    return "\n".join(lines[: found[-1].end + 1]) if whole else ""
+
+
+def _text(lines: Sequence[str], fence: Fence) -> str:
+    return "\n".join(lines[fence.begin + 1 : fence.end])
+
+
+def _bare(text: str) -> Draft | None:
+    """The whole answer, when it is a program that does something; a single word is one for Python, not for us."""
+    found = None if "```" in text or syntax_error(text) is not None else statements(text)
+    does = any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in found or ())
+    return Draft(code=text.strip("\n")) if does else None
+
+
+def without_own_import(example: str, code: str) -> str:
+    """The example without imports, from whatever file, of what the code itself defines."""
+    own = {name for node in statements(code) or () for name in _defined(node)}
+    lines = example.splitlines()
+    for node in statements(example) or ():
+        if isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} <= own | {"*"} and own:
+            last = node.end_lineno or node.lineno
+            lines[node.lineno - 1 : last] = [""] * (last - node.lineno + 1)
+    return "\n".join(lines).strip("\n")
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,23 +334,6 @@ def _usage(tool: Offered) -> str:
         return _USAGE[tool]
     call = json.dumps({"tool": tool.name, "arguments": sample(tool)}, ensure_ascii=False)
     return f"### Action\n{call}   ({described(tool)}{notes(tool.parameters)})"
-
-
-def libraries(text: str) -> list[str]:
-    """The libraries of a requirements section, in order: one a line or between commas, or as `pip install` has them. A
-    line with several words is prose; Python's own modules, and commands of the shell, are none.
-    """
-    result: dict[str, None] = {}
-    for spoken in text.lower().splitlines():
-        raw = ",".join(_IN_TICKS.findall(spoken)) or spoken
-        line = re.split(r"\(|#|\s-\s|:", re.sub(r"^\s*(?:[-*+]|\d+[.)])\s+|[`\"']", "", raw))[0]
-        line = re.sub(r"\s*([=!~<>]=|[<>])\s*", r"\1", line).strip(" .,")
-        pip = re.match(r"pip3? install ", line)
-        words = line[pip.end() :].split() if pip else re.split(r"\s*,\s*", line)
-        words = [word for word in words if not word.startswith("-")] if pip else words
-        if all(_LIBRARY.match(word) for word in words):
-            result |= dict.fromkeys(words)
-    return [word for word in result if word not in _NO_LIBRARY and word not in sys.stdlib_module_names]
 
 
 def _program(found: Sequence[Section], tools: Sequence[Offered]) -> tuple[Step, ...]:

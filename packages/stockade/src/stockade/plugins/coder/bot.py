@@ -18,8 +18,7 @@ from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.past import progress_of
 from stockade.plugins.coder.program import wanted
 from stockade.plugins.coder.prompts import system
-from stockade.plugins.coder.report import runner_folder
-from stockade.plugins.coder.work import Job, Plan, Result, make_job
+from stockade.plugins.coder.work import Job, Plan, Result, make_job, runner_folder
 from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy
 
 NAME = "coder"

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from stockade.core.actions import Action, FileContent, Observation, ReadFile, Refused, Shell, WriteFile
 from stockade.core.errors import SandboxFailed
-from stockade.plugins.coder.draft import Draft
+from stockade.plugins.coder.answers import Draft
 from stockade.plugins.coder.program import Signature, conform, example_lines
-from stockade.plugins.coder.report import FILE, RUNNER, judge, read_report
-from stockade.plugins.coder.work import Attempt, Job, Verdict
+from stockade.plugins.coder.work import FILE, RUNNER, Attempt, Job, Verdict, judge, read_report
 from stockade_sandbox.results import CommandOutput
 
 ATTEMPTS, LIBRARIES, RUNNER_AT = "/tmp/attempts", "/tmp/libraries", "/stockade"

@@ -28,7 +28,7 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelRequest
 from stockade.extend import Bot, EndedByHook, Ending, EndRun, RunContext
-from stockade.plugins.coder.draft import Draft, read
+from stockade.plugins.coder.answers import Draft, read
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
 from stockade.plugins.coder.past import FRESH_START, LAST_STEP, REPAIR, REWRITE, Progress, Round, unreadable
 from stockade.plugins.coder.program import statements

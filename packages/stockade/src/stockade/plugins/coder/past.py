@@ -18,7 +18,7 @@ from stockade.core.events import (
     RunEvent,
     RunFinished,
 )
-from stockade.plugins.coder.draft import Draft, read
+from stockade.plugins.coder.answers import Draft, read
 from stockade.plugins.coder.executor import Executor
 from stockade.plugins.coder.work import Attempt, Verdict, best
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from stockade.core.messages import Message, Sampling
 from stockade.plugins.coder.program import Signature
-from stockade.plugins.coder.report import FailedCheck, cut
-from stockade.plugins.coder.work import Attempt, Explain, Plan
+from stockade.plugins.coder.work import Attempt, Explain, FailedCheck, Plan, cut
 
 MAX_TESTS_CHARS = 6000
 FRESH_TEMPERATURE = 0.8
