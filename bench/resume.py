@@ -47,7 +47,7 @@ async def ask(self, request, on_text=None):
     import os
     os._exit(0)
 scripted.ScriptedModel.ask = ask
-from stockade.cli import call
+from stockade.cli.commands import call
 sys.exit(call(["runs", "resume", "last", "--no-input", "--max-turns", "100000", "--timeout", "0"]))
 """
 _IMPORTS = (

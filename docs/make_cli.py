@@ -10,7 +10,7 @@ from typing import Literal
 
 import click
 
-from stockade.cli import stockade
+from stockade.cli.commands import stockade
 from stockade.core.settings import Field, FrontSettings, RunSettings, fields
 
 TARGET = Path(__file__).with_name("cli.md")

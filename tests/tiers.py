@@ -126,6 +126,7 @@ SANDBOX = (
     "tests/unit/sandboxes/test_connections.py",
     "tests/unit/sandboxes/test_folders/",
     "tests/unit/sandboxes/test_launcher.py",
+    "tests/unit/sandboxes/test_once.py",
     "tests/unit/sandboxes/test_probe_facts.py",
     "tests/unit/sandboxes/test_programs.py",
     "tests/unit/sandboxes/test_quota.py",

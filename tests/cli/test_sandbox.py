@@ -1,11 +1,14 @@
 """`sandbox exec` and `sandbox shell` through the real command."""
 
 import json
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Ended, Stage
+from tests.cli.conftest import PATIENCE_S, Ended, Stage, descendants, gone, interrupt, watched
 
 
 def test_exec_is_the_program_itself(stage: Stage) -> None:
@@ -51,6 +54,50 @@ def test_what_exec_writes_to_an_overlay_is_thrown_away_and_that_is_said(stage: S
     assert "thrown away: 2 changes" in ended.err
     assert stage.tree() == before
     assert stage.left_behind() == []
+
+
+def test_the_time_of_exec_is_what_was_said_longer_or_unlimited(stage: Stage) -> None:
+    for flags in (("--timeout", "60"), ("--timeout", "0")):
+        ended = stage.call("sandbox", "exec", "--command-timeout", "0.5", *flags, "--", "sh", "-c", "sleep 1; echo on")
+        assert (ended.status, ended.out, ended.err) == (0, "on\n", "")
+
+
+NEEDLESS = ("asyncio", "anyio", "pydantic", "msgspec", "rich", "sqlite3", "importlib.metadata", "concurrent.futures",
+            "stockade.core.events", "stockade.runtime.registry", "stockade.runtime.settings",
+            "stockade_sandbox.overlay", "stockade_sandbox.egress", "stockade_sandbox.limits.disk",
+            "stockade_sandbox.agent.session")  # fmt: skip
+EXEC = "import sys\nfrom stockade.cli.commands import call\nstatus = call(['sandbox', 'exec', *sys.argv[1:]])\n"
+LOADED = f"{EXEC}print(status, sorted(name for name in {NEEDLESS!r} if name in sys.modules))"
+
+
+def test_exec_imports_no_more_than_it_needs(stage: Stage) -> None:
+    environ = {name: value for name, value in stage.environment().items() if not name.startswith("STOCKADE_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, "--memory", "1G", "--", "sh", "-c", "cat; exit 3"], input=b"hello\n",
+        capture_output=True, env=environ, check=True,
+    )  # fmt: skip
+    assert done.stdout == b"hello\n3 []\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_exec_that_is_interrupted_leaves_nothing(stage: Stage, number: int) -> None:
+    process = stage.start("sandbox", "exec", "--", "sh", "-c", "trap '' INT TERM HUP; sleep 300 & wait; sleep 300")
+    while len(below := descendants(process.pid)) < 5:
+        assert process.poll() is None
+    pidfds = watched(below)
+    interrupt(process, number)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (130, b"stockade: interrupted\n")
+    assert gone(pidfds)
+
+
+def test_exec_that_is_killed_takes_its_program_along(stage: Stage) -> None:
+    process = stage.start("sandbox", "exec", "--", "sleep", "300")
+    while len(below := descendants(process.pid)) < 5:
+        assert process.poll() is None
+    pidfds = watched(below)
+    process.kill()
+    assert gone(pidfds)
 
 
 def shell(stage: Stage, *requests: str | dict[str, Any]) -> tuple[Ended, list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stockade.cli import stockade
+from stockade.cli.commands import stockade
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

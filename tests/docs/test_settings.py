@@ -14,7 +14,8 @@ import pytest
 
 from stockade.core.model_options import LLAMA_VARIABLES
 from stockade.models.providers import PROVIDERS
-from stockade.runtime.settings import KEYS, OTHER_VARIABLES, PREFIX, config_file, load
+from stockade.runtime.settings import KEYS, load
+from stockade.runtime.sources import OTHER_VARIABLES, PREFIX, config_file
 from tests.docs.shown import ROOT, blocks
 
 PAGE = (ROOT / "docs" / "settings.md").read_text()

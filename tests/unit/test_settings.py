@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as tried
+from hypothesis import strategies as st
 
 from stockade import paths as trusting
 from stockade.cli import begin
@@ -12,6 +15,7 @@ from stockade.core.errors import UsageError
 from stockade.core.settings import RunSettings, fields
 from stockade.runtime import settings
 from stockade.runtime.settings import load
+from stockade.runtime.sources import config_file, plain_settings
 from stockade.runtime.spec import HookCommand, RunSpec
 
 
@@ -314,3 +318,44 @@ def test_flag_key_variable_and_schema_come_from_one_definition(tmp_path: Path) -
     set_ = load({"option": ("loop_repeats=3",)}, {"STOCKADE_MAX_TURNS": "7"}, tmp_path, tmp_path / "none").options
     assert (set_.loop_repeats, set_.max_turns) == (3, 7)
     assert {"objects", "granted"}.isdisjoint(schema)
+
+
+SAID = st.sampled_from(("", "0", "1", "12", "-1", "1.5", "1e3", "512M", "lots", "none", "open", "allow=pypi.org",
+                        "auto", "docker", "x/y", "true", "a,b", "\u0664", " 7", "\x1b[2J"))  # fmt: skip
+OF_FLAGS = st.dictionaries(
+    st.sampled_from(("net", "memory", "disk", "sandbox", "processes", "command_timeout", "env", "folder", "redact")),
+    SAID | st.integers(-2, 20) | st.floats(-1, 9) | st.lists(SAID, max_size=2).map(tuple), max_size=3,
+)  # fmt: skip
+OF_VARIABLES = st.dictionaries(
+    st.sampled_from(("MODEL", "NET", "MEMORY", "PROCESSES", "COMMAND_TIMEOUT", "ENV", "REDACT", "PLAIN", "SEED", "NO")),
+    SAID, max_size=3,
+)  # fmt: skip
+OF_FILE = st.sampled_from(("", "seed = 1", 'model = "a/b"', 'env = ["A=1"]', "timeout = 2", "timeout = 2.5",
+                           "quiet = true", 'redact = ["A"]', "seed = -1"))  # fmt: skip
+
+
+@given(OF_FLAGS, OF_VARIABLES, OF_FILE)
+@tried(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_plain_is_the_same_merged(flags: dict[str, Any], variables: dict[str, str], text: str) -> None:
+    made(config_file().parent, "config.toml", text)
+    environ = {f"STOCKADE_{name}": value for name, value in variables.items()}
+    found = plain_settings(flags, environ)
+    if found is not None:
+        options = load(flags, environ).options
+        names = [name for name in fields(RunSettings) if hasattr(found, name)]
+        assert [getattr(found, name) for name in names] == [getattr(options, name) for name in names]
+
+
+def test_flags_variables_and_a_file_may_all_be_plain() -> None:
+    made(config_file().parent, "config.toml", 'model = "openai/x"\nseed = 1\n')
+    found = plain_settings({"memory": "1G", "processes": 20}, {"STOCKADE_SEED": "2", "HOME": "/"})
+    assert found is not None
+    assert (found.model, found.seed, found.memory, found.processes, found.net) == ("openai/x", 2, "1G", 20, "none")
+
+
+def test_a_project_file_and_what_is_wrong_are_not_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plain_settings({"memory": "lots"}, {}) is None
+    assert plain_settings({}, {"STOCKADE_NO_SUCH": "1"}) is None
+    made(tmp_path, "stockade.toml", "seed = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert plain_settings({}, {}) is None

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from stockade import cli
+from stockade.cli import commands as cli
+from stockade.cli.lazy import COMMANDS
 from stockade.cli.ui import failures
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 
@@ -18,7 +19,7 @@ HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sql
 @pytest.mark.parametrize("asked", [["--help"], ["run", "--help"]])
 def test_help_imports_nothing_heavy(asked: list[str]) -> None:
     code = (
-        f"import sys\nfrom stockade import cli\nstatus = cli.call({asked!r})\n"
+        f"import sys\nfrom stockade.cli import commands as cli\nstatus = cli.call({asked!r})\n"
         f"print(status, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -35,9 +36,9 @@ def test_a_run_that_goes_on_imports_nothing_of_the_coder() -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_listed_words_are_those_of_the_command(name: str) -> None:
-    where, about = cli.COMMANDS[name]
+    where, about = COMMANDS[name]
     module, _, attribute = where.partition(":")
     command = getattr(importlib.import_module(f"stockade.cli.{module}"), attribute or "command")
     assert isinstance(command, click.Command)

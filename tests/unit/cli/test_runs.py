@@ -10,7 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from stockade import cli, run_lock
+from stockade import run_lock
+from stockade.cli import commands as cli
 from stockade.core.actions import Answer, Finish, Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.events import (

@@ -12,8 +12,9 @@ from stockade.loop.run_context import Bot
 from stockade.runtime.bots import bot_of, driver_of, find_bot
 from stockade.runtime.factory import check_task
 from stockade.runtime.models import pick_protocol
+from stockade.runtime.policy import make_policy
 from stockade.runtime.records import new_run_id, open_store
-from stockade.runtime.spec import RunSpec, make_budget, make_policy
+from stockade.runtime.spec import RunSpec, make_budget
 from tests.unit.loop.helpers import started
 
 

@@ -67,7 +67,7 @@ def test_what_is_shown_of_etc_is_gathered_in_one_folder() -> None:
 
 
 def test_bubblewrap_finds_itself_and_nothing_else_of_the_host_beside_a_root_file_system() -> None:
-    user = replace(USER, top=(TopEntry("usr"), TopEntry("etc")), etc=())
+    user = USER._replace(top=(TopEntry("usr"), TopEntry("etc")), etc=())
     ops = launch_operations(Policy(rootfs="/images/a"), [], user, Launch(parent=42, uid=1001))
     assert found(ops, "show", 2) == [["/usr", "/mnt/usr"], ["/etc/ld.so.cache", "/mnt/etc/ld.so.cache"]]
     assert not found(ops, "file", 2)

@@ -15,9 +15,9 @@ from stockade.core.errors import SandboxFailed
 from stockade_sandbox.backends.bubblewrap import sandbox as bubblewrap
 from stockade_sandbox.backends.bubblewrap.argv import written_places
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
-from stockade_sandbox.limits.disk import DiskWatch, count, file_limit, nothing_in, removed_but_open, spelled
+from stockade_sandbox.limits.disk import DiskWatch, count, nothing_in, removed_but_open, spelled
 from stockade_sandbox.overlay import Review
-from stockade_sandbox.policy import GIB, KIB, MIB, CopyRule, FolderMode, FolderRule, Limits, Policy
+from stockade_sandbox.policy import GIB, KIB, MIB, CopyRule, FolderMode, FolderRule, Limits, Policy, file_limit
 from stockade_sandbox.results import FolderLayer
 from tests.conformance.ordinary_user import run_as_ordinary_user
 

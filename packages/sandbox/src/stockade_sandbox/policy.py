@@ -19,6 +19,8 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 LEAST_OUTPUT = 256
 LEAST_MEMORY, LEAST_PROCESSES = 8 * MIB, 8
 """A sandbox of bubblewrap starts with less, but a pipe of programs or Python does not: 6 MiB and 8, tried 2026-11."""
+PROXY_PORT = 3128
+"""Of 127.0.0.1 inside a sandbox with a network: where its proxy is reached."""
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$", re.IGNORECASE)
 
 
@@ -119,6 +121,11 @@ def parse_memory(text: str) -> int:
     if 0 < size < LEAST_MEMORY:
         raise ValueError(f"{text} is {size} bytes: at least {LEAST_MEMORY // MIB}M (write 512M or 2G; 0 is no limit)")
     return size
+
+
+def file_limit(disk_bytes: int) -> int:
+    """How many files may be made under a limit of bytes: one for each 4 KiB; at least 1024."""
+    return max(disk_bytes // (4 * KIB), KIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

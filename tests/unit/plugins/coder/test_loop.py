@@ -21,9 +21,10 @@ from stockade.plugins.coder.bot import OFFLINE, CoderBot, Wanted, make_coder
 from stockade.plugins.coder.loop import Coder
 from stockade.plugins.coder.prompts import cases, system, wrong_values
 from stockade.plugins.coder.work import Plan, Result
+from stockade.runtime.policy import make_policy
 from stockade.runtime.records import SystemClock
 from stockade.runtime.sandboxes import open_sandbox
-from stockade.runtime.spec import RunSpec, make_policy
+from stockade.runtime.spec import RunSpec
 from stockade.testing import MemoryStore, ScriptedModel
 
 pytestmark = pytest.mark.anyio

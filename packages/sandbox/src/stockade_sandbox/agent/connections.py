@@ -175,7 +175,7 @@ class Connections:
             case Data():
                 found.arrive(said.data)
             case Taken():
-                found.make_room(said.count)
+                found.make_room(said.size)
             case Closed():
                 self._forget(said.number)
                 found.break_off()

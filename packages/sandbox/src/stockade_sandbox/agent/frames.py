@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 VERSION = 3
 MAX_REQUEST_BYTES = 64 << 20
@@ -24,14 +24,12 @@ class Malformed(ValueError):
     """Bytes that are no frame of this protocol."""
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(NamedTuple):
     version: int
     pid: int
 
 
-@dataclass(frozen=True)
-class Out:
+class Out(NamedTuple):
     """`stream` is 1 for stdout, 2 for stderr."""
 
     id: int
@@ -39,8 +37,7 @@ class Out:
     data: bytes
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """The end of a job (id 0: of the start). `error` says why a program could not be started."""
 
     id: int
@@ -50,45 +47,39 @@ class Done:
     error: str
 
 
-@dataclass(frozen=True)
-class Listening:
+class Listening(NamedTuple):
     """The port is listened on; not when `error` says why."""
 
     error: str
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(NamedTuple):
     """A client inside has connected; `number` is the connection's."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(NamedTuple):
     """From the client; empty is its end."""
 
     number: int
     data: bytes
 
 
-@dataclass(frozen=True)
-class Taken:
-    """The client took `count` bytes: there is room for as many more."""
+class Taken(NamedTuple):
+    """The client took `size` bytes: there is room for as many more."""
 
     number: int
-    count: int
+    size: int
 
 
-@dataclass(frozen=True)
-class Closed:
+class Closed(NamedTuple):
     """The client is gone before its time."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """A program lives beside the shell: the connections of its standard streams and its errors; not with `error`."""
 
     number: int
@@ -96,8 +87,7 @@ class Started:
     error: str
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The program is gone, and all it wrote was sent. `error` says why it never ran."""
 
     number: int

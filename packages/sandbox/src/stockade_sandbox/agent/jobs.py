@@ -116,6 +116,7 @@ class ProgramJob:
             raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
         self.number = number
         self.limit_s = config.seconds(timeout_s)
+        self.patience_s = config.patience_s(self.limit_s)
         self.what = f"the program {short(argv[0])}"
         self.request = frames.execute(number, milliseconds(self.limit_s), milliseconds(config.grace_s), argv, stdin)
         self._config = config

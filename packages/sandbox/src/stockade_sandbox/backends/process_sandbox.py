@@ -17,6 +17,7 @@ from stockade_sandbox.agent.child import Child
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
 from stockade_sandbox.backends.agent_sandbox import SpeakingSandbox
 from stockade_sandbox.backends.bubblewrap.argv import written_places
+from stockade_sandbox.backends.bubblewrap.explain import death
 from stockade_sandbox.backends.bubblewrap.process import channel
 from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
@@ -120,5 +121,4 @@ class CarriedSandbox(SpeakingSandbox):
         status, said = await self._last_words(child)
         if self._watch and self._watch.reason:
             return SandboxFailed(self._watch.reason, "free some space, or raise --disk if the task needs it")
-        how = "and is being ended" if status is None else f"with status {status}"
-        return SandboxDied(f"{error.message}, {how}{f': {self._reason(said)}' if said else ''}", error.hint)
+        return death(error, status, self._reason(said) if said else "")

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from stockade_sandbox.backends.host_info import HostFacts
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.launcher.launch import OWN
-from stockade_sandbox.policy import MIB, Limits, Policy
+from stockade_sandbox.policy import MIB, PROXY_PORT, Limits, Network, Policy
 
 INSIDE_UID = INSIDE_GID = 1000
 HOME = "/home/agent"
@@ -91,6 +91,21 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
         if not name or "=" in name or "\0" in name or "\0" in value:
             raise UsageError(f"not an environment variable: {name!r}", "write NAME=VALUE")
     return {**STANDARD_ENVIRONMENT, **given}
+
+
+def proxy_variables(network: Network) -> dict[str, str]:
+    """What curl, git, pip, npm and Python read. curl wants `http_proxy` in lower case (a CGI header sets HTTP_*)."""
+    if network.mode == "none":
+        return {}
+    proxy, local = f"http://127.0.0.1:{PROXY_PORT}", "localhost,127.0.0.1,::1"
+    return {"http_proxy": proxy, "https_proxy": proxy, "HTTPS_PROXY": proxy, "no_proxy": local, "NO_PROXY": local}
+
+
+def guarantee(network: Network) -> str:
+    if network.mode == "none":
+        return "no network interface but an empty loopback"
+    names = "every public name, ports 80 and 443" if network.mode == "open" else ", ".join(network.hosts)
+    return f"no network interface but loopback; HTTP and TLS by name through the host's proxy only: {names}"
 
 
 def _system(policy: Policy, host: HostFacts, *, building: bool) -> list[str]:

@@ -13,7 +13,7 @@ import functools
 import platform
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from stockade_sandbox.errors import PolicyNotEnforceable
 
@@ -26,8 +26,7 @@ Instruction = tuple[int, int, int, int]
 """code, jump if true, jump if false, operand."""
 
 
-@dataclass(frozen=True)
-class Architecture:
+class Architecture(NamedTuple):
     """`audit` is the AUDIT_ARCH_ constant; `column` the place of its numbers in the tables below."""
 
     name: str

@@ -15,11 +15,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from stockade_sandbox.limits.disk import file_limit
-from stockade_sandbox.policy import Limits
+from stockade_sandbox.policy import Limits, file_limit
 from stockade_sandbox.processes import start_time
 
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
@@ -27,8 +26,7 @@ CONTROLLERS = ("memory", "pids")
 _REMOVE_TRIES = 1500
 
 
-@dataclass(frozen=True)
-class CgroupParent:
+class CgroupParent(NamedTuple):
     """A directory in which a group can be made, for these controllers."""
 
     path: Path
@@ -36,8 +34,7 @@ class CgroupParent:
     version: int
 
 
-@dataclass(frozen=True)
-class Groups:
+class Groups(NamedTuple):
     """The groups of one sandbox: directories to join, and which controllers hold in them."""
 
     folders: tuple[Path, ...]

@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stockade_sandbox.policy import GIB, KIB, MIB
+from stockade_sandbox.policy import GIB, KIB, MIB, file_limit
 from stockade_sandbox.processes import descendants
 
 LOOK_S = 0.2
@@ -64,11 +64,6 @@ class Room:
         found = os.statvfs(path)
         return cls((found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree,
                    found.f_bavail * found.f_frsize)  # fmt: skip
-
-
-def file_limit(disk_bytes: int) -> int:
-    """How many files may be made under a limit of bytes: one for each 4 KiB; at least 1024."""
-    return max(disk_bytes // (4 * KIB), KIB)
 
 
 def floor_of(path: Path) -> int:

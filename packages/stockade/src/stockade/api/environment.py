@@ -22,7 +22,8 @@ from stockade.core.ports import SnapshotStore
 from stockade.paths import run_dir
 from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
-from stockade.runtime.spec import RunSpec, make_policy
+from stockade.runtime.policy import make_policy
+from stockade.runtime.spec import RunSpec
 from stockade.tools.command_file import programs
 from stockade_sandbox.overlay.snapshot_store import base_snapshots
 from stockade_sandbox.policy import FolderMode, Policy

@@ -1,9 +1,16 @@
 """Commands and what they need are imported on use, through `load` and nowhere else, so that `--help` stays quick."""
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
-COMMANDS = {
+Table = Mapping[str, tuple[str, str]]
+"""Name -> (module of this package and name in it, by default `command`; what it is for).
+
+A test holds the second against the command itself.
+"""
+
+COMMANDS: Table = {
     "run": ("begin:run", "Run a bot on a task."),
     "plan": ("begin:plan", "A bot that plans, and acts when you authorise it."),
     "shell": ("begin:shell", "The autonomous Shell bot, which lives in a folder."),
@@ -13,7 +20,7 @@ COMMANDS = {
     "apply": ("changes:apply", "Write a run's changes to the folder."),
     "undo": ("changes:undo", "Take back what was applied."),
     "discard": ("changes:discard", "Throw a run's changes away."),
-    "sandbox": ("sandbox", "Commands in the sandbox, without a model."),
+    "sandbox": ("commands:sandbox", "Commands in the sandbox, without a model."),
     "tool": ("tool", "Tools: listing, trying and building them."),
     "doctor": ("doctor", "What this machine can enforce, tried live."),
     "model": ("model", "Models: what is here, pulling and serving them."),
@@ -22,10 +29,12 @@ COMMANDS = {
     "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
     "bots": ("bots", "The bots that exist, with their permissions."),
 }
-"""Name -> (module of this package and name in it, by default `command`; what it is for).
-
-A test holds the second against the command itself.
-"""
+SANDBOX: Table = {
+    "exec": ("sandbox_exec:exec_", "One program, with its own output and exit status."),
+    "health": ("sandbox_serve:health", "Whether another machine serves sandboxes."),
+    "serve": ("sandbox_serve:serve", "Sandboxes of this machine for another one."),
+    "shell": ("sandbox:shell", "One persistent shell: JSON lines in, JSON lines out."),
+}
 
 
 def load(where: str) -> Any:

@@ -1,11 +1,12 @@
-"""`stockade sandbox`: the sandbox alone, under the very policy of a bot's commands; and served to other machines."""
+"""`stockade sandbox shell`, and what a sandbox without a model is: under the very policy of a bot's commands."""
 
 import base64
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -16,27 +17,23 @@ from pydantic import Field, ValidationError
 from stockade import changes
 from stockade.cli import flags
 from stockade.cli.lazy import load
-from stockade.cli.ui.console import piped_input
-from stockade.cli.ui.failures import INTERRUPTED, renamed, say
+from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
 from stockade.cli.ui.safe import some
 from stockade.core.data import Data
-from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxFailed, UsageError
+from stockade.core.errors import ActionFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox, Toolbox
 from stockade.core.secrets import Redactor, named_redactor
 from stockade.paths import run_dir
 from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
-from stockade.runtime.spec import RunSpec, environment_of, make_policy
+from stockade.runtime.policy import environment_of, make_policy
+from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import MAX_COMMAND_BYTES
 from stockade_sandbox.results import CommandOutput
 
-SANDBOX_FAILED = 125
-MAX_EXEC_OUTPUT = 64 << 20
-MAX_STDIN = 64 << 20
 _MAX_LINE = 8 * MAX_COMMAND_BYTES
-_ELSEWHERE = ("health", "serve")
 
 
 class Request(Data):
@@ -49,77 +46,21 @@ class Request(Data):
 T = TypeVar("T")
 
 
-class _Group(click.Group):
-    """What serves other machines is imported on use."""
+def execute(options: RunSpec, argv: Sequence[str], stdin: bytes, max_output: int) -> ExecResult | None:
+    """One program in a sandbox of any kind, with folders, tools or a network; None when it was interrupted.
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _ELSEWHERE:
-            found = load(f"cli.sandbox_serve:{cmd_name}")
-            assert isinstance(found, click.Command)
-            return found
-        return super().get_command(ctx, cmd_name)
-
-
-@click.group("sandbox", cls=_Group, short_help="Commands in the sandbox, without a model.")
-def command() -> None:
-    """Commands in the sandbox, without a model. What they write to an overlay is thrown away at the end."""
-
-
-class _Exec(click.Command):
-    """A flag that we do not know may be one of the command's."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if renamed(error):
-                raise
-            way_out = "put -- before the command: stockade sandbox exec [FLAGS] -- COMMAND ..."
-            raise UsageError(error.format_message(), way_out) from error
-
-
-@command.command("exec", cls=_Exec)
-@click.argument("argv", nargs=-1, required=True, metavar="-- CMD ...", type=click.UNPROCESSED)
-@click.option("--timeout", type=float, default=None, metavar="S", help="Seconds; 0 is unlimited.")
-@flags.offered(flags.SANDBOX, flags.TOOL)
-def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
-    """One program in the sandbox, with its own output and exit status.
-
-    Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
+    Its output is without the values that were named.
     """
-    options = flags.settings(flags.given(values)).options
-    redactor, limit = sandbox_redactor(options), options.command_timeout if timeout is None else timeout
-    stdin = piped_input(MAX_STDIN)
-    if len(stdin) > MAX_STDIN:
-        raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
+    redactor = sandbox_redactor(options)
 
     async def work(sandbox: Sandbox) -> ExecResult:
-        seconds = make_policy(options, "overlay").limits.command_timeout_s if limit is None else limit
-        return await sandbox.exec(argv, stdin, seconds or None, MAX_EXEC_OUTPUT)
+        return await sandbox.exec(argv, stdin, max_output_bytes=max_output)
 
-    try:
-        result = in_sandbox(options, work)
-    except (SandboxFailed, PolicyNotEnforceable) as error:
-        say(error.message, error.hint)
-        return SANDBOX_FAILED
-    if result is None:
-        return INTERRUPTED
-    sys.stdout.buffer.write(redactor.raw(result.stdout))
-    sys.stdout.buffer.flush()
-    sys.stderr.buffer.write(redactor.raw(result.stderr))
-    sys.stderr.buffer.flush()
-    if result.truncated_bytes:
-        say(f"{result.truncated_bytes} bytes of output were cut")
-    if result.timed_out:
-        say(f"timed out after {limit:g} s" if limit else "timed out")
-        return 124
-    return result.exit_code
+    done = in_sandbox(options, work)
+    return done and replace(done, stdout=redactor.raw(done.stdout), stderr=redactor.raw(done.stderr))
 
 
-@command.command("shell")
+@click.command("shell", short_help="One persistent shell: JSON lines in, JSON lines out.")
 @flags.offered(flags.SANDBOX, flags.TOOL)
 def shell(**values: Any) -> int:
     """One persistent shell: JSON lines in, JSON lines out.

@@ -24,8 +24,8 @@ from stockade.plugins.wasm.policy import beside
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
 from stockade.plugins.wasm.worker import Reply
+from stockade.runtime.policy import make_policy
 from stockade.runtime.sandboxes import own_sandbox
-from stockade.runtime.spec import make_policy
 from stockade.runtime.tools import known_tools
 
 _POLICY = click.option(

@@ -13,6 +13,8 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 _KEYS = {"copy_in": "copy", "json_lines": "json"}
+RENAMED = {"secret": "redact", "advice": "small_models"}
+"""Settings of version 1 and what they are called now."""
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 

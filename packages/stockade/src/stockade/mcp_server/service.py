@@ -20,8 +20,9 @@ from stockade.loop.observe import clip, describe
 from stockade.paths import run_dir
 from stockade.run_lock import cleanup, is_locked, lock, status_now
 from stockade.runtime import factory, records, sandboxes
+from stockade.runtime.policy import current_folder, environment_of, make_policy
 from stockade.runtime.resume import bring_back
-from stockade.runtime.spec import RunSpec, current_folder, environment_of, make_policy
+from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import FolderMode, parse_folder
 from stockade_sandbox.results import what_changed
 

@@ -37,6 +37,7 @@ from stockade.runtime import models
 from stockade.runtime.bots import driver_of, find_bot, with_defaults
 from stockade.runtime.hooks import approval_notes, hooks_of, make_approver
 from stockade.runtime.models import pick_protocol
+from stockade.runtime.policy import make_policy
 from stockade.runtime.records import SystemClock, new_run_id
 from stockade.runtime.sandboxes import forget, noting_its_holder, own_sandbox, prepare_sandbox, reviewer, sweep
 from stockade.runtime.spec import (
@@ -47,7 +48,6 @@ from stockade.runtime.spec import (
     autonomy,
     check_priced,
     make_budget,
-    make_policy,
 )
 from stockade.runtime.tools import chosen, mcp_files, plan_tools
 from stockade_sandbox.overlay.snapshot_store import LayerSnapshots, forget_holder

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from pydantic import BaseModel, ValidationError
 
 from stockade.core.data import Data, first_refused
@@ -24,25 +23,14 @@ from stockade.core.model_options import (
     LLAMA_UNUSED,
     LLAMA_VARIABLES,
 )
-from stockade.core.settings import FrontSettings, RunSettings, fields, key_of
+from stockade.core.settings import RENAMED, FrontSettings, RunSettings, fields, key_of
 from stockade.paths import MAX_FILE_BYTES, is_trusted, read_toml
-from stockade.runtime.spec import RENAMED, RunSpec, current_folder
+from stockade.runtime.policy import current_folder
+from stockade.runtime.sources import OTHER_VARIABLES, PREFIX, PROJECT_FILE, SERVERS_FILE, config_file
+from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import FolderMode
 
-PREFIX = "STOCKADE_"
-PROJECT_FILE = "stockade.toml"
-SERVERS_FILE = ".mcp.json"
 FOLDER_MODES = frozenset(typing.get_args(FolderMode))
-OTHER_VARIABLES = frozenset(
-    {
-        "STOCKADE_ALLOW_ROOT_UNCONFINED",
-        "STOCKADE_API_KEY",
-        "STOCKADE_MODELS",
-        "STOCKADE_GOAL",
-        "STOCKADE_TOKEN_FILE",
-        "STOCKADE_MCP_TOKEN",
-    }
-)
 _NOT_SET = ("", "undefined", "null")
 """What an environment holds that a program made of values it did not have."""
 _EXCLUSIVE = (("apply", "discard"), ("json", "quiet"))
@@ -63,10 +51,6 @@ class Settings(Data):
 OPTION_KEYS = {key_of(name): name for name in RunSpec.model_fields if name not in ("task", "granted", "objects")}
 FRONT_KEYS = {key_of(name): name for name in Front.model_fields}
 KEYS = {**OPTION_KEYS, **FRONT_KEYS}
-
-
-def config_file() -> Path:
-    return Path(platformdirs.user_config_dir("stockade", appauthor=False)) / "config.toml"
 
 
 def load(

@@ -1,16 +1,17 @@
 """What a run is, as one value: what the command line, the Python API, bots and records make and the factory takes; and
-the policy and the budget that it says.
+the budget that it says.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.events import Autonomy
+from stockade.core.messages import ModelInfo
 from stockade.core.model_options import LoadOptions, SamplingOptions
 from stockade.core.settings import RunSettings, Setting, key_of
 from stockade_sandbox.policy import LEAST_PROCESSES, Policy, parse_memory, parse_network, parse_size
@@ -19,20 +20,6 @@ if TYPE_CHECKING:
     from stockade.bots.spec import BotSpec
     from stockade.core.ports import Model, Sandbox, Toolbox
     from stockade.loop.hooks import Hook
-import os
-from dataclasses import replace
-from typing import Any
-
-from stockade.core.budget import Budget
-from stockade.core.messages import ModelInfo
-from stockade_sandbox.policy import (
-    WORKSPACE,
-    CopyRule,
-    FolderMode,
-    FolderRule,
-    Limits,
-    parse_folder,
-)
 
 REMOTE = "remote="
 """Before the address of a sandbox on another machine."""
@@ -40,8 +27,6 @@ LOADING = set(LoadOptions.model_fields)
 """RunSpec of a model that a run goes on with."""
 RECORDED = {*LOADING, "fast_model", "search", "loop_repeats", "small_models"}
 """RunSpec that are on record as they were given."""
-RENAMED = {"secret": "redact", "advice": "small_models"}
-"""Settings of version 1 and what they are called now."""
 
 
 class HookCommand(Data):
@@ -121,71 +106,6 @@ class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed
 def autonomy(spec: RunSpec) -> Autonomy:
     """What a bot without an end may set itself."""
     return Autonomy(goal=spec.own_goal, prompt=spec.own_prompt, sampling=spec.own_sampling, intro=spec.intro)
-
-
-def current_folder() -> Path:
-    """UsageError when it was deleted."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        raise UsageError("the current folder is gone", "cd to one that is there") from None
-
-
-def make_policy(spec: RunSpec, default_mode: FolderMode) -> Policy:
-    """The policy of the flags. The first folder is /workspace, others are /folders/NAME."""
-    folders: list[FolderRule] = []
-    for number, text in enumerate(spec.folder):
-        rule = parse_folder(text, default_mode, WORKSPACE)
-        folders.append(rule if not number else replace(rule, inside=f"/folders/{Path(rule.host).name}"))
-    real = [os.path.realpath(rule.host) for rule in folders]
-    for number, rule in enumerate(folders):
-        if real[number] in real[:number]:
-            raise UsageError(f"the folder {rule.host} is given twice", "give it once, with one mode")
-    if len({rule.inside for rule in folders}) != len(folders):
-        raise UsageError("two folders have the same name", "rename one of them, or mount their parent")
-    return Policy(
-        folders=tuple(folders),
-        copies=tuple(_copy_rule(text) for text in spec.copy_in),
-        network=parse_network(spec.net),
-        limits=_limits(spec),
-        environment=environment_of(spec),
-        rootfs=spec.image,
-    )
-
-
-def _copy_rule(text: str) -> CopyRule:
-    host, _, inside = text.partition(":")
-    path = Path(host).expanduser().absolute()
-    if not path.exists():
-        raise UsageError(f"--copy {host}: there is no such file or folder")
-    return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")
-
-
-def _limits(spec: RunSpec) -> Limits:
-    given: dict[str, Any] = {"processes": spec.processes, "command_timeout_s": spec.command_timeout}
-    for name, text in (("memory_bytes", spec.memory), ("disk_bytes", spec.disk)):
-        given[name] = None if text is None else parse_size(text)
-    if given["disk_bytes"] is not None:
-        given["file_bytes"] = given["disk_bytes"] // 2
-    return Limits(**{name: value for name, value in given.items() if value is not None})
-
-
-def environment_of(spec: RunSpec) -> dict[str, str]:
-    """The variables that the sandbox is given. UsageError for what is none, or not set here."""
-    return dict(_variable(text) for text in spec.env)
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, given, value = text.partition("=")
-    if not name.replace("_", "a").isalnum() or name[0].isdigit():
-        raise UsageError(
-            f"--env {name!r} is not the name of a variable", "write NAME=VALUE; a name is of letters, digits and _"
-        )
-    if not given:
-        if name not in os.environ:
-            raise UsageError(f"--env {name}: the variable is not set here", f"write --env {name}=VALUE")
-        value = os.environ[name]
-    return name, value
 
 
 def make_budget(spec: RunSpec, default: Budget) -> Budget:

@@ -12,8 +12,8 @@ already without rights, finds nothing else of the host, and a short mount table,
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from stockade_sandbox.backends.host_info import PINNED_FILES, HostFacts
 from stockade_sandbox.backends.rootfs import (
@@ -25,10 +25,10 @@ from stockade_sandbox.backends.rootfs import (
     SCRATCH,
     check_inside,
     environment,
+    proxy_variables,
     scratch_bytes,
     view,
 )
-from stockade_sandbox.egress.inside import environment as proxy_variables
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.launcher.launch import (
     FIRST_FD,
@@ -38,24 +38,21 @@ from stockade_sandbox.launcher.launch import (
     Operations,
     identity_but,
 )
-from stockade_sandbox.limits.disk import file_limit
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import Policy, file_limit
 from stockade_sandbox.results import FolderLayer
 
 CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD = range(FIRST_FD, FIRST_FD + 4)
 _SCRATCH_FILES = 1 << 18
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(NamedTuple):
     """Of a host folder, on disk."""
 
     uid: int
     gid: int
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(NamedTuple):
     """A system layer that is being made in `folder` by `uid`, who has the name of root inside.
 
     `mapped`: root's files of the system appear as that user's, so that they can be changed too.
@@ -66,8 +63,7 @@ class Build:
     mapped: bool
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """What only this run has. `owners` are the layers' host folders'; None for one that is not to be idmapped.
 
     `pid_fd` takes the pid of the first process; `fds` get the fixed numbers above.
@@ -80,7 +76,7 @@ class Launch:
     copies: tuple[str, ...] = ()
     cgroups: tuple[str, ...] = ()
     package_fds: tuple[int, ...] = ()
-    fds: tuple[int, ...] = field(default=())
+    fds: tuple[int, ...] = ()
     build: Build | None = None
 
 

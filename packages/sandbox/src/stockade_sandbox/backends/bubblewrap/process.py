@@ -10,8 +10,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from stockade_sandbox.agent.binary import agent_memfd, sealed_memfd
 from stockade_sandbox.agent.child import Child
@@ -21,9 +20,7 @@ from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import command_line, launcher_memfd
 from stockade_sandbox.policy import Policy
-
-if TYPE_CHECKING:
-    from stockade_sandbox.results import FolderLayer
+from stockade_sandbox.results import FolderLayer
 
 _END_TIMEOUT_S = 10.0
 
@@ -88,7 +85,7 @@ def _keep(stack: ExitStack, fd: int) -> int:
 
 
 def start_tree(
-    policy: Policy, layers: "Sequence[FolderLayer]", host: HostFacts, stream: socket.socket, launch: Launch
+    policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, stream: socket.socket, launch: Launch
 ) -> ProcessTree:
     """A sandbox for that policy on prepared layers, with `stream` as the agent's. `launch` says all but descriptors.
 
@@ -110,7 +107,7 @@ def start_tree(
         except OSError as error:
             hint = "free some memory or descriptors"
             raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", hint) from error
-        complete = replace(launch, pid_fd=pid_fd, package_fds=package_fds, fds=fds)
+        complete = launch._replace(pid_fd=pid_fd, package_fds=package_fds, fds=fds)
         operations = launch_operations(policy, layers, host, complete)
         argv = ["launch", *command_line(operations, program(host))]
         process = _spawn(argv, launcher, (*fds, pid_fd, *package_fds), stderr_fd)

@@ -24,14 +24,14 @@ from stockade_sandbox.backends.bubblewrap.argv import (
     written_place,
     written_places,
 )
-from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
+from stockade_sandbox.backends.bubblewrap.explain import death, last_line, start_failure
 from stockade_sandbox.backends.bubblewrap.process import ProcessTree, channel, start_tree
 from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.feature_probe import can_idmap, overlay_check, owner_of
 from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid
 from stockade_sandbox.backends.layers import make_layers, not_with_an_image
-from stockade_sandbox.backends.rootfs import scratch_bytes
-from stockade_sandbox.egress.inside import MakeServer, guarantee
+from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
+from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.leftovers import COPIES, private_folder, remove_stale
@@ -240,9 +240,7 @@ class BubblewrapSandbox(SpeakingSandbox):
         with anyio.move_on_after(_DEATH_NOTE_S):
             await anyio.wait_readable(chain.pidfd)
             status = chain.status()
-        how = "and is being ended" if status is None else f"with status {status}"
-        line = last_line(chain.stderr())
-        return SandboxDied(f"{error.message}, {how}{': ' + line if line else ''}", error.hint)
+        return death(error, status, last_line(chain.stderr()))
 
 
 BACKEND = Backend(BubblewrapSandbox.prepared, BubblewrapSandbox)

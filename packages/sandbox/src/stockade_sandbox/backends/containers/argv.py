@@ -12,8 +12,15 @@ from stockade_sandbox.backends.bubblewrap.argv import inside_paths, written_plac
 from stockade_sandbox.backends.containers.engines import Engine
 from stockade_sandbox.backends.host_info import PROC_MASKED, HostFacts
 from stockade_sandbox.backends.layers import no_tools_here
-from stockade_sandbox.backends.rootfs import ETC_FILES, HOME, LAYERED_USR, SCRATCH, environment, scratch_bytes
-from stockade_sandbox.egress.inside import environment as proxy_variables
+from stockade_sandbox.backends.rootfs import (
+    ETC_FILES,
+    HOME,
+    LAYERED_USR,
+    SCRATCH,
+    environment,
+    proxy_variables,
+    scratch_bytes,
+)
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.launcher.launch import OWN, in_a_container
 from stockade_sandbox.policy import MIB, Policy

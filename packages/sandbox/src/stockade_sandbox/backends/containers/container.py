@@ -33,10 +33,10 @@ from stockade_sandbox.backends.containers.images import Image, find_image
 from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.layers import container_layers
 from stockade_sandbox.backends.process_sandbox import CarriedSandbox
-from stockade_sandbox.backends.rootfs import PROGRAMS, scratch_bytes
+from stockade_sandbox.backends.rootfs import PROGRAMS, guarantee, scratch_bytes
 from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.backends.seccomp_json import profile_bytes
-from stockade_sandbox.egress.inside import MakeServer, guarantee
+from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.launcher.launch import launcher_bytes

@@ -45,8 +45,8 @@ from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import host_facts
 from stockade_sandbox.backends.layers import container_layers
 from stockade_sandbox.backends.process_sandbox import CarriedSandbox
-from stockade_sandbox.backends.rootfs import scratch_bytes
-from stockade_sandbox.egress.inside import MakeServer, guarantee
+from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
+from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.limits.cgroups import guarantees

@@ -21,8 +21,7 @@ from stockade_sandbox.backends.host_info import Bwrap, HostFacts
 from stockade_sandbox.backends.rootfs import LAYERED_USR, SCRATCH, scratch_bytes
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import NODEV, NOSUID, RDONLY
-from stockade_sandbox.limits.disk import file_limit
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import Policy, file_limit
 from stockade_sandbox.processes import start_time
 from stockade_sandbox.results import FolderLayer
 

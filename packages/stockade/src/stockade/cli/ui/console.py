@@ -5,7 +5,6 @@ shrinks or goes.
 """
 
 import os
-import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,13 +55,6 @@ def write_line(console: Console, words: str | Text, style: str = "") -> None:
 def can_ask(*, no_input: bool) -> bool:
     """Whether there is a user: a question on stderr would be seen, and an answer can be typed."""
     return not no_input and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def piped_input(limit: int) -> bytes:
-    """What was piped in, or redirected from a file, up to `limit` bytes and one; nothing from a terminal or device."""
-    if sys.stdin is None or stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
-        return b""
-    return sys.stdin.buffer.read(limit + 1)
 
 
 def moves_cursor(console: Console, *, plain: bool) -> bool:

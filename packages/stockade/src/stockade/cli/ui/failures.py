@@ -7,6 +7,8 @@ import contextlib
 import errno
 import io
 import os
+import signal
+import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -46,7 +48,16 @@ class _Unfailing(io.FileIO):
             return memoryview(data).nbytes
 
 
+def piped_input(limit: int) -> bytes:
+    """What was piped in, or redirected from a file, up to `limit` bytes and one; nothing from a terminal or device."""
+    if sys.stdin is None or stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
+        return b""
+    return sys.stdin.buffer.read(limit + 1)
+
+
 INTERRUPTED = 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a command to end."""
 BROKEN_PIPE = 141
 BUG = 4
 UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
@@ -161,7 +172,7 @@ def renamed(error: click.NoSuchOption) -> str | None:
     old = error.option_name.removeprefix("--").replace("-", "_")
     if old.removeprefix("no_") == "advice":
         return f"-o small-models={'false' if old.startswith('no_') else 'true'}"
-    new = load("runtime.spec:RENAMED").get(old)
+    new = load("core.settings:RENAMED").get(old)
     return f"--{new.replace('_', '-')}" if new else None
 
 

@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import anyio
 
-from stockade.cli.ui.failures import INTERRUPTED, unwrap_exception_group
+from stockade.cli.ui.failures import INTERRUPTED, SIGNALS, unwrap_exception_group
 
 T = TypeVar("T")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupt:

@@ -1,0 +1,78 @@
+"""The command `stockade` and its groups: the commands in them are imported when they are called."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from stockade import __version__
+from stockade.cli.lazy import COMMANDS, SANDBOX, Table, load
+from stockade.cli.ui import failures
+from stockade.core.errors import UsageError
+
+
+class LazyGroup(click.Group):
+    """A group of the commands in a table."""
+
+    def __init__(self, *args: Any, table: Table, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.table:
+            return None
+        where = self.table[cmd_name][0]
+        found = load(f"cli.{where}" if ":" in where else f"cli.{where}:command")
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in self.table.items()])
+
+
+class _Stockade(LazyGroup):
+    def invoke(self, ctx: click.Context) -> object:
+        """What cannot be written is told apart here: click would end with status 1 for a pipe that nobody reads.
+
+        And a current folder that is gone, by whichever path was the first to be looked at.
+        """
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if failures.is_lost_output(error):
+                raise failures.OutputLost(error) from error
+            if error.filename is None and failures.folder_is_gone():
+                raise UsageError("the current folder is gone", "cd to one that is there") from None
+            raise
+
+
+@click.group(
+    cls=_Stockade,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__, prog_name="stockade", message="%(prog)s %(version)s")
+def stockade() -> None:
+    """Runs LLM agents where they can do no harm.
+
+    \b
+    stockade run "Count the lines of data.csv into count.txt" --folder ./demo
+    """
+
+
+@click.group("sandbox", cls=LazyGroup, table=SANDBOX, short_help=COMMANDS["sandbox"][1])
+def sandbox() -> None:
+    """Commands in the sandbox, without a model. What they write to an overlay is thrown away at the end."""
+
+
+def call(arguments: Sequence[str]) -> int:
+    """One call of the command line; its exit status. Nothing but SystemExit of the interpreter gets out of here."""
+    return failures.guarded(lambda: _status(stockade.main(list(arguments), "stockade", standalone_mode=False)))
+
+
+def _status(result: object) -> int:
+    return result if isinstance(result, int) else 0

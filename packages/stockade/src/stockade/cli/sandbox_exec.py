@@ -1,0 +1,119 @@
+"""`stockade sandbox exec`. For a sandbox that nothing is prepared for it imports what that takes, and no more: an event
+loop, records and the checks of settings where they are wanted.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import click
+
+from stockade.cli import flags
+from stockade.cli.lazy import load
+from stockade.cli.ui.failures import INTERRUPTED, SIGNALS, piped_input, renamed, say
+from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
+from stockade.core.settings import RunSettings
+from stockade.runtime.policy import make_policy
+from stockade.runtime.sources import plain_settings
+from stockade_sandbox.agent.once import Stopped
+from stockade_sandbox.backends.bubblewrap.once import run_once, suits
+from stockade_sandbox.results import ExecResult
+
+SANDBOX_FAILED = 125
+MAX_OUTPUT = 64 << 20
+MAX_STDIN = 64 << 20
+
+
+class _Exec(click.Command):
+    """A flag that we do not know may be one of the command's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if renamed(error):
+                raise
+            way_out = "put -- before the command: stockade sandbox exec [FLAGS] -- COMMAND ..."
+            raise UsageError(error.format_message(), way_out) from error
+
+
+@click.command("exec", cls=_Exec, short_help="One program, with its own output and exit status.")
+@click.argument("argv", nargs=-1, required=True, metavar="-- CMD ...", type=click.UNPROCESSED)
+@click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="S", help="Seconds; 0 is unlimited.")
+@flags.offered(flags.SANDBOX, flags.TOOL)
+def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
+    """One program in the sandbox, with its own output and exit status.
+
+    Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
+    """
+    given = flags.given(values) | ({} if timeout is None else {"command_timeout": timeout})
+    settings: RunSettings | None = plain_settings(given)
+    if settings is None or not _is_all(settings):
+        settings = flags.settings(given).options
+    run = _once if _is_all(settings) else load("cli.sandbox:execute")
+    stdin = piped_input(MAX_STDIN)
+    if len(stdin) > MAX_STDIN:
+        raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
+    try:
+        done: ExecResult | None = run(settings, argv, stdin, MAX_OUTPUT)
+    except (SandboxFailed, PolicyNotEnforceable) as error:
+        say(error.message, error.hint)
+        return SANDBOX_FAILED
+    if done is None:
+        return INTERRUPTED
+    return _passed_on(done, settings.command_timeout)
+
+
+def _is_all(settings: RunSettings) -> bool:
+    """Whether the program is all there is: no folder, network or tool, nothing to hide, no other kind of sandbox."""
+    plain = settings.sandbox in ("auto", "bubblewrap") and not settings.tool and not settings.redact
+    return plain and suits(make_policy(settings, "overlay"))
+
+
+def _once(settings: RunSettings, argv: tuple[str, ...], stdin: bytes, max_output: int) -> ExecResult | None:
+    """None when it was interrupted."""
+    with _stopping() as stop_fd:
+        try:
+            return run_once(make_policy(settings, "overlay"), argv, stdin, None, max_output, stop_fd)
+        except Stopped:
+            say("interrupted")
+            return None
+
+
+@contextmanager
+def _stopping() -> Iterator[int]:
+    """A descriptor, readable once somebody wants this to end. The next time it quits: what we started dies with us."""
+    descriptor, pressed = os.eventfd(0), False
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            os.write(2, b"\nstockade: quit at once\n")
+            os._exit(INTERRUPTED)
+        pressed = True
+        os.eventfd_write(descriptor, 1)
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield descriptor
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(descriptor)
+
+
+def _passed_on(done: ExecResult, limit_s: float | None) -> int:
+    sys.stdout.buffer.write(done.stdout)
+    sys.stdout.buffer.flush()
+    sys.stderr.buffer.write(done.stderr)
+    sys.stderr.buffer.flush()
+    if done.truncated_bytes:
+        say(f"{done.truncated_bytes} bytes of output were cut")
+    if done.timed_out:
+        say(f"timed out after {limit_s:g} s" if limit_s else "timed out")
+        return 124
+    return done.exit_code
