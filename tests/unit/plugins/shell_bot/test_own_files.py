@@ -8,7 +8,7 @@ import pytest
 from stockade.core.events import Autonomy, SelfConfigChanged
 from stockade.core.messages import Sampling
 from stockade.core.ports import ExecResult
-from stockade.plugins.shell_bot.own_files import OwnFiles, over
+from stockade.plugins.shell_bot.bot import OwnFiles, over
 from stockade.testing import MemorySandbox
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.plugins.small_models.counts import objection
+from stockade.plugins.small_models.commands import objection
 from stockade.plugins.small_models.task import Task
 
 FILES = {"a.txt": "one x x\nTwo\n", "b.txt": "x\n", "c.c": "1\n", "sub/d.h": "1\n2\n", "sub/e.txt": "X\n"}

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.plugins.wasm.descriptions import (
+from stockade.plugins.wasm.build import of_wit
+from stockade.plugins.wasm.component import (
     cleaned,
     description_of,
     fit,
     key_of,
     name_for,
-    of_wit,
     read_manifest,
     read_metadata,
     schema_of,

@@ -1,6 +1,5 @@
 """Lists of servers, hostile and plain."""
 
-import json
 from pathlib import Path
 from typing import Any
 

@@ -24,7 +24,7 @@ class BotSpec(Data, arbitrary_types_allowed=True):
     """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`.
 
     `shows_folder`: the prompt holds what is in the first folder. `autonomous`: it has no end, and rules itself by files
-    in its folder (plugins/shell_bot/own_files.py). `budget`: None is that of its model's profile (model_profiles.py).
+    in its folder (plugins/shell_bot/bot.py). `budget`: None is that of its model's profile (model_profiles.py).
     """
 
     name: str

@@ -18,8 +18,7 @@ from stockade.core.ports import Sandbox
 from stockade.core.tools import ToolSpec
 from stockade.plugins.wasm.build import build as build_component
 from stockade.plugins.wasm.build import scaffold
-from stockade.plugins.wasm.component import Component, Tool
-from stockade.plugins.wasm.descriptions import key_of
+from stockade.plugins.wasm.component import Component, Tool, key_of
 from stockade.plugins.wasm.policy import beside
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool

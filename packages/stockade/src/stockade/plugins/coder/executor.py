@@ -93,8 +93,8 @@ class Executor:
                 self._begun = True
         return not isinstance(observation, Refused)
 
-    def read(self, number: int, start: int, draft: Draft, seen: Mapping[str, Observation]) -> Attempt:
-        """What came of it all; `seen` by purpose, as far as it was done."""
+    def read(self, number: int, start: int, draft: Draft, seen: Mapping[str, Observation], answer: str = "") -> Attempt:
+        """What came of it all; `seen` by purpose, as far as it was done, of the program in `answer`."""
         run, said = seen.get("run"), seen.get("report")
         output = run if isinstance(run, CommandOutput) else None
         stderr = output.stderr.decode(errors="replace") if output is not None else ""
@@ -108,6 +108,7 @@ class Executor:
         return Attempt(
             number=number,
             start=start,
+            answer=answer,
             code=draft.script if not self.job.has_checks else code,
             requirements=draft.requirements,
             verdict=verdict,

@@ -27,10 +27,10 @@ from stockade.core.events import (
     StopReason,
 )
 from stockade.core.messages import ModelRequest
-from stockade.extend import Bot, EndedByHook, Ending, EndRun, RunContext
+from stockade.extend import Bot, EndedByHook, Ending, RunContext
 from stockade.plugins.coder.answers import Draft, read
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
-from stockade.plugins.coder.past import FRESH_START, LAST_STEP, REPAIR, REWRITE, Progress, Round, unreadable
+from stockade.plugins.coder.past import FRESH_START, LAST_STEP, REPAIR, REWRITE, Progress, unreadable
 from stockade.plugins.coder.program import statements
 from stockade.plugins.coder.prompts import brief, candidate_of, conversation, is_rewrite, sampling, told
 from stockade.plugins.coder.work import Attempt, Explain, Plan, Result, best, by_error_handler
@@ -54,6 +54,9 @@ class Coder(Bot):
     around: str = ""
     explain: Explain = by_error_handler
     progress: Progress = field(default_factory=Progress)
+    ctx: RunContext = field(init=False, repr=False)
+    turn: int = 0
+    """Of the last answer. Answers may come at once, so it is counted here."""
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -61,8 +64,9 @@ class Coder(Bot):
 
     async def run(self, ctx: RunContext) -> Ending:
         """Until a program passes, the plan or the budget is at its end, or a hook ends it."""
+        self.ctx = ctx
         try:
-            return await ctx.in_time(_Work(self, ctx).until_end, partial(self.ended, "time"))
+            return await ctx.in_time(self._until_end, partial(self.ended, "time"))
         except EndedByHook as by:
             return self.ended(by.end.reason, by.end.detail, by.end.status)
 
@@ -87,58 +91,42 @@ class Coder(Bot):
         verified = False if self.executor.job.has_checks else None
         return Ending(status, reason, detail, found.code if found is not None else None, verified)
 
-
-@dataclass(slots=True)
-class _Work:
-    """Round by round, from where the progress is."""
-
-    coder: Coder
-    ctx: RunContext
-    turn: int = 0
-    """Of the last answer. Answers may come at once, so it is counted here."""
-
-    @property
-    def progress(self) -> Progress:
-        return self.coder.progress
-
-    async def until_end(self) -> Ending:
-        plan, self.turn = self.coder.plan, self.ctx.state.turns
-        while self.progress.rounds < plan.most_rounds:
+    async def _until_end(self) -> Ending:
+        self.turn = self.ctx.state.turns
+        while self.progress.rounds < self.plan.most_rounds:
             await self.ctx.parts.pause.passed(self.ctx.record, self.ctx.parts.clock)
             if self.ctx.parts.pause.stopped is not None:
-                return self.coder.ended("user", self.ctx.parts.pause.stopped)
+                return self.ended("user", self.ctx.parts.pause.stopped)
             if (bound := self.ctx.account.exhausted(self.ctx.now())) is not None:
-                return self.coder.ended(BOUNDS[bound.split(":")[0]], bound)
+                return self.ended(BOUNDS[bound.split(":")[0]], bound)
             await self.ctx.parts.pause.said(self.ctx.record, self.ctx.parts.clock, self.turn + 1)
-            if not self.progress.open.asked:
-                _heed(await self.ctx.hooks.before_turn(self.turn + 1))
-            await self._round(self.progress.open)
-            passed = next((one for one in self.progress.open.done if one.verdict.passed), None)
+            if not self.progress.asked and (end := await self.ctx.hooks.before_turn(self.turn + 1)) is not None:
+                raise EndedByHook(end)
+            await self._round()
+            passed = next((one for one in self.progress.done if one.verdict.passed), None)
             if passed is not None and await self._stands(passed):
                 return await self._deliver(passed)
             await self._go_on()
         return self._given_up()
 
-    async def _round(self, round_: Round) -> None:
+    async def _round(self) -> None:
         """One question to the model, or several of the same kind at once; every program in it is run, in order."""
-        if not round_.asked:
+        progress = self.progress
+        if not progress.asked:
             try:
-                await self._ask(round_)
+                await self._ask()
             except ContextExceeded:
-                if not self.progress.streak:
+                if not progress.streak:
                     raise
                 await self._begin_anew("The conversation does not fit the model any more.")
-                await self._ask(round_)
-        for answered in round_.answers:
-            if answered.turn not in round_.attempts:
-                attempt = await self._attempt(answered)
-                round_.attempts[answered.turn] = attempt
-                self.progress.attempts.append(attempt)
+                await self._ask()
+        for answered in progress.answers[len(progress.done) :]:
+            progress.attempts.append(await self._attempt(answered))
 
-    async def _ask(self, round_: Round) -> None:
+    async def _ask(self) -> None:
         """The questions of the round whose answers are not there yet. The first failure is raised when none came."""
-        base, count = self.ctx.started.sampling, self.coder.plan.candidates
-        known = {candidate_of(base, answered.sampling) for answered in round_.answers}
+        base, count = self.ctx.started.sampling, self.plan.candidates
+        known = {candidate_of(base, answered.sampling) for answered in self.progress.answers}
         failures: list[ModelFailed] = []
 
         async def one(request: ModelRequest) -> None:
@@ -150,26 +138,26 @@ class _Work:
             self.turn += 1
             sampling = None if request.sampling == base else request.sampling
             answered = ModelAnswered(at=self.ctx.now(), turn=self.turn, answer=answer, sampling=sampling)
-            round_.answers.append(answered)
+            self.progress.answers.append(answered)
             if count > 1:  # one alone goes on record with what is done about it
                 await self.ctx.add(answered)
 
         async with anyio.create_task_group() as group:
             for request in [self._request(number) for number in range(count) if number not in known]:
                 group.start_soon(one, request)
-        if not round_.answers:
+        if not self.progress.answers:
             raise failures[0]
-        round_.asked = True
+        self.progress.asked = True
 
     def _request(self, candidate: int) -> ModelRequest:
-        coder, executor, streak = self.coder, self.coder.executor, self.progress.streak
-        asked = brief(self.ctx.started.task, coder.examples, executor.job.tests, executor.signature)
-        task = "\n\n".join(part for part in (asked, coder.around) if part)
+        executor, streak = self.executor, self.progress.streak
+        asked = brief(self.ctx.started.task, self.examples, executor.job.tests, executor.signature)
+        task = "\n\n".join(part for part in (asked, self.around) if part)
         wants_example = not executor.job.has_checks
-        messages = conversation(task, self._words(), streak, coder.plan, coder.explain, wants_example=wants_example)
+        messages = conversation(task, self._words(), streak, self.plan, self.explain, wants_example=wants_example)
         hidden = self.ctx.parts.redactor.text
         cleaned = tuple(one.model_copy(update={"content": hidden(one.content)}) for one in messages)
-        drawn = sampling(self.ctx.started.sampling, streak, coder.plan, self.progress.rounds, candidate)
+        drawn = sampling(self.ctx.started.sampling, streak, self.plan, self.progress.rounds, candidate)
         chosen = self.ctx.hooks.sampling(drawn).model_copy(update={"seed": drawn.seed})  # by it a candidate is known
         return ModelRequest(messages=cleaned, sampling=chosen)
 
@@ -196,12 +184,11 @@ class _Work:
                 *first, AnswerUnreadable(at=self.ctx.now(), turn=turn, attempt=again, message=error.message)
             )
             return unreadable(turn, starts, answered.answer.content, error.message)
-        actions = self.coder.executor.actions(turn, draft)
+        actions = self.executor.actions(turn, draft)
         steps = tuple(Step(action=action, comment=purpose) for purpose, action in actions.items())
         understood = AnswerUnderstood(at=self.ctx.now(), turn=turn, answer=Answer(steps=steps))
         seen = await self._act(turn, draft, steps, (*first, understood))
-        attempt = self.coder.executor.read(turn, starts, draft, seen)
-        return attempt.model_copy(update={"answer": answered.answer.content})
+        return self.executor.read(turn, starts, draft, seen, answered.answer.content)
 
     async def _act(
         self, turn: int, draft: Draft, steps: Sequence[Step], first: tuple[RunEvent, ...]
@@ -212,13 +199,13 @@ class _Work:
             purpose = step.comment or ""
             seen[purpose] = await self.ctx.act(turn, number, step, first)
             first = ()
-            if not self.coder.executor.goes_on(purpose, draft, seen[purpose]):
+            if not self.executor.goes_on(purpose, draft, seen[purpose]):
                 break
         return seen
 
     async def _go_on(self) -> None:
         """Mend it next, or begin anew; what the model will be told is on record."""
-        plan, streak = self.coder.plan, list(self.progress.streak)
+        plan, streak = self.plan, list(self.progress.streak)
         attempt = self.progress.close()
         again = any(_same(attempt.code, one.code) for one in streak if attempt.code)
         if self.progress.rounds >= plan.most_rounds:
@@ -227,7 +214,7 @@ class _Work:
             why = "The same program came back" if again else f"{len(streak) + 1} programs in a row failed"
             await self._begin_anew(f"{why}.")
             return
-        words = told(self.progress.streak, plan, self.coder.explain)
+        words = told(self.progress.streak, plan, self.explain)
         source = REWRITE if is_rewrite(self.progress.streak, plan) else REPAIR
         await self.ctx.say(words, source)
 
@@ -242,37 +229,30 @@ class _Work:
         end = await self.ctx.hooks.before_finish(Finish(answer=passed.code), spoken=False)
         if end is not None and (end.status, end.reason) != ("done", "finish"):
             raise EndedByHook(end)
-        self.progress.open.sent_back = "\n".join(one.text for one in self.ctx.state.injected[before:])
+        self.progress.sent_back = "\n".join(one.text for one in self.ctx.state.injected[before:])
         return end is not None
 
     async def _deliver(self, attempt: Attempt) -> Ending:
-        if self.coder.target is not None:
-            write = WriteFile(path=self.coder.target, content=attempt.code)
+        if self.target is not None:
+            write = WriteFile(path=self.target, content=attempt.code)
             written = await self.ctx.act(attempt.number, LAST_STEP, Step(action=write))
             if written.kind != "written":
-                return self.coder.ended("check_failed", f"{self.coder.target} could not be written")
-        checks = self.coder.executor.job.has_checks
+                return self.ended("check_failed", f"{self.target} could not be written")
+        checks = self.executor.job.has_checks
         words = f"{attempt.verdict.checks_passed} checks passed" if checks else "it ran; there were no checks"
         return Ending("done", "finish", words, attempt.code, verified=True if checks else None)
 
     def _given_up(self) -> Ending:
-        found = best(self.coder.attempts)
+        found = best(self.attempts)
         if found is None:
-            words = f"no program in {len(self.coder.attempts)} answers"
-            return Ending(
-                "stopped", "unreadable", words, verified=False if self.coder.executor.job.has_checks else None
-            )
+            words = f"no program in {len(self.attempts)} answers"
+            return Ending("stopped", "unreadable", words, verified=False if self.executor.job.has_checks else None)
         verdict = found.verdict
         checks = f", the best passes {verdict.checks_passed} of {verdict.checks} checks" if verdict.checks else ""
-        words = f"{len(self.coder.attempts)} attempts failed{checks}: {verdict.words.splitlines()[0]}"
+        words = f"{len(self.attempts)} attempts failed{checks}: {verdict.words.splitlines()[0]}"
         if NO_NETWORK in verdict.words:
             words += " (libraries need --net allow=pypi.org,files.pythonhosted.org)"
         return Ending("done", "check_failed", words, found.code, verified=False)
-
-
-def _heed(end: EndRun | None) -> None:
-    if end is not None:
-        raise EndedByHook(end)
 
 
 def _same(one: str, other: str) -> bool:

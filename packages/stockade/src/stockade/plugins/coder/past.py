@@ -18,7 +18,8 @@ from stockade.core.events import (
     RunEvent,
     RunFinished,
 )
-from stockade.plugins.coder.answers import Draft, read
+from stockade.core.messages import ModelAnswer
+from stockade.plugins.coder.answers import read
 from stockade.plugins.coder.executor import Executor
 from stockade.plugins.coder.work import Attempt, Verdict, best
 
@@ -30,42 +31,37 @@ LAST_STEP = 100
 
 
 @dataclass(slots=True)
-class Round:
-    """Answers to one kind of question, in the order they came, and the attempts with them, by turn.
-
-    `asked`: no more answers come, for the first was worked on. `sent_back`: what a hook said of one that passed.
-    """
-
-    answers: list[ModelAnswered] = field(default_factory=list)
-    attempts: dict[int, Attempt] = field(default_factory=dict)
-    asked: bool = False
-    sent_back: str = ""
-
-    @property
-    def done(self) -> list[Attempt]:
-        return [self.attempts[answer.turn] for answer in self.answers if answer.turn in self.attempts]
-
-
-@dataclass(slots=True)
 class Progress:
-    """`streak` holds the attempts since the last fresh start, one a round; `open` is the round that is under way."""
+    """`streak` holds the attempts since the last fresh start, one a round. Of the round that is under way: its
+    `answers` in the order they came; `asked`: no more come, for the first was worked on; `sent_back`: what a hook said
+    of a program that passed.
+    """
 
     attempts: list[Attempt] = field(default_factory=list)
     streak: list[Attempt] = field(default_factory=list)
     rounds: int = 0
     starts: int = 0
-    open: Round = field(default_factory=Round)
+    answers: list[ModelAnswered] = field(default_factory=list)
+    asked: bool = False
+    sent_back: str = ""
+
+    @property
+    def done(self) -> list[Attempt]:
+        """The attempts of the round that is under way."""
+        turns = {answer.turn for answer in self.answers}
+        return [one for one in self.attempts if one.number in turns]
 
     def close(self) -> Attempt:
         """The round is over; its best attempt goes on. With that it is in the streak. One that passed was sent back."""
-        done, words, self.open = self.open.done, self.open.sent_back, Round()
+        done = self.done
         chosen = best(done) or done[0]
         if chosen.verdict.passed:
-            back = chosen.verdict.model_copy(update={"passed": False, "words": words or SENT_BACK})
+            back = chosen.verdict.model_copy(update={"passed": False, "words": self.sent_back or SENT_BACK})
             place = self.attempts.index(chosen)
             chosen = self.attempts[place] = chosen.model_copy(update={"verdict": back})
-        self.rounds += 1
         self.streak.append(chosen)
+        self.rounds += 1
+        self.answers, self.asked, self.sent_back = [], False, ""
         return chosen
 
     def begin_anew(self) -> None:
@@ -89,28 +85,28 @@ class _Fold:
     seen: dict[str, Observation] = field(default_factory=dict)
 
     def apply(self, event: RunEvent) -> None:
-        now = self.progress.open
+        now = self.progress
         match event:
             case ModelAnswered():
                 now.answers.append(event)
             case AnswerUnreadable(turn=turn, message=message):
                 now.asked = True
-                self._add(unreadable(turn, self.progress.starts, self._answer(turn), message))
+                now.attempts.append(unreadable(turn, now.starts, self._answer(turn).content, message))
             case AnswerUnderstood():
                 now.asked, self.seen = True, {}
                 self.purposes = tuple(step.comment or "" for step in event.answer.steps)
             case ActionFinished(step=step, observation=observation) if step < len(self.purposes):
                 self._observed(event.turn, self.purposes[step], observation)
             case MessageInjected(source="repair" | "rewrite") if now.done:
-                self.progress.close()
+                now.close()
             case MessageInjected(source="fresh start"):
                 if now.done:
-                    self.progress.close()
-                self.progress.begin_anew()
+                    now.close()
+                now.begin_anew()
             case MessageInjected(text=text) if any(one.verdict.passed for one in now.done):
                 now.sent_back = f"{now.sent_back}\n{text}".strip()
             case RunFinished(reason="check_failed") if now.done:
-                self.progress.close()
+                now.close()
             case _:
                 pass
 
@@ -118,30 +114,19 @@ class _Fold:
         if isinstance(observation, Unknown):  # it was cut there
             return
         self.seen[purpose] = observation
-        draft = read(next(one.answer for one in self.progress.open.answers if one.turn == turn))
-        if is_over(self.executor, purpose, draft, observation) or purpose == self.purposes[-1]:
-            attempt = self.executor.read(turn, self.progress.starts, draft, self.seen)
-            self._add(attempt.model_copy(update={"answer": self._answer(turn)}))
+        draft = read(self._answer(turn))
+        try:
+            over = not self.executor.goes_on(purpose, draft, observation)
+        except SandboxFailed:  # the machine's own failure ends the run, not the attempt
+            over = False
+        if over or purpose == self.purposes[-1]:
+            said = self._answer(turn).content
+            self.progress.attempts.append(self.executor.read(turn, self.progress.starts, draft, self.seen, said))
 
-    def _answer(self, turn: int) -> str:
-        return next(one.answer.content for one in self.progress.open.answers if one.turn == turn)
-
-    def _add(self, attempt: Attempt) -> None:
-        self.progress.open.attempts[attempt.number] = attempt
-        self.progress.attempts.append(attempt)
-
-
-def is_over(executor: Executor, purpose: str, draft: Draft, observation: Observation) -> bool:
-    """Whether an attempt ended with this. The machine's own failure ends the run, not the attempt."""
-    try:
-        return not executor.goes_on(purpose, draft, observation)
-    except SandboxFailed:
-        return False
+    def _answer(self, turn: int) -> ModelAnswer:
+        return next(one.answer for one in self.progress.answers if one.turn == turn)
 
 
 def unreadable(turn: int, start: int, answer: str, message: str) -> Attempt:
     """The attempt of an answer without a program."""
     return Attempt(number=turn, start=start, answer=answer, verdict=Verdict(passed=False, words=message))
-
-
-__all__ = ["FRESH_START", "LAST_STEP", "REPAIR", "REWRITE", "Progress", "Round", "progress_of", "unreadable"]

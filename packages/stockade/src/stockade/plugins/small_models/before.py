@@ -12,7 +12,7 @@ from stockade.core.actions import Shell
 from stockade.core.errors import ActionFailed
 from stockade.extend import HookContext
 from stockade.plugins.small_models.commands import Program, pipelines
-from stockade.plugins.small_models.counts import objection as miscount
+from stockade.plugins.small_models.commands import objection as miscount
 from stockade.plugins.small_models.finish import content
 from stockade.plugins.small_models.task import Task
 from stockade_sandbox.results import CommandOutput

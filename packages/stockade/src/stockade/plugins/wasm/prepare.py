@@ -24,8 +24,7 @@ from pydantic import Field, ValidationError
 from stockade.core.data import Data
 from stockade.core.errors import SandboxFailed, UsageError, to_install
 from stockade.core.ports import Sandbox
-from stockade.plugins.wasm.component import Component, read_component, read_description, understood
-from stockade.plugins.wasm.descriptions import cleaned
+from stockade.plugins.wasm.component import Component, cleaned, read_component, read_description, understood
 from stockade.plugins.wasm.policy import Limits, beside, read_policy
 from stockade.plugins.wasm.worker import argv, lent
 from stockade_sandbox.policy import GIB, Policy

@@ -14,8 +14,7 @@ from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
 from stockade.core.tools import ToolSpec
-from stockade.plugins.wasm.component import Component, Tool
-from stockade.plugins.wasm.descriptions import squats
+from stockade.plugins.wasm.component import Component, Tool, squats
 from stockade.plugins.wasm.policy import check_network, environment_of, folders_of
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.worker import Reply, Worker, check_place, inside_of, lent, worker_in
