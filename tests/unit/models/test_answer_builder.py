@@ -92,15 +92,6 @@ def test_an_object_that_every_piece_has_whole_is_taken_once() -> None:
     ]
 
 
-def test_the_function_call_of_before_there_were_tools() -> None:
-    pieces = ({"name": "sh", "arguments": '{"x"'}, {"arguments": ":"}, {"name": "sh", "arguments": "1}"})
-    answer = build(*(piece(function_call=one) for one in pieces), piece(finish="function_call"))
-    function = {"name": "sh", "arguments": '{"x":1}'}
-    assert answer.tool_calls == ({"id": "call_1", "type": "function", "function": function},)
-    both = build(piece(tool_calls=[{"index": 0, "id": "a", "function": function}], function_call=function))
-    assert [one["id"] for one in both.tool_calls] == ["a"]
-
-
 def test_a_refusal_is_what_it_says() -> None:
     assert build(piece(refusal="I can"), piece(refusal="not."), piece(finish="stop")).content == "I cannot."
 

@@ -126,9 +126,7 @@ async def test_a_server_that_refuses_the_same_for_ever_is_given_up() -> None:
     ("dialect", "routes", "tokens", "asked"),
     [
         (Dialect(llama_cpp=True), {"/v1/chat/completions/input_tokens": {"input_tokens": 42}}, 42, 1),
-        (Dialect(llama_cpp=True), {"/apply-template": {"prompt": "x"}, "/tokenize": {"tokens": [1, 2, 3]}}, 3, 3),
-        (Dialect(llama_cpp=True), {"/apply-template": {"prompt": 3}}, None, 2),
-        (Dialect(llama_cpp=True), {}, None, 2),
+        (Dialect(llama_cpp=True), {}, None, 1),
         (Dialect(server="vllm"), {"/tokenize": {"count": 7, "max_model_len": 9}}, 7, 1),
         (Dialect(server="vllm"), {"/tokenize": {"count": "7"}}, None, 1),
         (Dialect(), {"/tokenize": {"count": 7}}, None, 0),

@@ -2,8 +2,8 @@
 
 Seen in the wild: tool calls without `index`, `id` and `name` repeated in every piece, arguments as an object, `null`
 content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices, thinking as
-`reasoning_content` (llama.cpp, vLLM, DeepSeek) and as `reasoning` (Ollama, OpenRouter), the `function_call` of before
-there were tools, arguments as an object that every piece has whole, a `refusal` in place of content.
+`reasoning_content` (llama.cpp, vLLM, DeepSeek) and as `reasoning` (Ollama, OpenRouter), arguments as an object that
+every piece has whole, a `refusal` in place of content.
 
 Small models say one thing over and over at temperature 0, and nobody should wait for the rest of a thousand tokens of
 it. Models that think before they answer may meet the bound of an answer amid that; then they are given more room.
@@ -125,7 +125,6 @@ def _added(first: ModelAnswer, answer: ModelAnswer) -> ModelAnswer:
     return answer.model_copy(update={"usage": usage, "duration_s": first.duration_s + answer.duration_s})
 
 
-_LEGACY = -1
 _HELD_BACK = {"content_filter", "refusal", "safety", "sensitive"}
 
 
@@ -198,9 +197,6 @@ class AnswerBuilder:
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             self._add_call(as_dict(call))
-        legacy = as_dict(delta.get("function_call"))
-        if legacy and all(call is self._by_index.get(_LEGACY) for call in self._calls):
-            self._add_call({"function": legacy, "index": _LEGACY})
         if thought := as_text(delta.get("reasoning_content")) or as_text(delta.get("reasoning")):
             self.thoughts += 1
             self.size += len(thought)
@@ -296,8 +292,9 @@ def checked(answer: ModelAnswer, thoughts: int) -> ModelAnswer:
             "say the task in other words, or choose another --model",
         )
     if answer.finish_reason == "length" and not answer.tool_calls:
-        text = spoken_part(answer.content)
-        if text is None or (not text.strip() and (thoughts or answer.content.strip())):
+        text, blank = spoken_part(answer.content), answer.content and answer.content.isspace()
+        # Without a word of it what it thinks is kept back by its server; line breaks to the limit are no thinking.
+        if text is None or (not text.strip() and (thoughts or not blank)):
             raise StillThinking(answer, thoughts)
     return answer
 

@@ -1,6 +1,5 @@
-"""A model behind an OpenAI-compatible HTTP server, and how that server counts tokens."""
+"""A model behind an OpenAI-compatible HTTP server."""
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -18,44 +17,6 @@ from stockade.models.settings import ModelContext, OnProgress, silent
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.token_prompt import TokenPrompt
 from stockade.models.transport import HttpTimes, ServedModel, Transport, reached
-
-
-class TokenCounter:
-    """Asks a server in its own way; one that cannot tell is not asked again."""
-
-    def __init__(self, transport: Transport, dialect: Dialect) -> None:
-        self._transport, self._dialect = transport, dialect
-        self._ways = ["input_tokens", "tokenize"] if dialect.llama_cpp else []
-        if dialect.server == "vllm":
-            self._ways = ["vllm"]
-
-    async def count(self, body: bytes, request: ModelRequest) -> int | None:
-        """Tokens of the whole prompt; None when the server cannot tell. `body` is the request as it would be sent."""
-        while self._ways:
-            tokens = await self._by(self._ways[0], body, request)
-            if tokens:
-                return tokens
-            self._ways.pop(0)
-        return None
-
-    async def _by(self, way: str, body: bytes, request: ModelRequest) -> int:
-        url = self._transport.url
-        root = url.removesuffix("/v1")
-        if way == "input_tokens":
-            return as_count((await self._tell(f"{url}/chat/completions/input_tokens", body)).get("input_tokens"))
-        if way == "vllm":
-            return as_count((await self._tell(f"{root}/tokenize", body)).get("count"))
-        # Builds of llama.cpp from before that address.
-        prompt = (await self._tell(f"{root}/apply-template", body)).get("prompt")
-        if not isinstance(prompt, str):
-            return 0
-        asked = json.dumps({"content": prompt, "add_special": True, "parse_special": True}).encode()
-        tokens = (await self._tell(f"{root}/tokenize", asked)).get("tokens")
-        return len(tokens) if isinstance(tokens, list) else 0
-
-    async def _tell(self, url: str, body: bytes) -> dict[str, Any]:
-        return await self._transport.tell(url, body)
-
 
 _Question = tuple[str, bytes, Callable[[], AnswerBuilder]]
 """Address, body, and what takes the answer."""
@@ -111,7 +72,7 @@ class OpenAIModel(ServedModel):
         self._asked = f"{self._url}/chat/completions{query}"
         local = is_own(self._url)
         self._price = price or (FREE if local else None)
-        self._counter = TokenCounter(transport, self._dialect)
+        self._counts = self._dialect.llama_cpp or self._dialect.server == "vllm"
         info = ModelInfo(
             name=model, provider=provider, local=local, native_tools=native_tools, priced=self._price is not None,
             context_window=price.window if price else None,
@@ -129,22 +90,13 @@ class OpenAIModel(ServedModel):
             self._grammars = SchemaGrammars(self._transport, facts.props, self._model, self._slot)
 
     def _take(self, facts: Facts) -> None:
-        window = facts.window or self._info.context_window
-        self._info = self._info.model_copy(
-            update={
-                "context_window": window,
-                "parameters": facts.parameters,
-                "sources": {**self._info.sources, **facts.sources},
-                "local": self._info.local and not facts.elsewhere,
-            }
-        )
+        sources = {**self._info.sources, **facts.sources}
+        local = self._info.local and not facts.elsewhere
+        self._info = self._info.model_copy(update={**facts.told, "sources": sources, "local": local})
         if facts.advice:
             self._on_progress(facts.advice, 0, 0)
-        if facts.system_role is False and (changed := self._dialect.without("system")) is not None:
-            self._dialect = changed
-        if facts.tool_roles is False:
-            roles = self._dialect.roles.model_copy(update={"tools": False})
-            self._dialect = self._dialect.model_copy(update={"roles": roles})
+        roles = self._dialect.roles.model_copy(update=dict.fromkeys(facts.lacks, False))
+        self._dialect = self._dialect.model_copy(update={"roles": roles})
 
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         # A prompt that is partly in the cache gives other last bits than one that is read whole: with a seed, the first
@@ -192,5 +144,13 @@ class OpenAIModel(ServedModel):
         """See loop.window.CountsTokens."""
         if self._in_tokens is not None and (prompt := await self._in_tokens.prompt(request, self._dialect.roles)):
             return prompt[0].count(",") + 1
+        if not self._counts:
+            return None
         asked = self._guard.request(request) if self._guard else request
-        return await self._counter.count(self._payload.body(asked, self._model, self._dialect), asked)
+        body = self._payload.body(asked, self._model, self._dialect)
+        if self._dialect.llama_cpp:
+            reported = (await self._transport.tell(f"{self._asked}/input_tokens", body)).get("input_tokens")
+        else:
+            reported = (await self._transport.tell(f"{self._url.removesuffix('/v1')}/tokenize", body)).get("count")
+        self._counts = bool(tokens := as_count(reported))  # one that cannot tell is not asked again
+        return tokens or None

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from platformdirs import user_config_path
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
@@ -36,6 +36,7 @@ class Price(Data):
 
 
 FREE = Price(input=0, output=0)
+_TABLE = TypeAdapter(dict[str, Price], config=ConfigDict(defer_build=True))
 
 
 def own_table() -> Path:
@@ -56,18 +57,13 @@ def price_of(model: str, own: Path | None = None) -> Price | None:
 
 def _read(path: Path) -> dict[str, Price]:
     try:
-        table = read_toml(path, MAX_FILE_BYTES, "table of prices")
+        return _TABLE.validate_python(read_toml(path, MAX_FILE_BYTES, "table of prices"))
     except FileNotFoundError:
         return {}
-    prices: dict[str, Price] = {}
-    for name, line in table.items():
-        try:
-            prices[name] = Price.model_validate(line)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise UsageError(
-                f"{path}: {name!r}{f', {where}' if where else ''}: {first['msg']}",
-                'write "openai/NAME" = { input = 1.0, output = 4.0 }, in USD per million tokens',
-            ) from error
-    return prices
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name, *where = map(str, first["loc"])
+        raise UsageError(
+            f"{path}: {name!r}{''.join(f', {part}' for part in where)}: {first['msg']}",
+            'write "openai/NAME" = { input = 1.0, output = 4.0 }, in USD per million tokens',
+        ) from error

@@ -19,19 +19,17 @@ from pydantic import Field
 
 from stockade.core.data import Data
 from stockade.core.errors import StockadeError
-from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
+from stockade.core.messages import Message, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model
 from stockade.core.text import spoken_part
-from stockade.models.answer_builder import LEAST_TOKENS, StillThinking
+from stockade.models.answer_builder import StillThinking
 from stockade.models.local.listing import OUR_TABLE
-from stockade.models.providers import PROVIDERS, SERVERS, ModelName, parse_name
-from stockade.models.replies import Refused
+from stockade.models.providers import PROVIDERS, ModelName, parse_name
+from stockade.models.replies import Refused, as_dict
 from stockade.models.settings import OnProgress, silent
 from stockade.paths import open_regular, write_whole
 
 TRIAL_TOKENS = 64
-AWAY = ("openai", "azure", "anthropic")
-"""Providers whose servers tell nobody how large a model is."""
 _VERSION = 3
 _HEAD_BYTES, _TAIL_BYTES = 16 << 20, 1 << 20
 _WORD = "plover-17"
@@ -119,7 +117,8 @@ async def probe_capabilities(
 
 def _tells(info: ModelInfo, name: ModelName) -> bool:
     """Whether it is on a server that may know its size and window, and that is not a stranger's."""
-    return name.provider in SERVERS and not name.is_path and (info.local or name.provider not in AWAY)
+    row = PROVIDERS.get(name.provider)
+    return row is not None and not name.is_path and (info.local or row.key == "never")
 
 
 async def tried(model: Model) -> Verdict:
@@ -129,44 +128,24 @@ async def tried(model: Model) -> Verdict:
 
 async def _calls(model: Model) -> bool:
     try:
-        answer = await _asked(model, _trial("Call the tool list_files for the folder /srv.", tools=(_TOOL,)))
+        answer = await model.ask(_trial("Call the tool list_files for the folder /srv.", tools=(_TOOL,)))
     except Refused:
         return False
-    for call in answer.tool_calls:
-        function = call.get("function")
-        if isinstance(function, dict) and function.get("name") == "list_files":
-            try:
-                arguments = json.loads(str(function.get("arguments")))
-            except ValueError:
-                continue
-            if isinstance(arguments, dict) and isinstance(arguments.get("folder"), str):
+    functions = [as_dict(call.get("function")) for call in answer.tool_calls]
+    for function in functions:
+        with suppress(ValueError, TypeError):
+            arguments = as_dict(json.loads(function["arguments"])) if function.get("name") == "list_files" else {}
+            if isinstance(arguments.get("folder"), str):
                 return True
     return False
 
 
 async def _keeps_schema(model: Model) -> bool:
     try:
-        answer = await _asked(model, _trial("Say hello, as JSON.", schema=_SCHEMA))
+        answer = await model.ask(_trial("Say hello, as JSON.", schema=_SCHEMA))
         return bool(json.loads(spoken_part(answer.content) or "") == {"word": _WORD})
     except (ValueError, Refused):
         return False
-
-
-async def _asked(model: Model, request: ModelRequest) -> ModelAnswer:
-    """An answer that says something, be it that it has no call: one cut before its first word says nothing. What the
-    model thinks may be told (then it is asked again below us), or be kept back by its server.
-    """
-    answer = await model.ask(request)
-    if _is_cut(answer):
-        longer = request.sampling.model_copy(update={"max_tokens": LEAST_TOKENS})
-        answer = await model.ask(request.model_copy(update={"sampling": longer}))
-    if _is_cut(answer):
-        raise StillThinking(answer, LEAST_TOKENS)
-    return answer
-
-
-def _is_cut(answer: ModelAnswer) -> bool:
-    return answer.finish_reason == "length" and not answer.tool_calls and not answer.content
 
 
 def _trial(text: str, tools: tuple[dict[str, object], ...] | None = None, schema: object = None) -> ModelRequest:

@@ -57,7 +57,8 @@ _HAS_SCHEME = re.compile(r"https?://", re.IGNORECASE)
 class Provider(Data):
     """`url` is where it is when none of `url_variables` says so; `version` the path that its API is below.
 
-    `key` says who needs one: `always`, `away` (not on this machine), or `never`. `native_tools`: known without asking.
+    `key` says who needs one: `always`, `away` (not on this machine), or `never`: those cost nothing, and tell how large
+    a model is. `native_tools`: known without asking.
     """
 
     url: str = ""

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +25,6 @@ from stockade.models.settings import ModelContext
 from stockade.paths import read_regular
 
 MAX_FILE_BYTES = 64 << 20
-_KNOWN = {"role", "content", "tool_calls", "delay_s", "context_window"}
 _PIECE = re.compile(r"\s*\S+|\s+")
 _CHARS_PER_TOKEN = 4
 _FINISH = re.compile(r'"tool"\s*:\s*"finish"|```finish\b')
@@ -93,13 +93,8 @@ class ScriptedModel:
             await anyio.sleep(delay_s / len(pieces))
             if piece and on_text:
                 on_text(piece)
-        return answer.model_copy(
-            update={
-                "usage": self._usage(request, answer),
-                "duration_s": time.monotonic() - started,
-                "model": f"scripted/{self._path.name}",
-            }
-        )
+        told = {"usage": self._usage(request, answer), "model": f"scripted/{self._path.name}"}
+        return answer.model_copy(update={**told, "duration_s": time.monotonic() - started})
 
     def _usage(self, request: ModelRequest, answer: ModelAnswer) -> Usage:
         """A guess at four characters a token; what was sent before counts as cached."""
@@ -116,50 +111,40 @@ class ScriptedModel:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{where} is not JSON: {error}") from error
         if not isinstance(message, dict) or not message.keys() & {"content", "tool_calls"}:
-            raise UsageError(
-                f"{where} is not an assistant message", 'write {"content": "..."} or {"tool_calls": [...]}'
-            )
-        if unknown := sorted(message.keys() - _KNOWN):
-            raise UsageError(f"{where} has an unknown field '{unknown[0]}'", f"known: {', '.join(sorted(_KNOWN))}")
-        if message.get("role", "assistant") != "assistant":
-            raise UsageError(f"{where} is not an assistant message: its role is {message['role']!r}")
-        if not isinstance(message.get("content"), str | None):
-            raise UsageError(f"{where}: content is not a text")
-        if not _calls_fit(message.get("tool_calls")):
-            raise UsageError(f"{where}: tool_calls is not a list of objects with function.name")
-        window = message.get("context_window", 1)
-        if not isinstance(window, int) or isinstance(window, bool) or window < 1:
-            raise UsageError(f"{where}: context_window is not a number of tokens")
-        delay_s = message.get("delay_s", 0)
-        if not isinstance(delay_s, int | float) or not math.isfinite(delay_s) or delay_s < 0:
-            raise UsageError(f"{where}: delay_s is not a number of seconds")
-        return message, float(delay_s)
+            raise UsageError(f"{where} is not an assistant message", _FORM)
+        for name, value in message.items():
+            if name not in _FIELDS:
+                raise UsageError(f"{where} has an unknown field '{name}'", f"known: {', '.join(sorted(_FIELDS))}")
+            fits, problem = _FIELDS[name]
+            if not fits(value):
+                raise UsageError(f"{where}{problem.format(value)}")
+        return message, float(message.get("delay_s", 0))
 
 
-def _calls_fit(calls: object) -> bool:
-    if calls is None:
-        return True
-    return isinstance(calls, list) and all(
-        isinstance(call, dict)
-        and isinstance(function := call.get("function"), dict)
-        and isinstance(function.get("name"), str)
-        for call in calls
-    )
+def _are_calls(value: object) -> bool:
+    """Whether each has a `function` with a name."""
+    calls = value if isinstance(value, list) else [value]
+    functions = [call.get("function") if isinstance(call, dict) else None for call in calls]
+    return value is None or all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in functions)
+
+
+_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "role": (lambda value: value == "assistant", " is not an assistant message: its role is {!r}"),
+    "content": (lambda value: isinstance(value, str | None), ": content is not a text"),
+    "tool_calls": (_are_calls, ": tool_calls is not a list of objects with function.name"),
+    "context_window": (lambda value: type(value) is int and value > 0, ": context_window is not a number of tokens"),
+    "delay_s": (
+        lambda value: type(value) in (int, float) and 0 <= value < math.inf, ": delay_s is not a number of seconds",
+    ),
+}  # fmt: skip
+"""What a line may hold: whether a value fits, and what is said of one that does not."""
 
 
 def _answer_of(message: dict[str, Any]) -> ModelAnswer:
     builder = AnswerBuilder()
     calls = [{"id": f"call_{n}", **call, "index": n} for n, call in enumerate(message.get("tool_calls") or [])]
-    builder.add(
-        {
-            "choices": [
-                {
-                    "delta": {"content": message.get("content"), "tool_calls": calls},
-                    "finish_reason": "tool_calls" if calls else "stop",
-                }
-            ]
-        }
-    )
+    delta = {"content": message.get("content"), "tool_calls": calls}
+    builder.add({"choices": [{"delta": delta, "finish_reason": "tool_calls" if calls else "stop"}]})
     return builder.answer(0.0)
 
 

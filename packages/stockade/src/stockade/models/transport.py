@@ -20,7 +20,7 @@ from stockade.models.answer_builder import AnswerBuilder, Patience
 from stockade.models.http import Client, HttpError, Response
 from stockade.models.http_errors import from_status, from_stream, from_transport
 from stockade.models.pricing import FREE, Price, price_of
-from stockade.models.providers import Address, address_of, checked_url
+from stockade.models.providers import PROVIDERS, Address, address_of, checked_url
 from stockade.models.settings import ModelContext
 
 __all__ = ["HttpTimes", "ServedModel", "Transport", "reached"]
@@ -266,17 +266,13 @@ class Transport:
         return result if isinstance(result, dict) else {}
 
 
-FREE_PROVIDERS = ("llama-server", "llamafile", "ollama", "vllm", "lm-studio")
-"""Who runs them pays for electricity only."""
-
-
 def reached(name: str, context: ModelContext) -> tuple[Address, Price | None]:
     """How a server that runs already is asked for this model. UsageError where its address or key is missing."""
     full, address = f"{context.provider}/{name}", address_of(context.provider, context.environment, name)
     if context.settings.ctx_size is not None:
         message = f"--ctx-size is for models that we load: the window of {full} is its server's"
         context.on_progress(message, 0, 0)
-    return address, FREE if context.provider in FREE_PROVIDERS else price_of(full)
+    return address, FREE if PROVIDERS[context.provider].key == "never" else price_of(full)
 
 
 class ServedModel(ABC):
