@@ -19,8 +19,9 @@ import pytest
 from stockade.answers.native_tools import NativeAnswers
 from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.core.ports import Model
+from stockade.core.errors import ModelFailed
 from stockade.models.anthropic import AnthropicModel
-from stockade.models.http import Client, HttpError
+from stockade.models.http import Client
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.local.embedded import EmbeddedModel
 from stockade.models.local.fetch import fetch
@@ -106,7 +107,7 @@ async def _ready(url: str, process: "subprocess.Popen[bytes]") -> None:
     async with Client(url, {}) as client:
         with anyio.fail_after(PATIENCE_S):
             while process.poll() is None:
-                with contextlib.suppress(HttpError):
+                with contextlib.suppress(ModelFailed):
                     async with client.asked("GET", f"{url}/health") as response:
                         if response.status == 200:
                             return

@@ -14,7 +14,8 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.tls import TLSListener
 
-from stockade.models.http import Client, Lost, NotReached, proxy_of, tls_context
+from stockade.core.errors import ModelOverloaded, ModelUnavailable
+from stockade.models.http import Client, proxy_of, tls_context
 from tests.support.site import certificates
 
 pytestmark = pytest.mark.anyio
@@ -211,19 +212,19 @@ async def test_a_redirect_is_an_answer_and_not_followed() -> None:
 )
 async def test_answers_that_are_none(reply: bytes) -> None:
     async with says(reply, None) as server, Client(server.url, {}) as client:
-        with pytest.raises(Lost):
+        with pytest.raises(ModelOverloaded):
             await ask(client, server.url)
 
 
 async def test_silence_ends() -> None:
     async with says(b"HTTP/1.1 ") as server, Client(server.url, {}, answer_s=0.05) as client:
-        with pytest.raises(Lost, match=r"nothing was said for 0.05 s"):
+        with pytest.raises(ModelOverloaded, match=r"nothing was said for 0.05 s"):
             await ask(client, server.url)
 
 
 async def test_what_cannot_be_sent_is_told_without_the_key() -> None:
     async with says(OK) as server, Client(server.url, {"Authorization": "Bearer sesame\nX: y"}) as client:
-        with pytest.raises(NotReached, match="cannot be sent") as caught:
+        with pytest.raises(ModelUnavailable, match="cannot be sent") as caught:
             await ask(client, server.url)
         assert server.asked == []
     assert "sesame" not in "".join(traceback.format_exception(caught.value))
@@ -249,7 +250,7 @@ async def test_targets(path: str, target: bytes) -> None:
 
 async def test_an_address_with_more_than_one_line_is_not_asked() -> None:
     async with says(OK) as server, Client(server.url, {}) as client:
-        with pytest.raises(NotReached, match="cannot be asked"):
+        with pytest.raises(ModelUnavailable, match="cannot be asked"):
             await ask(client, f"{server.url}/a\r\nHost: evil")
         assert server.connections == 0
 
@@ -281,7 +282,7 @@ def test_proxies_of_the_environment(
 
 def test_a_proxy_that_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://me:secret@p:1")
-    with pytest.raises(NotReached, match=r"the proxy socks5://p:1 is none of HTTP"):
+    with pytest.raises(ValueError, match=r"the proxy socks5://p:1 is none of HTTP"):
         proxy_of("https://x")
 
 
@@ -321,7 +322,7 @@ async def test_tls_through_a_proxy(trusted: ssl.SSLContext, monkeypatch: pytest.
 
 async def test_a_certificate_of_another_name(trusted: ssl.SSLContext) -> None:
     async with says(OK, tls=trusted) as server, Client(f"https://127.0.0.1:{server.port}", {}) as client:
-        with pytest.raises(NotReached, match="certificate"):
+        with pytest.raises(ModelUnavailable, match="certificate"):
             await ask(client, f"https://127.0.0.1:{server.port}")
 
 
@@ -329,7 +330,7 @@ async def test_a_proxy_that_refuses(trusted: ssl.SSLContext, monkeypatch: pytest
     async with says() as server, tunnel(server.port, b"407 Authenticate") as (proxy, _):
         monkeypatch.setenv("https_proxy", proxy)
         async with Client("https://good.test/v1", {}) as client:
-            with pytest.raises(NotReached, match=r"the proxy 127.0.0.1:\d+ answered 407"):
+            with pytest.raises(ModelUnavailable, match=r"the proxy 127.0.0.1:\d+ answered 407"):
                 await ask(client, "https://good.test/v1/x")
 
 
@@ -337,19 +338,21 @@ async def test_a_proxy_that_refuses(trusted: ssl.SSLContext, monkeypatch: pytest
 async def test_nobody_is_there(url: str) -> None:
     tls_context.cache_clear()
     async with Client(url, {}) as client:
-        with pytest.raises(NotReached, match=r"^Connection refused$"):
+        with pytest.raises(ModelUnavailable, match=r"^no model server at [^ ]+: Connection refused \(start"):
             await ask(client, url)
 
 
 async def test_no_proxy_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     async with Client("http://model.test", {}) as client:
-        with pytest.raises(NotReached, match=r"^the proxy 127.0.0.1:1: Connection refused$"):
+        with pytest.raises(
+            ModelUnavailable, match=r"^no model server at model.test: the proxy 127.0.0.1:1: Connection refused \(start"
+        ):
             await ask(client, "http://model.test")
 
 
 @pytest.mark.parametrize("url", ["http://no-such-host.invalid", "http://x..y.test", "http://\u00e9..test"])
 async def test_no_such_name(url: str) -> None:
-    with pytest.raises(NotReached):
+    with pytest.raises(ModelUnavailable):
         async with Client(url, {}) as client:
             await ask(client, url)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.models.http import MAX_EVENT_BYTES, Response, TooLong
+from stockade.core.errors import ModelUnavailable
+from stockade.models.http import MAX_EVENT_BYTES, Response
 
 
 class Pieces(httpx2.AsyncByteStream):
@@ -22,7 +23,7 @@ class Pieces(httpx2.AsyncByteStream):
 def read(*chunks: bytes) -> list[str]:
     async def events() -> list[str]:
         answer = httpx2.Response(200, stream=Pieces(chunks), request=httpx2.Request("GET", "http://x"))
-        return [data async for data in Response(answer).events(lambda: None)]
+        return [data async for data in Response(answer, "box:1").events(lambda: None)]
 
     return anyio.run(events)
 
@@ -59,9 +60,9 @@ def test_nothing_is_no_event() -> None:
 def test_an_event_is_bounded() -> None:
     mebi = b"c" * (1 << 20)
     assert read(*[b": " + mebi + b"\n"] * 20, b"data: x\n\n") == ["x"]
-    with pytest.raises(TooLong, match=f"more than {MAX_EVENT_BYTES} bytes"):
+    with pytest.raises(ModelUnavailable, match=f"more than {MAX_EVENT_BYTES} bytes"):
         read(*[b"data: " + mebi + b"\n"] * 20)
-    with pytest.raises(TooLong, match=f"more than {MAX_EVENT_BYTES} bytes"):
+    with pytest.raises(ModelUnavailable, match=f"more than {MAX_EVENT_BYTES} bytes"):
         read(b"data: ", *[mebi] * 20)
 
 

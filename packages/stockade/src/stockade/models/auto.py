@@ -13,8 +13,8 @@ from typing import Any
 
 import anyio
 
-from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.http import Client, HttpError
+from stockade.core.errors import ModelFailed, ModelUnavailable, UsageError
+from stockade.models.http import Client
 from stockade.models.local.catalogue import CATALOGUE, DEFAULT
 from stockade.models.local.folder import is_verified, models_folder
 from stockade.models.local.gguf import read_gguf
@@ -124,7 +124,7 @@ async def _running(environment: Mapping[str, str]) -> tuple[str, str] | None:
     result: dict[str, tuple[str, str]] = {}
 
     async def ask(provider: str) -> None:
-        with suppress(HttpError, TimeoutError, UsageError):
+        with suppress(ModelFailed, TimeoutError, UsageError):
             address = address_of(provider, environment)
             root = address.base_url.removesuffix("/v1")
             with anyio.fail_after(PROBE_TIMEOUT_S):

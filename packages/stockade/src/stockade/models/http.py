@@ -18,31 +18,14 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import httpx2
 
-from stockade.core.errors import ModelUnavailable
+from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.models.http_errors import one_line
 from stockade.models.providers import is_own
-
-__all__ = ["Client", "HttpError", "Lost", "NotReached", "Response", "TooLong", "tls_context"]
 
 KEEP_S = 4.0
 """How long a connection is kept for the next question: uvicorn and node close theirs after five seconds of silence, and
 what lies between may forget one without a word to either end."""
 MAX_EVENT_BYTES = 16 * 1024**2
-
-
-class HttpError(Exception):
-    """A question could not be put, or its answer was not told to its end. The words are for a person."""
-
-
-class NotReached(HttpError):
-    """There is no connection to the server."""
-
-
-class Lost(HttpError):
-    """There was one, and it broke, or what came over it was no HTTP."""
-
-
-class TooLong(HttpError):
-    """The server sent what is too large to be held."""
 
 
 @functools.cache
@@ -57,17 +40,17 @@ def tls_context() -> ssl.SSLContext:
 
 
 class Response:
-    """`headers` are found in any case."""
+    """`headers` are found in any case; `server` is for messages. Reading raises ModelOverloaded when it breaks off."""
 
-    def __init__(self, answer: httpx2.Response) -> None:
+    def __init__(self, answer: httpx2.Response, server: str) -> None:
         self.status = answer.status_code
         self.headers: Mapping[str, str] = answer.headers
-        self._answer = answer
+        self._answer, self._server = answer, server
 
     async def whole(self, limit: int) -> bytes:
-        """All of it, or its first `limit` bytes and a little. Lost when it breaks off."""
+        """All of it, or its first `limit` bytes and a little."""
         body = bytearray()
-        with _lost():
+        with self._lost():
             async with aclosing(self._answer.aiter_bytes()) as pieces:
                 async for piece in pieces:
                     body += piece
@@ -78,7 +61,7 @@ class Response:
     async def events(self, after_piece: Callable[[], None]) -> AsyncGenerator[str]:
         """The data of each server-sent event that has some; a missing last blank line still gives the event.
 
-        `after_piece` is called when all events of what arrived at once were taken. Lost, or TooLong above
+        `after_piece` is called when all events of what arrived at once were taken. ModelUnavailable above
         MAX_EVENT_BYTES.
         """
         answer = self._answer
@@ -86,10 +69,19 @@ class Response:
         answer.headers["content-type"] = "text/event-stream"  # where the server leaves it out
         answer.encoding = "utf-8-sig"  # with or without a byte order mark
         answer.stream = _Watched(answer.stream, after_piece)
-        with _lost():
+        with self._lost():
             async for event in httpx2.EventSource(answer, MAX_EVENT_BYTES):
                 if event.data:
                     yield event.data
+
+    @contextmanager
+    def _lost(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx2.SSEError as error:
+            raise ModelUnavailable(f"{self._server} sent an event of more than {MAX_EVENT_BYTES} bytes") from error
+        except httpx2.HTTPError as error:
+            raise _lost(self._server, _words(error)) from error
 
 
 class _Watched(httpx2.AsyncByteStream):
@@ -109,8 +101,9 @@ class _Watched(httpx2.AsyncByteStream):
 class Client:
     """`url` names the server, with `http` or `https`; the paths asked for are whole addresses on it.
 
-    NotReached after `connect_s` seconds without a connection, Lost after `answer_s` without the beginning of an answer.
-    Entering reads the certificates and the proxies of the environment. A name and password in `url` are the key.
+    ModelUnavailable after `connect_s` seconds without a connection; where the server has `answered` before, it may be
+    restarting: ModelOverloaded, as after `answer_s` without the beginning of an answer. Entering reads the certificates
+    and the proxies of the environment. A name and password in `url` are the key.
     """
 
     def __init__(
@@ -123,6 +116,8 @@ class Client:
         keep_s: float = KEEP_S,
     ) -> None:
         self._url, self._connect_s, self._answer_s, self._keep_s = url, connect_s, answer_s, keep_s
+        self.server = urlsplit(url).netloc.rpartition("@")[2]
+        self.answered = False
         sent = {"Accept-Encoding": "identity", **headers}
         if user := (parts := urlsplit(url)).username:
             pair = f"{unquote(user)}:{unquote(parts.password or '')}"
@@ -132,7 +127,10 @@ class Client:
 
     async def __aenter__(self) -> Self:
         secure = self._url.startswith("https:")
-        self._proxy = None if is_own(self._url) else proxy_of(self._url)
+        try:
+            self._proxy = None if is_own(self._url) else proxy_of(self._url)
+        except ValueError as error:
+            raise self._not_reached(str(error)) from None
         self._transport = httpx2.AsyncHTTPTransport(
             verify=tls_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             trust_env=False,
@@ -154,30 +152,36 @@ class Client:
             with anyio.fail_after(self._answer_s):
                 answer = await self._transport.handle_async_request(request)
         except TimeoutError:
-            raise Lost(f"nothing was said for {self._answer_s:g} s") from None
+            raise _lost(self.server, f"nothing was said for {self._answer_s:g} s") from None
         except httpx2.LocalProtocolError:
             # Its own words hold the key.
-            raise NotReached("a key or header holds what cannot be sent") from None
+            raise self._not_reached("a key or header holds what cannot be sent") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             raise self._failed(error) from error
         answer.request = request
         try:
-            yield Response(answer)
+            yield Response(answer, self.server)
         finally:
             await answer.aclose()  # which httpcore2 shields from cancelling
 
-    def _failed(self, error: Exception) -> HttpError:
+    def _failed(self, error: Exception) -> ModelFailed:
         proxy = f"the proxy {self._proxy.url.netloc.decode()}" if self._proxy else ""
         if isinstance(error, httpx2.ProxyError):
-            return NotReached(f"{proxy} answered {error}")
+            return self._not_reached(f"{proxy} answered {error}")
         if isinstance(error, httpx2.ConnectTimeout):
-            return NotReached(f"no connection within {self._connect_s:g} s")
+            return self._not_reached(f"no connection within {self._connect_s:g} s")
         if isinstance(error, httpx2.ConnectError):
             through = proxy and not isinstance(_cause(error), ssl.SSLError)
-            return NotReached(f"{proxy}: {_words(error)}" if through else _words(error))
+            return self._not_reached(f"{proxy}: {_words(error)}" if through else _words(error))
         if isinstance(error, httpx2.InvalidURL | UnicodeError):
-            return NotReached(f"{urlsplit(self._url).hostname!r} cannot be asked: {error}")
-        return Lost(_words(error))
+            return self._not_reached(f"{urlsplit(self._url).hostname!r} cannot be asked: {error}")
+        return _lost(self.server, _words(error))
+
+    def _not_reached(self, why: str) -> ModelFailed:
+        if self.answered:
+            return _lost(self.server, why)
+        hint = "start it, or choose another --model"
+        return ModelUnavailable(f"no model server at {self.server}: {one_line(why)}", hint)
 
 
 @functools.lru_cache(maxsize=16)
@@ -189,7 +193,7 @@ def _address(url: str) -> httpx2.URL:
 def proxy_of(url: str) -> httpx2.Proxy | None:
     """What the environment says of this address: http_proxy, https_proxy, all_proxy and no_proxy, in either case.
 
-    NotReached for one of a kind that we do not speak.
+    ValueError for one of a kind that we do not speak.
     """
     parts, proxies = urlsplit(url), urllib.request.getproxies()
     text = proxies.get(parts.scheme) or proxies.get("all")
@@ -197,18 +201,12 @@ def proxy_of(url: str) -> httpx2.Proxy | None:
         return None
     proxy = urlsplit(text if "://" in text else f"http://{text}")
     if proxy.scheme != "http" or not proxy.hostname:
-        raise NotReached(f"the proxy {proxy.scheme}://{proxy.netloc.rpartition('@')[2]} is none of HTTP")
+        raise ValueError(f"the proxy {proxy.scheme}://{proxy.netloc.rpartition('@')[2]} is none of HTTP")
     return httpx2.Proxy(proxy.geturl())
 
 
-@contextmanager
-def _lost() -> Iterator[None]:
-    try:
-        yield
-    except httpx2.SSEError as error:
-        raise TooLong(f"an event of more than {MAX_EVENT_BYTES} bytes") from error
-    except httpx2.HTTPError as error:
-        raise Lost(_words(error)) from error
+def _lost(server: str, why: str) -> ModelOverloaded:
+    return ModelOverloaded(f"the connection to {server} was lost: {one_line(why)}")
 
 
 def _cause(error: BaseException) -> BaseException:

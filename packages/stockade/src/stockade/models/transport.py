@@ -17,8 +17,8 @@ from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.answer_builder import AnswerBuilder, Patience
-from stockade.models.http import Client, HttpError, Response
-from stockade.models.http_errors import from_status, from_stream, from_transport
+from stockade.models.http import Client, Response
+from stockade.models.http_errors import from_status, from_stream
 from stockade.models.pricing import FREE, Price, price_of
 from stockade.models.providers import PROVIDERS, Address, address_of, checked_url
 from stockade.models.settings import ModelContext
@@ -101,18 +101,10 @@ class Transport:
         self._client = Client(
             self.url, {**_HEADERS, **headers}, connect_s=self._times.connect_s, answer_s=self._times.first_byte_s
         )
-        self._answered = False
-
-    @property
-    def server(self) -> str:
-        """Host and port, for messages."""
-        return urlsplit(self.url).netloc.rpartition("@")[2]
+        self.server = self._client.server
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._client.__aenter__()
-        except HttpError as error:
-            raise from_transport(error, self.server, answered_before=False) from error
+        await self._client.__aenter__()
         return self
 
     async def __aexit__(
@@ -144,15 +136,12 @@ class Transport:
         started = time.monotonic()
         try:
             async with self._client.asked("POST", url, body) as response:
-                self._answered = True
+                self._client.answered = True
                 if response.status != 200:
                     reply = await self._whole(response, _MAX_ERROR_BYTES)
                     raise self._refusal(response, reply.encode(), urlsplit(url).path)
                 await self._read(response, builder, on_text)
             return builder.answer(time.monotonic() - started)
-        except HttpError as error:
-            _void(builder, on_text)
-            raise from_transport(error, self.server, self._answered) from error
         except ModelFailed:
             _void(builder, on_text)
             raise
@@ -172,7 +161,7 @@ class Transport:
                 raise ModelUnavailable(
                     f"{self.server} answered with {kind[:60]}: this is no model API", "check the address"
                 )
-        except (HttpError, ModelOverloaded):
+        except ModelOverloaded:
             # Lost after its last word, the answer is whole all the same.
             if not builder.ended:
                 raise
@@ -250,12 +239,7 @@ class Transport:
             with anyio.fail_after(self._times.first_byte_s if patient else self._times.probe_s):
                 async with self._client.asked("GET" if body is None else "POST", url, body) as response:
                     reply = await response.whole(_MAX_PROBE_BYTES)
-        except HttpError as error:
-            failed: ModelFailed = from_transport(error, self.server, answered_before=False)
-            if isinstance(failed, ModelUnavailable):
-                raise failed from error
-            return {}
-        except TimeoutError:
+        except (ModelOverloaded, TimeoutError):
             return {}
         if response.status in (401, 403):
             raise self._refusal(response, reply)
