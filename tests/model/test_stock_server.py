@@ -17,9 +17,9 @@ import anyio
 import pytest
 
 from stockade.answers.native_tools import NativeAnswers
+from stockade.core.errors import ModelFailed
 from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.core.ports import Model
-from stockade.core.errors import ModelFailed
 from stockade.models.anthropic import AnthropicModel
 from stockade.models.http import Client
 from stockade.models.local.catalogue import CATALOGUE
