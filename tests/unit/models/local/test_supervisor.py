@@ -13,7 +13,7 @@ def error_of(log: str) -> str:
 
 def test_the_line_that_says_why() -> None:
     log = "0.00.001 I loading\n0.00.002 E gguf_init: bad\x1b[0m  magic\n0.00.003 E srv: failed\n0.00.004 I bye\n"
-    assert error_of(log) == "gguf_init: bad[0m magic"
+    assert error_of(log) == "gguf_init: bad [0m magic"
     assert error_of("one\n\ntwo\n") == "two"
     assert error_of("") == ""
 

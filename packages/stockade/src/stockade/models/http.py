@@ -19,7 +19,7 @@ import anyio
 import httpx2
 
 from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
-from stockade.models.http_errors import one_line
+from stockade.core.text import one_line
 from stockade.models.providers import is_own
 
 KEEP_S = 4.0
@@ -181,7 +181,7 @@ class Client:
         if self.answered:
             return _lost(self.server, why)
         hint = "start it, or choose another --model"
-        return ModelUnavailable(f"no model server at {self.server}: {one_line(why)}", hint)
+        return ModelUnavailable(f"no model server at {self.server}: {one_line(why, 300)}", hint)
 
 
 @functools.lru_cache(maxsize=16)
@@ -206,7 +206,7 @@ def proxy_of(url: str) -> httpx2.Proxy | None:
 
 
 def _lost(server: str, why: str) -> ModelOverloaded:
-    return ModelOverloaded(f"the connection to {server} was lost: {one_line(why)}")
+    return ModelOverloaded(f"the connection to {server} was lost: {one_line(why, 300)}")
 
 
 def _cause(error: BaseException) -> BaseException:

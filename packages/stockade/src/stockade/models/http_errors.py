@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.core.text import one_line
 from stockade.models.replies import NotSupported, Refused, as_count
 
 _TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded", "request_too_large"}
@@ -50,7 +51,7 @@ def from_status(
 ) -> ModelFailed:  # fmt: skip
     """The error for an answer that is not 200. `server`, `model` and `path`, which was asked, are for the message."""
     error = _error_of(body)
-    reply = one_line(error.get("message")) or one_line(body.decode(errors="replace"))
+    reply = _line(error.get("message")) or _line(body.decode(errors="replace"))
     if too_long := _too_long(error, reply):
         return too_long
     if status in (401, 403):
@@ -86,7 +87,7 @@ def _not_found(server: str, model: str, said: str, path: str) -> ModelUnavailabl
 def from_stream(error: object, server: str) -> ModelFailed:
     """The error for `{"error": ...}` amid a stream."""
     fields = error if isinstance(error, dict) else {"message": str(error)}
-    reply = one_line(fields.get("message")) or one_line(str(fields))
+    reply = _line(fields.get("message")) or _line(str(fields))
     return _too_long(fields, reply) or ModelOverloaded(f"{server} broke off: {reply}")
 
 
@@ -131,7 +132,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def one_line(text: object) -> str:
-    """One printable line of bounded length: a server's words go to a terminal."""
-    message = " ".join(text[:2000].split()) if isinstance(text, str) else ""
-    return "".join(c for c in message if c.isprintable())[:300]
+def _line(text: object) -> str:
+    """A server's words go to a terminal."""
+    return one_line(text[:2000], 300) if isinstance(text, str) else ""

@@ -23,7 +23,7 @@ from stockade.core.messages import Message, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model
 from stockade.core.text import spoken_part
 from stockade.models.answer_builder import StillThinking
-from stockade.models.local.listing import OUR_TABLE
+from stockade.models.local.catalogue import OUR_TABLE
 from stockade.models.providers import PROVIDERS, ModelName, parse_name
 from stockade.models.replies import Refused, as_dict
 from stockade.models.settings import OnProgress, silent

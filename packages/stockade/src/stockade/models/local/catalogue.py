@@ -55,6 +55,8 @@ class Recommended(Data):
 
 
 DEFAULT = "qwen2.5-coder-1.5b"
+OUR_TABLE = "our table of models"
+"""Who tells what is known of these, as a source of it."""
 
 _QWEN_FILE = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
 
@@ -112,3 +114,10 @@ RECOMMENDED = (
         about="programs, for 12 GB of memory",
     ),
 )
+
+
+def catalogued(name: str) -> CatalogueModel:
+    """UsageError when the catalogue has no such model."""
+    if name not in CATALOGUE:
+        raise UsageError(f"no embedded model '{name}'", f"there are: {', '.join(CATALOGUE)}; or gguf/PATH for a file")
+    return CATALOGUE[name]

@@ -10,10 +10,10 @@ import anyio.to_thread
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable, UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import Model, OnText
+from stockade.models.local.catalogue import OUR_TABLE, catalogued
 from stockade.models.local.fetch import model_file
 from stockade.models.local.gguf import read_gguf
 from stockade.models.local.launch_spec import stock_server
-from stockade.models.local.listing import OUR_TABLE, catalogued
 from stockade.models.local.server import EmbeddedServer
 from stockade.models.openai import OpenAIModel, open_served
 from stockade.models.openai_request import Dialect

@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.local.catalogue import CatalogueModel
+from stockade.models.local.catalogue import CatalogueModel, catalogued
 from stockade.models.local.download import NotReached, Source, copied, download, unpacked
 from stockade.models.local.folder import (
     check_space,
@@ -30,7 +30,6 @@ from stockade.models.local.folder import (
     size_of,
 )
 from stockade.models.local.hub import HubName, cached_file, hub_source
-from stockade.models.local.listing import catalogued
 from stockade.models.providers import ModelName
 from stockade.models.settings import OnProgress, readable, silent
 from stockade_sandbox.locks import try_lock
@@ -79,15 +78,14 @@ async def fetch(model: CatalogueModel, on_progress: OnProgress = silent, folder:
     make_folder(path.parent)
     with _disk_errors(folder):
         async with _locked(path, model, on_progress):
-            if path.exists() and not is_verified(path, model.sha256):
-                remember_verified(path, await _check(path, model, on_progress), model.sources[0], model.licence)
-            elif not path.exists():
-                await _obtain(path, model, on_progress)
+            if not is_verified(path, model.sha256):
+                digest = await (_check if path.exists() else _obtain)(path, model, on_progress)
+                remember_verified(path, digest, model.sources[0], model.licence)
     return path
 
 
-async def _obtain(path: Path, model: CatalogueModel, on_progress: OnProgress) -> None:
-    """From what is here already, else from the sources in their order."""
+async def _obtain(path: Path, model: CatalogueModel, on_progress: OnProgress) -> str:
+    """Its hash. From what is here already, else from the sources in their order."""
     part = path.with_name(f"{path.name}.part")
     is_whole = part.exists() and size_of(part) == model.size_bytes
     reasons: list[str] = []
@@ -102,8 +100,7 @@ async def _obtain(path: Path, model: CatalogueModel, on_progress: OnProgress) ->
                 on_progress(f"{error.message}; trying the next source", 0, 0)
         else:
             await anyio.to_thread.run_sync(_move, part, path)
-            remember_verified(path, digest, model.sources[0], model.licence)
-            return
+            return digest
     raise ModelUnavailable(
         f"model '{model.name}' cannot be fetched: {'; '.join(reasons)}",
         f"bring the file yourself to {path}{f', sha256 {model.sha256}' if model.sha256 else ''}",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
+from stockade.core.text import one_line
 from stockade.models.replies import MAX_COUNT, as_count, parse_size_label
 from stockade.paths import open_regular
 
@@ -192,6 +193,9 @@ def _info(path: Path, size: int, found: dict[str, Any], weights: int) -> GgufInf
             value = max((item for item in value if isinstance(item, int)), default=0)
         return value if isinstance(value, int) else 0
 
+    def text(key: str) -> str:
+        return one_line(_of(found, key, str) or "", 200)
+
     heads = number("attention.head_count") or 1
     width = number("embedding_length") // heads
     per_layer = (number("attention.head_count_kv") or heads) * (
@@ -201,10 +205,10 @@ def _info(path: Path, size: int, found: dict[str, Any], weights: int) -> GgufInf
     parameters, source = _parameters(found, weights)
     return GgufInfo(
         path=str(path), size_bytes=size, architecture=architecture,
-        name=_clean(_of(found, "general.name", str)), context_length=number("context_length") or None,
+        name=text("general.name"), context_length=number("context_length") or None,
         quantisation=_QUANTISATIONS.get(kind, f"type {kind}") if kind is not None else "",
-        licence=_clean(_of(found, "general.license", str)), size_label=_clean(_of(found, "general.size_label", str)),
-        kv_bytes_per_token=2 * number("block_count") * per_layer, kind=_clean(_of(found, "general.type", str)),
+        licence=text("general.license"), size_label=text("general.size_label"),
+        kv_bytes_per_token=2 * number("block_count") * per_layer, kind=text("general.type"),
         parameters=parameters, parameters_source=source if parameters else "",
     )  # fmt: skip
 
@@ -212,8 +216,3 @@ def _info(path: Path, size: int, found: dict[str, Any], weights: int) -> GgufInf
 def _of(found: dict[str, Any], key: str, kind: type[_T]) -> _T | None:
     value = found.get(key)
     return value if isinstance(value, kind) else None
-
-
-def _clean(text: str | None) -> str:
-    """One printable line: names go to a terminal."""
-    return "".join(c for c in text or "" if c.isprintable())[:200]

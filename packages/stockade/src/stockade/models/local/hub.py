@@ -16,6 +16,7 @@ import httpx2
 
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
+from stockade.core.text import one_line
 from stockade.models.http import tls_context
 from stockade.models.local.catalogue import CatalogueModel
 from stockade.models.local.download import REACH_TIMEOUT_S, NotReached, Source, download
@@ -135,22 +136,22 @@ def _listed(name: HubName) -> CatalogueModel:
         lfs, commit = files[file].lfs, str(about.sha)
         if not lfs or not _SHA256.fullmatch(str(lfs.sha256)) or not _COMMIT.fullmatch(commit):
             raise ModelUnavailable(f"the hub gives no sha256 for {file}", "fetch it by its https: address")
-        licence = _plain(str(getattr(about.card_data, "license", None) or ""))[:60]
+        licence = one_line(str(getattr(about.card_data, "license", None) or ""), 60)
         return _model(name, commit, file, lfs.size, lfs.sha256, licence)
     except RevisionNotFoundError:
         raise ModelUnavailable(f"the repository {name.repo_id} has no revision '{name.revision}'") from None
     except HfHubHTTPError as error:
         status = error.response.status_code
-        answered = f"{_host()} answered {status} {_plain(error.response.reason_phrase)}"
+        answered = f"{_host()} answered {status} {one_line(error.response.reason_phrase, 200)}"
         if status >= 500:
             raise NotReached(answered) from None
         conditions = "it has conditions, " if isinstance(error, GatedRepoError) else ""
         hint = _WAY_OUT if status in (401, 403, 404) else None
         raise ModelUnavailable(f"the repository {name.repo_id} cannot be had: {conditions}{answered}", hint) from None
     except (OfflineModeIsEnabled, httpx2.HTTPError) as error:
-        raise NotReached(f"{_host()} was not reached: {_plain(str(error)) or type(error).__name__}") from None
+        raise NotReached(f"{_host()} was not reached: {one_line(str(error), 200) or type(error).__name__}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = _plain(f"{type(error).__name__} {error}")
+        message = one_line(f"{type(error).__name__} {error}", 200)
         raise ModelUnavailable(f"the hub's answer on {name.repo_id} is not understood: {message}") from None
 
 
@@ -162,25 +163,22 @@ def _model(name: HubName, commit: str, file: str, size_bytes: int, sha256: str, 
 
 
 def _chosen(name: HubName, files: list[str]) -> str:
-    shown = name.repo_id
+    """The file that is meant, of a repository's."""
+    shown, ours = name.repo_id, sorted(file for file in files if file.endswith(".gguf"))
     if name.file:
         if name.file not in files:
-            raise ModelUnavailable(f"{shown} has no file '{name.file}'", _names(files) or None)
+            raise ModelUnavailable(f"{shown} has no file '{name.file}'", ", ".join(ours[:12]) or None)
         if _PIECE.search(name.file):
             raise UsageError(f"{name.file} is one piece of several", "choose a file that is whole, or merge the pieces")
         return name.file
-    whole = [file for file in files if file.endswith(".gguf") and not _PIECE.search(file) and "mmproj" not in file]
+    whole = [file for file in ours if not _PIECE.search(file) and "mmproj" not in file]
     for kind in ("", *_PREFERRED):
         matching = [file for file in whole if kind in file.lower()]
         if len(matching) == 1:
             return matching[0]
     if not whole:
         raise ModelUnavailable(f"{shown} has no GGUF file that is whole", "repositories with GGUF files end in -GGUF")
-    raise UsageError(f"{shown} has {len(whole)} models", f"name one: {_names(whole)}")
-
-
-def _names(files: list[str]) -> str:
-    return ", ".join(sorted(file for file in files if file.endswith(".gguf"))[:12])
+    raise UsageError(f"{shown} has {len(whole)} models", f"name one: {', '.join(whole[:12])}")
 
 
 def endpoint() -> str:
@@ -212,8 +210,3 @@ def token_to_send() -> str | None:
     if token and not (token.isascii() and token.isprintable()):
         raise UsageError("the token for the hub has characters that no token has", "mend HF_TOKEN")
     return token
-
-
-def _plain(text: str) -> str:
-    """Words of others on one line."""
-    return "".join(c if c.isprintable() else " " for c in text)[:200]

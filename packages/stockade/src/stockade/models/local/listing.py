@@ -9,14 +9,12 @@ from pydantic import computed_field
 from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.messages import is_small
-from stockade.models.local.catalogue import CATALOGUE, CatalogueModel
+from stockade.models.local.catalogue import CATALOGUE, OUR_TABLE, CatalogueModel, catalogued
 from stockade.models.local.folder import forget, is_verified, models_folder, provenance
 from stockade.models.local.gguf import GgufInfo, read_gguf
 from stockade.models.local.server_lease import in_use
 from stockade.models.providers import parse_name
 from stockade_sandbox.locks import try_lock
-
-OUR_TABLE = "our table of models"
 
 
 class ModelEntry(Data):
@@ -68,13 +66,6 @@ def model_info(name: str, folder: Path | None = None) -> ModelEntry:
         raise UsageError(f"nothing is known of '{name}' before it is asked", "name an embedded/ or gguf/ model")
     path = Path(parsed.name).expanduser().absolute()
     return _file_entry(path, read_gguf(path))
-
-
-def catalogued(name: str) -> CatalogueModel:
-    """UsageError when the catalogue has no such model."""
-    if name not in CATALOGUE:
-        raise UsageError(f"no embedded model '{name}'", f"there are: {', '.join(CATALOGUE)}; or gguf/PATH for a file")
-    return CATALOGUE[name]
 
 
 def _catalogued(model: CatalogueModel, folder: Path) -> ModelEntry:

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from stockade.core.text import one_line
+
 MAX_LINE_BYTES = 1 << 20
 _MAX_LOG_BYTES = 8 << 20
 _TAIL_BYTES = 64 * 1024
@@ -219,7 +221,7 @@ def last_error(log: IO[bytes]) -> str:
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     errors = [line for line in lines if (head := _LOG_HEAD.match(line)) and head["level"] == "E"]
     line = (errors[:1] or lines[-1:] or [""])[0]
-    return " ".join("".join(c for c in _LOG_HEAD.sub("", line) if c.isprintable()).split())[:300]
+    return one_line(_LOG_HEAD.sub("", line), 300)
 
 
 def exit_reason(status: int) -> str:
