@@ -169,6 +169,6 @@ async def test_a_hub_that_says_nothing_does_not_hold_ctrl_c(stage: Stage, monkey
 
 
 def test_the_hubs_library_is_not_imported_without_need(stage: Stage) -> None:
-    code = "import sys, stockade.cli, stockade.models.local.pull; print('huggingface_hub' in sys.modules)"
+    code = "import sys, stockade.cli, stockade.models.local.fetch; print('huggingface_hub' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=stage.environment(), check=True)
     assert done.stdout == b"False\n"

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.local import memory, server_lease
+from stockade.models.local import launch_spec, server_lease
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.local.embedded import EmbeddedModel
 from stockade.models.local.fetch import fetch
@@ -174,7 +174,7 @@ async def test_without_memory_for_a_second_one_a_seed_shares_and_says_so(
 ) -> None:
     heard: list[str] = []
     async with open_model(smollm2) as plain:
-        monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+        monkeypatch.setattr(launch_spec, "available_bytes", lambda: 1000)
         async with open_model(smollm2, ALONE, heard) as seeded:
             assert seeded.server.pid == plain.server.pid
     (line,) = heard

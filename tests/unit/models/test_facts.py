@@ -9,8 +9,7 @@ import pytest
 
 from stockade.core.messages import Message, ModelInfo, ModelRequest
 from stockade.loop.window import CountsTokens
-from stockade.models.facts import OLLAMA_DEFAULT_WINDOW
-from stockade.models.openai import OpenAIModel
+from stockade.models.openai import OLLAMA_DEFAULT_WINDOW, OpenAIModel
 from stockade.models.openai_request import Dialect
 from stockade.testing.conformance.model import question
 from stockade.testing.fake_openai import FakeOpenAI, fails

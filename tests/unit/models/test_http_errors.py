@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
-from stockade.models.http_errors import from_status, from_stream
+from stockade.models.http import from_status, from_stream
 from stockade.models.replies import NotSupported, Refused
 
 

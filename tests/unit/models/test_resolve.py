@@ -10,10 +10,10 @@ from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.core.ports import Model
 from stockade.models import auto
 from stockade.models.auto import choose_model
-from stockade.models.local import memory
+from stockade.models.local import launch_spec
 from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.folder import list_models, model_info
 from stockade.models.local.gguf import read_gguf
-from stockade.models.local.listing import list_models, model_info
 from stockade.models.settings import ModelSettings
 from stockade.runtime.models import open_model
 from stockade.testing.fake_openai import FakeOpenAI
@@ -97,8 +97,8 @@ async def test_auto_passes_over_what_does_not_fit_and_says_so(
 ) -> None:
     for name, weights in (("small", 1000), ("large", 50_000), ("larger", 60_000)):
         (tmp_path / f"{name}.gguf").write_bytes(gguf(weights=weights))
-    needed = memory.needed_bytes(read_gguf(tmp_path / "small.gguf"), 2048, 1)
-    monkeypatch.setattr(memory, "available_bytes", lambda: needed)
+    needed = launch_spec.needed_bytes(read_gguf(tmp_path / "small.gguf"), 2048, 1)
+    monkeypatch.setattr(launch_spec, "available_bytes", lambda: needed)
     found = await choose_model(ModelSettings(folder=tmp_path), nobody)
     assert found.spec == f"gguf/{tmp_path}/small.gguf"
     assert "that can run now (larger.gguf with a window of 2048 tokens needs about 30" in (found.note or "")
@@ -110,7 +110,7 @@ async def test_auto_takes_what_is_in_memory_already(
 ) -> None:
     (tmp_path / "small.gguf").write_bytes(gguf())
     (tmp_path / "large.gguf").write_bytes(gguf(weights=5000))
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1)
+    monkeypatch.setattr(launch_spec, "available_bytes", lambda: 1)
     monkeypatch.setattr(auto, "_loaded_now", lambda: {os.path.realpath(tmp_path / "large.gguf")})
     found = await choose_model(ModelSettings(folder=tmp_path), nobody)
     assert found.spec == f"gguf/{tmp_path}/large.gguf"

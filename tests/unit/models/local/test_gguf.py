@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stockade.core.errors import ModelUnavailable
+from stockade.models.local.fetch import is_llamafile
 from stockade.models.local.folder import sha256_of
 from stockade.models.local.gguf import GgufInfo, read_gguf
-from stockade.models.local.pull import is_llamafile
 from stockade.models.replies import parse_size_label
 from tests.support.scale import scaled
 

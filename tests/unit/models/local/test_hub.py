@@ -13,9 +13,8 @@ import pytest
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.http import tls_context
 from stockade.models.local import hub as hub_module
-from stockade.models.local.fetch import fetch
+from stockade.models.local.fetch import fetch, pull
 from stockade.models.local.folder import provenance
-from stockade.models.local.pull import pull
 from tests.support.site import certificates
 
 from .fake_hub import FakeHub

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.models.local import memory
+from stockade.models.local import launch_spec
 from stockade.models.local.gguf import GgufInfo
-from stockade.models.local.memory import available_bytes, short_of, slots_for, window_for
+from stockade.models.local.launch_spec import available_bytes, short_of, slots_for, window_for
 
 INFO = GgufInfo(path="/x/m.gguf", size_bytes=1_000_000, architecture="llama", context_length=32768)
 
@@ -30,7 +30,7 @@ def test_memory_is_checked_before_loading() -> None:
 def test_as_many_slots_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     info = INFO.model_copy(update={"kv_bytes_per_token": 100_000})
     for free, slots in ((10e9, 4), (3e9, 2), (1.2e9, 1), (0, 1)):
-        monkeypatch.setattr(memory, "available_bytes", lambda free=free: int(free))
+        monkeypatch.setattr(launch_spec, "available_bytes", lambda free=free: int(free))
         assert slots_for(info, 8192, None) == slots
     assert slots_for(info, 8192, 3) == 3
 
@@ -42,6 +42,6 @@ def test_what_is_free_here() -> None:
 def test_files_that_a_control_group_has_read_leave_room(tmp_path: Path) -> None:
     for name, said in (("max", "1000"), ("current", "900"), ("stat", "anon 50\ninactive_file 300\nactive_file 200\n")):
         (tmp_path / f"memory.{name}").write_text(said)
-    assert memory._left(tmp_path, "memory.max", "memory.current") == 600
+    assert launch_spec._left(tmp_path, "memory.max", "memory.current") == 600
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._left(tmp_path, "memory.max", "memory.current") is None
+    assert launch_spec._left(tmp_path, "memory.max", "memory.current") is None

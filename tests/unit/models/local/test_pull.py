@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.local.folder import provenance
+from stockade.models.local.fetch import pull
+from stockade.models.local.folder import list_models, provenance
 from stockade.models.local.hub import HubName
-from stockade.models.local.listing import list_models
-from stockade.models.local.pull import pull
 
 from .fake_hub import FakeHub
 from .test_gguf import gguf

@@ -14,8 +14,8 @@ from stockade.core.errors import UsageError
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.local.embedded import EmbeddedModel
 from stockade.models.local.fetch import fetch
+from stockade.models.local.folder import remove
 from stockade.models.local.launch_spec import free_port
-from stockade.models.local.listing import remove
 from stockade.models.local.server import served, until_it_dies
 from stockade.models.local.server_lease import running, runtime_folder, sockets
 from stockade.models.openai import OpenAIModel

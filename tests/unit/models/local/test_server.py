@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import ModelUnavailable
-from stockade.models.local import memory
+from stockade.models.local import launch_spec
 from stockade.models.local.server import EmbeddedServer
 from stockade.models.local.server_lease import runtime_folder
 from stockade.models.settings import ModelSettings
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_short_memory_is_said_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "m.gguf").write_bytes(gguf())
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(launch_spec, "available_bytes", lambda: 1000)
     with pytest.raises(ModelUnavailable, match=r"m.gguf with a window of \d+ tokens needs about .* 1 MB are free"):
         async with EmbeddedServer(tmp_path / "m.gguf", "m"):
             pass

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from stockade.core.errors import ModelUnavailable, UsageError
-from stockade.models.local import memory
+from stockade.models.local import launch_spec
 from stockade.models.local.embedded import EmbeddedModel
 from stockade.models.providers import parse_name
 from stockade.models.settings import ModelSettings
@@ -166,7 +166,7 @@ async def test_the_window_of_llama_server_is_that_of_its_model(tmp_path: Path) -
 async def test_memory_is_checked_before_llama_server_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(launch_spec, "available_bytes", lambda: 1000)
     model, _, _ = await open_model(f"llama-server/{tmp_path}/m.gguf")
     with pytest.raises(ModelUnavailable, match=r"m\.gguf with a window of 2048 tokens needs about"):
         async with model:

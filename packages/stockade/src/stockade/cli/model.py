@@ -17,9 +17,9 @@ from stockade.cli.ui.safe import one_line, some
 from stockade.cli.ui.statusline import StatusLine, megabytes
 from stockade.core.messages import billions, is_small
 from stockade.models.local import catalogue
-from stockade.models.local import listing as listed
+from stockade.models.local import folder as listed
 from stockade.models.local import server_lease as lease
-from stockade.models.local.pull import pull as fetch
+from stockade.models.local.fetch import pull as fetch
 from stockade.models.local.server import EmbeddedServer, until_it_dies
 from stockade.models.local.server import served as serving
 from stockade.runtime import models

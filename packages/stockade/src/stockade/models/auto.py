@@ -16,10 +16,9 @@ import anyio
 from stockade.core.errors import ModelFailed, ModelUnavailable, UsageError
 from stockade.models.http import Client
 from stockade.models.local.catalogue import CATALOGUE, DEFAULT
-from stockade.models.local.folder import is_verified, models_folder
+from stockade.models.local.folder import ModelEntry, is_verified, list_models, models_folder
 from stockade.models.local.gguf import read_gguf
-from stockade.models.local.listing import ModelEntry, list_models
-from stockade.models.local.memory import available_bytes, fits, short_of, window_for
+from stockade.models.local.launch_spec import available_bytes, fits, short_of, window_for
 from stockade.models.local.server_lease import running
 from stockade.models.providers import ModelName, address_of, bearer
 from stockade.models.settings import ModelChoice, ModelSettings, readable

@@ -17,8 +17,7 @@ from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.answer_builder import AnswerBuilder, Patience
-from stockade.models.http import Client, Response
-from stockade.models.http_errors import from_status, from_stream
+from stockade.models.http import Client, Response, from_status, from_stream
 from stockade.models.pricing import FREE, Price, price_of
 from stockade.models.providers import PROVIDERS, Address, address_of, checked_url
 from stockade.models.settings import ModelContext

@@ -21,13 +21,16 @@ from stockade.models.local.folder import is_verified, remember_loaded, was_loade
 from stockade.models.local.gguf import GgufInfo, read_gguf
 from stockade.models.local.launch_spec import (
     Load,
+    NoRoom,
     binary_build,
     embedded_build,
     launch_spec,
+    short_of,
+    slots_for,
     stock_server,
     usable_cores,
+    window_for,
 )
-from stockade.models.local.memory import NoRoom, short_of, slots_for, window_for
 from stockade.models.local.server_lease import Lease, in_use, stop_idle, take
 from stockade.models.providers import parse_name
 from stockade.models.settings import ModelSettings, OnProgress, readable, silent
