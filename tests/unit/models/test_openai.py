@@ -122,7 +122,7 @@ async def test_a_server_that_is_gone_for_good_is_not_asked_again() -> None:
         (fails(403), "refused the key"),
         (fails(404), "has no model 'fake'"),
         (fails(400, "bad schema"), "refused the request .400.: bad schema"),
-        (Reply(status=418, body=b"<html>\x1b[31mteapot"), "refused the request .418.: <html>.31mteapot"),
+        (Reply(status=418, body=b"<html>\x1b[31mteapot"), "refused the request .418.: <html> .31mteapot"),
         (Reply(body=b"<html>", headers={"Content-Type": "text/html"}), "this is no model API"),
         (Reply([piece("".join(map(str, range(200_000))))] * 12), "an answer of more than 10485760 characters"),
         (Reply([b"data: " + b"x" * (17 << 20)]), "an event of more than"),

@@ -1,5 +1,6 @@
-"""Whether a model fits (window, memory, conversations at once), and what a supervisor is told to start: our worker around
-llama.cpp, or a stock `llama-server`, with equal settings.
+"""Whether a model fits (window, memory, conversations at once), and what a supervisor is told to start for it.
+
+That is our worker around llama.cpp, or a stock `llama-server` with equal settings.
 """
 
 import importlib.metadata
