@@ -107,13 +107,8 @@ class Authoriser:
         self.ask: Ask | None = None
         self.told: Callable[[int | None], None] = lambda left: None
         self.granted: int | None = 0
+        self.rules = rules
         self._run = run
-        self._rules = rules
-
-    @property
-    def rules(self) -> Approver | None:
-        """What goes first."""
-        return self._rules
 
     @property
     def goes_on_alone(self) -> bool:
@@ -128,9 +123,9 @@ class Authoriser:
         """None when it may be done, else the reason for the bot."""
         if isinstance(action, Finish | AskUser | InvalidCall):
             return None
-        if self._rules is not None and (reason := await self._rules.judge(action)) is not None:
+        if self.rules is not None and (reason := await self.rules.judge(action)) is not None:
             return reason
-        if self.granted is None or self.granted > 0:
+        if self.goes_on_alone:
             self.granted = None if self.granted is None else self.granted - 1
             self.told(self.granted)
             return None

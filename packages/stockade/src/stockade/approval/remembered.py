@@ -166,15 +166,11 @@ def _key(part: Part) -> _Key:
     """The same for the same words in the same text, whatever stands around them. What is no character of Unicode is
     spelled out, so that it can be written down.
     """
-    return tuple(map(_spelled, part.words)), _plain(part.text.strip()), tuple(map(_spelled, part.writes))
+    return tuple(map(_spelled, part.words)), _spelled(part.text.strip()) or "", tuple(map(_spelled, part.writes))
 
 
 def _spelled(word: str | None) -> str | None:
-    return None if word is None else _plain(word)
-
-
-def _plain(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
+    return None if word is None else word.encode(errors="backslashreplace").decode()
 
 
 def _line(approval: Approval) -> bytes:

@@ -20,124 +20,51 @@ class Script:
 Given = tuple[str | None, ...] | Script
 """What is started: a program with its arguments, or a command line."""
 
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "rbash", "busybox", "toybox"})
-_TAKES_VALUE: dict[str, frozenset[str]] = {
-    "sudo": frozenset(
-        [
-            "-u",
-            "-g",
-            "-h",
-            "-p",
-            "-C",
-            "-r",
-            "-t",
-            "-T",
-            "-U",
-            "-D",
-            "-R",
-            "--user",
-            "--group",
-            "--host",
-            "--prompt",
-            "--chdir",
-            "--chroot",
-        ]
-    ),
-    "doas": frozenset(["-u", "-C"]),
-    "nice": frozenset(["-n", "--adjustment"]),
-    "ionice": frozenset(["-c", "-n", "-t", "--class", "--classdata"]),
-    "timeout": frozenset(["-s", "-k", "--signal", "--kill-after"]),
-    "stdbuf": frozenset(["-i", "-o", "-e", "--input", "--output", "--error"]),
-    "time": frozenset(["-o", "-f", "--output", "--format"]),
-    "env": frozenset(["-u", "-C", "-a", "--unset", "--chdir", "--argv0"]),
-    "xargs": frozenset(
-        [
-            "-a",
-            "-d",
-            "-E",
-            "-I",
-            "-L",
-            "-n",
-            "-P",
-            "-s",
-            "--arg-file",
-            "--delimiter",
-            "--max-lines",
-            "--max-args",
-            "--max-procs",
-            "--max-chars",
-            "--replace",
-            "--process-slot-var",
-        ]
-    ),
-    "setpriv": frozenset(),
-    "chroot": frozenset(),
-    "unshare": frozenset(
-        ["-S", "-G", "-R", "-w", "--setuid", "--setgid", "--root", "--wd", "--map-user", "--map-group"]
-    ),
-    "nsenter": frozenset(["-t", "-S", "-G", "--target", "--setuid", "--setgid"]),
-    "watch": frozenset(["-n", "--interval", "-q", "--equexit"]),
-    "strace": frozenset(["-e", "-o", "-p", "-s", "-u", "-E", "-P", "--trace", "--output"]),
-    "exec": frozenset({"-a"}),
+_TAKES_VALUE = {
+    "sudo": "-u -g -h -p -C -r -t -T -U -D -R --user --group --host --prompt --chdir --chroot",
+    "doas": "-u -C",
+    "nice": "-n --adjustment",
+    "ionice": "-c -n -t --class --classdata",
+    "timeout": "-s -k --signal --kill-after",
+    "stdbuf": "-i -o -e --input --output --error",
+    "time": "-o -f --output --format",
+    "env": "-u -C -a --unset --chdir --argv0",
+    "xargs": "-a -d -E -I -L -n -P -s --arg-file --delimiter --max-lines --max-args --max-procs --max-chars --replace "
+    "--process-slot-var",
+    "unshare": "-S -G -R -w --setuid --setgid --root --wd --map-user --map-group",
+    "nsenter": "-t -S -G --target --setuid --setgid",
+    "watch": "-n --interval -q --equexit",
+    "strace": "-e -o -p -s -u -E -P --trace --output",
+    "exec": "-a",
 }
+"""Options whose value is a word of its own."""
 _BEFORE: dict[str, int] = {"timeout": 1, "chroot": 1}
 """How many words stand between the options and the program."""
-_PLAIN = frozenset(
-    [
-        "sudo",
-        "doas",
-        "nice",
-        "ionice",
-        "timeout",
-        "stdbuf",
-        "time",
-        "nohup",
-        "setsid",
-        "command",
-        "builtin",
-        "exec",
-        "coproc",
-        "chroot",
-        "unshare",
-        "nsenter",
-        "setpriv",
-        "strace",
-        "catchsegv",
-        "eatmydata",
-        "fakeroot",
-        "unbuffer",
-        "chrt",
-        "taskset",
-        "prlimit",
-    ]
+_SHELLS = "sh bash dash ash zsh ksh rbash busybox toybox"
+_PLAIN = (
+    "sudo doas nice ionice timeout stdbuf time nohup setsid command builtin exec coproc chroot unshare nsenter setpriv "
+    "strace catchsegv eatmydata fakeroot unbuffer chrt taskset prlimit"
 )
+"""Programs that take a program and its arguments behind their options."""
 _FIND_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 def inner(words: Words) -> Iterator[Given]:
     """The programs and command lines that `words` starts by way of its arguments."""
-    if not words or words[0] is None:
-        return
-    name = words[0].rpartition("/")[2]
-    if name in _SHELLS:
-        yield from _shell(words)
-    elif name in ("eval", "watch"):
-        yield from _joined(words, name)
-    elif name in ("trap", "mapfile", "complete"):
-        yield from _trap(words, name)
-    elif name == "find":
-        yield from _find(words)
-    elif name in ("env", "xargs", "parallel"):
-        yield from _SPECIAL[name](words)
-    elif name == "command" and any(word in ("-v", "-V") for word in words[1:2]):
+    if words and words[0] is not None and (found := _STARTS.get(words[0].rpartition("/")[2])) is not None:
+        yield from found(words, words[0].rpartition("/")[2])
+
+
+def _plain(words: Words, name: str) -> Iterator[Given]:
+    if name == "command" and any(word in ("-v", "-V") for word in words[1:2]):
         return  # only tells where a program is
-    elif name in _PLAIN and (rest := _after_options(words, name)):
+    if rest := _after_options(words, name):
         yield rest
 
 
 def _after_options(words: Words, name: str) -> tuple[str | None, ...]:
     """The program and its arguments; empty when there is none. An unknown word before it makes it unknown."""
-    takes_value, place = _TAKES_VALUE.get(name, frozenset()), 1
+    takes_value, place = _TAKES_VALUE.get(name, "").split(), 1
     while place < len(words):
         word = words[place]
         if word is None:
@@ -151,7 +78,7 @@ def _after_options(words: Words, name: str) -> tuple[str | None, ...]:
     return tuple(words[place + _BEFORE.get(name, 0) :])
 
 
-def _env(words: Words) -> Iterator[Given]:
+def _env(words: Words, name: str) -> Iterator[Given]:
     for place, word in enumerate(words[1:], 1):
         if word in ("-S", "--split-string"):
             yield Script(words[place + 1] if place + 1 < len(words) else None)
@@ -159,28 +86,28 @@ def _env(words: Words) -> Iterator[Given]:
         if word is not None and word.startswith(("-S", "--split-string=")):
             yield Script(word.removeprefix("--split-string=").removeprefix("-S"))
             return
-    rest = list(_after_options(words, "env"))
+    rest = list(_after_options(words, name))
     while rest and rest[0] is not None and "=" in rest[0]:
         rest.pop(0)
     if rest:
         yield tuple(rest)
 
 
-def _xargs(words: Words) -> Iterator[Given]:
+def _xargs(words: Words, name: str) -> Iterator[Given]:
     """Further arguments come from standard input: one unknown word stands for them."""
-    if rest := _after_options(words, "xargs"):
+    if rest := _after_options(words, name):
         yield (*rest, None)
 
 
-def _parallel(words: Words) -> Iterator[Given]:
+def _parallel(words: Words, name: str) -> Iterator[Given]:
     """GNU parallel runs whatever its input says."""
     yield (None, *words[1:])
 
 
-def _shell(words: Words) -> Iterator[Given]:
+def _shell(words: Words, name: str) -> Iterator[Given]:
     """`-c TEXT`; without it a file or standard input is run, whose content nobody can tell."""
     place = 1
-    if words[0] is not None and words[0].rpartition("/")[2] in ("busybox", "toybox"):
+    if name in ("busybox", "toybox"):
         if len(words) > 1:
             yield tuple(words[1:])
         return
@@ -218,7 +145,7 @@ def _trap(words: Words, name: str) -> Iterator[Given]:
         yield Script(words[place] if place < len(words) else None)
 
 
-def _find(words: Words) -> Iterator[Given]:
+def _find(words: Words, name: str) -> Iterator[Given]:
     place = 1
     while place < len(words):
         if words[place] in _FIND_EXEC:
@@ -232,4 +159,13 @@ def _find(words: Words) -> Iterator[Given]:
         place += 1
 
 
-_SPECIAL: dict[str, Callable[[Words], Iterator[Given]]] = {"env": _env, "xargs": _xargs, "parallel": _parallel}
+_STARTS: dict[str, Callable[[Words, str], Iterator[Given]]] = {
+    **dict.fromkeys(_PLAIN.split(), _plain),
+    **dict.fromkeys(_SHELLS.split(), _shell),
+    **dict.fromkeys(("eval", "watch"), _joined),
+    **dict.fromkeys(("trap", "mapfile", "complete"), _trap),
+    "env": _env,
+    "find": _find,
+    "parallel": _parallel,
+    "xargs": _xargs,
+}
