@@ -136,7 +136,6 @@ SANDBOX = (
     "tests/unit/tools/test_command/",
     "tests/unit/tools/test_mcp/test_hostile.py",
     "tests/unit/tools/test_mcp/test_http.py",
-    "tests/unit/tools/test_mcp/test_pins.py",
     "tests/unit/tools/test_mcp/test_real_servers.py",
     "tests/unit/tools/test_mcp/test_toolbox.py",
     "tests/unit/tools/test_memory/test_commands.py",

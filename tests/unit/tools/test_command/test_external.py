@@ -11,10 +11,9 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.tools.layers import prepare_external
+from stockade.tools.command_file import host_tool
 from stockade.tools.program import MAX_OUTPUT_BYTES, ExternalTool
 from stockade.tools.tool_files import CommandTool, Parameter
-from stockade_sandbox.policy import Policy
 
 SHOW = "import json, os, sys; print(json.dumps(sys.argv[1:])); print(sys.stdin.read(), end='')"
 
@@ -125,7 +124,7 @@ async def test_output_is_bounded() -> None:
 
 async def test_it_is_only_had_by_name() -> None:
     with pytest.raises(UsageError, match="--allow-external show") as caught:
-        prepare_external(tool("ls"), Policy(), ("other",))
+        host_tool(tool("ls"), ("other",))
     assert "outside of the sandbox" in caught.value.message
     with pytest.raises(UsageError, match="NOT_SET_HERE, NOR_THIS"):
-        prepare_external(tool("ls", pass_environment=("NOT_SET_HERE", "NOR_THIS")), Policy(), ("show",), environ={})
+        host_tool(tool("ls", pass_environment=("NOT_SET_HERE", "NOR_THIS")), ("show",), environ={})

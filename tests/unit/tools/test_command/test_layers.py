@@ -11,7 +11,8 @@ import pytest
 
 from stockade.core.errors import CommandFailed, PolicyNotEnforceable, UsageError
 from stockade.core.ports import Sandbox, Toolbox
-from stockade.tools.layers import UNUSED_S, Layers, Ready, prepare_again, prepare_tool
+from stockade.tools.command_file import usage_text
+from stockade.tools.layers import UNUSED_S, Layers, check_layers, prepare_tool
 from stockade.tools.program import InstalledTools
 from stockade.tools.tool_files import CommandTool, ToolFile
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
@@ -39,9 +40,9 @@ def moved(place: str, target: Path) -> Path:
 
 
 @asynccontextmanager
-async def run_with(ready: Ready, tmp_path: Path) -> AsyncIterator[tuple[Sandbox, Toolbox]]:
-    async with BubblewrapSandbox(ready.policy, prepare_layers(ready.policy, tmp_path / "run"), tmp_path) as box:
-        async with ready.make(box) as tools:
+async def run_with(tool: CommandTool, policy: Policy, tmp_path: Path) -> AsyncIterator[tuple[Sandbox, Toolbox]]:
+    async with BubblewrapSandbox(policy, prepare_layers(policy, tmp_path / "run"), tmp_path) as box:
+        async with InstalledTools((tool,), box) as tools:
             yield box, tools
 
 
@@ -61,14 +62,14 @@ async def test_what_is_installed_once_is_there_in_every_run(tmp_path: Path) -> N
     assert [words.partition(":")[0] for words in told] == ["installing hi", "verifying hi"]
     told.clear()
     second = await prepare_tool(tool, Policy(), layers(tmp_path, told))
-    assert second.policy == first.policy
+    assert second == first
     assert told == []
-    async with run_with(second, tmp_path) as (box, tools):
+    async with run_with(tool, second, tmp_path) as (box, tools):
         assert tools.specs == ()
         assert await said(box, "hi; id -u") == "hi from /usr/local/bin/hi\n1000"
         assert "Read-only" in await said(box, "echo x > /usr/local/bin/hi")
         assert "Read-only" in await said(box, "echo x > /etc/new; rm /usr/local/bin/hi")
-    assert "says hi\nUse it from the shell:\nhi" in first.usage
+    assert "says hi\nUse it from the shell:\nhi" in usage_text(tool)
     assert not exists("/usr/local/bin/hi")
 
 
@@ -94,8 +95,9 @@ async def test_tools_lie_over_each_other(tmp_path: Path) -> None:
     made = layers(tmp_path)
     one = await prepare_tool(CommandTool(name="hi", install=(HI, "mkdir /opt/hi /etc/hi")), Policy(), made)
     more = "hi > /usr/local/share/said; touch /opt/hi/two /etc/hi/two; rm /usr/local/bin/hi"
-    two = await prepare_tool(CommandTool(name="two", install=(more,)), one.policy, made)
-    async with run_with(two, tmp_path) as (box, _):
+    over = CommandTool(name="two", install=(more,))
+    two = await prepare_tool(over, one, made)
+    async with run_with(over, two, tmp_path) as (box, _):
         text = await said(box, "cat /usr/local/share/said; ls /opt/hi /etc/hi; hi")
     assert text.startswith("hi from /usr/local/bin/hi\n/etc/hi:\ntwo\n\n/opt/hi:\ntwo\n")
     assert "not found" in text
@@ -195,7 +197,7 @@ async def test_files_arrive_byte_for_byte_with_their_modes(tmp_path: Path) -> No
         ),
     )
     ready = await prepare_tool(tool, Policy(), layers(tmp_path))
-    async with run_with(ready, tmp_path) as (box, _):
+    async with run_with(tool, ready, tmp_path) as (box, _):
         for path, mode in (("/usr/share/files/a b", "755"), ("/tmp/files/run", "600")):
             assert (await box.exec(["cat", path])).stdout == hostile
             assert (await box.exec(["stat", "-c%a", path])).stdout.decode().strip() == mode
@@ -209,13 +211,13 @@ async def test_variables_arrive_as_they_are(tmp_path: Path) -> None:
     odd = "a \"b\" $(id) `id` 'c'\nd"
     tool = CommandTool(name="env", environment={"ODD": odd}, pass_environment=("KEY_OF_MINE",))
     ready = await prepare_tool(tool, Policy(environment={"OWN": "1"}), layers(tmp_path), environ={"KEY_OF_MINE": odd})
-    async with run_with(ready, tmp_path) as (box, _):
+    async with run_with(tool, ready, tmp_path) as (box, _):
         assert await said(box, 'printf %s "$ODD"') == odd
         assert await said(box, 'printf %s "$KEY_OF_MINE$OWN"') == odd + "1"
     with pytest.raises(UsageError, match="KEY_OF_MINE"):
         await prepare_tool(tool, Policy(), layers(tmp_path), environ={})
     kept = await prepare_tool(tool, Policy(environment={"ODD": "mine"}), layers(tmp_path), environ={"KEY_OF_MINE": "1"})
-    assert kept.policy.environment["ODD"] == "mine"
+    assert kept.environment["ODD"] == "mine"
 
 
 async def test_set_up_at_the_start_and_undone_at_the_end_whatever_happens(tmp_path: Path) -> None:
@@ -242,24 +244,26 @@ async def test_set_up_at_the_start_and_undone_at_the_end_whatever_happens(tmp_pa
 
 async def test_a_set_up_that_fails_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     async with BubblewrapSandbox(Policy(), (), tmp_path) as box:
-        with pytest.raises(UsageError, match="setting up a failed: `echo oh no; exit 9` ended with status 9: oh no"):
+        with pytest.raises(UsageError, match="setting up a failed: `echo oh no; exit 9` ended with status 9") as caught:
             async with InstalledTools((CommandTool(name="a", setup=("echo oh no; exit 9",)),), box):
                 raise AssertionError
+    assert isinstance(caught.value, CommandFailed)
+    assert caught.value.output == ("oh no",)
 
 
 async def test_a_run_goes_on_only_with_the_layer_it_had(tmp_path: Path) -> None:
     tool = CommandTool(name="hi", install=(HI,))
     ready = await prepare_tool(tool, Policy(), layers(tmp_path))
-    assert prepare_again(tool, ready.policy).policy == ready.policy
-    moved(ready.policy.system[0], tmp_path / "gone")
+    check_layers(ready)
+    moved(ready.system[0], tmp_path / "gone")
     with pytest.raises(UsageError, match="not installed any more"):
-        prepare_again(tool, ready.policy)
+        check_layers(ready)
 
 
 async def test_hosts_of_a_run_are_added_to_its_network(tmp_path: Path) -> None:
     tool = CommandTool(name="hi", runtime_hosts=("example.org",))
     ready = await prepare_tool(tool, Policy(), layers(tmp_path))
-    assert (ready.policy.network.mode, ready.policy.network.hosts) == ("allow", ("example.org",))
+    assert (ready.network.mode, ready.network.hosts) == ("allow", ("example.org",))
 
 
 def test_other_sandboxes_refuse_what_they_cannot_mount(tmp_path: Path) -> None:

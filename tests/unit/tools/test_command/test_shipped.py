@@ -45,7 +45,7 @@ async def with_tools(tmp_path: Path, *names: str) -> AsyncIterator[Sandbox]:
     policy = Policy(folders=(FolderRule(host=str(tmp_path / "folder"), mode="overlay"),))
     made = Layers(tmp_path / "layers", SystemLayers())
     for name in names:
-        policy = (await prepare_tool(read_tool(shipped()[name]), policy, made)).policy
+        policy = await prepare_tool(read_tool(shipped()[name]), policy, made)
     assert policy.network.mode == "none"
     async with BubblewrapSandbox(policy, prepare_layers(policy, tmp_path / "run"), tmp_path) as box:
         yield box

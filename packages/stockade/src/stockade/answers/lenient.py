@@ -15,10 +15,15 @@ from stockade.core.text import spoken_part
 
 MAX_ANSWER_CHARS = 4_000_000
 MAX_DEPTH = 64
-_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_TWO_READINGS = frozenset("bfnrt")
-_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
-_SPACE = " \t\r\n"
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+_JSON_ESCAPES, _TWO_READINGS = frozenset('"\\/bfnrtu'), frozenset("bfnrt")
+_TOKEN = re.compile(
+    r"""[ \t\r\n]*(?:([{\[])|([}\]])|([,:])|("[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')"""
+    r"""|([\w-]+)(?=[ \t\r\n]*:)|([^\s{}\[\],:"']+))""",
+    re.DOTALL,
+)
+"""What opens, what closes, a comma or colon, a text, a name without quotes, any other word."""
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 SURROGATES = re.compile("[\ud800-\udfff]")
 HALF = "the answer holds half a character (a lone surrogate), which UTF-8 cannot carry"
 
@@ -77,11 +82,14 @@ def _first(text: str, opening: str) -> tuple[Any, int]:
     position = min(starts)
     if (found := _strict(text, position)) is not None:
         return found
-    reader = _Reader(text, position)
     try:
-        return reader.value(0), reader.at
-    except (ValueError, IndexError) as error:
+        mended, end = _mended(text, position)
+        if (read := _strict(mended, 0)) is None:
+            _DECODER.decode(mended)
+            raise ValueError("it is nested too deeply")
+    except (ValueError, RecursionError) as error:
         raise UnreadableAnswer(f"the JSON of the answer cannot be read: {str(error)[:160]}") from None
+    return read[0], end
 
 
 def spoken(text: str) -> str:
@@ -147,132 +155,53 @@ def _is_shallow(value: Any, levels: int) -> bool:
     return levels >= 0 and all(_is_shallow(item, levels - 1) for item in inner)
 
 
-def _one_reading(escapes: set[str]) -> None:
-    """A backslash that JSON does not know stands for itself. UnreadableAnswer beside one that may do so too: who writes
-    `\\d` does not mean a backspace by `\\b`.
+def _mended(text: str, at: int) -> tuple[str, int]:
+    """The value that begins there as JSON has it, and where it ends: commas where they belong, names in double quotes,
+    each bracket closed. Texts stay what they are. ValueError where there is more to it than that.
     """
-    strange = sorted(escapes - _ESCAPES.keys() - {"u"})
+    pieces, closers, key = list[str](), list[str](), -1
+    while (token := _TOKEN.match(text, at)) is not None:
+        opening, closing, mark, quoted, name, word = token.groups()
+        at = token.end()
+        if closing:
+            pieces.append(closers.pop())
+            key = -1
+        elif mark == ":":
+            pieces.append(":")
+        elif not mark:
+            after_colon = pieces[-1:] == [":"]
+            if pieces and not after_colon and pieces[-1] not in ("{", "["):
+                pieces.append(",")
+            key = len(pieces) if not after_colon and closers[-1:] == ["}"] else -1
+            pieces.append(opening or (_text(quoted) if quoted else f'"{name}"' if name else _WORDS.get(word, word)))
+            if opening:
+                closers.append("}" if opening == "{" else "]")
+        if not closers:
+            return "".join(pieces), at
+        if len(closers) > MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+    if text[at:].strip():
+        raise ValueError("a string has no end")
+    if key >= 0:  # a name, and nothing that belongs to it
+        del pieces[key - (pieces[key - 1] == ",") :]
+    return "".join([*pieces, *reversed(closers)]), at
+
+
+def _text(quoted: str) -> str:
+    """In double quotes, with JSON's escapes. A backslash that JSON does not know stands for itself. UnreadableAnswer
+    beside one that may do so too: who writes `\\d` does not mean a backspace by `\\b`.
+    """
+    escapes = set(_ESCAPE.findall(quoted))
+    strange = sorted(escapes - _JSON_ESCAPES - {"'"})
     if strange and escapes & _TWO_READINGS:
         raise UnreadableAnswer(f"\\{strange[0]} is no escape of JSON: write \\\\ for each backslash")
+    body = quoted[1:-1]
+    if quoted[0] == "'":
+        body = re.sub(r'(\\.)|"', lambda found: found[1] or '\\"', body, flags=re.DOTALL)
+    return '"' + _ESCAPE.sub(_escaped, body) + '"'
 
 
-class _Reader:
-    """A recursive reader over `text` from `at`."""
-
-    def __init__(self, text: str, at: int) -> None:
-        self.text = text
-        self.at = at
-
-    def value(self, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise ValueError("it is nested too deeply")
-        mark = self._peek()
-        if mark == "{":
-            return self._object(depth)
-        if mark == "[":
-            return self._list(depth)
-        if mark in ('"', "'"):
-            return self._string()
-        return self._word()
-
-    def _peek(self) -> str:
-        """The next character that is not space; "" at the end."""
-        while self.at < len(self.text) and self.text[self.at] in _SPACE:
-            self.at += 1
-        return self.text[self.at : self.at + 1]
-
-    def _object(self, depth: int) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        self.at += 1
-        while (mark := self._peek()) not in ("}", ""):
-            if mark == ",":
-                self.at += 1
-                continue
-            if mark == "]":
-                break
-            key = self._string() if mark in ('"', "'") else self._bare_key()
-            if self._peek() == "":
-                break
-            if self._peek() != ":":
-                raise ValueError(f"':' is missing after {key!r}")
-            self.at += 1
-            if self._peek() == "":
-                break
-            value = self.value(depth + 1)
-            _once(result, key, value)
-            result[key] = value
-        self.at += 1
-        return result
-
-    def _list(self, depth: int) -> list[Any]:
-        result: list[Any] = []
-        self.at += 1
-        while (mark := self._peek()) not in ("]", ""):
-            if mark == ",":
-                self.at += 1
-                continue
-            if mark == "}":
-                break
-            result.append(self.value(depth + 1))
-        self.at += 1
-        return result
-
-    def _bare_key(self) -> str:
-        start = self.at
-        while self.at < len(self.text) and (self.text[self.at].isalnum() or self.text[self.at] in "_-"):
-            self.at += 1
-        if self.at == start:
-            raise ValueError(f"{self.text[start]!r} where a name should be")
-        return self.text[start : self.at]
-
-    def _string(self) -> str:
-        quote = self.text[self.at]
-        self.at += 1
-        parts: list[str] = []
-        escapes: set[str] = set()
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if char == quote:
-                self.at += 1
-                _one_reading(escapes)
-                return "".join(parts)
-            if char == "\\" and self.at + 1 < len(self.text):
-                escapes.add(self.text[self.at + 1])
-                parts.append(self._escape())
-            else:
-                parts.append(char)
-                self.at += 1
-        raise ValueError("a string has no end")
-
-    def _escape(self) -> str:
-        char = self.text[self.at + 1]
-        if char == "u":
-            code = self._unit()
-            if 0xD800 <= code < 0xDC00 and self.text[self.at : self.at + 2] == "\\u":
-                low = self._unit()
-                code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00) if 0xDC00 <= low < 0xE000 else code
-            if 0xD800 <= code < 0xE000:
-                raise UnreadableAnswer(HALF)
-            return chr(code)
-        self.at += 2
-        return _ESCAPES.get(char, "\\" + char)
-
-    def _unit(self) -> int:
-        """Of `\\uXXXX` at the reader's place."""
-        digits = self.text[self.at + 2 : self.at + 6]
-        self.at += 6
-        if len(digits) < 4 or not digits.isalnum():
-            raise ValueError(f"'\\u{digits}' is no character")
-        return int(digits, 16)
-
-    def _word(self) -> Any:
-        start = self.at
-        while self.at < len(self.text) and self.text[self.at] not in ",}]:" + _SPACE:
-            self.at += 1
-        word = self.text[start : self.at]
-        if word in _WORDS:
-            return _WORDS[word]
-        try:
-            return int(word)
-        except ValueError:
-            return _finite(word)
+def _escaped(found: re.Match[str]) -> str:
+    if found[1] in _JSON_ESCAPES:
+        return found[0]
+    return "'" if found[1] == "'" else rf"\\{found[1]}"

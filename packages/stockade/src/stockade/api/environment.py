@@ -94,15 +94,14 @@ class Sandbox:
         async with AsyncExitStack() as stack:
             stack.enter_context(lock(run_id))
             base = run_dir(run_id)
-            self.policy, makers = await programs(self._options.tool, self.policy)
+            self.policy, installed = await programs(self._options.tool, self.policy)
             box = await sandboxes.prepare_sandbox(self.policy, self._options.sandbox, base)
             self._layers = box.layers
             stack.callback(changes.discard, sandboxes.reviewer(), box.layers)
             self._running = AsyncExitStack()
             stack.push_async_callback(self._running.aclose)
             self._box = await self._running.enter_async_context(box)
-            for make in makers:
-                await self._running.enter_async_context(make(box))
+            await self._running.enter_async_context(installed(box))
             self._snapshots = base_snapshots(box.layers)
             self._async = stack.pop_all()
         return self

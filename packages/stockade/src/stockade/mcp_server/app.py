@@ -1,9 +1,10 @@
 """The service as MCP tools."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal, TypeVar
+from functools import wraps
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -14,7 +15,8 @@ from pydantic import BaseModel, Field
 from stockade import __version__
 from stockade.core.errors import StockadeError
 from stockade.core.events import ActionStarted, ModelStarted, RunEvent, RunStarted, SandboxStarted
-from stockade.mcp_server.service import Service
+from stockade.mcp_server.service import Folder, Mode, Run, Seconds, Service
+from stockade_sandbox.stoppable import unwrap_exception_group
 
 INSTRUCTIONS = (
     "Runs LLM agents and commands in sealed sandboxes on this machine. run_bot gives a task to a bot; what it writes "
@@ -23,14 +25,11 @@ INSTRUCTIONS = (
 )
 _EVENTS_KEPT = 64
 T = TypeVar("T")
-
+P = ParamSpec("P")
 Task = Annotated[str, Field(min_length=1, max_length=1_000_000, description="What the bot shall do.")]
-Folder = Annotated[
-    str | None,
-    Field(max_length=4096, description="A folder of this server to work in: a path, or relative to the first."),
-]
-Run = Annotated[str, Field(min_length=1, max_length=200, description="A run's id, the beginning of one, or `last`.")]
-Seconds = Annotated[float | None, Field(gt=0, le=86_400)]
+Bot = Annotated[str | None, Field(max_length=64, description="Which bot: writing, reading, ...")]
+Check = Annotated[str | None, Field(max_length=10_000, description="A command that must succeed at the end.")]
+Turns = Annotated[int | None, Field(ge=1, le=10_000)]
 
 
 class Approval(BaseModel):
@@ -51,58 +50,31 @@ def make_server(service: Service, *, allow_apply: bool = False) -> MCPServer[Any
     """`allow_apply`: clients apply changes without asking the user; else only where the client can ask."""
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     server: MCPServer[Any] = MCPServer("stockade", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
-    _add_runs(server, service)
-    _add_record(server, service)
+    for method in (service.sandbox_exec, service.runs_list, service.run_show, service.run_diff):
+        server.add_tool(_ours_of(service, method))
+    _add_run(server, service)
     _add_apply(server, service, allow_apply=allow_apply)
     return server
 
 
-def _add_runs(server: MCPServer[Any], service: Service) -> None:
+def _ours_of(service: Service, method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    @wraps(method)
+    async def told(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await _ours(service, method(*args, **kwargs))
+
+    return told
+
+
+def _add_run(server: MCPServer[Any], service: Service) -> None:
     @server.tool()
     async def run_bot(
-        task: Task,
-        ctx: Context[Any],
-        folder: Folder = None,
-        mode: Literal["ro", "overlay"] = "overlay",
-        bot: Annotated[str | None, Field(max_length=64, description="Which bot: writing, reading, ...")] = None,
-        check: Annotated[
-            str | None, Field(max_length=10_000, description="A command that must succeed at the end.")
-        ] = None,
-        max_turns: Annotated[int | None, Field(ge=1, le=10_000)] = None,
-        timeout_s: Seconds = None,
-    ) -> dict[str, Any]:
+        task: Task, ctx: Context[Any], folder: Folder = None, mode: Mode = "overlay", bot: Bot = None,
+        check: Check = None, max_turns: Turns = None, timeout_s: Seconds = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """Give a task to a bot in a sandbox and wait for its end. Its changes wait for run_apply."""
         async with _progress(ctx) as heard:
-            work = service.run_bot(
-                task, folder, mode, heard, bot=bot, check=check, max_turns=max_turns, timeout_s=timeout_s
-            )
+            work = service.run_bot(heard, task, folder, mode, bot, check, max_turns, timeout_s)
             return await _ours(service, work)
-
-    @server.tool()
-    async def sandbox_exec(
-        command: Annotated[str, Field(min_length=1, max_length=100_000, description="For bash.")],
-        folder: Folder = None,
-        timeout_s: Seconds = None,
-    ) -> dict[str, Any]:
-        """Run one command in a fresh sandbox, in /workspace. What it writes is thrown away."""
-        return await _ours(service, service.sandbox_exec(command, folder, timeout_s))
-
-
-def _add_record(server: MCPServer[Any], service: Service) -> None:
-    @server.tool()
-    async def runs_list(limit: Annotated[int, Field(ge=1, le=100)] = 20) -> list[dict[str, Any]]:
-        """The newest runs on record."""
-        return await _ours(service, service.runs_list(limit))
-
-    @server.tool()
-    async def run_show(run: Run = "last") -> str:
-        """What a run did, step by step."""
-        return await _ours(service, service.run_show(run))
-
-    @server.tool()
-    async def run_diff(run: Run = "last") -> str:
-        """What a run changed and nobody decided on yet, as a unified diff."""
-        return await _ours(service, service.run_diff(run))
 
 
 def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -> None:
@@ -141,18 +113,13 @@ async def _progress(ctx: Context[Any]) -> AsyncIterator[Any]:
             except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as group:
+    async with unwrap_exception_group(), anyio.create_task_group() as group:
         group.start_soon(_tell, ctx, receiving)
         try:
             yield heard
-        except ToolError as error:
-            failure = error  # raised below, as itself
         finally:
             sending.close()
             group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 async def _tell(ctx: Context[Any], receiving: MemoryObjectReceiveStream[str]) -> None:

@@ -1,15 +1,20 @@
-"""What the MCP server does, without a word of MCP: runs, commands in sandboxes, and the record. Errors are ours."""
+"""What the MCP server does, without a word of MCP: runs, commands in sandboxes, and the record. Errors are ours.
+
+`sandbox_exec`, `runs_list`, `run_show` and `run_diff` are tools as they stand: hints and docstring are what a client is
+told.
+"""
 
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+from pydantic import Field
 
 from stockade import changes
 from stockade.core.errors import UsageError
@@ -31,10 +36,16 @@ MAX_RUNS = 4
 DEFAULT_TIMEOUT_S = 1800.0
 MAX_TEXT = 60_000
 MAX_STEP_TEXT = 1500
-MAX_COMMAND_CHARS = 100_000
 Mode = Literal["ro", "overlay"]
 Heard = Callable[[RunEvent], None]
-MAX_PATH_CHARS = 4096
+Command = Annotated[str, Field(min_length=1, max_length=100_000, description="For bash.")]
+Folder = Annotated[
+    str | None,
+    Field(max_length=4096, description="A folder of this server to work in: a path, or relative to the first."),
+]
+Run = Annotated[str, Field(min_length=1, max_length=200, description="A run's id, the beginning of one, or `last`.")]
+Seconds = Annotated[float | None, Field(gt=0, le=86_400)]
+"""What a client may say; it is checked, and described to it, by these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,7 @@ class Roots:
 
     def allowed(self, folder: str, mode: FolderMode) -> str:
         """The folder as `--folder` takes it, its links followed. UsageError when it is none of them."""
-        if not folder or len(folder) > MAX_PATH_CHARS or "\0" in folder:
+        if not folder or "\0" in folder:
             raise UsageError("this names no folder")
         path = (self.paths[0][0] / Path(folder).expanduser()).resolve()
         for root, most in self.paths:
@@ -93,8 +104,6 @@ class Service:
 
     def _bounded(self, name: str, wanted: float | None, otherwise: float) -> float:
         most = getattr(self.options, name) or otherwise
-        if wanted is not None and wanted <= 0:
-            raise UsageError(f"{name} must be more than 0")
         return min(wanted, most) if wanted else most
 
     def _options(self, folder: str | None, mode: Mode, **more: Any) -> RunSpec:
@@ -124,11 +133,10 @@ class Service:
 
     async def run_bot(
         self,
-        task: str,
-        folder: str | None,
-        mode: Mode,
         heard: Heard,
-        *,
+        task: str,
+        folder: str | None = None,
+        mode: Mode = "overlay",
         bot: str | None = None,
         check: str | None = None,
         max_turns: int | None = None,
@@ -165,10 +173,8 @@ class Service:
             "model": prepared.started.model,
         }
 
-    async def sandbox_exec(self, command: str, folder: str | None, timeout_s: float | None) -> dict[str, Any]:
-        """One command in a sandbox of its own. What it writes to an overlay is thrown away."""
-        if len(command) > MAX_COMMAND_CHARS:
-            raise UsageError(f"the command is longer than {MAX_COMMAND_CHARS} characters")
+    async def sandbox_exec(self, command: Command, folder: Folder = None, timeout_s: Seconds = None) -> dict[str, Any]:
+        """Run one command in a fresh sandbox, in /workspace. What it writes is thrown away."""
         options = self._options(folder, "overlay")
         policy, run_id = make_policy(options, "overlay"), records.new_run_id()
         limit = self._bounded("command_timeout", timeout_s, policy.limits.command_timeout_s)
@@ -190,8 +196,8 @@ class Service:
             "truncated_bytes": found.truncated_bytes,
         }
 
-    async def runs_list(self, limit: int) -> list[dict[str, Any]]:
-        """The newest runs."""
+    async def runs_list(self, limit: Annotated[int, Field(ge=1, le=100)] = 20) -> list[dict[str, Any]]:
+        """The newest runs on record."""
         async with self._store() as store:
             found = await store.runs()
         return [
@@ -204,11 +210,11 @@ class Service:
                 "started": one.started,
                 "status": status_now(one.run_id, one.status, one.driver),
             }
-            for one in found[: max(1, min(limit, 100))]
+            for one in found[:limit]
         ]
 
-    async def run_show(self, run: str) -> str:
-        """What was done, step by step, and its end."""
+    async def run_show(self, run: Run = "last") -> str:
+        """What a run did, step by step."""
         run_id, events = await self._read(run)
         redactor = self._view(events).redactor
         events = [redactor.event(event) for event in events]
@@ -219,8 +225,8 @@ class Service:
             lines.append(f"{end.status} ({end.reason}): {end.detail}\nanswer: {end.answer or ''}".strip())
         return clip("\n\n".join(lines) or f"run {run_id} has not begun", MAX_TEXT)
 
-    async def run_diff(self, run: str) -> str:
-        """What it changed and nobody decided on, as a unified diff."""
+    async def run_diff(self, run: Run = "last") -> str:
+        """What a run changed and nobody decided on yet, as a unified diff."""
         run_id, events = await self._read(run)
         view = self._view(events)
 
@@ -297,7 +303,7 @@ class Service:
 
     async def _read(self, run: str) -> tuple[str, list[RunEvent]]:
         async with self._store() as store:
-            run_id = await store.find(run[:200])
+            run_id = await store.find(run)
             return run_id, await store.events(run_id)
 
 

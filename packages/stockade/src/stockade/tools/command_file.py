@@ -1,8 +1,10 @@
 """Tools of files (tools/tool_files.py): programs that are installed for a run, and programs of the host."""
 
-from collections.abc import Callable, Coroutine, Sequence
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +14,8 @@ import platformdirs
 from stockade.core.errors import UsageError
 from stockade.core.ports import OnProgress, Sandbox, Toolbox
 from stockade.core.tool_plan import ToolPlan, ToolRequest
-from stockade.tools.layers import Layers, Ready, prepare_again, prepare_external, prepare_tool
+from stockade.tools.layers import Layers, check_layers, check_variables, prepare_tool
+from stockade.tools.program import ExternalTool, InstalledTools
 from stockade.tools.tool_files import SUFFIXES, CommandTool, read_tool, shipped
 from stockade_sandbox.backends.building import SystemLayers
 from stockade_sandbox.policy import Policy
@@ -39,33 +42,43 @@ def plan_command(tool: CommandTool, request: ToolRequest) -> ToolPlan:
     """The same for a tool that is there as data; blocks, in a worker thread of an event loop."""
     plan = request.plan
     if tool.external:
-        allowed = (tool.name,) if request.again else request.allowed_external
-        ready = prepare_external(tool, plan.policy, allowed)
-    elif request.again:
-        ready = prepare_again(tool, plan.policy)
+        external = host_tool(tool, (tool.name,) if request.again else request.allowed_external)
+        return replace(plan, makers=(*plan.makers, lambda _: external))
+    policy = plan.policy
+    if request.again:
+        check_layers(policy)
     else:
-        ready = _installed(tool, plan.policy, request.on_progress)
-    return replace(
-        plan,
-        policy=ready.policy,
-        makers=(*plan.makers, lambda context: ready.make(context.sandbox)),
-        usage=(*plan.usage, ready.usage) if ready.usage else plan.usage,
-    )
+        policy = _in_loop(partial(prepare_tool, tool, policy, layers(request.on_progress)))
+    makers = (*plan.makers, lambda context: InstalledTools((tool,), context.sandbox))
+    return replace(plan, policy=policy, makers=makers, usage=(*plan.usage, usage_text(tool)))
+
+
+def host_tool(tool: CommandTool, allowed: Sequence[str], environ: Mapping[str, str] = os.environ) -> ExternalTool:
+    """UsageError unless the user allowed it by name."""
+    if tool.name not in allowed:
+        what = f"the tool {tool.name} runs `{' '.join(tool.command)}` on this machine, outside of the sandbox"
+        raise UsageError(what, f"if that is wanted: --allow-external {tool.name}")
+    check_variables(tool, environ)
+    return ExternalTool(tool, environ)
+
+
+def usage_text(tool: CommandTool) -> str:
+    """A part of the system prompt."""
+    about = f": {tool.description}" if tool.description else ""
+    return f"The program {tool.name} is installed{about}\nUse it from the shell:\n{tool.usage.strip()}".rstrip()
 
 
 async def programs(
     wanted: Sequence[str], policy: Policy, on_progress: OnProgress | None = None
-) -> tuple[Policy, tuple[Callable[[Sandbox], Toolbox], ...]]:
+) -> tuple[Policy, Callable[[Sandbox], Toolbox]]:
     """For a sandbox without a model: the policy with these installed tools, and what is entered in it.
 
     UsageError for a tool that is no program in the sandbox.
     """
-    makers = []
-    for tool in [_program(name) for name in wanted]:
-        ready = await prepare_tool(tool, policy, layers(on_progress))
-        policy = ready.policy
-        makers.append(ready.make)
-    return policy, tuple(makers)
+    tools = [_program(name) for name in wanted]
+    for tool in tools:
+        policy = await prepare_tool(tool, policy, layers(on_progress))
+    return policy, partial(InstalledTools, tools)
 
 
 def _program(name: str) -> CommandTool:
@@ -74,13 +87,6 @@ def _program(name: str) -> CommandTool:
     if tool is None or tool.external:
         raise UsageError(f"--tool {name}: not a program in the sandbox", "without a model there is no use for it")
     return tool
-
-
-def _installed(tool: CommandTool, policy: Policy, on_progress: OnProgress | None) -> Ready:
-    async def install() -> Ready:
-        return await prepare_tool(tool, policy, layers(on_progress))
-
-    return _in_loop(install)
 
 
 def _in_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

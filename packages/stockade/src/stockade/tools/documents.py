@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Self
 
 import anyio
 import anyio.to_thread
@@ -16,9 +16,10 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, to_install
-from stockade.core.ports import Sandbox
+from stockade.core.ports import OnNetwork, Sandbox
 from stockade.core.text import is_text, one_line
 from stockade.tools.function import Functions
+from stockade_sandbox.policy import Network
 from stockade_sandbox.reading import ReadingRoom
 
 READ_S = 30.0
@@ -52,13 +53,6 @@ class Document(Data):
     """Address and words of each."""
 
 
-class _Failed(Data):
-    """`extra`: the optional part of ours that brings what is missing."""
-
-    error: str
-    extra: Literal["documents"] | None = None
-
-
 class Wanted(Data):
     """What to read of a file, and what is known of it. `main`: of a web page the main text only. 0 is the last page."""
 
@@ -78,8 +72,39 @@ def _worker() -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Sealed:
+    """A Python program of ours, in a sealed sandbox of its own each time. `trouble` begins what is said of a failure."""
+
+    program: str
+    trouble: str
+    limit_s: float
+    network: Network | None = None
+    on_network: OnNetwork | None = None
+
+    async def ask(self, room: ReadingRoom, options: str, data: bytes = b"") -> Any:
+        """What it says as JSON. ActionFailed for what the data, or the web, does to it; SandboxFailed for our own."""
+        argv = [room.python, "-I", "-B", "-c", self.program, options, *room.packages]
+        async with room.open(self.network, self.on_network) as place:
+            try:
+                done = await place.exec(argv, data, self.limit_s, _OUTPUT_BYTES)
+            except SandboxDied as error:
+                raise ActionFailed(f"{self.trouble}: {error.message}") from None
+        last = one_line(done.stderr.decode(errors="replace").strip().rpartition("\n")[2], 200)
+        if done.timed_out:
+            last = f"it takes longer than {self.limit_s:g} s"
+        elif "MemoryError" in last or done.exit_code in (137, -9):
+            last = "it takes more memory than there is for that"
+        elif not done.exit_code:
+            try:
+                return json.loads(done.stdout)
+            except (ValueError, RecursionError):
+                last = "nothing came that can be used"
+        raise ActionFailed(f"{self.trouble}: {last or f'exit status {done.exit_code}'}")
+
+
+@dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads in a place of its own each time. Raises ActionFailed for what the file does, SandboxFailed for our own."""
+    """Reads files that nobody trusts. Raises ActionFailed for what they do, SandboxFailed for our own."""
 
     room: ReadingRoom
     read_s: float = READ_S
@@ -87,33 +112,14 @@ class Reader:
     async def read(self, data: bytes, wanted: Wanted) -> Document:
         if len(data) > MAX_BYTES:
             raise ActionFailed(f"it is larger than {MAX_BYTES >> 20} MiB")
-        argv = [self.room.python, "-I", "-B", "-c", _worker(), wanted.model_dump_json(), *self.room.packages]
-        async with self.room.open() as place:
-            try:
-                done = await place.exec(argv, data, self.read_s, _OUTPUT_BYTES)
-            except SandboxDied as error:
-                raise ActionFailed(f"reading it broke the place where it was read: {error.message}") from None
-        if done.timed_out:
-            raise ActionFailed(f"reading it takes longer than {self.read_s:g} s")
-        if done.exit_code:
-            raise ActionFailed(_why(done.exit_code, done.stderr))
+        said = await Sealed(_worker(), "it cannot be read", self.read_s).ask(self.room, wanted.model_dump_json(), data)
+        if isinstance(said, dict) and "error" in said:
+            way_out = f": {to_install('documents')}" if said.get("extra") == "documents" else ""
+            raise ActionFailed(one_line(str(said["error"]), 300) + way_out)
         try:
-            said = json.loads(done.stdout)
-            if "error" in said:
-                failed = _Failed.model_validate(said)
-                way_out = f": {to_install(failed.extra)}" if failed.extra else ""
-                raise ActionFailed(one_line(failed.error, 300) + way_out)
-            return Document.model_validate_json(done.stdout)
-        except (ValidationError, ValueError, TypeError) as error:
-            raise ActionFailed(f"reading it gave nothing that can be used ({type(error).__name__})") from None
-
-
-def _why(status: int, stderr: bytes) -> str:
-    lines = stderr.decode(errors="replace").strip().splitlines()
-    last = lines[-1] if lines else ""
-    if "MemoryError" in last or status in (137, -9):
-        return "reading it takes more memory than there is for that"
-    return f"it cannot be read: {one_line(last, 200) or f'exit status {status}'}"
+            return Document.model_validate(said)
+        except ValidationError:
+            raise ActionFailed("it cannot be read: nothing came that can be used") from None
 
 
 Pages = Annotated[

@@ -27,6 +27,7 @@ from stockade.core.errors import ActionFailed
 from stockade.core.text import one_line
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.policy import MIB
+from stockade_sandbox.stoppable import unwrap_exception_group
 
 MAX_CHARS = 2000
 _PROXY = "http://stockade.invalid:3128"
@@ -210,16 +211,10 @@ class Fetched:
 
 async def fetch(way_out: ThroughProxy | Direct, address: httpx2.URL, bounds: Bounds = BOUNDS) -> Fetched:
     """ActionFailed, for the model, for everything that the rules, the network or the server do against it."""
-    result: Fetched | ActionFailed = ActionFailed(f"{address.host} did not answer in full within {bounds.total_s:g} s")
-    async with way_out.client() as client:  # has a task group, which would wrap what is raised within
+    async with unwrap_exception_group(), way_out.client() as client:
         with anyio.move_on_after(bounds.total_s):
-            try:
-                result = await _follow(client, address, bounds)
-            except ActionFailed as error:
-                result = error
-    if isinstance(result, ActionFailed):
-        raise result
-    return result
+            return await _follow(client, address, bounds)
+    raise ActionFailed(f"{address.host} did not answer in full within {bounds.total_s:g} s")
 
 
 async def _follow(client: httpx2.AsyncClient, address: httpx2.URL, bounds: Bounds) -> Fetched:

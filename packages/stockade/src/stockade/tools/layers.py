@@ -17,9 +17,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade.core.errors import CommandFailed, SandboxFailed, UsageError
-from stockade.core.ports import ExecResult, Sandbox, Toolbox
-from stockade.tools.program import ExternalTool, InstalledTools, host_files, last_lines, ran, write_file
+from stockade.core.errors import SandboxFailed, UsageError
+from stockade.tools.program import failed, host_files, ran, write_file
 from stockade.tools.tool_files import CommandTool
 from stockade_sandbox.backends.building import SystemLayers
 from stockade_sandbox.locks import try_lock
@@ -138,87 +137,35 @@ class Layers:
                     self._say(f"{what} {tool.name}: {command}")
                     result = await ran(box, command, INSTALL_S)
                     if result.exit_code:
-                        raise _failed(tool, what, command, result, before, refused)
-
-
-def _failed(
-    tool: CommandTool,
-    what: str,
-    command: str,
-    result: ExecResult,
-    before: ExecResult | None,
-    refused: Mapping[str, str],
-) -> CommandFailed:
-    how = "ran out of time" if result.timed_out else f"ended with status {result.exit_code}"
-    said = last_lines(result)
-    if before is not None and before.exit_code:
-        said = (*last_lines(before, 5), *said)
-    hint = None
-    if refused:
-        hint = "the network refused: " + "; ".join(dict.fromkeys(refused.values())) + "; name it in the tool's hosts"
-    return CommandFailed(f"{what} {tool.name} failed: `{command}` {how}", said, hint)
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """`usage` is a part of the system prompt, empty for a tool that the model has as one."""
-
-    policy: Policy
-    usage: str
-    make: Callable[[Sandbox], Toolbox]
+                        raise failed(tool, what, command, result, before, tuple(refused.values()))
 
 
 async def prepare_tool(
     tool: CommandTool, policy: Policy, layers: Layers, *, environ: Mapping[str, str] = os.environ
-) -> Ready:
-    """Installs what is not installed. UsageError when the tool cannot be had, naming the command that failed."""
-    environment = _environment(tool, policy, environ)
-    system = policy.system
+) -> Policy:
+    """The policy with all that the tool needs; installs what is not installed. UsageError when it cannot be had,
+    naming the command that failed.
+    """
+    check_variables(tool, environ)
+    passed = {name: environ[name] for name in tool.pass_environment}
+    system, network = policy.system, policy.network
     if tool.needs_layer:
         system = (*system, await layers.layer(tool, system))
-    network = _network(policy.network, tool.runtime_hosts)
-    wider = replace(policy, environment=environment, system=system, network=network)
-    return prepare_again(tool, wider)
+    if tool.runtime_hosts and network.mode != "open":
+        network = Network(mode="allow", hosts=tuple(dict.fromkeys((*network.hosts, *tool.runtime_hosts))))
+    # what is set already counts: by the user, or by a tool before this one
+    environment = {**tool.environment, **passed, **policy.environment}
+    return replace(policy, environment=environment, system=system, network=network)
 
 
-def prepare_again(tool: CommandTool, policy: Policy) -> Ready:
-    """For a run on record, whose policy has all that the tool needs. UsageError when its layer is gone."""
+def check_layers(policy: Policy) -> None:
+    """Of a run on record, whose policy has all that its tools need. UsageError when a layer is gone."""
     for layer in policy.system:
         if not Path(layer).is_dir():
             raise UsageError(f"a tool of this run is not installed any more: {layer}", "start a new run with --tool")
-    return Ready(policy, usage_text(tool), lambda box: InstalledTools((tool,), box))
 
 
-def prepare_external(tool: CommandTool, policy: Policy, allowed: Sequence[str], *,
-                     environ: Mapping[str, str] = os.environ) -> Ready:  # fmt: skip
-    """UsageError unless the user allowed it by name."""
-    if tool.name not in allowed:
-        raise UsageError(
-            f"the tool {tool.name} runs `{' '.join(tool.command)}` on this machine, outside of the sandbox",
-            f"if that is wanted: --allow-external {tool.name}",
-        )
-    _present(tool, environ)
-    return Ready(policy, "", lambda _box: ExternalTool(tool, environ))
-
-
-def usage_text(tool: CommandTool) -> str:
-    about = f": {tool.description}" if tool.description else ""
-    return f"The program {tool.name} is installed{about}\nUse it from the shell:\n{tool.usage.strip()}".rstrip()
-
-
-def _present(tool: CommandTool, environ: Mapping[str, str]) -> None:
+def check_variables(tool: CommandTool, environ: Mapping[str, str]) -> None:
     missing = [name for name in tool.pass_environment if not environ.get(name)]
     if missing:
         raise UsageError(f"the tool {tool.name} needs variables that are not set here: {', '.join(missing)}")
-
-
-def _environment(tool: CommandTool, policy: Policy, environ: Mapping[str, str]) -> dict[str, str]:
-    """What is set already counts: by the user, or by a tool before this one."""
-    _present(tool, environ)
-    return {**tool.environment, **{name: environ[name] for name in tool.pass_environment}, **policy.environment}
-
-
-def _network(network: Network, hosts: Sequence[str]) -> Network:
-    if not hosts or network.mode == "open":
-        return network
-    return Network(mode="allow", hosts=tuple(dict.fromkeys((*network.hosts, *hosts))))

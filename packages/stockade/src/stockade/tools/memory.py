@@ -104,17 +104,10 @@ class MemoryToolbox(Functions):
             raise UsageError(what, "make it a folder of your own") from error
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator["_Notes"]:
-        try:
-            async with self._room.open(folders=(self._layer,)) as box:
-                yield await _Notes.of(box, self._bounds)
-        except SandboxDied as error:
-            raise ActionFailed(f"the memory cannot be used: {one_line(error.message, 200)}") from None
-
-    @asynccontextmanager
     async def _alone(self) -> AsyncIterator["_Notes"]:
         """For a change, which is not cut once it has begun: nobody else makes one meanwhile. The lock ends with the
-        process that holds it."""
+        process that holds it.
+        """
         try:
             lock = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -127,6 +120,14 @@ class MemoryToolbox(Functions):
                     yield notes
         finally:
             os.close(lock)
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator["_Notes"]:
+        try:
+            async with self._room.open(folders=(self._layer,)) as box:
+                yield await _Notes.of(box, self._bounds)
+        except SandboxDied as error:
+            raise ActionFailed(f"the memory cannot be used: {one_line(error.message, 200)}") from None
 
     async def view(self, path: Place, view_range: Lines | None = None) -> str:
         """Your notes from earlier runs: the list of /memories, or one file. Look here before you begin."""

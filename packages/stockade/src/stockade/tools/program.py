@@ -68,6 +68,20 @@ def last_lines(result: ExecResult, lines: int = 15) -> tuple[str, ...]:
     return tuple("".join(char if char.isprintable() else " " for char in line) for line in kept)
 
 
+def failed(
+    tool: CommandTool, what: str, command: str, result: ExecResult, before: ExecResult | None, refused: Sequence[str]
+) -> CommandFailed:
+    """Of a command of the tool, with the end of what it said, and of the one `before` it that failed as well."""
+    how = "ran out of time" if result.timed_out else f"ended with status {result.exit_code}"
+    said = last_lines(result)
+    if before is not None and before.exit_code:
+        said = (*last_lines(before, 5), *said)
+    hint = None
+    if refused:
+        hint = "the network refused: " + "; ".join(dict.fromkeys(refused)) + "; name it in the tool's hosts"
+    return CommandFailed(f"{what} {tool.name} failed: `{command}` {how}", said, hint)
+
+
 def host_files(tool: CommandTool, *, installed: bool) -> Iterator[tuple[ToolFile, bytes]]:
     """The tool's files with what is in them: those of the installation, or those of each run. UsageError."""
     for file in tool.files:
@@ -114,16 +128,10 @@ class InstalledTools:
                 await write_file(self._box, tool.name, file, data)
             for what, commands in (("verifying", tool.verify), ("setting up", tool.setup)):
                 for command in commands:
-                    await self._must(tool, what, command)
+                    result = await ran(self._box, command)
+                    if result.exit_code:
+                        raise failed(tool, what, command, result, None, ())
         return self
-
-    async def _must(self, tool: CommandTool, what: str, command: str) -> None:
-        result = await ran(self._box, command)
-        if result.exit_code:
-            how = "ran out of time" if result.timed_out else f"ended with status {result.exit_code}"
-            said = last_lines(result)
-            last = f": {said[-1]}" if said else ""
-            raise CommandFailed(f"{what} {tool.name} failed: `{command}` {how}{last}", said)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -189,48 +197,28 @@ class ExternalTool(Tools):
         return await self._run(argv, stdin.encode(), limit)
 
     async def _run(self, argv: list[str], stdin: bytes, limit_s: float) -> ToolResult:
+        """In a session of its own, which ends as a whole. What it reads is a file, so it may leave it unread."""
+        output, options = _Output(), dict[str, Any](env=self._environment, start_new_session=True)
         try:
-            with tempfile.TemporaryDirectory(prefix="stockade-tool-") as folder:
-                process = await anyio.open_process(
-                    argv,
-                    stdin=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    cwd=folder,
-                    env=self._environment,
-                    start_new_session=True,
-                )
+            with tempfile.TemporaryDirectory(prefix="stockade-tool-") as folder, tempfile.TemporaryFile() as given:
+                given.write(stdin)
+                given.seek(0)
+                process = await anyio.open_process(argv, stdin=given, stderr=subprocess.STDOUT, cwd=folder, **options)
                 try:
-                    return await _result(process, stdin, limit_s)
+                    with anyio.move_on_after(limit_s) as patience:
+                        await output.of(process)
                 finally:
-                    await _end(process)
+                    with anyio.CancelScope(shield=True):
+                        with suppress(ProcessLookupError):
+                            os.killpg(process.pid, signal.SIGKILL)
+                        await process.aclose()
         except OSError as error:
             return failure(f"{argv[0]} cannot be run on the host: {error.strerror}")
-
-
-async def _end(process: Process) -> None:
-    """All of its session."""
-    with anyio.CancelScope(shield=True):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.aclose()
-
-
-async def _result(process: Process, stdin: bytes, limit_s: float) -> ToolResult:
-    output = _Output()
-    with anyio.move_on_after(limit_s) as patience:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_feed, process, stdin)
-            group.start_soon(output.read, process)
-            await process.wait()
-            with anyio.move_on_after(_LAST_WORDS_S):  # what it left running may hold its output open
-                await output.ended.wait()
-            group.cancel_scope.cancel()
-    text = output.text
-    if patience.cancelled_caught:
-        return failure(f"it took longer than {limit_s:g} s and was ended\n{text}".rstrip())
-    if process.returncode:
-        return failure(f"it ended with status {process.returncode}\n{text}".rstrip())
-    return ToolResult(status="data" if text.strip() else "success", text=text.rstrip() or "done")
+        if patience.cancelled_caught:
+            return failure(f"it took longer than {limit_s:g} s and was ended\n{output.text}".rstrip())
+        if process.returncode:
+            return failure(f"it ended with status {process.returncode}\n{output.text}".rstrip())
+        return ToolResult(status="data" if output.text.strip() else "success", text=output.text.rstrip() or "done")
 
 
 @dataclass(slots=True)
@@ -239,28 +227,28 @@ class _Output:
 
     kept: bytearray = field(default_factory=bytearray)
     cut: int = 0
-    ended: anyio.Event = field(default_factory=anyio.Event)
 
-    async def read(self, process: Process) -> None:
+    async def of(self, process: Process) -> None:
+        """Until the program ends, and a moment longer: what it left running may hold its output open."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._read, process, ended := anyio.Event())
+            await process.wait()
+            with anyio.move_on_after(_LAST_WORDS_S):
+                await ended.wait()
+            group.cancel_scope.cancel()
+
+    async def _read(self, process: Process, ended: anyio.Event) -> None:
         assert process.stdout is not None
         async for piece in process.stdout:
             room = MAX_OUTPUT_BYTES - len(self.kept)
             self.kept += piece[:room]
             self.cut += max(0, len(piece) - room)
-        self.ended.set()
+        ended.set()
 
     @property
     def text(self) -> str:
         text = bytes(self.kept).decode(errors="replace")
         return f"{text}\n[{self.cut} more bytes]" if self.cut else text
-
-
-async def _feed(process: Process, data: bytes) -> None:
-    assert process.stdin is not None
-    with suppress(anyio.BrokenResourceError):
-        if data:
-            await process.stdin.send(data)
-    await process.stdin.aclose()
 
 
 def _word(name: str, value: Any) -> str:

@@ -9,15 +9,15 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import httpx2
 from pydantic import Field, ValidationError
 
-from stockade.core.data import Data
-from stockade.core.errors import ActionFailed, SandboxDied, UsageError, to_install
+from stockade.core.errors import ActionFailed, UsageError, to_install
 from stockade.core.ports import Found, OnNetwork, SearchEngine
 from stockade.core.text import clean, fenced, is_text, one_line
+from stockade.tools.documents import Sealed
 from stockade.tools.fetch import Bounds, Direct, fetch, parse
 from stockade.tools.function import Functions
 from stockade_sandbox.policy import Network
@@ -79,18 +79,12 @@ class SearchToolbox(Functions):
         return f"{head}.\n" + fenced("\n".join(rows), "other people's pages")
 
 
-class _Result(Data):
-    model_config = Data.model_config | {"extra": "ignore"}
-
-    url: str
-    title: str = ""
-    content: str | None = None
-
-
-class _Answer(Data):
-    model_config = Data.model_config | {"extra": "ignore"}
-
-    results: tuple[_Result, ...]
+def _found(rows: Any, address: str, excerpt: str) -> list[Found]:
+    """What an engine gave, by the names of its keys. ActionFailed when it is something else."""
+    try:
+        return [Found(title=one.get("title") or "", url=one[address], snippet=one.get(excerpt) or "") for one in rows]
+    except (ValidationError, KeyError, TypeError, AttributeError):
+        raise ActionFailed("its answer is none that can be used") from None
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,10 @@ class SearXNG:
         try:
             fetched = await fetch(Direct(), asked, BOUNDS)
             down, status = len(fetched.data), fetched.status
-            return _results(fetched.data)[:count]
+            return _found(json.loads(fetched.data)["results"], "url", "content")[:count]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            why = "its answer is not the JSON of a SearXNG"
+            raise ActionFailed(f"{self.name} cannot be used: {why}") from None
         except ActionFailed as error:
             why = error.message
             hint = ": its settings.yml has to list json under search.formats" if "HTTP 403" in why else ""
@@ -130,14 +127,6 @@ class SearXNG:
                         status=status, bytes_down=down, duration_s=round(time.monotonic() - started, 6),
                     )
                 )  # fmt: skip
-
-
-def _results(data: bytes) -> list[Found]:
-    try:
-        found = _Answer.model_validate(json.loads(data))
-    except (ValidationError, ValueError, RecursionError):
-        raise ActionFailed("its answer is not the JSON of a SearXNG") from None
-    return [Found(title=one.title, url=one.url, snippet=one.content or "") for one in found.results]
 
 
 @dataclass(frozen=True)
@@ -159,23 +148,12 @@ class DuckDuckGo:
 
     async def search(self, query: str, count: int) -> Sequence[Found]:
         options = json.dumps({"query": query, "count": count, "certificates": self.certificates})
-        argv = [self.room.python, "-I", "-B", "-c", _PROGRAM, options, *self.room.packages]
-        async with self.room.open(Network(mode="allow", hosts=(f"{HOST}:443",)), self.on_network) as place:
-            try:
-                done = await place.exec(argv, b"", SEARCH_S, 1 << 20)
-            except SandboxDied as error:
-                raise ActionFailed(f"{self.name} cannot be asked: {error.message}") from None
-        if done.timed_out:
-            raise ActionFailed(f"{self.name} did not answer within {SEARCH_S:g} s")
-        if done.exit_code:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.exit_code}"]
-            raise ActionFailed(f"{self.name} cannot be asked: {one_line(lines[-1], 200)}")
-        try:
-            said = json.loads(done.stdout)
-            if isinstance(said, dict):
-                if "No results" in said["error"]:
-                    return []
-                raise ActionFailed(f"{self.name} cannot be asked: {one_line(said['error'], 200)}")
-            return [Found(title=one["title"], url=one["href"], snippet=one["body"]) for one in said][:count]
-        except (ValidationError, ValueError, KeyError, TypeError):
-            raise ActionFailed(f"{self.name} gave nothing that can be used") from None
+        way_out = Network(mode="allow", hosts=(f"{HOST}:443",))
+        sealed = Sealed(_PROGRAM, f"{self.name} cannot be asked", SEARCH_S, way_out, self.on_network)
+        said = await sealed.ask(self.room, options)
+        if isinstance(said, dict):
+            why = str(said.get("error"))
+            if "No results" in why:
+                return []
+            raise ActionFailed(f"{self.name} cannot be asked: {one_line(why, 200)}")
+        return _found(said, "href", "body")[:count]

@@ -225,7 +225,19 @@ def read_tool(path: Path) -> CommandTool:
     try:
         return CommandTool.model_validate({**table, "folder": str(path.absolute().parent)})
     except ValidationError as error:
+        for one in error.errors():
+            if one["type"] == "extra_forbidden":
+                raise _unknown(path, *map(str, one["loc"])) from None
         raise UsageError(f"{path}: {wrong_words(error)}", "docs/tools.md") from None
+
+
+def _unknown(path: Path, *place: str) -> UsageError:
+    """Of a key of the file, or of one of its tables."""
+    kinds: dict[str, type[Data]] = {"files": ToolFile, "parameters": Parameter}
+    keys = tuple(kinds[place[0]].model_fields) if len(place) > 1 else (*_KEYS, *_MICROBOTS)
+    near = difflib.get_close_matches(place[-1], keys, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"keys are: {', '.join(keys)}"
+    return UsageError(f"{path}: a tool file has no {place[-1]!r}", hint)
 
 
 def _parsed(path: Path) -> Any:
@@ -252,60 +264,34 @@ def _parse_yaml(data: bytes) -> Any:
 
 
 def _renamed(path: Path, table: dict[str, Any]) -> dict[str, Any]:
-    """The keys as CommandTool has them."""
-    found: dict[str, Any] = {}
+    """The keys as CommandTool has them; what has no value is not given."""
     kind = table.pop("tool_type", None)
     if kind not in (None, "internal", "external"):
         raise UsageError(f"{path}: the tool_type {kind!r} is not one", "write internal or external")
-    if kind == "external":
-        table.setdefault("external", True)
+    found: dict[str, Any] = {"external": True} if kind == "external" and "external" not in table else {}
     for key, value in table.items():
         name = _MICROBOTS.get(key, key)
-        if name not in _KEYS:
-            raise _unknown(path, key, (*_KEYS, *_MICROBOTS))
+        if name == "folder":
+            raise _unknown(path, name)
         if name in found:
             raise UsageError(f"{path}: {key} and another key say the same", f"write {name} only")
-        found[name] = value
-    _variables(found)
-    if isinstance(found.get("files"), list):
-        found["files"] = [_file(path, entry) for entry in found["files"]]
-    if isinstance(found.get("parameters"), dict):
-        for one in found["parameters"].values():
-            _known_only(path, one, tuple(Parameter.model_fields))
-    elif not found.get("parameters"):
-        found.pop("parameters", None)
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _variables(found: dict[str, Any]) -> None:
-    """A list as `--env` takes it, NAME=VALUE or NAME, is a table and names that are passed on."""
+        if value is not None:
+            found[name] = value
     given = found.get("environment")
     if isinstance(given, list) and all(isinstance(entry, str) for entry in given):
+        # as --env takes it: NAME=VALUE, or NAME, which is passed on
         pairs = [entry.partition("=") for entry in given]
         found["environment"] = {name: value for name, equals, value in pairs if equals}
         more = tuple(name for name, equals, _ in pairs if not equals)
         found["pass_environment"] = (*found.get("pass_environment", ()), *more)
+    if isinstance(files := found.get("files"), list):
+        found["files"] = [_file(entry) if isinstance(entry, dict) else entry for entry in files]
+    return found
 
 
-def _file(path: Path, entry: Any) -> Any:
-    if not isinstance(entry, dict):
-        return entry
+def _file(entry: dict[str, Any]) -> dict[str, Any]:
     entry = {_MICROBOTS_FILE.get(key, key): value for key, value in entry.items()}
-    _known_only(path, entry, tuple(ToolFile.model_fields))
-    mode = entry.get("mode")
-    if type(mode) is int:
+    if type(mode := entry.get("mode")) is int:
         # Microbots' permissions are one digit for owner and group
         entry["mode"] = f"{mode}{mode}0" if 0 <= mode <= 7 else f"{mode:03o}"
     return entry
-
-
-def _known_only(path: Path, entry: Any, keys: tuple[str, ...]) -> None:
-    for key in entry if isinstance(entry, dict) else ():
-        if key not in keys:
-            raise _unknown(path, str(key), keys)
-
-
-def _unknown(path: Path, key: str, keys: tuple[str, ...]) -> UsageError:
-    near = difflib.get_close_matches(key, keys, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"keys are: {', '.join(keys)}"
-    return UsageError(f"{path}: a tool file has no {key!r}", hint)

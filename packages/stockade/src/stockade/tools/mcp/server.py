@@ -8,11 +8,12 @@ taken out, because the library would try their patterns here.
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -45,6 +46,7 @@ _CANCELLED = "notifications/cancelled"
 _KEPT = ("name", "title", "description", "inputSchema")
 
 Item = SessionMessage | Exception
+Send = Callable[[SessionMessage], Awaitable[None]]
 Streams = tuple[MemoryObjectReceiveStream[Item], MemoryObjectSendStream[SessionMessage]]
 START_S = 60.0
 """Until it has told its tools: one that is fetched first takes long."""
@@ -55,6 +57,7 @@ MAX_STARTS = 5
 MAX_SILENT = 2
 """Calls one after the other that ran out of time; then it is started again."""
 _WORDS_CHARS = 300
+_TOO_MUCH = f"it wrote more than {MAX_MESSAGE_BYTES >> 20} MiB at once"
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False  # it would print what a server wrote
 
@@ -62,20 +65,20 @@ logging.getLogger("mcp").propagate = False  # it would print what a server wrote
 class Channel:
     """One conversation. `trouble` is what was wrong with what the server wrote, for who has to tell."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self) -> None:
         self._pending: set[str] = set()
         self._asked = anyio.Event()
         self._exchanged = self._requests = 0
         self.trouble: str | None = None
 
     @asynccontextmanager
-    async def streams(self) -> AsyncIterator[Streams]:
+    async def streams(self, source: AsyncIterable[bytes | Item], send: Send) -> AsyncIterator[Streams]:
+        """What the library reads and writes: of `source`, lines or messages, what gets through; all of it to `send`."""
         incoming, received = anyio.create_memory_object_stream[Item](0)
         sent, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as group:
-            group.start_soon(self._read, incoming)
-            group.start_soon(self._write, outgoing, incoming)
+            group.start_soon(self._read, aiter(source), incoming)
+            group.start_soon(self._write, outgoing, send, incoming)
             try:
                 yield received, sent
             finally:
@@ -83,14 +86,25 @@ class Channel:
                     end.close()
                 group.cancel_scope.cancel()
 
+    async def lines(self, program: Program) -> AsyncIterator[bytes]:
+        """Of a program, until one is too long."""
+        buffer = bytearray()
+        while len(buffer) <= MAX_MESSAGE_BYTES:
+            data = await program.receive()
+            buffer += data
+            *lines, rest = buffer.split(b"\n") if b"\n" in data else (buffer,)
+            buffer = rest
+            for line in lines:
+                yield bytes(line)
+        self.trouble = _TOO_MUCH
+
     async def _write(
-        self, outgoing: MemoryObjectReceiveStream[SessionMessage], incoming: MemoryObjectSendStream[Item]
+        self, outgoing: MemoryObjectReceiveStream[SessionMessage], send: Send, incoming: MemoryObjectSendStream[Item]
     ) -> None:
         try:
             async for item in outgoing:
                 self._note_sent(item.message)
-                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await self._program.send(text.encode() + b"\n")
+                await send(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             incoming.close()  # whoever waits for an answer hears of the end
 
@@ -104,35 +118,31 @@ class Channel:
         elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
             self._pending.discard(str((message.params or {}).get("requestId")))
 
-    async def _read(self, incoming: MemoryObjectSendStream[Item]) -> None:
-        buffer = bytearray()
+    async def _read(self, source: AsyncIterator[bytes | Item], incoming: MemoryObjectSendStream[Item]) -> None:
         with incoming, suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while True:
                 while not self._pending:
                     self._asked = anyio.Event()
                     await self._asked.wait()
-                data = await self._program.receive()
-                self._exchanged += len(data)
-                buffer += data
-                if len(buffer) > MAX_MESSAGE_BYTES or self._exchanged > MAX_EXCHANGE_BYTES:
-                    self.trouble = f"it wrote more than {MAX_MESSAGE_BYTES >> 20} MiB at once"
+                if (item := await anext(source, None)) is None:
                     return
-                *lines, rest = buffer.split(b"\n") if b"\n" in data else (buffer,)
-                buffer = rest
-                for line in lines:
-                    if (message := self._message(bytes(line))) is not None:
-                        await incoming.send(SessionMessage(message))
+                if isinstance(item, bytes):
+                    self._exchanged += len(item)
+                    if self._exchanged > MAX_EXCHANGE_BYTES:
+                        self.trouble = _TOO_MUCH
+                        return
+                    item = self._message(item)
+                if isinstance(item, Exception) or (item is not None and self._wanted(item.message)):
+                    await incoming.send(item)
 
-    def _message(self, line: bytes) -> Any:
-        """What is passed on; None for what is not."""
+    def _message(self, line: bytes) -> SessionMessage | None:
         if not line.strip():
             return None
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except (ValueError, RecursionError):
             self.trouble = "it wrote a line that is no JSON-RPC message"
             return None
-        return message if self._wanted(message) else None
 
     def _wanted(self, message: Any) -> bool:
         if isinstance(message, JSONRPCNotification):
@@ -147,30 +157,6 @@ class Channel:
         if isinstance(message, JSONRPCResponse):
             plain_tools(message.result)
         return True
-
-
-@asynccontextmanager
-async def filtered(transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Streams]:
-    """Another transport's streams, of which the same gets through. What is sent goes straight to it."""
-    incoming, received = anyio.create_memory_object_stream[Item](0)
-
-    async def pass_on(source: Any) -> None:
-        with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async for item in source:
-                if isinstance(item, SessionMessage):
-                    if isinstance(item.message, JSONRPCNotification):
-                        continue
-                    if isinstance(item.message, JSONRPCResponse):
-                        plain_tools(item.message.result)
-                await incoming.send(item)
-
-    async with transport as (source, sent), anyio.create_task_group() as group:
-        group.start_soon(pass_on, source)
-        try:
-            yield received, sent
-        finally:
-            received.close()
-            group.cancel_scope.cancel()
 
 
 def plain_tools(result: dict[str, Any]) -> None:
@@ -196,19 +182,19 @@ class Unusable(Exception):
 
 
 class _Connection:
-    """One start of the server. `settled`: it is up, or will not be; `over` is set to end it; `finished`: it is gone."""
+    """One start of the server. `over` is set to end it; `finished`: it is gone, and `why`."""
 
     def __init__(self) -> None:
         self.client: Client | None = None
         self.program: Program | None = None
-        self.channel: Channel | None = None
+        self.channel = Channel()
         self.why: Exception = Unusable("it ended")
-        self.settled, self.over, self.finished = anyio.Event(), anyio.Event(), anyio.Event()
+        self.over, self.finished = anyio.Event(), anyio.Event()
 
     @property
     def usable(self) -> bool:
         ended = self.program is not None and self.program.status is not None
-        return self.client is not None and not ended and not self.over.is_set() and not self.finished.is_set()
+        return self.client is not None and not ended and not self.over.is_set()
 
     async def reason(self, failure: BaseException) -> Exception:
         """The failure for whoever wanted the connection: SandboxFailed as itself."""
@@ -226,82 +212,74 @@ class _Connection:
             *_, last = ["", *(await self.program.exit_reason()).splitlines()]
             words = clean(last, _WORDS_CHARS)
             return f"it ended with status {self.program.status}" + (f": {words}" if words else "")
-        return (self.channel.trouble or "") if self.channel is not None else ""
+        return self.channel.trouble or ""
+
+    @asynccontextmanager
+    async def transport(self, config: ServerConfig, programs: Programs) -> AsyncIterator[Streams]:
+        if config.url is not None:
+            async with client_inside(config.url, config.headers, programs) as http:
+                async with streamable_http_client(config.url, http_client=http) as (source, sink):
+                    async with self.channel.streams(source, sink.send) as streams:
+                        yield streams
+            return
+        async with programs.program(config.argv) as program:
+            self.program = program
+
+            async def send(item: SessionMessage) -> None:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await program.send(text.encode() + b"\n")
+
+            async with self.channel.streams(self.channel.lines(program), send) as streams:
+                yield streams
 
 
 class McpServer:
-    """`serve` has to run, in a task, while anything else is called."""
+    """Its connections are held by tasks of `group`, whose end is theirs."""
 
-    def __init__(self, config: ServerConfig, programs: Programs, start_s: float = START_S) -> None:
+    def __init__(self, config: ServerConfig, programs: Programs, group: TaskGroup, start_s: float = START_S) -> None:
         self.config = config
         self._start_s = start_s
         self._programs = programs
+        self._group = group
         self._current: _Connection | None = None
         self._lock = anyio.Lock()
-        self._wanted = anyio.Event()
         self._starts = self._silent = 0
 
-    async def serve(self) -> None:
-        """Until it is cancelled. Never raises what a server, or the library that reads it, did wrong."""
-        while True:
-            await self._wanted.wait()
-            self._wanted = anyio.Event()
-            assert self._current is not None
-            await self._hold(self._current)
-
-    async def _hold(self, one: _Connection) -> None:
+    async def _hold(self, *, task_status: TaskStatus[_Connection]) -> None:
+        """Until it is over. Never raises what a server, or the library that reads it, did wrong."""
+        one, about = _Connection(), Implementation(name="stockade", version="1")
+        probe_s = self._start_s / 3  # one that does not answer a question of 2026 is asked as in 2025
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + self._start_s) as scope:
-                async with self._connected(one) as client:
+                streams = one.transport(self.config, self._programs)
+                async with Client(streams, cache=None, read_timeout_seconds=probe_s, client_info=about) as one.client:
                     scope.deadline = float("inf")
-                    one.client = client
-                    one.settled.set()
+                    task_status.started(one)
                     await one.over.wait()
             if scope.cancelled_caught:
                 one.why = Unusable(f"it did not start within {self._start_s:g} s")
         except Exception as failure:  # noqa: BLE001 - the library meets a hostile peer: told to whoever asks
             one.why = await one.reason(failure)
         finally:
-            one.client = None
+            started, one.client = one.client is not None, None
             one.finished.set()
-            one.settled.set()
-
-    @asynccontextmanager
-    async def _connected(self, one: _Connection) -> AsyncIterator[Client]:
-        config = self.config
-        about = Implementation(name="stockade", version="1")
-        probe_s = self._start_s / 3  # one that does not answer a question of 2026 is asked as in 2025
-        if config.url is not None:
-            async with client_inside(config.url, config.headers, self._programs) as http:
-                transport = filtered(streamable_http_client(config.url, http_client=http))
-                async with Client(transport, cache=None, read_timeout_seconds=probe_s, client_info=about) as client:
-                    yield client
-            return
-        async with self._programs.program(config.argv) as one.program:
-            one.channel = Channel(one.program)
-            streams = one.channel.streams()
-            async with Client(streams, cache=None, read_timeout_seconds=probe_s, client_info=about) as client:
-                yield client
+        if not started:
+            task_status.started(one)
 
     async def _ready(self) -> tuple[_Connection, Client]:
         """Connected; the end of a server that was idle shows here, and it is started again."""
         async with self._lock:
             one = self._current
-            if one is not None:
-                if not one.over.is_set():
-                    await one.settled.wait()
-                if one.usable and one.client is not None:
-                    return one, one.client
-                one.over.set()
-                await one.finished.wait()
-                if isinstance(one.why, SandboxFailed):
-                    raise one.why
-            if self._starts >= MAX_STARTS:
-                raise Unusable(f"it was started {MAX_STARTS} times and ended every time")
-            self._starts += 1
-            one = self._current = _Connection()
-            self._wanted.set()
-            await one.settled.wait()
+            if one is None or not one.usable:
+                if one is not None:
+                    one.over.set()
+                    await one.finished.wait()
+                    if isinstance(one.why, SandboxFailed):
+                        raise one.why
+                if self._starts >= MAX_STARTS:
+                    raise Unusable(f"it was started {MAX_STARTS} times and ended every time")
+                self._starts += 1
+                one = self._current = await self._group.start(self._hold)
             if one.client is None:
                 raise one.why
             return one, one.client
@@ -355,7 +333,7 @@ class McpServer:
 
     def _timed_out(self, one: _Connection | None, timeout_s: float) -> ToolResult:
         self._silent += 1
-        trouble = f"; {one.channel.trouble}" if one and one.channel and one.channel.trouble else ""
+        trouble = f"; {one.channel.trouble}" if one is not None and one.channel.trouble else ""
         if self._silent >= MAX_SILENT and one is not None:
             self._silent = 0
             one.over.set()

@@ -55,9 +55,7 @@ class McpToolbox:
         await self._stack.enter_async_context(self.sandbox.carried())  # one server may end before the others begin
         group = await self._stack.enter_async_context(anyio.create_task_group())
         self._stack.callback(group.cancel_scope.cancel)
-        servers = [McpServer(config, self.sandbox, self.rules.start_s) for config in self.servers]
-        for server in servers:
-            group.start_soon(server.serve)
+        servers = [McpServer(config, self.sandbox, group, self.rules.start_s) for config in self.servers]
         try:
             listed: dict[str, Listing] = {}
             async with anyio.create_task_group() as starting:
