@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from stockade.core.errors import SandboxFailed, UsageError
@@ -158,7 +159,7 @@ async def test_the_end_of_the_sandbox_is_no_result(tmp_path: Path) -> None:
         await still_there(box)
         chain = place._chain  # type: ignore[attr-defined]
         chain.kill()
-        await chain.ended()
+        assert await anyio.to_thread.run_sync(chain.wait, 30)
         await box.call("test__echo", {"text": "x"}, 10)
         with pytest.raises(SandboxFailed):
             await box.call("test__echo", {"text": "x"}, 10)

@@ -155,15 +155,15 @@ def in_sandbox(options: RunSpec, work: Callable[[Sandbox], Awaitable[T]], policy
 async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
     """A sandbox with the programs of tools in it, whose layers are thrown away at the end."""
     run_id = records.new_run_id()
-    makers: tuple[Callable[[Sandbox], Toolbox], ...] = ()
+    installed: Callable[[Sandbox], Toolbox] | None = None
     if options.tool:
-        policy, makers = await load("tools.command_file:programs")(options.tool, policy)
+        policy, installed = await load("tools.command_file:programs")(options.tool, policy)
     with lock(run_id):
         sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
         try:
             async with sandbox, AsyncExitStack() as stack:
-                for make in makers:
-                    await stack.enter_async_context(make(sandbox))
+                if installed is not None:
+                    await stack.enter_async_context(installed(sandbox))
                 yield sandbox
         finally:
             reviewer = sandboxes.reviewer()

@@ -73,7 +73,9 @@ def _worker() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A Python program of ours, in a sealed sandbox of its own each time. `trouble` begins what is said of a failure."""
+    """A Python program of ours, in a sealed sandbox of its own each time. What is said of a failure begins with
+    `trouble`.
+    """
 
     program: str
     trouble: str
