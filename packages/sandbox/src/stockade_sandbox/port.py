@@ -69,6 +69,16 @@ class Backend:
 
     prepare: Callable[[Policy, Path, OnProgress | None], Sandbox]
     reopen: Callable[[Policy, Sequence[FolderLayer], Path], Sandbox]
+    sweep: Callable[[], list[str]] | None = None
+    """Removes what sandboxes of processes that are gone left outside of their folders; what it was, a name each."""
+    sealed: bool = True
+    """False: it holds nothing, and `stockade doctor` has nothing to try in it."""
+    far: bool = False
+    """Its folders are paths of another machine."""
+    own_kernel: bool = False
+    """What runs in it does not reach this machine's kernel."""
+    bounds_memory: Callable[[], bool] = lambda: True
+    """Whether memory is bounded as a total here, not a process at a time. Blocks."""
 
 
 class Program(Protocol):

@@ -133,4 +133,4 @@ class UnconfinedSandbox(CarriedSandbox):
         """Nothing is held, so nothing is let go of: the agent has ended what it started."""
 
 
-BACKEND = Backend(UnconfinedSandbox.prepared, UnconfinedSandbox)
+BACKEND = Backend(UnconfinedSandbox.prepared, UnconfinedSandbox, sealed=False)

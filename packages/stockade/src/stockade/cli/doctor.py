@@ -21,7 +21,7 @@ from stockade.run_lock import is_locked
 from stockade.runtime import records, registry, sandboxes
 from stockade.runtime.removing import sweep_removed
 from stockade.runtime.settings import load
-from stockade_sandbox.doctor.backend_probe import other_backends, sweep_others
+from stockade_sandbox.doctor.backend_probe import other_backends
 from stockade_sandbox.doctor.probe import probe as run_probe
 from stockade_sandbox.leftovers import clean as clean_up
 from stockade_sandbox.results import Finding
@@ -30,8 +30,6 @@ NOT_SAFE = 4
 ESCAPE = "escape: "
 _GAP = 2
 _TRIED = "tried in each sandbox"
-NOT_TRIED = ("bubblewrap", "unconfined", "remote")
-"""Sandboxes that `doctor` does not start after the default one: itself, one that holds nothing, another machine's."""
 
 
 @click.command("doctor", short_help="What this machine can enforce, tried live.")
@@ -150,7 +148,7 @@ def _clean(*, json_lines: bool) -> int:
 
 def _probe() -> "Sequence[Finding]":
     """What this machine can hold, tried live."""
-    others = [name for name in registry.names(sandboxes.GROUP) if name not in NOT_TRIED]
+    others = (name for name in registry.names(sandboxes.GROUP) if sandboxes.is_tried(name))
     return [*run_probe(), *other_backends({name: partial(sandboxes.backend_of, name) for name in others})]
 
 
@@ -160,4 +158,4 @@ def _remains(recorded: Collection[str], alive: Callable[[str], bool]) -> list[st
     Model servers are left alone: one that a killed run used ends by itself when its time is over, as any other.
     """
     lines = clean_up(state_dir() / "runs", recorded, alive)
-    return lines + [f"removed {name}" for name in sweep_others()]
+    return lines + [f"removed {name}" for name in sandboxes.sweep_backends()]

@@ -31,7 +31,7 @@ from stockade.plugins.planner.bot import (
 )
 from stockade.runtime import factory, records
 from stockade.runtime.factory import Prepared
-from stockade.runtime.resume import Going, prepare_again
+from stockade.runtime.resume import spec_of
 from stockade.runtime.settings import Settings
 from stockade.runtime.spec import Objects
 
@@ -192,7 +192,7 @@ def _follow_up(prepared: Prepared) -> str:
 
 def _again(settings: Settings, store: RunStore, run_id: str, task: str) -> Callable[..., Any]:
     history = tuple(anyio.run(store.events, run_id))
-    return partial(prepare_again, Going(run_id, history, task, {}), settings.options, store)
+    return partial(factory.prepare, spec_of(history, settings.options, task), store)
 
 
 def _overrides(values: dict[str, Any]) -> Overrides:

@@ -18,11 +18,11 @@ from stockade.cli.ui.failures import say
 from stockade.cli.ui.render import Renderer
 from stockade.cli.ui.safe import hide, one_line, safe_text, some
 from stockade.core.errors import UsageError
-from stockade.core.events import RunEvent, RunFinished, RunStarted
-from stockade.core.secrets import restore_secrets
+from stockade.core.events import RunEvent, RunFinished
+from stockade.core.secrets import build_redactor
 from stockade.loop.verify import Compared, verify
 from stockade.runtime import sandboxes
-from stockade.runtime.resume import redactor_again, verifying
+from stockade.runtime.resume import spec_of, verifying
 from stockade.runtime.spec import RunSpec
 
 _TICK_S = 0.1
@@ -78,12 +78,11 @@ def _wait(seconds: float, renderer: Renderer) -> None:
 
 
 async def _verify(events: Sequence[RunEvent], console: Console, options: RunSpec) -> int:
-    started, verdict = events[0], _Verdict(console)
-    assert isinstance(started, RunStarted)
-    started = restore_secrets(started, os.environ)
-    redactor = redactor_again(started, options)
+    spec, verdict = spec_of(events, options), _Verdict(console)
+    assert spec.objects.policy is not None
+    redactor = build_redactor(os.environ, spec.objects.policy.environment, spec.redact)
     hide(redactor)
-    async with verifying(started, None) as open_sandbox:
+    async with verifying(spec, None) as open_sandbox:
         await verify(events, open_sandbox, verdict.seen, redactor)
     if verdict.same:
         verdict.line(f"{some(verdict.done, 'action')} done again: all the same", "green")

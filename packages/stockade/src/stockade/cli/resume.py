@@ -15,7 +15,8 @@ from stockade.cli.ui.review import on_record
 from stockade.core.errors import UsageError
 from stockade.core.ports import RunStore
 from stockade.run_lock import is_locked
-from stockade.runtime.resume import Going, make_branch, prepare_again
+from stockade.runtime.factory import check_task, prepare
+from stockade.runtime.resume import make_branch, spec_of
 from stockade.runtime.settings import Settings
 
 RULES = ("hooks", "loop_repeats", "small_models")
@@ -45,8 +46,9 @@ def resume(run: str, task: str | None, from_scratch: bool, **values: Any) -> int
         run_id = anyio.run(store.find, run)
         _refuse_running(store, run_id)
         history = tuple(anyio.run(store.events, run_id))
-        going = Going(run_id, history, read_task(task) if task is not None else None, given, from_scratch)
-        return carry_out(settings, store, partial(prepare_again, going, settings.options, store))
+        words = check_task(read_task(task)) if task is not None else ""
+        spec = spec_of(history, settings.options, words, given, from_scratch=from_scratch)
+        return carry_out(settings, store, partial(prepare, spec, store))
 
 
 @click.command("rewind", short_help="Go back to a turn of a run and on from there, as a new run.")
@@ -62,7 +64,7 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
     """
     given = flags.given(values)
     with _opened(given) as (store, settings):
-        words = read_task(task) if task is not None else None
+        words = check_task(read_task(task)) if task is not None else ""
         run_id = anyio.run(store.find, run)
         _refuse_running(store, run_id)
         branch, history = anyio.run(make_branch, store, anyio.run(store.events, run_id), turn)
@@ -70,8 +72,8 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
             say(f"run {branch} is run {run_id} after turn {turn}", f"stockade runs resume {branch}")
             print(branch)
             return 0
-        going = Going(branch, history, words, given)
-        return carry_out(settings, store, partial(prepare_again, going, settings.options, store))
+        spec = spec_of(history, settings.options, words, given)
+        return carry_out(settings, store, partial(prepare, spec, store))
 
 
 @contextmanager

@@ -22,8 +22,7 @@ from stockade.core.errors import UsageError
 from stockade.paths import state_dir
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 from stockade.runtime import factory, records
-from stockade.runtime.sandboxes import remove_folder
-from stockade.runtime.spec import REMOTE
+from stockade.runtime.sandboxes import is_far, remove_folder
 from stockade_sandbox.locks import open_lock, try_lock
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
@@ -38,7 +37,7 @@ def begin(where: str | None, goal: str | None, given: Mapping[str, Any], *, show
     folders = (f"{folder}:rw", *settings.options.folder)
     settings = settings.model_copy(update={"options": settings.options.model_copy(update={"folder": folders})})
     shows = show_intro or os.environ.get("LLAMA_SHOW_INTRO", "").lower() in _YES
-    far = settings.options.sandbox.startswith(REMOTE)  # then the workspace is on that machine
+    far = is_far(settings.options.sandbox)  # then the workspace is on that machine
     store = records.open_store(settings.options.store)
     try:
         with nullcontext() if far else held(folder):

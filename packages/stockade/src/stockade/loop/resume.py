@@ -49,7 +49,7 @@ _FAILED = "The run was cut by a failure that was not yours, and goes on now."
 
 async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Dependencies) -> RunFinished:
     """From `resumed` to the next end. `history` is the run's record, whole; errors are those of loop.run.run."""
-    record = Record(_first(history).run_id, parts.store, Context(parts.protocol), parts.on_event, parts.redactor)
+    record = Record(first_event(history).run_id, parts.store, Context(parts.protocol), parts.on_event, parts.redactor)
     for event in history:
         record.state.apply(event)
         record.context.apply(event)
@@ -63,7 +63,7 @@ async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Depend
     await record.add(*events)
     words = _cut(history) if resumed.task is None else ""
     again = _Again(parts, record, words, in_flight is not None, decided(history), resumed.lost, pending)
-    return await run_to_completion(effective(_first(history), resumed), parts, record, again.begin)
+    return await run_to_completion(effective(first_event(history), resumed), parts, record, again.begin)
 
 
 def effective(started: RunStarted, resumed: RunResumed) -> RunStarted:
@@ -176,10 +176,10 @@ class _Again:
         return ""
 
 
-def _first(history: Sequence[RunEvent]) -> RunStarted:
-    first = history[0]
-    if not isinstance(first, RunStarted):
-        raise TypeError("the record does not begin with run_started")
+def first_event(history: Sequence[RunEvent]) -> RunStarted:
+    """UsageError for what is no record of a run."""
+    if not history or not isinstance(first := history[0], RunStarted):
+        raise UsageError("the record does not begin with run_started")
     return first
 
 

@@ -1,4 +1,4 @@
-"""From what the user asked for to a run ready to start. New, resumed and branched runs are made here."""
+"""From a RunSpec to a run ready to start: new, resumed and branched ones are made here, and nowhere else."""
 
 import os
 import time
@@ -22,28 +22,36 @@ from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.messages import ModelInfo
-from stockade.core.ports import AnswerProtocol, OnEvent, OnProgress, OnText, RunStore
-from stockade.core.secrets import build_redactor, redact_callbacks
+from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
+from stockade.core.secrets import EXACT, Redactor, build_redactor, redact_callbacks
 from stockade.core.tool_plan import ToolContext, ToolPlan
-from stockade.loop.hooks import Hook
 from stockade.loop.pause import Pause, PausingPrompt
 from stockade.loop.resume import resume
 from stockade.loop.run import Dependencies, run
-from stockade.loop.run_context import Setup
+from stockade.loop.run_context import Bot, Setup
+from stockade.loop.state import fold
 from stockade.loop.subagents import SubAgents
 from stockade.models.settings import silent
 from stockade.paths import run_dir, state_dir
 from stockade.runtime import models
-from stockade.runtime.bots import driver_of, find_bot, with_defaults
+from stockade.runtime.bots import bot_of, driver_of, find_bot, with_defaults
 from stockade.runtime.hooks import approval_notes, hooks_of, make_approver
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.policy import make_policy
 from stockade.runtime.records import SystemClock, new_run_id
-from stockade.runtime.sandboxes import forget, noting_its_holder, own_sandbox, prepare_sandbox, reviewer, sweep
+from stockade.runtime.resume import resumed_event, sandbox_again
+from stockade.runtime.sandboxes import (
+    forget,
+    is_far,
+    noting_its_holder,
+    own_sandbox,
+    prepare_sandbox,
+    reviewer,
+    sweep,
+)
 from stockade.runtime.spec import (
     RECORDED,
-    REMOTE,
-    HookCommand,
+    Recorded,
     RunSpec,
     autonomy,
     check_priced,
@@ -51,6 +59,7 @@ from stockade.runtime.spec import (
 )
 from stockade.runtime.tools import chosen, mcp_files, plan_tools
 from stockade_sandbox.overlay.snapshot_store import LayerSnapshots, forget_holder
+from stockade_sandbox.policy import Policy
 
 MAX_TASK_BYTES = 1_000_000
 KEPT_BYTES = 2 << 30
@@ -90,56 +99,137 @@ async def prepare(
     *,
     attended: bool = False,
 ) -> Prepared:
-    """Everything of a run but its start. Raises UsageError, PolicyNotEnforceable, SandboxFailed or ModelFailed.
+    """Everything of a run but its start, whether it is new or on record. Raises UsageError, PolicyNotEnforceable,
+    SandboxFailed, ModelFailed, and LayerLost where what a run on record wrote is gone.
 
     `attended`: on a terminal.
     """
-    given = spec.objects
-    bot = given.bot or find_bot(spec.bot)
-    spec = with_defaults(spec, bot)
-    unused = _unused(spec, bot)
-    spec = spec.model_copy(update={key: RunSpec.model_fields[key].default for key in unused})
-    task = check_task(spec.task)
-    pick_protocol(spec.answers)
-    run_id = new_run_id()
-    await to_thread.run_sync(sweep)
-    plan = await _plan(spec, bot, on_progress)
-    redactor = build_redactor(os.environ, plan.policy.environment, spec.redact)
-    on_event, on_text = redact_callbacks(redactor, on_event, on_text)
-    notes: list[str | None] = []
-    try:
-        base = run_dir(run_id)
-        sandbox = (
-            given.sandbox[0] if given.sandbox else await prepare_sandbox(plan.policy, spec.sandbox, base, on_progress)
-        )
-        model, name, choice = await models.model_of(spec, on_progress)
-        check_priced(make_budget(spec, Budget()), model.info, name)
-        info = model.info if given.model else await models.known_of(model, name, spec.answers, on_progress)
-        protocol = pick_protocol(spec.answers, info)
-        profile = profile_of(info)
-        plan = replace(plan, actions=profile.offered(plan.actions, (*bot.tools, *spec.tool)))
-        budget = make_budget(spec, bot.budget or profile.budget(attended=attended))
-        started = _first_event(spec, bot, plan, budget, info, protocol)
-        started = started.model_copy(update={"run_id": run_id, "task": task, "model": name, "sandbox": sandbox.backend})
-        started.options.update(redactor.recorded)
-        ask = partial(models.ask_once, model, redactor)
-        started = await bot.bot.begin(Setup(started, ask, notes.append, on_progress or silent))
-        model = await models.several(model, spec, name, bot.bot.at_once(started))
-        base_parts = Dependencies(
-            model, protocol, sandbox, store, SystemClock(), (), on_event=on_event, on_text=on_text, redactor=redactor,
-            bot=bot.bot,
+    build = _Build(spec, store, on_event, on_text, on_progress or silent, attended)
+    return await (build.new() if spec.objects.record is None else build.again(spec.objects.record))
+
+
+@dataclass(slots=True)
+class _Build:
+    """One run that is being made."""
+
+    spec: RunSpec
+    store: RunStore
+    on_event: OnEvent | None
+    on_text: OnText | None
+    on_progress: OnProgress
+    attended: bool
+    redactor: Redactor = EXACT
+
+    async def new(self) -> Prepared:
+        """Of what was asked for. When it fails, nothing is left of it."""
+        given, bot, notes = self.spec.objects, self.spec.objects.bot or find_bot(self.spec.bot), list[str | None]()
+        spec = with_defaults(self.spec, bot)
+        unused = _unused(spec, bot)
+        spec = self.spec = spec.model_copy(update={key: RunSpec.model_fields[key].default for key in unused})
+        task, run_id = check_task(spec.task), new_run_id()
+        pick_protocol(spec.answers)
+        await to_thread.run_sync(sweep)
+        plan = await self._plan(*_asked(spec, bot))
+        try:
+            if given.sandbox:
+                sandbox = given.sandbox[0]
+            else:
+                sandbox = await prepare_sandbox(plan.policy, spec.sandbox, run_dir(run_id), self.on_progress)
+            model, name, choice = await self._model()
+            info = model.info if given.model else await models.known_of(model, name, spec.answers, self.on_progress)
+            profile = profile_of(info)
+            plan = replace(plan, actions=profile.offered(plan.actions, (*bot.tools, *spec.tool)))
+            budget = make_budget(spec, bot.budget or profile.budget(attended=self.attended))
+            started = _first_event(spec, bot, plan, budget, info, pick_protocol(spec.answers, info))
+            names = {"run_id": run_id, "task": task, "model": name, "sandbox": sandbox.backend}
+            started = started.model_copy(update=names)
+            started.options.update(self.redactor.recorded)
+            ask = partial(models.ask_once, model, self.redactor)
+            started = await bot.bot.begin(Setup(started, ask, notes.append, self.on_progress))
+            model = await models.several(model, spec, name, bot.bot.at_once(started))
+            parts = self._parts(started, bot.bot, plan, sandbox, model, info)
+        except BaseException:
+            forget(run_id)
+            raise
+        if isinstance(parts.approver, Authoriser):
+            parts.approver.granted = spec.granted
+        started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
+        notes.insert(0, _note(started, bot, self.redactor.names(task), choice, profile))
+        words = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
+        warnings = (*approval_notes(started), *self.redactor.warnings, *((words,) if unused else ()))
+        return Prepared(started, parts, ". ".join(filter(None, notes)) or None, warnings=warnings)
+
+    async def again(self, record: Recorded) -> Prepared:
+        """Of a record: what the run is, it says; whether it may go on is asked first."""
+        started, state, bot = record.started, fold(record.history), bot_of(record.started)
+        resumed = resumed_event(self.spec, record, state, check_task(self.spec.task) if self.spec.task else "")
+        plan = await self._plan(self.spec.tool, started.policy, again=True)
+        sandbox, names, restore = await sandbox_again(started, state, self.on_progress)
+        model, name, note = await self._model()
+        if (skip := getattr(model, "skip", None)) is not None:
+            skip(state.turns)  # a script goes on where it was
+        model = await models.several(model, self.spec, name, bot.at_once(started))
+        parts = self._parts(started, bot, plan, sandbox, model, model.info, names)
+        resumed = resumed.model_copy(update={"model": name, "hooks": tuple(hook.name for hook in parts.hooks)})
+        lost = (f"what it wrote to {host} before is gone; it goes on from the folder as it is" for host in resumed.lost)
+        return Prepared(started, parts, note, record.history, resumed, restore, (*approval_notes(started), *lost))
+
+    async def _plan(self, tools: Sequence[str], policy: Policy, *, again: bool = False) -> ToolPlan:
+        """The tools of the run, and `policy` with what they need; from here on secrets are hidden."""
+        spec = self.spec
+        planned = partial(
+            plan_tools, tools, policy, allowed_external=spec.allow_external,
+            redact=spec.redact, on_progress=self.on_progress, again=again,
         )  # fmt: skip
-        parts = make_parts(started, plan, base_parts, info=info, hooks=(*spec.hooks, *given.hooks))
-    except BaseException:
-        forget(run_id)
-        raise
-    if isinstance(parts.approver, Authoriser):
-        parts.approver.granted = spec.granted
-    started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
-    notes.insert(0, _note(started, bot, redactor.names(task), choice, profile))
-    words = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
-    warnings = (*approval_notes(started), *redactor.warnings, *((words,) if unused else ()))
-    return Prepared(started, parts, ". ".join(filter(None, notes)) or None, warnings=warnings)
+        plan = (await to_thread.run_sync(planned)).with_objects(spec.objects.tools)
+        self.redactor = build_redactor(os.environ, plan.policy.environment, spec.redact)
+        self.on_event, self.on_text = redact_callbacks(self.redactor, self.on_event, self.on_text)
+        return plan
+
+    async def _model(self) -> tuple[Model, str, str | None]:
+        """The model, its full name, and the line on why this one."""
+        model, name, choice = await models.model_of(self.spec, self.on_progress)
+        check_priced(make_budget(self.spec, Budget()), model.info, name)
+        return model, name, choice
+
+    def _parts(
+        self, started: RunStarted, bot: Bot, plan: ToolPlan, sandbox: Sandbox, model: Model, info: ModelInfo,
+        names: Sequence[str | None] = (),
+    ) -> Dependencies:  # fmt: skip
+        """All that a run has; its files are kept turn by turn, from the snapshots `names` on."""
+        pause, given = Pause(), self.spec.objects
+        approver, user = make_approver(started, pause, self.redactor), PausingPrompt(pause)
+        search = started.options.get("search")
+        context = ToolContext(sandbox, started.policy, started.bot, state_dir(), search=search)
+        parts = Dependencies(
+            model=model,
+            protocol=pick_protocol(started.answers),
+            sandbox=sandbox,
+            store=self.store,
+            clock=SystemClock(),
+            tools=plan.actions,
+            toolboxes=plan.toolboxes(context),
+            asker=user,
+            reviewer=reviewer(),
+            pause=pause,
+            approver=approver,
+            hooks=hooks_of(started, info, approver, (*self.spec.hooks, *given.hooks), bot),
+            on_event=noting_its_holder(started.run_id, sandbox, self.on_event),
+            on_text=self.on_text,
+            redactor=self.redactor,
+            bot=bot,
+            open_sandbox=partial(own_sandbox, backend=started.sandbox),
+        )
+        if not bot.loops:
+            return parts
+        snapshots = LayerSnapshots(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
+        parts = replace(parts, snapshots=snapshots)
+        if "sub_task" not in plan.actions:
+            return parts
+        tools = tuple(name for name in plan.actions if name != "sub_task")
+        here = not is_far(started.sandbox)
+        prompt = opening(HELPER, parts.protocol, started.policy, tools, plan.usage, here=here)
+        return replace(parts, sub_agents=SubAgents(started, parts, prompt, tools))
 
 
 def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
@@ -147,8 +237,8 @@ def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
     return () if bot.bot.loops else tuple(key for key in ("tool", "mcp", "no_tool", "check") if getattr(spec, key))
 
 
-async def _plan(spec: RunSpec, bot: BotSpec, on_progress: OnProgress | None) -> ToolPlan:
-    """The tools of the run, and its policy with what they and the bot need."""
+def _asked(spec: RunSpec, bot: BotSpec) -> tuple[tuple[str, ...], Policy]:
+    """The names of the tools, and the policy with what the bot needs. UsageError for what the bot has no use for."""
     given = spec.objects
     if not bot.bot.loops and given.tools:
         names = ", ".join(one.name for box in given.tools for one in box.specs)
@@ -159,10 +249,7 @@ async def _plan(spec: RunSpec, bot: BotSpec, on_progress: OnProgress | None) -> 
     if given.sandbox and policy != own:
         what = f"the bot {bot.name} needs folders of its own in its sandbox, which one that runs already does not get"
         raise UsageError(what, "pass a Policy in its place")
-    tools = chosen(bot.all_tools, (*spec.tool, *mcp_files(spec.mcp)), spec.no_tool)
-    allowed = partial(plan_tools, allowed_external=spec.allow_external)
-    plan = await to_thread.run_sync(partial(allowed, tools, policy, redact=spec.redact, on_progress=on_progress))
-    return plan.with_objects(given.tools)
+    return chosen(bot.all_tools, (*spec.tool, *mcp_files(spec.mcp)), spec.no_tool), policy
 
 
 def _note(
@@ -173,7 +260,7 @@ def _note(
     """
     told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
     words = [told if hidden else "", *([choice, profile.good_for] if choice else [])]
-    if started.policy.folders and bot.bot.loops and not bot.autonomous and not started.sandbox.startswith(REMOTE):
+    if started.policy.folders and bot.bot.loops and not bot.autonomous and not is_far(started.sandbox):
         folder = started.policy.folders[0].host
         if files := guidance_files(Path(folder)):
             words.append(f"the model reads {files} of {folder}")
@@ -186,7 +273,7 @@ def _first_event(
     """All that is needed to run it again, but for its id, task, model and sandbox."""
     may = autonomy(spec) if bot.autonomous else None
     policy = plan.policy
-    here = not spec.sandbox.startswith(REMOTE)  # a path of its folders is another thing there
+    here = not is_far(spec.sandbox)  # a path of its folders is another thing there
     lines = model.local and bool(model.small)
     started = RunStarted(
         at=time.time(),
@@ -246,43 +333,3 @@ async def start(prepared: Prepared) -> RunFinished:
             if prepared.parts.snapshots is not None:
                 prepared.parts.snapshots.close()
             forget_holder(run_dir(run_id))
-
-
-def make_parts(
-    started: RunStarted,
-    plan: ToolPlan,
-    base: Dependencies,
-    *,
-    info: ModelInfo | None = None,
-    names: Sequence[str | None] = (),
-    hooks: Sequence[str | HookCommand | Hook] = (),
-) -> Dependencies:
-    """`base` with all else that a run has, which begins or goes on; its files are kept turn by turn, from the snapshots
-    `names` on.
-    """
-    sandbox, bot, pause = base.sandbox, base.bot, Pause()
-    approver, user = make_approver(started, pause, base.redactor), PausingPrompt(pause)
-    search = started.options.get("search")
-    context = ToolContext(sandbox, started.policy, started.bot, state_dir(), search=search)
-    parts = replace(
-        base,
-        tools=plan.actions,
-        toolboxes=plan.toolboxes(context),
-        approver=approver,
-        asker=user,
-        reviewer=reviewer(),
-        on_event=noting_its_holder(started.run_id, sandbox, base.on_event),
-        pause=pause,
-        open_sandbox=partial(own_sandbox, backend=started.sandbox),
-    )
-    parts = replace(parts, hooks=hooks_of(started, info or base.model.info, approver, hooks, bot))
-    if not bot.loops:
-        return parts
-    snapshots = LayerSnapshots(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
-    parts = replace(parts, snapshots=snapshots)
-    if "sub_task" not in plan.actions:
-        return parts
-    tools = tuple(name for name in plan.actions if name != "sub_task")
-    here = not started.sandbox.startswith(REMOTE)
-    prompt = opening(HELPER, base.protocol, started.policy, tools, plan.usage, here=here)
-    return replace(parts, sub_agents=SubAgents(started, parts, prompt, tools))

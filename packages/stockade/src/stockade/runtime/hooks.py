@@ -22,7 +22,8 @@ from stockade.loop.run_context import Bot
 from stockade.paths import state_dir
 from stockade.plugins.command_hooks import CommandHook
 from stockade.runtime import registry
-from stockade.runtime.spec import REMOTE, HookCommand
+from stockade.runtime.sandboxes import is_far, is_sealed
+from stockade.runtime.spec import HookCommand
 from stockade_sandbox.overlay.safe_fs import birth_ns, filesystem
 
 GROUP: registry.Group = "stockade.hooks"
@@ -134,9 +135,9 @@ def place_of(started: RunStarted) -> tuple[str, ...]:
     """What an approval holds for: the real paths of the run's folders with their modes, behind the other machine, or
     the word that nothing is sealed.
     """
-    far = started.sandbox.startswith(REMOTE.rstrip("="))
+    far, sealed = is_far(started.sandbox), is_sealed(started.sandbox)
     folders = (f"{rule.host if far else os.path.realpath(rule.host)}:{rule.mode}" for rule in started.policy.folders)
-    return (*((started.sandbox,) if far or started.sandbox == "unconfined" else ()), *folders)
+    return (*((started.sandbox,) if far or not sealed else ()), *folders)
 
 
 def folders_of(started: RunStarted) -> tuple[str, ...]:
@@ -145,7 +146,7 @@ def folders_of(started: RunStarted) -> tuple[str, ...]:
     Empty of another machine's. A folder that was moved is asked about anew by its path.
     """
     found = []
-    for rule in started.policy.folders if not started.sandbox.startswith(REMOTE.rstrip("=")) else ():
+    for rule in () if is_far(started.sandbox) else started.policy.folders:
         try:
             fd = os.open(rule.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:  # the run will say so

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from stockade.core.errors import UsageError
+from stockade.core.errors import StockadeError, UsageError
 from stockade.core.events import RunEvent, SandboxStarted
 from stockade.core.ports import Backend, OnEvent, OnProgress, Reviewer, Sandbox
 from stockade.paths import run_dir, state_dir
 from stockade.runtime import registry
-from stockade.runtime.spec import REMOTE
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.overlay.discard import TOMBSTONE, remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.snapshot_store import note_holder
@@ -34,15 +33,14 @@ def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgre
 
     Blocks while a folder is copied.
     """
-    return backend_of(DEFAULT if backend == AUTO else backend).prepare(policy, base, on_progress)
+    return backend_of(backend).prepare(policy, base, on_progress)
 
 
 def backend_of(name: str) -> Backend:
     """The backend of that name; of NAME=VALUE what it makes of the value. UsageError when there is none."""
-    kind, equals, value = name.partition("=")
+    kind, equals, value = (DEFAULT if name == AUTO else name).partition("=")
     if kind not in (known := registry.names(GROUP)):
-        forms = ", ".join(f"{one}=HOST:PORT" if f"{one}=" == REMOTE else one for one in known)
-        raise UsageError(f"there is no sandbox {name!r}", f"choose {AUTO}, {forms}")
+        raise UsageError(f"there is no sandbox {name!r}", f"choose {AUTO}, {', '.join(known)}")
     found = registry.load(GROUP, kind)
     if not isinstance(found, Backend) and callable(found):
         found = registry.make(GROUP, kind, value)
@@ -51,6 +49,41 @@ def backend_of(name: str) -> Backend:
     if not isinstance(found, Backend):
         raise registry.wrong(GROUP, kind, f"is {type(found).__name__}, not a Backend")
     return found
+
+
+def is_tried(name: str) -> bool:
+    """Whether `stockade doctor` starts one beside the default: not what seals nothing, or needs a value."""
+    if name == DEFAULT:
+        return False
+    try:
+        found = registry.load(GROUP, name)
+    except StockadeError:
+        return True  # the trial says what is wrong with it
+    return found.sealed if isinstance(found, Backend) else not callable(found)
+
+
+def is_far(name: str) -> bool:
+    """Whether the folders of a sandbox are another machine's. One that a program passed as an object is here."""
+    return _is_known(name) and backend_of(name).far
+
+
+def is_sealed(name: str) -> bool:
+    """Whether it holds anything. Who passes an object answers for it."""
+    return not _is_known(name) or backend_of(name).sealed
+
+
+def _is_known(name: str) -> bool:
+    return name == AUTO or name.partition("=")[0] in registry.names(GROUP)
+
+
+def sweep_backends(names: Sequence[str] = ()) -> list[str]:
+    """Removes what sandboxes of these backends, by default all, left when a process was killed; a name each."""
+    removed: list[str] = []
+    for name in names or registry.names(GROUP):
+        with suppress(StockadeError):  # what it needs is not here: then it left nothing either
+            sweep_one = backend_of(name).sweep
+            removed += sweep_one() if sweep_one is not None else ()
+    return removed
 
 
 def reviewer() -> Reviewer:

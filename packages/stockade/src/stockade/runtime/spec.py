@@ -2,6 +2,7 @@
 the budget that it says.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
@@ -10,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.events import Autonomy
+from stockade.core.events import Autonomy, RunEvent, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.model_options import LoadOptions, SamplingOptions
 from stockade.core.settings import RunSettings, Setting, key_of
@@ -21,11 +22,7 @@ if TYPE_CHECKING:
     from stockade.core.ports import Model, Sandbox, Toolbox
     from stockade.loop.hooks import Hook
 
-REMOTE = "remote="
-"""Before the address of a sandbox on another machine."""
-LOADING = set(LoadOptions.model_fields)
-"""RunSpec of a model that a run goes on with."""
-RECORDED = {*LOADING, "fast_model", "search", "loop_repeats", "small_models"}
+RECORDED = {*LoadOptions.model_fields, "fast_model", "search", "loop_repeats", "small_models"}
 """RunSpec that are on record as they were given."""
 
 
@@ -42,11 +39,24 @@ class HookCommand(Data):
     timeout: float = Field(default=10.0, gt=0)
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run on record that shall go on: its first event with the values that were hidden, and all of its events.
+    `changed`: the settings that were set anew; `from_scratch`: also where what it wrote is gone.
+    """
+
+    started: RunStarted
+    history: tuple[RunEvent, ...]
+    changed: frozenset[str] = frozenset()
+    from_scratch: bool = False
+
+
 class Objects:
     """What a program passes as objects, where the command line has names.
 
     `sandbox`: one that stays up, with its policy. `policy`: for a new one, in place of the settings'. `model` is taken
-    at its word: nothing is tried with it. `tools` and `hooks` come on top of those of the settings.
+    at its word: nothing is tried with it. `tools` and `hooks` come on top of those of the settings. `record`: the run
+    is none that begins (runtime/resume.py makes the whole of its RunSpec).
     """
 
     def __init__(
@@ -58,9 +68,10 @@ class Objects:
         policy: Policy | None = None,
         tools: "tuple[Toolbox, ...]" = (),
         hooks: "tuple[Hook, ...]" = (),
+        record: Recorded | None = None,
     ) -> None:
         self.bot, self.model, self.sandbox, self.policy = bot, model, sandbox, policy
-        self.tools, self.hooks = tools, hooks
+        self.tools, self.hooks, self.record = tools, hooks, record
 
 
 class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed=True, alias_generator=key_of):

@@ -250,6 +250,8 @@ def _backend(engine: EngineName) -> Backend:
     return Backend(
         lambda policy, base, on_progress: ContainerSandbox.prepared(policy, base, engine, on_progress),
         lambda policy, layers, base: ContainerSandbox(policy, layers, base, engine),
+        lambda: sweep(find_engine(engine)),
+        bounds_memory=lambda: "memory" in find_engine(engine).totals,
     )
 
 

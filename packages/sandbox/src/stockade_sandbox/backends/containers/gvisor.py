@@ -249,4 +249,4 @@ class GVisorSandbox(CarriedSandbox):
             await anyio.to_thread.run_sync(remove_stage, stage)
 
 
-BACKEND = Backend(GVisorSandbox.prepared, GVisorSandbox)
+BACKEND = Backend(GVisorSandbox.prepared, GVisorSandbox, lambda: sweep(find_runsc()[0]), own_kernel=True)

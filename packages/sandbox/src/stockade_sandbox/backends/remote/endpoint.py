@@ -47,7 +47,7 @@ def backend(address: str) -> Backend:
     def reopen(policy: Policy, _layers: Sequence[FolderLayer], _base: Path) -> Sandbox:
         return remote_sandbox(policy, address)
 
-    return Backend(prepare, reopen)
+    return Backend(prepare, reopen, far=True)
 
 
 def token_path() -> Path:
