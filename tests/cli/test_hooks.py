@@ -165,11 +165,10 @@ def test_a_loop_is_said_once_and_stopped_after_five_repeats_with_every_tool_at_h
 @pytest.mark.parametrize(
     ("call", "flags"),
     [
-        (shell("sleep 0.05; cat data.csv"), ()),
         (SAME, ("-o", "loop-repeats=0")),
         (SAME, ("-o", "hooks=-loop_detection")),
     ],
-    ids=["polling", "never", "left-out"],
+    ids=["never", "left-out"],
 )
 def test_what_is_no_loop_goes_on(stage: Stage, call: Call, flags: tuple[str, ...]) -> None:
     ended, bodies = looping(stage, [call] * 9, *flags)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +11,8 @@ import pytest
 from stockade import Bot, WritingBot
 from stockade.extend import (
     AnswerProtocol,
+    Finish,
+    Hook,
     Model,
     ModelContext,
     Network,
@@ -18,16 +20,20 @@ from stockade.extend import (
     Policy,
     PolicyNotEnforceable,
     Sandbox,
+    Shell,
     Toolbox,
     reviewer,
 )
-from stockade.testing import ScriptedModel, say
+from stockade.extend import Bot as Driver
+from stockade.testing import ScriptedModel, say, steps
 from stockade.testing.conformance import (
     AnswerConformance,
+    BotConformance,
     Call,
     EndConformance,
     ExecConformance,
     FolderConformance,
+    HookConformance,
     ModelConformance,
     SealConformance,
     ShellConformance,
@@ -36,7 +42,7 @@ from stockade.testing.conformance import (
     given,
 )
 from stockade_example.answers import CallTags
-from stockade_example.bot import COUNTER
+from stockade_example.bot import COUNTER, CountsTwice
 from stockade_example.hook import NoLockFiles
 from stockade_example.model import Parrot
 from stockade_example.sandbox import OFFLINE
@@ -67,6 +73,20 @@ class TestCountWords(ToolboxConformance):
     @pytest.fixture
     def good(self) -> Call:
         return "count_words", {"text": "one two three"}, "3"
+
+
+class TestNoLockFiles(HookConformance):
+    def make_hook(self) -> Hook:
+        return NoLockFiles()
+
+
+class TestCountsTwice(BotConformance):
+    def make_bot(self) -> Driver:
+        return CountsTwice()
+
+    @property
+    def script(self) -> Sequence[str]:
+        return [steps(Shell(command="ls")), steps(Finish(answer="2")), steps(Finish(answer="2"))]
 
 
 class OfflineBench:

@@ -139,10 +139,12 @@ async def test_the_bot_is_told_what_is_new_and_what_is_unknown() -> None:
 
 
 @pytest.mark.anyio
-async def test_exported_variables_are_on_record_and_set_again() -> None:
+@pytest.mark.parametrize("command", ["export A=1", ". ./env", "A=1; declare -gx A", "./anything"])
+async def test_exported_variables_are_on_record_and_set_again(command: str) -> None:
+    """What the shell says of its environment counts, never how a command is spelled."""
     output = CommandOutput(exit_code=0, cwd="/workspace")
     exports = replace(output, chunks=(Chunk.of("stdout", b'declare -x A="1"\n'),))
-    script = [say("shell", command="export A=1"), say("finish", answer="x")]
+    script = [say("shell", command=command), say("finish", answer="x")]
     bench = Bench(script, MemorySandbox({"(s=$?; export -p; exit $s)": exports}))
     object.__setattr__(bench.parts, "snapshots", Keeps())
     await bench.run()

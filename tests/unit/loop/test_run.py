@@ -21,7 +21,7 @@ from stockade.core.events import ActionFinished, CheckFinished, MessageInjected,
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import OnText
 from stockade.loop.builtin_hooks import DRY, BudgetLimits
-from stockade.loop.loop_detection import LoopDetection
+from stockade.loop.loop_detection import WAITED_S, LoopDetection
 from stockade.loop.run import run
 from stockade.loop.state import fold
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, ScriptedModel, say
@@ -236,10 +236,16 @@ async def test_a_rotation_is_a_loop_too(period: int) -> None:
     assert (finished.status, finished.reason, finished.turns) == ("stopped", "loop", 6 * period)
 
 
-@pytest.mark.parametrize("command", ["sleep 1; cat status", "cat status; sleep 0.5", "wait"])
-async def test_polling_is_no_loop(command: str) -> None:
-    bench = Bench([say("shell", command=command)] * 15 + [say("finish", answer="x")])
-    assert (await bench.run()).status == "done"
+@pytest.mark.parametrize(
+    ("seconds", "timed_out", "reason"),
+    [(WAITED_S, False, "finish"), (WAITED_S - 0.1, False, "loop"), (WAITED_S, True, "loop")],
+)
+async def test_what_takes_its_time_is_no_loop(seconds: float, timed_out: bool, reason: str) -> None:
+    """Whatever the command is: a job may be polled, and one that runs into its time limit is no poll."""
+    output = CommandOutput(exit_code=0, duration_s=seconds, timed_out=timed_out)
+    script = [say("shell", command="sleep 1; cat status")] * 15 + [say("finish", answer="x")]
+    bench = Bench(script, MemorySandbox(on_command=lambda _: output))
+    assert (await bench.run()).reason == reason
 
 
 async def test_a_loop_may_be_allowed() -> None:

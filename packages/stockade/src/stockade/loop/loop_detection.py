@@ -1,43 +1,44 @@
 """The same actions with the same results, over and over: said once, then a named stop.
 
-Everything is compared exactly: the action, and every byte of its result but how long it took. Waiting is no loop: an
-action that sleeps or waits breaks the row, so a bot may poll a job as often as its budget allows.
+Everything is compared exactly: the action, and every byte of its result but how long it took. What took its time gave
+the world time to change: a command of five seconds or more breaks the row, so a bot may poll a job as often as its
+budget allows. One that ran into its time limit does not.
 """
 
-import re
 from collections.abc import Sequence
 
-from stockade.core.actions import Shell
 from stockade.loop.hooks import AddMessage, EndRun, Hook, HookContext
 from stockade.loop.state import CompletedStep
+from stockade_sandbox.results import CommandOutput
 
 SAY_AFTER = 3
 """Equal rounds in a row after which the bot is told."""
 DEFAULT_REPEATS = 5
 """Repetitions after which the run is stopped."""
 LONGEST_CYCLE = 4
-_WAITS = re.compile(r"(?:^|[\s;&|(])(?:sleep|wait|inotifywait)(?:[\s;&|)]|$)")
+WAITED_S = 5.0
 
 
 def rounds(done: Sequence[CompletedStep]) -> int:
     """How often the last action, or the last cycle of up to four actions, was done in a row with the same results.
 
-    1 when the last action is new, 0 when nothing was done or the bot is waiting.
+    1 when the last action is new, 0 when nothing was done or the last action took its time.
     """
-    best = 1 if done and not _waits(done[-1]) else 0
+    best = 1 if done and not _waited(done[-1]) else 0
     for period in range(1, LONGEST_CYCLE + 1):
         same = 0
         while same + period < len(done):
             now, before = done[-1 - same], done[-1 - same - period]
-            if now.key != before.key or _waits(now) or _waits(before):
+            if now.key != before.key or _waited(now) or _waited(before):
                 break
             same += 1
         best = max(best, 1 + same // period if best else 0)
     return best
 
 
-def _waits(step: CompletedStep) -> bool:
-    return isinstance(step.step.action, Shell) and _WAITS.search(step.step.action.command) is not None
+def _waited(step: CompletedStep) -> bool:
+    output = step.observation
+    return isinstance(output, CommandOutput) and output.duration_s >= WAITED_S and not output.timed_out
 
 
 class LoopDetection(Hook):

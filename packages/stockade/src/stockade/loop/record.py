@@ -4,7 +4,6 @@ Beside what the loop puts there: what a run can go on from (checkpoints: its fil
 its sandbox asks of the network, as it happens.
 """
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,7 +17,7 @@ from stockade.core.ports import Clock, OnEvent, RunStore, Sandbox, SnapshotStore
 from stockade.core.secrets import Redactor
 from stockade.loop.context import Context
 from stockade.loop.state import RunState
-from stockade_sandbox.results import CommandOutput, NetworkRequest
+from stockade_sandbox.results import NetworkRequest
 
 
 @dataclass(slots=True)
@@ -56,8 +55,7 @@ def _may_wait(event: RunEvent) -> bool:
 
 
 EXPORTS = "(s=$?; export -p; exit $s)"
-"""Leaves `$?` as it was: a bot may look at it in its next command."""
-_MAY_EXPORT = re.compile(r"\b(export|declare|typeset|source|unset|eval|set|allexport)\b|(^|[;&|\n({])[ \t]*\.\s")
+"""What the shell says of its environment. Leaves `$?` as it was: a bot may look at it in its next command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ class Checkpoints:
         last = state.checkpoint
         files = await self.snapshots.keep()
         exports = last.exports if last else None
-        if isinstance(action, Shell) and isinstance(observation, CommandOutput) and _MAY_EXPORT.search(action.command):
+        if isinstance(action, Shell):
             exports = await self._exports() or exports
         if files == (last.files if last else (None,) * len(files)) and exports == (last.exports if last else None):
             return []

@@ -117,8 +117,7 @@ class _Loop:
         if pending is not None and (ending := await self._finish(pending)) is not None:
             return ending
         state = self.record.state
-        fresh = not (state.turns or state.done or state.in_flight)
-        for number, step in enumerate(intro if fresh else ()):
+        for number, step in enumerate(() if state.turns or state.acted else intro):
             await self.record.add(AnswerUnderstood(at=self._now(), turn=0, answer=Answer(steps=(step,))))
             if (ending := await self._act(number, step, begun=False)) is not None:
                 return ending

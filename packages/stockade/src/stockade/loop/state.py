@@ -72,6 +72,8 @@ class RunState:
     model: ModelInfo | None = None
     done: list[CompletedStep] = field(default_factory=list)
     in_flight: ActionStarted | None = None
+    acted: bool = False
+    """Whether any action was ever begun; `done` is anew when the run goes on."""
     unreadable: int = 0
     """Answers in a row that could not be read."""
     misread: int = 0
@@ -106,7 +108,7 @@ class RunState:
                 if isinstance(event.observation, CommandOutput) and event.observation.cwd:
                     self.cwd = event.observation.cwd
             case ActionStarted():
-                self.in_flight = event
+                self.in_flight, self.acted = event, True
             case ModelAnswered():
                 self.turns = event.turn
                 self.usage = self.usage + event.answer.usage

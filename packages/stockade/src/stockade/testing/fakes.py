@@ -8,18 +8,52 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from stockade.core.actions import ToolResult
-from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UsageError
+from pydantic import ValidationError
+
+from stockade.core.actions import Action, Answer, Step, ToolResult
+from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UnreadableAnswer, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
-from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
+from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import ExecResult, Found, OnNetwork, OnText, RunSummary
-from stockade.core.tools import ToolSpec
+from stockade.core.tools import Offered, ToolSpec
 from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 
 
 def say(tool: str, thought: str = "", **arguments: Any) -> str:
     """An answer in the JSON protocol: `say("shell", command="ls")`."""
     return json.dumps({"thought": thought, "action": {"tool": tool, **arguments}})
+
+
+def steps(*actions: Action) -> str:
+    """An answer in StepAnswers: `steps(Shell(command="ls"))`."""
+    return Answer(steps=tuple(Step(action=action) for action in actions)).model_dump_json()
+
+
+class StepAnswers:
+    """Implements core.ports.AnswerProtocol: an answer is the JSON of an Answer. For parts that care for no spelling."""
+
+    name = "steps"
+
+    def instructions(self, tools: Sequence[Offered]) -> str:
+        return ""
+
+    def listing(self, tools: Sequence[Offered]) -> str:
+        return ""
+
+    def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
+        return request
+
+    def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
+        try:
+            return Answer.model_validate_json(answer.content)
+        except ValidationError as error:
+            raise UnreadableAnswer(f"this is no Answer: {error.error_count()} fields are wrong") from None
+
+    def write(self, answer: Answer) -> Message:
+        return Message(role="assistant", content=answer.model_dump_json())
+
+    def observed(self, step: Step, text: str) -> Message:
+        return Message(role="user", content=text)
 
 
 class ScriptedModel:

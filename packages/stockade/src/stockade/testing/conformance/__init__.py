@@ -5,6 +5,7 @@ The asynchronous ones are run by anyio's pytest plugin: `anyio_backend` is a fix
 
 from stockade.testing.conformance.answers import AnswerConformance
 from stockade.testing.conformance.model import ModelConformance, WindowConformance, given
+from stockade.testing.conformance.runs import BotConformance, HookConformance
 from stockade.testing.conformance.store import StoreConformance
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
 from stockade_sandbox.conformance.bench import Bench, output_of
@@ -19,6 +20,7 @@ from stockade_sandbox.conformance.sandbox import (
     fill,
 )
 
-__all__ = ["AnswerConformance", "Bench", "Call", "EndConformance", "ExecConformance", "FolderConformance",
-           "ModelConformance", "NetworkConformance", "SandboxConformance", "SealConformance", "ShellConformance",
-           "StoreConformance", "ToolboxConformance", "WindowConformance", "fill", "given", "output_of"]  # fmt: skip
+__all__ = ["AnswerConformance", "Bench", "BotConformance", "Call", "EndConformance", "ExecConformance",
+           "FolderConformance", "HookConformance", "ModelConformance", "NetworkConformance", "SandboxConformance",
+           "SealConformance", "ShellConformance", "StoreConformance", "ToolboxConformance", "WindowConformance", "fill",
+           "given", "output_of"]  # fmt: skip
