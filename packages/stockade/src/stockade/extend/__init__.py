@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from stockade.loop.run_context import Bot, RunContext, Setup
     from stockade.models.settings import ModelContext
     from stockade.runtime.sandboxes import open_sandbox, reviewer, sandbox_on
-    from stockade.tools.function import FunctionTool, tool
+    from stockade.tools.function import Functions, FunctionTool, tool
 
 _WHERE = {
     "Accept": "loop.hooks",
@@ -92,6 +92,7 @@ _WHERE = {
     "Ending": "loop.ending",
     "FILES": "bots.model_profiles",
     "FunctionTool": "tools.function",
+    "Functions": "tools.function",
     "Hook": "loop.hooks",
     "HookContext": "loop.hooks",
     "ModelContext": "models.settings",
@@ -137,6 +138,7 @@ __all__ = [
     "FolderLayer",
     "FolderRule",
     "FunctionTool",
+    "Functions",
     "Hook",
     "HookContext",
     "Limits",

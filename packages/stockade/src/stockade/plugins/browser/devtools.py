@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from stockade.core.errors import UsageError
+from stockade.core.errors import ActionFailed, UsageError
 from stockade.core.ports import Program, Sandbox
 
 PLACES = ("/usr/lib/chromium/chromium", "/usr/bin/chromium-browser", "/opt/google/chrome/chrome", "/usr/bin/chromium")
@@ -80,12 +80,11 @@ async def find_chromium(sandbox: Sandbox, places: Sequence[str] = PLACES) -> str
     return path
 
 
-class BrowserError(Exception):
-    """A command could not be done; `gone` when there is no browser any more. The message is for the model."""
+class BrowserError(ActionFailed):
+    """A command could not be done; `gone` when there is no browser any more."""
 
     def __init__(self, message: str, *, gone: bool = False) -> None:
         super().__init__(message)
-        self.message = message
         self.gone = gone
 
 

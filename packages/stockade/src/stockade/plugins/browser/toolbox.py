@@ -4,29 +4,27 @@ Every call answers with the page as it is then, as an accessibility tree: a mode
 What a page says is fenced as text of strangers; nothing that it offers for download is written anywhere.
 """
 
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 import anyio
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed, SandboxFailed, UsageError
 from stockade.core.ports import Programs, Sandbox, Toolbox
 from stockade.core.text import fenced, is_text
 from stockade.core.tool_plan import ToolContext
-from stockade.core.toolbox import Arguments, read
-from stockade.core.tools import ToolSpec
+from stockade.extend import Functions
 from stockade.plugins.browser.browser import Browser
 from stockade.plugins.browser.devtools import BrowserError, chromium_argv, find_chromium
 from stockade.plugins.browser.tab import MAX_READ_CHARS, MAX_TYPED_CHARS, Tab
 
 MAX_URL_CHARS = 2000
 CALL_S = 90.0
-_REF = {"type": "string", "description": "the name of an element as the page shows it, like e3"}
 
 
 def web_address(text: str) -> str:
@@ -50,83 +48,29 @@ def web_address(text: str) -> str:
     return url
 
 
-def _spec(name: str, about: str, required: tuple[str, ...] = (), **properties: dict[str, Any]) -> ToolSpec:
-    parameters = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-    return ToolSpec(name=f"browser_{name}", description=about, parameters=parameters)
+def _typeable(text: str) -> str:
+    if not is_text(text):
+        raise ValueError("it has characters that nobody can type")
+    return text
 
 
-SPECS = (
-    _spec("open", "Open a web page and show what is on it.", ("url",), url={"type": "string"}),
-    _spec(
-        "snapshot",
-        "Show again what is on the page, with the names of what can be clicked or typed into.",
-        start={"type": "integer", "description": "the line to begin at"},
-        find={"type": "string", "description": "only lines that hold these words"},
-    ),
-    _spec("click", "Click an element of the page.", ("ref",), ref=_REF),
-    _spec(
-        "type",
-        "Type into a field of the page in place of what stands there, or choose from a list by its words.",
-        ("ref", "text"),
-        ref=_REF,
-        text={"type": "string"},
-        submit={"type": "boolean", "description": "press Enter afterwards"},
-    ),
-    _spec(
-        "read",
-        "The plain text of the page.",
-        start={"type": "integer", "description": "the character to begin at"},
-    ),
-    _spec("back", "Go back to the page before; closes a window that was opened."),
-)
+Address = Annotated[str, AfterValidator(web_address)]
+Ref = Annotated[str, Field(description="the name of an element as the page shows it, like e3")]
+Typed = Annotated[str, Field(max_length=MAX_TYPED_CHARS), AfterValidator(_typeable)]
+Line = Annotated[int, Field(ge=1, le=1_000_000, description="the line to begin at")]
+Words = Annotated[str, Field(max_length=500, description="only lines that hold these words")]
+Place = Annotated[int, Field(ge=0, le=100_000_000, description="the character to begin at")]
+Enter = Annotated[bool, Field(description="press Enter afterwards")]
+_Kind = type[BaseException]
 
 
-class _Open(Arguments):
-    url: str
-
-    @field_validator("url")
-    @classmethod
-    def _web(cls, url: str) -> str:
-        return web_address(url)
-
-
-class _Look(Arguments):
-    start: int = Field(default=1, ge=1, le=1_000_000)
-    find: str = Field(default="", max_length=500)
-
-
-class _Click(Arguments):
-    ref: str
-
-
-class _Type(Arguments):
-    ref: str
-    text: str = Field(max_length=MAX_TYPED_CHARS)
-    submit: bool = False
-
-    @field_validator("text")
-    @classmethod
-    def _typeable(cls, text: str) -> str:
-        if not is_text(text):
-            raise ValueError("it has characters that nobody can type")
-        return text
-
-
-class _Read(Arguments):
-    start: int = Field(default=0, ge=0, le=100_000_000)
-
-
-_KINDS: Mapping[str, type[Arguments]] = {
-    "open": _Open, "snapshot": _Look, "click": _Click, "type": _Type, "read": _Read, "back": Arguments,
-}  # fmt: skip
-
-
-class BrowserToolbox:
+class BrowserToolbox(Functions):
     """Implements core.ports.Toolbox. The browser starts with the first call; calls are done one after the other."""
 
-    specs: tuple[ToolSpec, ...] = SPECS
-
     def __init__(self, sandbox: Sandbox) -> None:
+        super().__init__(
+            self.open, self.snapshot, self.click, self.type, self.read, self.back, prefix="browser_", status="data"
+        )
         self._sandbox = sandbox
         self._stack = AsyncExitStack()
         self._browser: Browser | None = None
@@ -145,71 +89,82 @@ class BrowserToolbox:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: _Kind | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._stack.__aexit__(None, None, None)
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
-        if name not in {spec.name for spec in SPECS}:
-            raise KeyError(name)
-        limit = CALL_S if timeout_s is None else min(timeout_s, CALL_S)
-        try:
-            with anyio.fail_after(limit):
-                async with self._turn:
-                    return ToolResult(status="data", text=await self._do(name.removeprefix("browser_"), arguments))
-        except (ActionFailed, BrowserError) as error:
-            return ToolResult(status="error", text=error.message)
-        except TimeoutError:
-            return ToolResult(status="error", text=f"this takes longer than {limit:g} s")
+        """See core.ports.Toolbox; CALL_S at most."""
+        return await super().call(name, arguments, CALL_S if timeout_s is None else min(timeout_s, CALL_S))
 
-    async def _do(self, what: str, arguments: Mapping[str, Any]) -> str:
-        browser = self._browser
-        if browser is None:
-            raise SandboxFailed("the browser was not entered")
-        wanted = read(_KINDS[what], arguments)
-        tab = await browser.tab()
-        match wanted:
-            case _Open():
-                try:
-                    await tab.open(wanted.url)
-                except BrowserError as error:
-                    if not error.gone:
-                        raise
-                    await browser.ended()  # it was gone before, and nobody had noticed
-                    tab = await browser.tab()
-                    await tab.open(wanted.url)
-            case _Click():
-                await tab.click(wanted.ref)
-            case _Type():
-                await tab.type(wanted.ref, wanted.text, submit=wanted.submit)
-            case _Read():
-                return await self._text(tab, wanted.start)
-            case _ if what == "back":
-                if not await browser.back():
-                    raise ActionFailed("there is no page before this one")
+    async def open(self, url: Address) -> str:
+        """Open a web page and show what is on it."""
+        async with self._in_turn() as browser:
+            tab = await browser.tab()
+            try:
+                await tab.open(url)
+            except BrowserError as error:
+                if not error.gone:
+                    raise
+                await browser.ended()  # it was gone before, and nobody had noticed
                 tab = await browser.tab()
-            case _:
-                await tab.settle()
-        look = wanted if isinstance(wanted, _Look) else _Look()
-        return await self._shown(await browser.arrived(tab), look)
+                await tab.open(url)
+            return await _shown(await browser.arrived(tab))
 
-    async def _shown(self, tab: Tab, look: _Look) -> str:
-        """The page in view, which may be another one than the call began with."""
-        found = await tab.look()
-        url, title = await tab.place()
-        notes, tab.notes = tab.notes, []
-        lines = [f"{title or '(no title)'} · {url}", *(f"[{note}]" for note in notes)]
-        lines.append(found.shown(look.start, look.find))
-        failed = f"The server answered with status {tab.status}.\n" if tab.status >= 400 else ""
-        return failed + fenced("\n".join(lines), "the web page in view")
+    async def snapshot(self, start: Line = 1, find: Words = "") -> str:
+        """Show again what is on the page, with the names of what can be clicked or typed into."""
+        async with self._in_turn() as browser:
+            tab = await browser.tab()
+            await tab.settle()
+            return await _shown(await browser.arrived(tab), start, find)
 
-    async def _text(self, tab: Tab, start: int) -> str:
-        text, length = await tab.read(start)
-        url, _ = await tab.place()
+    async def click(self, ref: Ref) -> str:
+        """Click an element of the page."""
+        async with self._in_turn() as browser:
+            tab = await browser.tab()
+            await tab.click(ref)
+            return await _shown(await browser.arrived(tab))
+
+    async def type(self, ref: Ref, text: Typed, submit: Enter = False) -> str:
+        """Type into a field of the page in place of what stands there, or choose from a list by its words."""
+        async with self._in_turn() as browser:
+            tab = await browser.tab()
+            await tab.type(ref, text, submit=submit)
+            return await _shown(await browser.arrived(tab))
+
+    async def read(self, start: Place = 0) -> str:
+        """The plain text of the page."""
+        async with self._in_turn() as browser:
+            tab = await browser.tab()
+            text, length = await tab.read(start)
+            url, _ = await tab.place()
         end = start + len(text)
         rest = f" There is more: start={end}." if end < length and len(text) >= MAX_READ_CHARS else ""
-        return f"Characters {start} to {end} of {length}.{rest}\n" + fenced(f"{url}\n{text}", "the web page in view")
+        head = f"Characters {start} to {end} of {length}.{rest}\n"
+        return head + fenced(f"{url}\n{text}", "the web page in view")
+
+    async def back(self) -> str:
+        """Go back to the page before; closes a window that was opened."""
+        async with self._in_turn() as browser:
+            if not await browser.back():
+                raise ActionFailed("there is no page before this one")
+            return await _shown(await browser.arrived(await browser.tab()))
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[Browser]:
+        if self._browser is None:
+            raise SandboxFailed("the browser was not entered")
+        async with self._turn:
+            yield self._browser
+
+
+async def _shown(tab: Tab, start: int = 1, find: str = "") -> str:
+    """The page in view, which may be another one than the call began with."""
+    found = await tab.look()
+    url, title = await tab.place()
+    notes, tab.notes = tab.notes, []
+    lines = [f"{title or '(no title)'} · {url}", *(f"[{note}]" for note in notes), found.shown(start, find)]
+    failed = f"The server answered with status {tab.status}.\n" if tab.status >= 400 else ""
+    return failed + fenced("\n".join(lines), "the web page in view")
 
 
 def browser(context: ToolContext) -> Toolbox:
