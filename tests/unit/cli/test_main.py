@@ -1,6 +1,7 @@
 """The command line itself: quick help, mistakes in one line, no traceback."""
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,17 +10,17 @@ import click
 import pytest
 
 from stockade.cli import commands as cli
-from stockade.cli.lazy import COMMANDS
+from stockade.cli.lazy import COMMANDS, RUNS, SANDBOX
 from stockade.cli.ui import failures
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 
 HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sqlite3", "asyncio", "stockade.paths")
 
 
-@pytest.mark.parametrize("asked", [["--help"], ["run", "--help"]])
+@pytest.mark.parametrize("asked", [[], ["run"], ["runs"], ["sandbox"], ["doctor"]])
 def test_help_imports_nothing_heavy(asked: list[str]) -> None:
     code = (
-        f"import sys\nfrom stockade.cli import commands as cli\nstatus = cli.call({asked!r})\n"
+        f"import sys\nfrom stockade.cli import commands as cli\nstatus = cli.call({[*asked, '--help']!r})\n"
         f"print(status, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -36,13 +37,36 @@ def test_a_run_that_goes_on_imports_nothing_of_the_coder() -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+NOT_FOR_CHANGES = ("stockade.answers", "stockade.approval", "stockade.bots", "stockade.models", "stockade.plugins",
+                   "stockade.tools", "stockade.runtime.factory", "stockade.runtime.resume", "stockade_sandbox.agent",
+                   "stockade_sandbox.backends", "stockade_sandbox.doctor", "httpx2")  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", ["diff", "apply", "undo", "discard"])
+def test_deciding_on_changes_imports_nothing_of_running(asked: str, tmp_path: Path) -> None:
+    code = (
+        f"import sys\nfrom stockade.cli.commands import call\nstatus = call([{asked!r}])\n"
+        f"print(status, [name for name in sys.modules if name.startswith({NOT_FOR_CHANGES!r})])"
+    )
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
+    assert done.stdout.splitlines()[-1] == "2 []", done.stderr
+
+
+TABLES = {
+    f"{group}{name}": row
+    for group, table in (("", COMMANDS), ("runs ", RUNS), ("sandbox ", SANDBOX))
+    for name, row in table.items()
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_the_listed_words_are_those_of_the_command(name: str) -> None:
-    where, about = COMMANDS[name]
+    where, about = TABLES[name]
     module, _, attribute = where.partition(":")
     command = getattr(importlib.import_module(f"stockade.cli.{module}"), attribute or "command")
     assert isinstance(command, click.Command)
-    assert (command.name, command.short_help) == (name, about)
+    assert (command.name, command.short_help) == (name.rpartition(" ")[2], about)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What a bot changed and nobody decided on yet: found, applied to the folder, or thrown away."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,6 +98,15 @@ def facts(events: Sequence[RunEvent]) -> RunFacts:
             case _:
                 pass
     return found
+
+
+def went_down(events: Sequence[RunEvent]) -> bool:
+    """Whether the machine went down with this run: it has no end, and its last event is from before the machine was up.
+
+    What it wrote may be anything then; runtime.resume.bring_back makes it what it was.
+    """
+    up_since = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return facts(events).finished is None and events[-1].at <= up_since
 
 
 def recording(record: Record) -> Callable[[Decision], None]:

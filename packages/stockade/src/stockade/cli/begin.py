@@ -1,4 +1,4 @@
-"""`stockade run`, `code`, `plan` and `shell` as they are typed.
+"""`stockade run`, `code`, `plan`, `shell` and `doctor` as they are typed.
 
 All that does the work is imported when it begins, so that `--help` stays quick.
 """
@@ -125,3 +125,11 @@ def start(workspace: str | None, goal: str | None, show_intro: bool, cast: Path 
 def reset(workspace: str | None) -> int:
     """Remove everything in the workspace and begin anew with the template."""
     return int(load("cli.shell:reset_workspace")(workspace))
+
+
+@click.command("doctor", short_help="What this machine can enforce, tried live.")
+@click.option("--clean", is_flag=True, help="Only remove what killed runs left behind, and say what it was.")
+@flags.offered(flags.JSON)
+def doctor(*, clean: bool, **values: Any) -> int:
+    """What this machine can enforce: escapes are tried from inside a real sandbox. Status 4: it is not safe here."""
+    return int(load("cli.doctor:begin")(flags.given(values), clean=clean))

@@ -18,6 +18,7 @@ from rich.progress import Progress as Bar
 from stockade import changes
 from stockade.changes import Progress
 from stockade.cli import flags
+from stockade.cli.lazy import load
 from stockade.cli.ui import review
 from stockade.cli.ui.console import can_ask, moves_cursor, progress, results
 from stockade.cli.ui.failures import say
@@ -29,7 +30,6 @@ from stockade.core.ports import Deciding, Differ, RunStore
 from stockade.core.secrets import EXACT
 from stockade.run_lock import cleanup, is_locked
 from stockade.runtime import records, sandboxes
-from stockade.runtime.resume import bring_back
 from stockade.runtime.settings import Settings
 from stockade_sandbox.overlay import HostSide, TakenBack
 
@@ -92,7 +92,7 @@ class _Run:
         """
         if is_locked(self.run_id):
             raise UsageError(f"run {self.run_id} is still under way", "wait for its end, or stop it")
-        if wanted and bring_back(self.events):
+        if wanted and changes.went_down(self.events) and load("runtime.resume:bring_back")(self.events):
             say("the machine went down with this run: its changes are those of its last turn on record")
         before = len(self.events)
         changes.complete(self.reviewer, self.events, self.record)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from stockade import __version__
-from stockade.cli.lazy import COMMANDS, SANDBOX, Table, load
+from stockade.cli.lazy import COMMANDS, RUNS, SANDBOX, Table, load
 from stockade.cli.ui import failures
 from stockade.core.errors import UsageError
 
@@ -62,6 +62,11 @@ def stockade() -> None:
     \b
     stockade run "Count the lines of data.csv into count.txt" --folder ./demo
     """
+
+
+@click.group("runs", cls=LazyGroup, table=RUNS, short_help=COMMANDS["runs"][1])
+def runs() -> None:
+    """Runs on record. RUN is an id, the beginning of one, or `last`."""
 
 
 @click.group("sandbox", cls=LazyGroup, table=SANDBOX, short_help=COMMANDS["sandbox"][1])

@@ -7,12 +7,10 @@ from functools import partial
 from typing import Any
 
 import anyio
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stockade.cli import flags
 from stockade.cli.ui.console import results
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import StoreFailed
@@ -32,12 +30,9 @@ _GAP = 2
 _TRIED = "tried in each sandbox"
 
 
-@click.command("doctor", short_help="What this machine can enforce, tried live.")
-@click.option("--clean", is_flag=True, help="Only remove what killed runs left behind, and say what it was.")
-@flags.offered(flags.JSON)
-def command(*, clean: bool, **values: Any) -> int:
-    """What this machine can enforce: escapes are tried from inside a real sandbox. Status 4: it is not safe here."""
-    front = load(flags.given(values)).front
+def begin(given: Mapping[str, Any], *, clean: bool) -> int:
+    """`stockade doctor`; its exit status."""
+    front = load(given).front
     if clean:
         return _clean(json_lines=front.json_lines)
     findings = _probe()

@@ -11,7 +11,6 @@ import click
 from rich.text import Text
 
 from stockade.cli import flags
-from stockade.cli.lazy import load
 from stockade.cli.ui import review
 from stockade.cli.ui.console import Column, can_ask, draw_table, results
 from stockade.cli.ui.failures import say
@@ -37,35 +36,7 @@ _COLUMNS = (
 _STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
 
-_ELSEWHERE = {
-    **{name: f"changes:{name}" for name in ("diff", "apply", "undo", "discard")},
-    "resume": "resume:resume",
-    "rewind": "resume:rewind",
-    "replay": "replay:replay",
-    "export": "export:export",
-}
-
-
-class _Runs(click.Group):
-    """The commands that need most are imported on use: a list of runs needs no sandbox."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _ELSEWHERE:
-            return super().get_command(ctx, cmd_name)
-        found = load(f"cli.{_ELSEWHERE[cmd_name]}")
-        assert isinstance(found, click.Command)
-        return found
-
-
-@click.group("runs", cls=_Runs, short_help="Runs on record: show, go on, go back, export, apply.")
-def command() -> None:
-    """Runs on record. RUN is an id, the beginning of one, or `last`."""
-
-
-@command.command("list")
+@click.command("list", short_help="All runs, newest first.")
 @flags.offered(flags.JSON, flags.STORE)
 def list_runs(**values: Any) -> int:
     """All runs, newest first."""
@@ -97,7 +68,7 @@ def list_runs(**values: Any) -> int:
         return 0
 
 
-@command.command("show")
+@click.command("show", short_help="A whole run as it went, from its record.")
 @click.argument("run", default="last")
 @click.option("--full", is_flag=True, help="Every line of every output.")
 @flags.offered(flags.JSON, flags.STORE)
@@ -142,7 +113,7 @@ _OLD_COLUMNS = (
 )
 
 
-@command.command("rm", short_help="Remove runs for good: record, folders, undo.")
+@click.command("rm", short_help="Remove runs for good: record, folders, undo.")
 @click.argument("run", nargs=-1, required=True)
 @click.option("--force", is_flag=True, help="Also with changes that nobody decided on, or a damaged record.")
 @flags.offered(flags.JSON, flags.STORE)
@@ -179,7 +150,7 @@ def _rm(store: RunStore, run_id: str, force: bool, *, json_lines: bool) -> int:
     return status
 
 
-@command.command("prune", short_help="Remove old runs for good, after showing which.")
+@click.command("prune", short_help="Remove old runs for good, after showing which.")
 @click.option("--older-than", "age", metavar="AGE", help="Only runs that began longer ago: 90m, 12h, 30d, 8w.")
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="The newest N runs stay.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")

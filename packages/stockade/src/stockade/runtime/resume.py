@@ -232,8 +232,7 @@ def bring_back(history: Sequence[RunEvent]) -> bool:
     Blocks. Raises what `restore` does.
     """
     started, state = history[0], fold(history)
-    up_since = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    if not isinstance(started, RunStarted) or state.finished is not None or state.last_at > up_since:
+    if not isinstance(started, RunStarted) or not changes.went_down(history):
         return False
     if is_far(started.sandbox):
         return False
