@@ -1,5 +1,5 @@
-"""Writes docs/cli.md from the commands themselves and docs/settings-reference.md from the settings: `make docs`. A test
-holds both files to what this prints.
+"""Writes docs/cli.md from the commands themselves, docs/settings-reference.md from the settings, and
+docs/security/syscalls.md from the filter's tables: `make docs`. A test holds the files to what this prints.
 """
 
 import sys
@@ -12,9 +12,11 @@ import click
 
 from stockade.cli.commands import stockade
 from stockade.core.settings import Field, FrontSettings, RunSettings, fields
+from stockade_sandbox.backends import syscalls
 
 TARGET = Path(__file__).with_name("cli.md")
 REFERENCE = Path(__file__).with_name("settings-reference.md")
+SYSCALLS = Path(__file__).parent / "security" / "syscalls.md"
 _GROUPS = (("Of a run", RunSettings), ("Of the command line", FrontSettings))
 _KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
@@ -52,6 +54,24 @@ def reference() -> str:
     return "\n".join(parts)
 
 
+def system_calls() -> str:
+    """The filter: every call that it knows, and why."""
+    parts = [
+        "# The system calls of a sandbox\n\nMade by `make docs` from `backends/syscalls.py`; do not edit. A call that"
+        " is not here answers ENOSYS, on x86-64 and on aarch64; one of another architecture, x32 and `int 0x80` end the"
+        " program.\n"
+    ]
+    conditions = {"For some arguments only: `CONDITIONS` of `backends/seccomp.py` says which.": syscalls.CHECKED}
+    missing = {"Their arguments lie in memory, where a filter cannot look; callers fall back.": syscalls.MISSING}
+    for title, tables in (
+        ("Allowed", syscalls.ALLOWED), ("Allowed for some arguments", conditions),
+        ("Refused: EPERM", syscalls.REFUSED), ("Not there: ENOSYS", missing),
+    ):  # fmt: skip
+        rows = [f"| {why} | {' '.join(f'`{name}`' for name in calls)} |" for why, calls in tables.items()]
+        parts.append("\n".join([f"## {title}\n", "| why | calls |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
 def _row(field: Field) -> str:
     setting = field.setting
     if typing.get_origin(field.kind) is Literal:
@@ -68,4 +88,5 @@ def _row(field: Field) -> str:
 if __name__ == "__main__":
     TARGET.write_text(page())
     REFERENCE.write_text(reference())
-    sys.stdout.write(f"{TARGET}\n{REFERENCE}\n")
+    SYSCALLS.write_text(system_calls())
+    sys.stdout.write(f"{TARGET}\n{REFERENCE}\n{SYSCALLS}\n")

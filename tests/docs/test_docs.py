@@ -25,6 +25,7 @@ def test_the_reference_is_what_help_says() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_cli.py"))
     assert (ROOT / "docs" / "cli.md").read_text() == made["page"](), "run `make docs`"
     assert (ROOT / "docs" / "settings-reference.md").read_text() == made["reference"](), "run `make docs`"
+    assert (ROOT / "docs" / "security" / "syscalls.md").read_text() == made["system_calls"](), "run `make docs`"
 
 
 @every_page

@@ -50,6 +50,17 @@ call(303, -100, ctypes.c_char_p(b"/usr"), h, ctypes.byref(m), 0)"""),
     c("raw socket", "import socket; socket.socket(2, 3, 1)"),
     c("packet socket", "import socket; socket.socket(17, 3, 0)"),
     c("audit netlink", "import socket; socket.socket(16, 3, 9)"),
+    c("UDP-Lite", "import socket; socket.socket(2, 2, 136)"),
+    c("multipath TCP", "import socket; socket.socket(2, 1, 262)"),
+    c("a program in the kernel as a socket's filter", """
+import socket
+one = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xFFFF))
+s = socket.socket(1, 2); s.setsockopt(1, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(one)))"""),
+    c("memory that is all executable", "call(135, 0x0400000)"),
+    c("the personality of 32 bits", "call(135, 8)"),
+    c("a line discipline", """
+import fcntl, pty
+a, b = pty.openpty(); fcntl.ioctl(b, 0x5423, (27).to_bytes(4, "little"))"""),
     c("typing into a terminal", """
 import fcntl, pty
 a, b = pty.openpty(); fcntl.ioctl(b, 0x5412, b"x")"""),

@@ -17,6 +17,7 @@ from stockade_sandbox.backends.package_sources import apt_hosts, copy_apt_source
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import Network, Policy
 from tests.conformance.ordinary_user import run_as_ordinary_user
+from tests.unit.sandboxes.test_seccomp import interpret
 
 ROOT = HostFacts(bwrap=Bwrap((0, 8), path="/usr/bin/bwrap"), uid=0, gid=0, stage="/mnt", top=(TopEntry("usr"),),
                  system=(TopEntry("usr"),))  # fmt: skip
@@ -62,39 +63,17 @@ def test_a_build_writes_to_its_own_folder_only() -> None:
     assert "idmap" not in unmapped
 
 
-def answers(program: list[seccomp.Instruction], number: int, audit: int, arguments: tuple[int, ...] = ()) -> int:
-    """What the filter returns: a run of the few instructions that it is made of."""
-    words = {0: number, 4: audit, **{16 + 8 * index: value for index, value in enumerate(arguments)}}
-    register, at = 0, 0
-    while True:
-        code, yes, no, operand = program[at]
-        at += 1
-        if code == seccomp.RET:
-            return operand
-        if code == seccomp.LD_WORD:
-            register = words.get(operand, 0)
-        elif code == seccomp.ALU_AND:
-            register &= operand
-        else:
-            test = {
-                seccomp.JMP_EQUAL: register == operand,
-                seccomp.JMP_GREATER_EQUAL: register >= operand,
-                seccomp.JMP_SET: bool(register & operand),
-            }[code]
-            at += yes if test else no
-
-
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_of_a_build_fakes_and_permits_nothing_more(machine: str) -> None:
     arch = seccomp.ARCHITECTURES[machine]
     usual, building_one = seccomp.assemble(arch), seccomp.assemble(arch, installing=True)
     done = 0x00050000
-    faked = {numbers[arch.column] for numbers in seccomp.FAKED.values()} - {None}
+    faked = {seccomp.numbers()[name][arch.column] for name in seccomp.FAKED} - {None}
     for number in range(480):
         for mode in (0, 0o644, 0o4755, 0o2755):
             arguments = (mode, mode, mode, mode)
-            before = answers(usual, number, arch.audit, arguments)
-            now = answers(building_one, number, arch.audit, arguments)
+            before = interpret(usual, number, arch.audit, arguments)
+            now = interpret(building_one, number, arch.audit, arguments)
             if number in faked:
                 assert now == done
             elif now != before:

@@ -22,10 +22,8 @@ PODMAN = Engine(
     name="podman", command=("/usr/bin/podman", "--runtime", "runc"), version="4.3", uid=1001, gid=1002,
     open_files=4096, processes=3000,
 )  # fmt: skip
-ROOT = Launched(
-    name="stockade-n", own="/st/own", image="sha256:1", uid=7, gid=7, stage="/st", seccomp="/st/seccomp.json"
-)
-USER = Launched(name="stockade-n", own="/run/own", image="sha256:1", uid=1001, gid=1002, seccomp="/run/seccomp.json")
+ROOT = Launched(name="stockade-n", own="/st/own", image="sha256:1", uid=7, gid=7, stage="/st")
+USER = Launched(name="stockade-n", own="/run/own", image="sha256:1", uid=1001, gid=1002)
 OVERLAY = FolderLayer(host="/home/me/a,b", inside="/workspace", mode="overlay", strategy="overlay", layer="/l/0")
 COPY = FolderLayer(host="/home/me/p", inside="/workspace", mode="overlay", strategy="copy", layer="/l/0")
 READ = FolderLayer(host="/home/me/r", inside="/data", mode="ro", strategy="direct")
@@ -37,7 +35,7 @@ def test_docker_as_root_is_golden() -> None:
     text = " ".join(argv[: argv.index("/bin/bash") + 1])
     assert text == (
         "/usr/bin/docker run --rm --interactive --name stockade-n --label stockade=stockade-n "
-        "--network none --cap-drop ALL --security-opt no-new-privileges --security-opt seccomp=/st/seccomp.json "
+        "--network none --cap-drop ALL --security-opt no-new-privileges "
         "--read-only --ipc none --pull never --hostname sandbox --log-driver none --no-healthcheck --sig-proxy=false "
         "--stop-timeout=0 --user 7:7 --tmpfs /sys:ro,nosuid,nodev,noexec,mode=555,size=4k --cgroupns private "
         "--memory 268435456 --memory-swap 268435456 --pids-limit 72 --ulimit nofile=1024:1024 --ulimit core=0:0 "

@@ -7,7 +7,7 @@ A script prints FIRED when it got through. It needs nothing inside but bash and 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stockade_sandbox.backends.seccomp import MISSING, REFUSED, Architecture
+from stockade_sandbox.backends.seccomp import Architecture, numbers
 
 FIRED, TRIED = "FIRED", "TRIED"
 
@@ -76,17 +76,16 @@ _PROCESSES = (
 
 def escapes(architecture: Architecture) -> tuple[Escape, ...]:
     """All of them, with the system call numbers of this architecture."""
-    column = architecture.column
-    socket, unshare, ioctl = ((41, 198)[column], (272, 97)[column], (16, 29)[column])
+    known = {name: found[architecture.column] for name, found in numbers().items()}
     calls = (
-        Escape("make a user namespace", _call(unshare, 0x10000000)),
-        Escape("mount", _call(REFUSED["mount"][column])),
-        Escape("trace a process", _call(REFUSED["ptrace"][column])),
-        Escape("use io_uring", _call(MISSING["io_uring_setup"][column], 1)),
-        Escape("open a vsock to the hypervisor", _call(socket, 40, 1)),
-        Escape("open a raw socket", _call(socket, 2, 3, 1)),
-        Escape("read kernel keys", _call(REFUSED["keyctl"][column])),
-        Escape("load BPF", _call(REFUSED["bpf"][column])),
-        Escape("type into a terminal", _call(ioctl, 0, 0x5412)),
+        Escape("make a user namespace", _call(known["unshare"], 0x10000000)),
+        Escape("mount", _call(known["mount"])),
+        Escape("trace a process", _call(known["ptrace"])),
+        Escape("use io_uring", _call(known["io_uring_setup"], 1)),
+        Escape("open a vsock to the hypervisor", _call(known["socket"], 40, 1)),
+        Escape("open a raw socket", _call(known["socket"], 2, 3, 1)),
+        Escape("read kernel keys", _call(known["keyctl"])),
+        Escape("load BPF", _call(known["bpf"])),
+        Escape("type into a terminal", _call(known["ioctl"], 0, 0x5412)),
     )
     return (*_FILES, *_PROCESSES, *calls)

@@ -77,7 +77,6 @@ class Launched:
     gid: int
     stage: str | None = None
     copies: tuple[str, ...] = ()
-    seccomp: str = ""
     host: HostFacts | None = None
     runtime: str | None = None
 
@@ -183,7 +182,7 @@ def _masked(engine: Engine) -> list[str]:
 def _hardening(policy: Policy, engine: Engine, launched: Launched) -> list[str]:
     limits = policy.limits
     args = ["--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-    args += ["--security-opt", f"seccomp={launched.seccomp}", "--read-only", "--ipc", "none", "--pull", "never"]
+    args += ["--read-only", "--ipc", "none", "--pull", "never"]
     args += [
         "--hostname",
         "sandbox",

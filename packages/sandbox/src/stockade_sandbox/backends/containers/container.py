@@ -35,7 +35,6 @@ from stockade_sandbox.backends.layers import container_layers
 from stockade_sandbox.backends.process_sandbox import CarriedSandbox
 from stockade_sandbox.backends.rootfs import PROGRAMS, guarantee, scratch_bytes
 from stockade_sandbox.backends.seccomp import filter_bytes
-from stockade_sandbox.backends.seccomp_json import profile_bytes
 from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, StockadeError, UsageError
@@ -183,8 +182,6 @@ class ContainerSandbox(CarriedSandbox):
             self._stage = make_stage(self.name, no_root, self._layers, uid, copies)
         place = self._stage or folder
         own = fill_own(place, variables(policy), uid, gid)
-        seccomp = place / "seccomp.json"
-        seccomp.write_bytes(profile_bytes())
         return Launched(
             name=self.name,
             own=str(own),
@@ -193,7 +190,6 @@ class ContainerSandbox(CarriedSandbox):
             gid=gid,
             stage=str(self._stage) if self._stage else None,
             copies=copies,
-            seccomp=str(seccomp),
             host=image.host,
             runtime=self._runtime,
         )
