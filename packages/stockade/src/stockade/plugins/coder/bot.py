@@ -73,9 +73,7 @@ class CoderBot(Bot):
         wanted_of(started)
 
     async def run(self, ctx: RunContext) -> Ending:
-        coder = coder_of(ctx.started)
-        coder.progress = progress_of(await ctx.events(), coder.executor)
-        return await coder.run(ctx)
+        return await coder_of(ctx.started, await ctx.events()).run(ctx)
 
     def facts(self, events: Sequence[RunEvent]) -> dict[str, Any]:
         """The attempts without what the events before it hold."""
@@ -93,17 +91,17 @@ def wanted_of(started: RunStarted) -> Wanted:
     return Wanted.model_validate(found)
 
 
-def coder_of(started: RunStarted) -> Coder:
-    """The loop of a run, at its beginning."""
-    return make_coder(wanted_of(started), started.policy, started.task)
+def coder_of(started: RunStarted, events: Sequence[RunEvent]) -> Coder:
+    """The loop of a run, where its record ends."""
+    coder = make_coder(wanted_of(started), started.policy, started.task)
+    coder.progress = progress_of(events, coder.executor)
+    return coder
 
 
 def result_of(events: Sequence[RunEvent], error: str = "") -> Result:
     """What came of a run. `error`: why it ended, where no attempt says it."""
     assert isinstance(events[0], RunStarted)
-    coder = coder_of(events[0])
-    coder.progress = progress_of(events, coder.executor)
-    return coder.result(error)
+    return coder_of(events[0], events).result(error)
 
 
 def make_coder(wanted_: Wanted, policy: Policy, task: str) -> Coder:

@@ -9,6 +9,7 @@ itself (`get-metadata`); that is checked, for it may say anything.
 import json
 import re
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.toolbox import wrong_words
 from stockade.core.tools import MAX_NAME_CHARS, ToolSpec
-from stockade.plugins.wasm.policy import ToolPolicy, beside, read_policy
+from stockade.plugins.wasm.policy import ToolPolicy
 
 MAX_DESCRIPTION_CHARS = 600
 MAX_PARAMETER_CHARS = 200
@@ -294,11 +295,12 @@ def read_description(text: str, what: str) -> Description:
 
 
 def understood(
-    path: Path, sha256: str, size: int, compiled: Path, found: Description, policy: Path | None
+    path: Path, data: bytes, compiled: Path, found: Description, rules: ToolPolicy, policy: Path | None
 ) -> Component:
-    """The component with its tools named and described. UsageError when it asks for what is not given here."""
-    policy = policy or beside(path)
-    rules = read_policy(policy) if policy else ToolPolicy()
+    """The component of these bytes, held to the `rules` in the file `policy`, with its tools named and described.
+
+    UsageError when it asks for what is not given here.
+    """
     check_imports(found.imports, path.name)
     metadata = read_metadata(found.metadata, path.name) if _is_tool_world(found) else None
     skipped: list[Skipped] = list(found.skipped)
@@ -314,8 +316,8 @@ def understood(
         raise UsageError(f"{path} exports no function that could be a tool{why}")
     return Component(
         file=str(path),
-        sha256=sha256,
-        size=size,
+        sha256=sha256(data).hexdigest(),
+        size=len(data),
         compiled=str(compiled),
         policy=rules,
         policy_file=str(policy) if policy else None,

@@ -25,7 +25,7 @@ from stockade.core.data import Data
 from stockade.core.errors import SandboxFailed, UsageError, to_install
 from stockade.core.ports import Sandbox
 from stockade.plugins.wasm.component import Component, cleaned, read_component, read_description, understood
-from stockade.plugins.wasm.policy import Limits, beside, read_policy
+from stockade.plugins.wasm.policy import Limits, ToolPolicy, beside, read_policy
 from stockade.plugins.wasm.worker import argv, lent
 from stockade_sandbox.policy import GIB, Policy
 from stockade_sandbox.policy import Limits as SandboxLimits
@@ -153,19 +153,16 @@ async def prepared(
     path: Path, open_box: OpenBox, policy: Path | None = None, on_progress: OnProgress | None = None
 ) -> Component:
     """A component ready to be called. UsageError, naming the file, when it cannot be; SandboxFailed."""
-    data = read_component(path)
-    rules = policy or beside(path)
-    limits = read_policy(rules).held if rules else Limits()
-    digest = hashlib.sha256(data).hexdigest()
-    place = entry(digest, limits)
+    data, policy = read_component(path), policy or beside(path)
+    rules = read_policy(policy) if policy else ToolPolicy()
+    place = entry(hashlib.sha256(data).hexdigest(), rules.held)
     description = place.description()
     if description is None:
         if on_progress is not None:
             on_progress(f"compiling {path.name}, once", 0, 0)
-        description, compiled = await _compile(path.name, data, limits, open_box)
+        description, compiled = await _compile(path.name, data, rules.held, open_box)
         put(place, compiled, description)
-    found = read_description(description, path.name)
-    return understood(path, digest, len(data), place.compiled, found, policy)
+    return understood(path, data, place.compiled, read_description(description, path.name), rules, policy)
 
 
 async def _compile(name: str, data: bytes, limits: Limits, open_box: OpenBox) -> tuple[str, bytes]:
