@@ -98,6 +98,15 @@ def test_a_new_task_after_the_end_and_after_applying(stage: Stage) -> None:
     assert stage.left_behind() == []
 
 
+def test_a_script_goes_on_behind_what_helpers_took_of_it(stage: Stage) -> None:
+    more = say("shell", command="echo more")
+    ended = stage.run(say("sub_task", task="look"), say("shell", command="ls"), DONE, DONE, more, DONE,
+                      flags=("--no-input", "--bot", "boss"))  # fmt: skip
+    assert ended.status == 0, ended.err
+    assert stage.call("runs", "resume", "last", "and more", "--no-input").status == 0
+    assert outputs(stage)[-1] == "more\n"
+
+
 def test_rewind_is_another_run_with_the_files_of_that_turn(stage: Stage) -> None:
     two, three = say("shell", command="echo two >> ../log"), say("shell", command="echo three >> ../log; rm -r ../sub")
     assert stage.run(ONE, two, three, DONE, DONE, flags=("--no-input",)).status == 0

@@ -22,7 +22,7 @@ from stockade.core.events import RunEvent
 from stockade.core.ports import Model, OnEvent, Toolbox
 from stockade.loop.hooks import Hook
 from stockade.loop.run_context import Dependencies
-from stockade.loop.subagents import BorrowedSandbox
+from stockade.loop.subagents import borrowed_sandbox
 from stockade.paths import state_dir
 from stockade.plugins.coder.bot import SOLUTION, Wanted
 from stockade.plugins.coder.bot import CoderBot as CoderPlugin
@@ -141,7 +141,7 @@ class Bot:
     async def _run(self, spec: RunSpec, bot: BotSpec) -> RunResult:
         """A run of `bot` to its end."""
         given, box = self._objects, self.environment
-        there = (BorrowedSandbox(box.live), box.policy) if box is not None else None
+        there = (borrowed_sandbox(box.live), box.policy) if box is not None else None
         objects = Objects(
             bot=bot, model=given.model, sandbox=there, policy=given.policy, tools=given.tools, hooks=given.hooks
         )

@@ -197,24 +197,24 @@ class Hooks:
     async def before_turn(self, turn: int) -> EndRun | None:
         """What is said goes on record for `turn`. An end where a hook wants one."""
         for hook in self._who("before_turn"):
-            said = await _guarded(hook, (AddMessage, EndRun), hook.before_turn, self._of(hook))
-            if isinstance(said, EndRun):
-                return said
-            if isinstance(said, AddMessage) and said.text:
-                await self._inject(hook, turn, said.text, said.rule)
+            reply = await _guarded(hook, (AddMessage, EndRun), hook.before_turn, self._of(hook))
+            if isinstance(reply, EndRun):
+                return reply
+            if isinstance(reply, AddMessage) and reply.text:
+                await self._inject(hook, turn, reply.text, reply.rule)
         return None
 
     async def before_action(self, action: Action) -> tuple[Refused | None, EndRun | HookFailed | None]:
         """The first refusal, as an observation; and what ends the run once that is on record."""
         for hook in self._who("before_action"):
             try:
-                said = await _guarded(hook, (Refuse, EndRun), hook.before_action, self._of(hook), action)
+                reply = await _guarded(hook, (Refuse, EndRun), hook.before_action, self._of(hook), action)
             except HookFailed as broken:
                 return Refused(reason="a hook is broken, and the run ends", by=hook.name), broken
-            if isinstance(said, EndRun):
-                return Refused(reason="the run ends here", by=hook.name), said
-            if isinstance(said, Refuse):
-                return Refused(reason=said.reason, by=said.by or hook.name, rule=said.rule), None
+            if isinstance(reply, EndRun):
+                return Refused(reason="the run ends here", by=hook.name), reply
+            if isinstance(reply, Refuse):
+                return Refused(reason=reply.reason, by=reply.by or hook.name, rule=reply.rule), None
         return None, None
 
     async def after_action(
@@ -224,25 +224,25 @@ class Hooks:
         words: list[HookWords] = []
         for hook in self._who("after_action"):
             try:
-                said = await _guarded(hook, (AddWords,), hook.after_action, self._of(hook), step, observation)
+                reply = await _guarded(hook, (AddWords,), hook.after_action, self._of(hook), step, observation)
             except HookFailed as broken:
                 return tuple(words), broken
-            if isinstance(said, AddWords) and said.text:
-                words.append(HookWords(hook=hook.name, text=said.text, rule=said.rule))
+            if isinstance(reply, AddWords) and reply.text:
+                words.append(HookWords(hook=hook.name, text=reply.text, rule=reply.rule))
         return tuple(words), None
 
     async def before_finish(self, finish: Finish, *, spoken: bool) -> EndRun | None:
         """How the run ends; None when the bot has to go on, and has been told why."""
         for hook in self._who("before_finish"):
             kinds = (Accept, SendBack, EndRun)
-            said = await _guarded(hook, kinds, hook.before_finish, self._of(hook, spoken), finish)
-            if isinstance(said, EndRun):
-                return said
-            if isinstance(said, Accept):
+            reply = await _guarded(hook, kinds, hook.before_finish, self._of(hook, spoken), finish)
+            if isinstance(reply, EndRun):
+                return reply
+            if isinstance(reply, Accept):
                 break
-            if isinstance(said, SendBack):
-                if said.text:
-                    await self._inject(hook, self.ctx.state.turns, said.text, said.rule)
+            if isinstance(reply, SendBack):
+                if reply.text:
+                    await self._inject(hook, self.ctx.state.turns, reply.text, reply.rule)
                 return None
         if finish.gave_up:
             return EndRun("stopped", "gave_up", "the bot says that the task cannot be done")
@@ -251,13 +251,8 @@ class Hooks:
     def sampling(self, sampling: Sampling) -> Sampling:
         """`sampling` as the hooks want it next."""
         for hook in self._who("sampling"):
-            try:
-                with alarm(hook.timeout_s):
-                    chosen = hook.sampling(self._of(hook), sampling)
-            except Blocked as error:
-                raise _blocks(hook) from error
-            except (Exception, SystemExit) as error:
-                raise _broken(hook, f"it raised {type(error).__name__}: {error}") from error
+            with _faults_of(hook), alarm(hook.timeout_s):
+                chosen = hook.sampling(self._of(hook), sampling)
             if not isinstance(chosen, Sampling):
                 raise _broken(hook, f"it chose {type(chosen).__name__} where a Sampling is wanted")
             sampling = chosen
@@ -284,16 +279,11 @@ class Hooks:
         return found
 
 
-async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-    """What the hook said, if it is None or one of `kinds`; else HookFailed. Failures that are not its own pass."""
-    said: Any = None
-    limit = None
+@contextmanager
+def _faults_of(hook: Hook) -> Iterator[None]:
+    """What the hook does wrong inside is HookFailed; failures that are not its own pass."""
     try:
-        if hook.timeout_s is None:
-            said = await method(*args)
-        else:
-            with anyio.move_on_after(hook.timeout_s) as limit:
-                said = await Stepwise(method(*args), hook.timeout_s)
+        yield
     except (HookFailed, SandboxFailed, StoreFailed):
         raise
     except anyio.get_cancelled_exc_class() as error:
@@ -303,29 +293,37 @@ async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..
     except (Exception, SystemExit) as error:
         raise _broken(hook, f"it raised {type(error).__name__}: {error}") from error
     except Blocked as error:
-        raise _blocks(hook) from error
+        raise _broken(hook, f"it blocked for {hook.timeout_s:g} s without awaiting anything") from error
+
+
+async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    """What the hook answered, if it is None or one of `kinds`; else HookFailed."""
+    reply: Any = None
+    limit = None
+    with _faults_of(hook):
+        if hook.timeout_s is None:
+            reply = await method(*args)
+        else:
+            with anyio.move_on_after(hook.timeout_s) as limit:
+                reply = await Stepwise(method(*args), hook.timeout_s)
     if limit is not None and limit.cancelled_caught:
         raise _broken(hook, f"it did not answer within {hook.timeout_s:g} s")
-    if said is None:
+    if reply is None:
         return None
-    if not isinstance(said, kinds):
-        wanted = ", ".join(kind.__name__ for kind in kinds)
-        raise _broken(hook, f"it answered {type(said).__name__}; wanted is one of {wanted} or None")
-    for one in fields(said):
-        if not _is_text(value := getattr(said, one.name)):
-            raise _broken(hook, f"{type(said).__name__}.{one.name} is no text: {repr(value)[:60]}")
-    if isinstance(said, EndRun) and not (said.status in get_args(Status) and said.reason in get_args(StopReason)):
-        raise _broken(hook, f"there is no end {said.status!r}, {said.reason!r}")
-    return said
+    if not isinstance(reply, kinds):
+        expected = ", ".join(kind.__name__ for kind in kinds)
+        raise _broken(hook, f"it answered {type(reply).__name__}; wanted is one of {expected} or None")
+    for one in fields(reply):
+        if not _is_text(value := getattr(reply, one.name)):
+            raise _broken(hook, f"{type(reply).__name__}.{one.name} is no text: {repr(value)[:60]}")
+    if isinstance(reply, EndRun) and not (reply.status in get_args(Status) and reply.reason in get_args(StopReason)):
+        raise _broken(hook, f"there is no end {reply.status!r}, {reply.reason!r}")
+    return reply
 
 
 def _is_text(value: object) -> bool:
     """Whether it can go on record: a lone surrogate cannot."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
-def _blocks(hook: Hook) -> HookFailed:
-    return _broken(hook, f"it blocked for {hook.timeout_s:g} s without awaiting anything")
 
 
 def _broken(hook: Hook, what: str) -> HookFailed:

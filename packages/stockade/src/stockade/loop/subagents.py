@@ -6,25 +6,31 @@ of its boss's run, which are open already, and no sub-bots.
 
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar, cast
 
 from stockade.core.actions import Observation, SubTask, ToolResult
 from stockade.core.budget import Account, Budget
 from stockade.core.events import RunFinished, RunStarted, SubRunFinished, SubRunStarted
-from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
-from stockade.core.ports import AddEvent, Model, OnNetwork, OnText, Sandbox, Toolbox
-from stockade.core.tools import ToolSpec
+from stockade.core.messages import Usage
+from stockade.core.ports import AddEvent, Sandbox
 from stockade.loop.run import run
 from stockade.loop.run_context import Bot, Dependencies
-from stockade_sandbox.results import FolderLayer
 
+T = TypeVar("T")
 DEFAULT_TURNS = 15
 LEAST_TURNS = 2
 """One to act and one to finish."""
 
 
 class _Borrowed:
-    """Something of the boss: entered and left by it."""
+    """Something of the boss, which enters and leaves it; `own` are attributes that the borrower has for itself."""
+
+    def __init__(self, lent: object, **own: object) -> None:
+        self._lent = lent
+        vars(self).update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lent, name)
 
     async def __aenter__(self) -> Self:
         return self
@@ -35,51 +41,14 @@ class _Borrowed:
         return None
 
 
-class BorrowedModel(_Borrowed):
-    """Implements core.ports.Model."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._model.info
-
-    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
-        return await self._model.ask(request, on_text)
+def borrowed(lent: T, **own: object) -> T:
+    """A part of a run that is entered already, as one that can be entered."""
+    return cast(T, _Borrowed(lent, **own))
 
 
-class BorrowedSandbox(_Borrowed):
-    """Implements core.ports.Sandbox. Its folders are reviewed with the boss's run, so it has no layers of its own."""
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
-        self.on_network: OnNetwork | None = None
-        self.run, self.exec = sandbox.run, sandbox.exec
-
-    @property
-    def backend(self) -> str:
-        return self._sandbox.backend
-
-    @property
-    def layers(self) -> tuple[FolderLayer, ...]:
-        return ()
-
-    @property
-    def guarantees(self) -> tuple[str, ...]:
-        return self._sandbox.guarantees
-
-
-class BorrowedToolbox(_Borrowed):
-    """Implements core.ports.Toolbox."""
-
-    def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
-        self.call = toolbox.call
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return self._toolbox.specs
+def borrowed_sandbox(sandbox: Sandbox) -> Sandbox:
+    """Its folders are reviewed with the boss's run, so it has no layers of its own."""
+    return borrowed(sandbox, layers=(), on_network=None, host_pid=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +97,10 @@ class SubAgents:
     async def _run(self, started: RunStarted, account: Account) -> RunFinished:
         parts = replace(
             self.parts,
-            model=BorrowedModel(self.parts.model),
-            sandbox=BorrowedSandbox(self.parts.sandbox),
+            model=borrowed(self.parts.model),
+            sandbox=borrowed_sandbox(self.parts.sandbox),
             tools=self.tools,
-            toolboxes=tuple(BorrowedToolbox(box) for box in self.parts.toolboxes),
+            toolboxes=tuple(borrowed(box) for box in self.parts.toolboxes),
             sub_agents=None,
             reviewer=None,
             snapshots=None,

@@ -167,7 +167,7 @@ class _Build:
         sandbox, names, restore = await sandbox_again(started, state, self.on_progress)
         model, name, note = await self._model()
         if (skip := getattr(model, "skip", None)) is not None:
-            skip(state.turns)  # a script goes on where it was
+            skip(state.turns + state.helpers_turns)  # a script goes on where it was
         model = await models.several(model, self.spec, name, bot.at_once(started))
         parts = self._parts(started, bot, plan, sandbox, model, model.info, names)
         resumed = resumed.model_copy(update={"model": name, "hooks": tuple(hook.name for hook in parts.hooks)})
