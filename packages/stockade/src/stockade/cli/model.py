@@ -55,8 +55,8 @@ def list_models(**values: Any) -> int:
         for entry in entries:
             print(json.dumps({**entry.model_dump(), "running": _facts(entry, running), "pull": None}))
         for model in catalogue.RECOMMENDED:
-            print(json.dumps({**model.model_dump(exclude={"reference"}), "name": model.reference, "here": False,
-                              "running": None, "pull": model.reference}))  # fmt: skip
+            about = model.model_dump(exclude={"file", "sha256", "sources"})
+            print(json.dumps({**about, "here": False, "running": None, "pull": model.name}))
         return 0
     rows = []
     for entry in entries:
@@ -72,7 +72,7 @@ def list_models(**values: Any) -> int:
     console.print(Text("\nworth fetching where there is the memory (sizes about; not tried by us):", "dim"))
     for model in catalogue.RECOMMENDED:
         words = f"{megabytes(model.size_bytes)}, {model.licence}, {model.about}"
-        console.print(Text(f"stockade model pull {model.reference}   {words}"), soft_wrap=True)
+        console.print(Text(f"stockade model pull {model.name}   {words}"), soft_wrap=True)
     return 0
 
 

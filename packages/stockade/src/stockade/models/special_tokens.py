@@ -51,13 +51,13 @@ def unmarked(text: str) -> str:
     return _MARKED.sub("", text)
 
 
-def _mapped(value: Any, change: _Change) -> Any:
+def mapped(value: Any, change: _Change) -> Any:
     """A JSON value with `change` made to its texts, keys among them."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(key): _mapped(inner, change) for key, inner in value.items()}
-    return [_mapped(inner, change) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {change(key): mapped(inner, change) for key, inner in value.items()}
+    return [mapped(inner, change) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _in_json(text: str, change: _Change) -> str:
@@ -66,7 +66,7 @@ def _in_json(text: str, change: _Change) -> str:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return change(text)
-    changed = _mapped(value, change)
+    changed = mapped(value, change)
     return text if changed == value else json.dumps(changed, ensure_ascii=False)
 
 
@@ -116,7 +116,7 @@ class SpecialTokenGuard:
         """The very same where there is nothing to mark."""
         sent = self._marked.of(request.messages)
         if self._tools is not request.tools:
-            changed = tuple(_mapped(request.tools or (), marked))
+            changed = tuple(mapped(request.tools or (), marked))
             self._tools, self._tools_sent = request.tools, request.tools if changed == request.tools else changed
         if self._tools_sent is request.tools and all(map(is_, sent, request.messages)):
             return request

@@ -14,7 +14,7 @@ from typing import Any
 from stockade.core.messages import Message, ModelRequest
 from stockade.models.openai_request import PayloadCache, Roles
 from stockade.models.replies import as_text
-from stockade.models.special_tokens import SPECIAL
+from stockade.models.special_tokens import SPECIAL, mapped
 from stockade.models.transport import Transport
 
 _MAX_KEPT_CHARS = 8 << 20
@@ -110,11 +110,7 @@ class TokenPrompt:
 
     def _hide_in(self, value: Any) -> Any:
         """A JSON value with sentinels for its texts and keys, but for those that are plain words."""
-        if isinstance(value, str):
-            return value if _PLAIN.fullmatch(value) else self._hide(value)
-        if isinstance(value, dict):
-            return {self._hide_in(key): self._hide_in(inner) for key, inner in value.items()}
-        return [self._hide_in(inner) for inner in value] if isinstance(value, list) else value
+        return mapped(value, lambda text: text if _PLAIN.fullmatch(text) else self._hide(text))
 
     def _hidden(self, message: Message) -> Message:
         calls = message.tool_calls and tuple(map(self._hidden_call, message.tool_calls))

@@ -18,14 +18,14 @@ class CatalogueModel(Data):
     """
 
     name: str
-    file: str
+    file: str = ""
     size_bytes: int
-    sha256: str
+    sha256: str = ""
     licence: str = ""
     window: int = 0
     quantisation: str = ""
     about: str = ""
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = ()
     parameters: int | None = None
 
     @classmethod
@@ -38,20 +38,6 @@ class CatalogueModel(Data):
         return cls(
             name=Path(file).stem, file=file, size_bytes=size_bytes, sha256=sha256, licence=licence, sources=(source,)
         )
-
-
-class Recommended(Data):
-    """A model worth pulling where the machine has the memory. `size_bytes` and `parameters` are about; the hub tells
-    the real ones.
-    """
-
-    reference: str
-    size_bytes: int
-    licence: str
-    window: int
-    parameters: int
-    quantisation: str
-    about: str
 
 
 DEFAULT = "qwen2.5-coder-1.5b"
@@ -95,8 +81,8 @@ CATALOGUE: dict[str, CatalogueModel] = {
 
 # None of these was tried here: the hub was not to be reached. Size, window and licence are what their pages say.
 RECOMMENDED = (
-    Recommended(
-        reference="hf:unsloth/Qwen3-4B-Instruct-2507-GGUF/Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
+    CatalogueModel(
+        name="hf:unsloth/Qwen3-4B-Instruct-2507-GGUF/Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
         size_bytes=2_500_000_000,
         licence="Apache-2.0",
         window=262144,
@@ -104,8 +90,8 @@ RECOMMENDED = (
         quantisation="Q4_K_M",
         about="general, for 8 GB of memory",
     ),
-    Recommended(
-        reference="hf:Qwen/Qwen2.5-Coder-7B-Instruct-GGUF/qwen2.5-coder-7b-instruct-q4_k_m.gguf",
+    CatalogueModel(
+        name="hf:Qwen/Qwen2.5-Coder-7B-Instruct-GGUF/qwen2.5-coder-7b-instruct-q4_k_m.gguf",
         size_bytes=4_700_000_000,
         licence="Apache-2.0",
         window=32768,
@@ -114,6 +100,8 @@ RECOMMENDED = (
         about="programs, for 12 GB of memory",
     ),
 )
+"""Worth pulling, by these names, where the machine has the memory. Sizes and parameters are about; the hub tells the
+real ones, and the hash."""
 
 
 def catalogued(name: str) -> CatalogueModel:

@@ -75,8 +75,7 @@ class ServerSupervisor:
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
-        if self._state not in _ENDS:
-            self._state = "stopped"
+        self._stop()
         if self._server is not None and self._server.returncode is None:
             with suppress(ProcessLookupError):
                 self._server.kill()
@@ -93,6 +92,10 @@ class ServerSupervisor:
         keep_s = 0.0 if self._state == "loading" else self._keep_s
         return max(0.0, self._idle_since + keep_s - time.monotonic())
 
+    def _stop(self) -> None:
+        """Final, like every end."""
+        self._state = self._state if self._state in _ENDS else "stopped"
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, which stays open until the end where that has come."""
         with suppress(ValueError, KeyError, TypeError, RecursionError, OSError):  # who talks nonsense is left
@@ -103,10 +106,10 @@ class ServerSupervisor:
                 await self._lend(request, reader, writer)
             elif self._seconds_left() != 0.0:
                 if request["want"] == "stop" and not self._leases:
-                    self._state = "stopped"
+                    self._stop()
                 _say(writer, self._status())
         if self._seconds_left() == 0.0:
-            self._state = self._state if self._state in _ENDS else "stopped"
+            self._stop()
         else:
             writer.close()
         self._changed.set()
