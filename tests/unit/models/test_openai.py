@@ -10,9 +10,10 @@ from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavaila
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.http import tls_context
-from stockade.models.openai import HttpTimes, OpenAIModel, is_own
+from stockade.models.openai import OpenAIModel
 from stockade.models.openai_request import Dialect
-from stockade.models.transport import Transport
+from stockade.models.providers import is_own
+from stockade.models.transport import HttpTimes, Transport
 from stockade.testing.conformance.model import Heard, question
 from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
 

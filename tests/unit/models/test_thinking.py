@@ -39,8 +39,12 @@ async def test_thoughts_are_counted_for_the_listener_and_no_part_of_the_answer(k
 
 @pytest.mark.parametrize(
     ("cut", "spent"),
-    [(thinks(CUT, usage=48), 48), (Reply([piece("<think>Okay, "), piece("the user"), CUT]), 0)],
-    ids=["apart", "in the text"],
+    [
+        (thinks(CUT, usage=48), 48),
+        (Reply([piece("<think>Okay, "), piece("the user"), CUT]), 0),
+        (Reply([CUT, {"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 512}}]), 512),
+    ],
+    ids=["apart", "in the text", "kept back by the server"],
 )
 async def test_cut_amid_its_thinking_it_is_asked_again_with_more_and_with_that_from_then_on(
     cut: Reply, spent: int
@@ -53,6 +57,14 @@ async def test_cut_amid_its_thinking_it_is_asked_again_with_more_and_with_that_f
         assert bounds(server) == [512, 2048, 2048]
     assert (answer.content, heard.again, "".join(heard.pieces)) == ("hello", 1, "hello")
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (30, spent + 2)
+
+
+async def test_line_breaks_to_the_limit_are_no_thinking() -> None:
+    async with FakeOpenAI([Reply([piece("\n\n\n"), CUT])]) as server:
+        async with OpenAIModel(server.base_url, "fake") as model:
+            answer = await model.ask(question(max_tokens=512))
+        assert bounds(server) == [512]
+    assert (answer.content, answer.finish_reason) == ("\n\n\n", "length")
 
 
 async def test_still_thinking_after_that_it_is_told_with_the_way_out() -> None:

@@ -20,7 +20,7 @@ from stockade.models.replies import NotSupported, as_count, as_dict, as_text, pa
 from stockade.models.settings import ModelContext, OnProgress, silent
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.token_prompt import TokenPrompt
-from stockade.models.transport import HttpTimes, ServedModel, Transport, reached
+from stockade.models.transport import ServedModel, Transport, reached
 
 OLLAMA_DEFAULT_WINDOW = 4096
 ENOUGH_WINDOW = 16_384
@@ -131,8 +131,6 @@ def _rows(listing: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 _Question = tuple[str, bytes, Callable[[], AnswerBuilder]]
 """Address, body, and what takes the answer."""
-
-__all__ = ["HttpTimes", "OpenAIModel", "bearer", "is_own"]
 
 
 def open_served(name: str, context: ModelContext) -> "OpenAIModel":

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
+from pydantic import Field
+
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.models.openai_request import Dialect
@@ -135,22 +137,16 @@ def parse_name(spec: str, providers: Sequence[str] = PROVIDER_NAMES) -> ModelNam
 class Address(Data):
     """A provider as it is reached from here. `query` is appended to every address; `native_tools`: known to have them.
 
-    `key_hint` says how to give another key.
+    `headers` carry the key; `key_hint` says how to give another one.
     """
 
     base_url: str
     api_key: str | None = None
-    key_header: str = "Authorization"
+    headers: dict[str, str] = Field(default_factory=dict)
     key_hint: str = ""
     dialect: Dialect = Dialect()
     query: str = ""
     native_tools: bool = False
-
-    @property
-    def headers(self) -> dict[str, str]:
-        if self.api_key is None:
-            return {}
-        return {self.key_header: f"Bearer {self.api_key}" if self.key_header == "Authorization" else self.api_key}
 
 
 def address_of(provider: str, environment: Mapping[str, str] = os.environ, name: str = "") -> Address:
@@ -176,10 +172,11 @@ def address_of(provider: str, environment: Mapping[str, str] = os.environ, name:
         )
     if key is None and (row.key == "always" or (row.key == "away" and not is_near(url))):
         raise UsageError(f"{urlsplit(url).hostname or url} needs a key", f"set {row.key_variables[0]}")
+    as_bearer = key is None or row.key_header == "Authorization" or variable == "ANTHROPIC_AUTH_TOKEN"
     address = Address(
         base_url=with_version(_ollama_url(url) if provider == "ollama" else url, row.version),
         api_key=key,
-        key_header="Authorization" if variable == "ANTHROPIC_AUTH_TOKEN" else row.key_header,
+        headers=bearer(key) if as_bearer else {row.key_header: key or ""},
         key_hint=f"set {row.key_variables[0]} to a valid key" if row.key_variables else "",
         dialect=row.dialect,
         native_tools=row.native_tools,

@@ -22,8 +22,6 @@ from stockade.models.pricing import FREE, Price, price_of
 from stockade.models.providers import PROVIDERS, Address, address_of, checked_url
 from stockade.models.settings import ModelContext
 
-__all__ = ["HttpTimes", "ServedModel", "Transport", "reached"]
-
 MAX_ANSWER_CHARS = 10 * 1024**2
 _DONE = "[DONE]"
 _HEADERS = {

@@ -111,12 +111,6 @@ _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH
 _SPIN = {"GOMP_SPINCOUNT": "1000"}
 # For prompts that lost their slot to another conversation; llama.cpp's own default is 8 GB.
 _CACHE_RAM_MIB = 512
-_FLAGS = {
-    "threads_batch": "--threads-batch", "batch_size": "--batch-size", "ubatch_size": "--ubatch-size",
-    "cache_type_k": "--cache-type-k", "cache_type_v": "--cache-type-v", "rope_freq_base": "--rope-freq-base",
-    "rope_freq_scale": "--rope-freq-scale", "main_gpu": "--main-gpu", "split_mode": "--split-mode",
-    "tensor_split": "--tensor-split", "numa": "--numa", "lora": "--lora",
-}  # fmt: skip
 
 
 class Load(Data):
@@ -210,13 +204,10 @@ def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:
 
 
 def as_flags(more: dict[str, Any]) -> list[str]:
-    """The command line of llama-server for these (core.model_options.LoadOptions.load_more)."""
-    argv = [word for name, flag in _FLAGS.items() if name in more for word in (flag, str(more[name]))]
-    if more.get("mmap") is False:
-        argv.append("--no-mmap")
-    if more.get("mlock"):
-        argv.append("--mlock")
-    return argv
+    """The command line of llama-server for these (core.model_options.LoadOptions.load_more), which has their names."""
+    valued = {name: value for name, value in more.items() if name not in ("mmap", "mlock")}
+    argv = [word for name, value in valued.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return argv + ["--no-mmap"] * (more.get("mmap") is False) + ["--mlock"] * bool(more.get("mlock"))
 
 
 def free_port() -> int:
