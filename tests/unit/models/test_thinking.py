@@ -38,16 +38,16 @@ async def test_thoughts_are_counted_for_the_listener_and_no_part_of_the_answer(k
 
 
 @pytest.mark.parametrize(
-    ("cut", "spent"),
+    ("cut", "spent", "again"),
     [
-        (thinks(CUT, usage=48), 48),
-        (Reply([piece("<think>Okay, "), piece("the user"), CUT]), 0),
-        (Reply([CUT, {"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 512}}]), 512),
+        (thinks(CUT, usage=48), 48, 1),
+        (Reply([piece("<think>Okay, "), piece("the user"), CUT]), 0, 1),
+        (Reply([CUT, {"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 512}}]), 512, 0),
     ],
     ids=["apart", "in the text", "kept back by the server"],
 )
 async def test_cut_amid_its_thinking_it_is_asked_again_with_more_and_with_that_from_then_on(
-    cut: Reply, spent: int
+    cut: Reply, spent: int, again: int
 ) -> None:
     heard = Heard()
     async with FakeOpenAI([cut, says("hello", usage=(30, 0, 2)), says("again")]) as server:
@@ -55,7 +55,7 @@ async def test_cut_amid_its_thinking_it_is_asked_again_with_more_and_with_that_f
             answer = await model.ask(question(max_tokens=512), heard)
             await model.ask(question(max_tokens=512))
         assert bounds(server) == [512, 2048, 2048]
-    assert (answer.content, heard.again, "".join(heard.pieces)) == ("hello", 1, "hello")
+    assert (answer.content, heard.again, "".join(heard.pieces)) == ("hello", again, "hello")
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (30, spent + 2)
 
 
