@@ -100,9 +100,11 @@ def test_exec_that_is_killed_takes_its_program_along(stage: Stage) -> None:
     assert gone(pidfds)
 
 
-def shell(stage: Stage, *requests: str | dict[str, Any]) -> tuple[Ended, list[dict[str, Any]]]:
+def shell(
+    stage: Stage, *requests: str | dict[str, Any], flags: tuple[str, ...] = ()
+) -> tuple[Ended, list[dict[str, Any]]]:
     lines = [request if isinstance(request, str) else json.dumps(request) for request in requests]
-    ended = stage.call("sandbox", "shell", stdin="".join(f"{line}\n" for line in lines).encode())
+    ended = stage.call("sandbox", "shell", *flags, stdin="".join(f"{line}\n" for line in lines).encode())
     return ended, ended.events
 
 
@@ -113,6 +115,7 @@ def test_shell_keeps_its_state_and_answers_each_line(stage: Stage) -> None:
         {"command": "echo $x; echo oh >&2; printf '\\xff'; exit 4"},
         {"command": "sleep 60", "timeout": 0.5},
         {"command": "cat; pwd"},
+        flags=("-o", "streams=separate"),
     )
     assert (ended.status, ended.err) == (0, "")
     assert set(answers[0]) == {
@@ -123,6 +126,13 @@ def test_shell_keeps_its_state_and_answers_each_line(stage: Stage) -> None:
     assert (answers[1]["stdout_base64"], answers[1]["event"]) == ("Mwr/", "shell_restored")
     assert (answers[2]["exit_code"], answers[2]["timed_out"]) == (124, True)
     assert answers[3]["stdout"] == "/tmp\n"
+
+
+def test_shell_tells_one_stream_in_order_unless_told_otherwise(stage: Stage) -> None:
+    ended, answers = shell(stage, {"command": "for i in {1..500}; do echo $i; echo -$i >&2; done"})
+    assert ended.status == 0
+    assert answers[0]["stdout"] == "".join(f"{i}\n-{i}\n" for i in range(1, 501))
+    assert answers[0]["stderr"] == ""
 
 
 def test_shell_answers_bad_lines_and_goes_on(stage: Stage) -> None:

@@ -58,6 +58,7 @@ async def inside(place: Place, make: Make, *, tls: bool) -> AsyncIterator[Inside
             network=Network(mode="allow", hosts=(f"good.test:{port}",)),
             copies=(CopyRule(host=str(place.keys / "ca.pem"), inside=ca),),
             environment={**dict.fromkeys(names, ca), "npm_config_fetch_retries": "0"},
+            streams="separate",
         )
         box = make(policy)
         found = Inside(box, f"http{'s' if tls else ''}://good.test:{port}", [])

@@ -64,7 +64,7 @@ def small_rootfs(base: Path) -> Path:
 
 async def test_a_root_file_system_in_place_of_the_hosts(tmp_path: Path) -> None:
     rootfs = small_rootfs(tmp_path / "rootfs")
-    async with BubblewrapSandbox(Policy(rootfs=str(rootfs)), (), tmp_path) as box:
+    async with BubblewrapSandbox(Policy(rootfs=str(rootfs), streams="separate"), (), tmp_path) as box:
         result = await box.run('echo "$(</etc/who)" /usr/bin/*; echo x > /etc/new')
         assert result.stdout == b"another system /usr/bin/bash\n"
         assert b"Read-only" in result.stderr
@@ -102,7 +102,7 @@ async def test_a_launcher_that_cannot_mount_says_why(tmp_path: Path) -> None:
 
 async def test_the_mount_table_inside_tells_nothing_of_where_things_are(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    policy = Policy(folders=(FolderRule(host=str(tmp_path / "folder")),))
+    policy = Policy(folders=(FolderRule(host=str(tmp_path / "folder")),), streams="separate")
     layers = prepare_layers(policy, tmp_path / "layers")
     async with BubblewrapSandbox(policy, layers, tmp_path) as box:
         table = (await box.run("cat /proc/self/mountinfo /proc/1/mountinfo")).stdout.decode()

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade_sandbox.agent.clip import Clip, Stream
+from stockade_sandbox.agent.clip import Clip
 from stockade_sandbox.errors import SandboxFailed
+from stockade_sandbox.results import Stream
 
 STREAMS: st.SearchStrategy[Stream] = st.sampled_from(["stdout", "stderr"])
 

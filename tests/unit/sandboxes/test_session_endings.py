@@ -102,7 +102,7 @@ async def test_a_fork_bomb_under_a_limit_of_processes() -> None:
 
 
 async def test_limits_hold_for_commands() -> None:
-    async with shell(file_bytes=4096, open_files=100) as session:
+    async with shell(file_bytes=4096, open_files=100, streams="separate") as session:
         out = await session.run("ulimit -c; ulimit -n; ulimit -f; head -c 9999 /dev/zero > $(mktemp)")
     assert out.stdout == b"0\n100\n4\n"
     assert out.exit_code == 153

@@ -38,7 +38,7 @@ from tests.unit.sandboxes.session_support import LARGE, shell
     ],
 )
 async def test_exact_output(command: str, stdout: bytes | None, stderr: bytes, status: int) -> None:
-    async with shell() as session:
+    async with shell(streams="separate") as session:
         out = await session.run(command)
     assert out.exit_code == status
     assert stdout is None or out.stdout == stdout
@@ -62,7 +62,7 @@ async def test_exact_output(command: str, stdout: bytes | None, stderr: bytes, s
     ],
 )
 async def test_a_syntax_error_is_refused_before_anything_runs(command: str) -> None:
-    async with shell() as session:
+    async with shell(streams="separate") as session:
         await session.run("x=kept")
         out = await session.run(command)
         assert (out.exit_code, out.stdout, out.shell_event) == (2, b"", None)
@@ -72,7 +72,7 @@ async def test_a_syntax_error_is_refused_before_anything_runs(command: str) -> N
 
 @pytest.mark.anyio
 async def test_what_bash_learns_on_the_way_is_no_syntax_error() -> None:
-    async with shell() as session:
+    async with shell(streams="separate") as session:
         out = await session.run("shopt -s extglob\ncd /usr && ls -d !(bin|lib*) | head -1 | wc -l")
         assert (out.exit_code, out.stdout) == (0, b"1\n")
         heredoc = await session.run("cat <<EOF\nopen")
@@ -80,8 +80,28 @@ async def test_what_bash_learns_on_the_way_is_no_syntax_error() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("command", ["echo out; echo err >&2; nosuch", "echo 'open", "vim x", "ulimit -f 1; yes > f"])
+async def test_one_stream_tells_everything_as_stdout(command: str, tmp_path: Path) -> None:
+    async with shell(cwd=str(tmp_path), file_bytes=1 << 20) as session:
+        one = await session.run(command)
+    async with shell(cwd=str(tmp_path), file_bytes=1 << 20, streams="separate") as session:
+        two = await session.run(command)
+    assert (one.stderr, one.exit_code) == (b"", two.exit_code)
+    assert sorted(one.stdout.splitlines()) == sorted(two.output.splitlines())
+    assert two.stderr
+
+
+@pytest.mark.anyio
+async def test_a_character_is_whole_however_its_bytes_are_written() -> None:
+    """In one stream the halves of a character are one, from whichever descriptor they come."""
+    async with shell() as session:
+        out = await session.run("printf '\\xc3'; printf '\\xa9' >&2; echo")
+    assert [chunk.text for chunk in out.chunks] == ["é\n"]
+
+
+@pytest.mark.anyio
 async def test_five_megabytes_are_exact() -> None:
-    async with shell(output_bytes=LARGE) as session:
+    async with shell(output_bytes=LARGE, streams="separate") as session:
         out = await session.run("head -c 5000000 /dev/zero | tr '\\0' x; echo e >&2")
     assert out.stdout == b"x" * 5_000_000
     assert (out.stderr, out.truncated_bytes) == (b"e\n", 0)
@@ -141,7 +161,7 @@ async def test_exec_keeps_the_first_bytes() -> None:
 
 @pytest.mark.anyio
 async def test_a_background_job_goes_on_and_delays_nothing(tmp_path: Path) -> None:
-    async with shell(output_bytes=LARGE, cwd=str(tmp_path)) as session:
+    async with shell(output_bytes=LARGE, cwd=str(tmp_path), streams="separate") as session:
         started = await session.run("mkfifo go said; { cat go; echo late; echo > said; yes; } & echo started")
         assert started.stdout == b"started\n"
         told = await session.run("echo now > go")

@@ -95,8 +95,9 @@ def test_garbage_is_malformed_or_incomplete(data: bytes) -> None:
         frames.run(1, 0, 0, b"echo too early"),
         b"\x03\0\0\0\x01abc",
         struct.pack("<IB", 5, 3) + b"12345",
-        frames.config(0, 0, 0, 0, "/", []),
-        frames.config(0, 0, 0, 0, "/", ["/bin/bash"]) * 2,
+        frames.config(0, 0, 0, 0, 1, "/", []),
+        frames.config(0, 0, 0, 0, 1, "/", ["/bin/bash"]) * 2,
+        frames.config(0, 0, 0, 0, 3, "/", ["/bin/bash"]),
     ],
 )
 def test_garbage_ends_the_agent(garbage: bytes) -> None:
@@ -114,7 +115,7 @@ def test_the_end_of_the_stream_ends_the_agent() -> None:
 
 def test_standard_input_and_output_can_be_the_stream() -> None:
     program = agent_memfd()
-    request = frames.config(0, 0, 0, 0, "/", ["/bin/bash", "--norc"])
+    request = frames.config(0, 0, 0, 0, 2, "/", ["/bin/bash", "--norc"])
     process = subprocess.Popen(
         [f"/proc/self/fd/{program}", "0"], pass_fds=[program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     )

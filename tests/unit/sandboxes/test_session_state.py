@@ -108,7 +108,7 @@ async def test_a_command_that_attacks_the_driver_is_never_repeated(command: str,
 
 
 async def test_xtrace_shows_the_command_and_nothing_of_the_driver() -> None:
-    async with shell() as session:
+    async with shell(streams="separate") as session:
         await session.run("set -x")
         out = await session.run("echo hi")
         restored = await session.run("exit 3")

@@ -46,7 +46,7 @@ def test_of_aarch64_too(tmp_path: Path) -> None:
 async def test_the_agent_of_aarch64_keeps_a_shell_on_an_emulator() -> None:
     """As process one of a namespace, with this machine's bash: what it starts runs without the emulator."""
     assert shutil.which(QEMU), "install qemu-user"
-    config = AgentConfig(cwd="/tmp", grace_s=0.2, timeout_s=20)
+    config = AgentConfig(cwd="/tmp", grace_s=0.2, timeout_s=20, streams="separate")
     async with agent(config, (*NAMESPACE, QEMU), machine="aarch64") as (session, _):
         first = await session.run("cd /usr; x=3; echo out; echo error >&2; (exit 7)")
         assert (first.stdout, first.stderr, first.exit_code, first.cwd) == (b"out\n", b"error\n", 7, "/usr")

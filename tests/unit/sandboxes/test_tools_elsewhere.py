@@ -43,7 +43,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]
 async def test_a_tool_is_there(
     name: str, system: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = Policy(system=system)
+    policy = Policy(system=system, streams="separate")
     before = times(system)
     async with made(name, policy, tmp_path, monkeypatch) as box:
         said = await box.run(_TRY)

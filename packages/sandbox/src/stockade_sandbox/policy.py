@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from stockade_sandbox.errors import UsageError
 
 FolderMode = Literal["ro", "overlay", "rw"]
+Streams = Literal["one", "separate"]
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
 WORKSPACE = "/workspace"
 STRICT = {"extra": "forbid"}
@@ -166,6 +167,11 @@ class Policy:
     limits: Limits = Limits()
     environment: dict[str, str] = field(default_factory=dict)
     rootfs: str | None = None
+    streams: Streams = "one"
+    """What a command of the shell writes. `one`: standard output and error in the exact order of writing, told as
+    stdout. `separate`: told apart, and the order between the two is approximate.
+    """
+
     system: tuple[str, ...] = ()
     """Folders of the host with what installed tools added to the system, the lowest first; only read."""
 

@@ -13,7 +13,9 @@ ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A piece of output in order of arrival. `text` when it is UTF-8, else `base64`; never both."""
+    """A piece of output in order of arrival; all of `stdout` where the policy has one stream. `text` when it is UTF-8,
+    else `base64`; never both.
+    """
 
     __pydantic_config__ = STRICT
 

@@ -78,6 +78,8 @@ static void on_config(const uint8_t *at, const uint8_t *end) {
     config.nofile = take_u64(&at, end);
     config.fsize = take_u64(&at, end);
     config.data = take_u64(&at, end);
+    config.streams = take_u32(&at, end);
+    if (config.streams != 1 && config.streams != 2) die("bad configuration");
     config.cwd = strdup(take_string(&at, end));
     uint32_t count = take_u32(&at, end);
     if (count == 0 || count > MAX_ARGS || !config.cwd || strlen(config.cwd) >= sizeof shell.last_cwd) die("bad configuration");

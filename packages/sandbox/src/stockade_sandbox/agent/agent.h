@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROTOCOL_VERSION = 3, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096, MAX_CONNECTIONS = 64 };
+enum { PROTOCOL_VERSION = 4, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096, MAX_CONNECTIONS = 64 };
 
 enum request {
     REQ_CONFIG = 1, REQ_RUN = 2, REQ_EXEC = 3, REQ_KILL = 4, REQ_LISTEN = 5, REQ_DATA = 6, REQ_TAKEN = 7, REQ_CLOSE = 8,
@@ -54,7 +54,7 @@ void signal_youngest(pid_t parent, int signal);  /* its child that was started l
 void kill_groups(const struct snapshot *before, pid_t shell, pid_t spare);
 
 /* spawn.c: children with limits */
-struct config { uint64_t nproc, nofile, fsize, data; char *cwd; char **shell; size_t shell_args; };
+struct config { uint64_t nproc, nofile, fsize, data; uint32_t streams; char *cwd; char **shell; size_t shell_args; };
 struct child { pid_t pid; int status_fd; };
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
            const int from[], const int to[], size_t count);
@@ -69,7 +69,7 @@ struct shell {
     bool stale;                  /* the checkpoint is from before an older command than the last */
     uint64_t ran_ms;             /* when the last command ended */
     bool answered;               /* CONFIG */
-    int text, trigger[2][2], in, report[2], out[2], err[2];
+    int text, trigger[2][2], in, report[2], out[2], err[2];  /* err[0] is -1 where both streams are one pipe */
     uint32_t flags;              /* what befell it since the last DONE */
     char last_cwd[PATH_MAX];
 };

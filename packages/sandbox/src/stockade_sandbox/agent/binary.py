@@ -14,8 +14,8 @@ from pathlib import Path
 from stockade_sandbox.errors import SandboxFailed
 
 SHA256 = {
-    "agent/agent-x86_64": "4c2d2a8e790a3ed9e0aeb2cc86963b05df609a4653321c957612f59c0ce9edf4",
-    "agent/agent-aarch64": "781e239af1ce5c0a18f658d24db581e41df01c22e927ee8018b45415d9d96e54",
+    "agent/agent-x86_64": "1d4778d58395f4cca66d6521cdefa6d34de5fc80f35c8c708c87e9b800dbb07d",
+    "agent/agent-aarch64": "dc41f18361ff0faeabf77bfd1ed7b5af02f61ccaca9b29ef568184f57a72998c",
     "launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
     "launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
 }

@@ -1,12 +1,11 @@
 """The head and the tail of an output, in bounded memory, with an exact count of what is missing between them."""
 
 from collections import deque
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.results import Chunk
+from stockade_sandbox.results import Chunk, Stream
 
-Stream = Literal["stdout", "stderr"]
 _Piece = tuple[Stream, bytes]
 
 

@@ -1,5 +1,5 @@
 # The persistent shell. The agent runs this text with `bash -c`, on these descriptors:
-#   50 text of the command (a memfd)   51, 52 triggers (pipes)   53 reports to the agent   54, 55 stdout and stderr
+#   50 text of the command (a memfd)   51, 52 triggers (pipes)   53 reports to the agent   54, 55 stdout and stderr (one pipe, or two)
 # Every command is evaluated at top level of this very process, so all that it changes stays. After each, a frozen
 # fork of the shell (the checkpoint) takes the place of the one before it; the agent thaws it when this shell is lost.
 # A shell that has run nothing needs none: a fresh one is the same.

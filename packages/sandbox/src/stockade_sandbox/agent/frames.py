@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-VERSION = 3
+VERSION = 4
 MAX_REQUEST_BYTES = 64 << 20
 MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
@@ -110,11 +110,14 @@ def _string(value: str) -> bytes:
     return value.encode("utf-8", "surrogateescape") + b"\0"
 
 
-def config(processes: int, files: int, file_bytes: int, data_bytes: int, cwd: str, shell: Sequence[str]) -> bytes:
-    """The first request: limits of every child (0: none), the first folder, the shell's program and options."""
-    return _frame(
-        _CONFIG, struct.pack("<4Q", processes, files, file_bytes, data_bytes) + _string(cwd) + _strings(shell)
-    )
+def config(
+    processes: int, files: int, file_bytes: int, data_bytes: int, streams: int, cwd: str, shell: Sequence[str]
+) -> bytes:
+    """The first request: limits of every child (0: none), into how many pipes the shell writes (1: both streams into
+    one; 2), the first folder, the shell's program and options.
+    """
+    numbers = struct.pack("<4QI", processes, files, file_bytes, data_bytes, streams)
+    return _frame(_CONFIG, numbers + _string(cwd) + _strings(shell))
 
 
 def run(job: int, timeout_ms: int, grace_ms: int, text: bytes) -> bytes:

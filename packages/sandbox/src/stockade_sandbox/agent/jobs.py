@@ -11,7 +11,7 @@ from typing import Self
 from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.frames import Done, Reply
 from stockade_sandbox.errors import ActionFailed, SandboxFailed
-from stockade_sandbox.policy import WORKSPACE, Limits
+from stockade_sandbox.policy import WORKSPACE, Policy, Streams
 from stockade_sandbox.results import ExecResult, Stream
 
 GRACE_S = 1.0
@@ -20,7 +20,7 @@ HELLO_S = 20.0
 """How long a sandbox may take to start."""
 SLACK_S = 15.0
 """How long after deadline and grace the agent may stay silent before it counts as dead."""
-STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
+STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 
 
@@ -36,11 +36,13 @@ class AgentConfig:
     timeout_s: float = 60.0
     grace_s: float = GRACE_S
     spill_bytes: int = 64 << 20
+    streams: Streams = "one"
     cwd: str = WORKSPACE
     shell: tuple[str, ...] = ("/bin/bash", "--norc", "--noprofile")
 
     @classmethod
-    def of(cls, limits: Limits, cwd: str = WORKSPACE) -> Self:
+    def of(cls, policy: Policy) -> Self:
+        limits = policy.limits
         return cls(
             processes=limits.processes,
             open_files=limits.open_files,
@@ -48,12 +50,16 @@ class AgentConfig:
             memory_bytes=limits.memory_bytes,
             output_bytes=limits.output_bytes,
             timeout_s=limits.command_timeout_s,
-            cwd=cwd,
+            streams=policy.streams,
+            cwd=policy.workdir,
         )
 
     def request(self) -> bytes:
         """The first one of a session; answered by two, for `check_hello` and `check_ready`."""
-        return frames.config(self.processes, self.open_files, self.file_bytes, self.memory_bytes, self.cwd, self.shell)
+        streams = 2 if self.streams == "separate" else 1
+        return frames.config(
+            self.processes, self.open_files, self.file_bytes, self.memory_bytes, streams, self.cwd, self.shell
+        )
 
     def seconds(self, wanted: float | None) -> float:
         """A command may ask for less than the limit, never for more; 0 is unlimited."""

@@ -104,7 +104,7 @@ class Conversation:
             self._send(job.request)
             until = time.monotonic() + job.patience_s
             while isinstance(reply := self._next(until), Out) and reply.id == job.number:
-                job.add(STREAMS[reply.stream], reply.data)
+                job.add(STREAMS[reply.stream - 1], reply.data)
         except _Silent:
             raise SandboxDied(f"the sandbox fell silent during {job.what}") from None
         if not isinstance(reply, Done) or reply.id != job.number:

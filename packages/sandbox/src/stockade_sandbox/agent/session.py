@@ -64,6 +64,7 @@ class AgentSession:
     def __init__(self, stream: socket.socket, config: AgentConfig) -> None:
         self._wire = Wire(stream)
         self._config = config
+        self._streams = STREAMS if config.streams == "separate" else STREAMS[:1]
         self._inbox = Inbox(self._wire)
         self._turn = anyio.Lock(fast_acquire=True)
         self._sending = anyio.Lock(fast_acquire=True)
@@ -106,13 +107,13 @@ class AgentSession:
         async with self._turn:
             started = anyio.current_time()
             if reason := refuse_fullscreen(command):
-                refused = Chunk.of("stderr", reason.encode())
+                refused = Chunk.of(self._streams[-1], reason.encode())
                 return CommandOutput(exit_code=_CANNOT_EXECUTE, chunks=(refused,), cwd=self._cwd)
             limit_s = self._config.seconds(timeout_s)
             job = self._next_job()
             request = frames.run(job, milliseconds(limit_s), milliseconds(self._config.grace_s), text)
             done = await self._perform(job, request, clip, limit_s, f"the command {short(command)}")
-            clip.add("stderr", self._config.why_ended(done))
+            clip.add(self._streams[-1], self._config.why_ended(done))
             duration_s = anyio.current_time() - started
         if done.flags & frames.SPAWN_FAILED:
             raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")
@@ -250,7 +251,7 @@ class AgentSession:
                 self._cwd = reply.cwd
                 return reply
             if sink:
-                sink.add(STREAMS[reply.stream], reply.data)
+                sink.add(STREAMS[reply.stream - 1], reply.data)
 
     async def _send(self, request: bytes, what: str) -> None:
         """Whole or not at all: a request cut by cancelling would be the end of the session."""

@@ -77,7 +77,9 @@ void shell_open(void) {
         if (pipe2(shell.trigger[i], O_CLOEXEC) < 0) die("no pipe");
     new_pipe(shell.report);
     new_pipe(shell.out);
-    new_pipe(shell.err);
+    shell.err[0] = -1;
+    shell.err[1] = shell.out[1];
+    if (config.streams == 2) new_pipe(shell.err);
     if (!start_shell()) shell_cannot_start(error_name(errno));
 }
 

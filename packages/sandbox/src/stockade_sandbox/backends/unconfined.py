@@ -104,7 +104,7 @@ class UnconfinedSandbox(CarriedSandbox):
         home = private / "home"
         home.mkdir()
         cwd = written_place(self._layers[0]) if self._layers else str(home)
-        config = replace(AgentConfig.of(self._policy.limits, cwd), processes=0)
+        config = replace(AgentConfig.of(self._policy), cwd=cwd, processes=0)
         variables = {"HOME": str(home), "USER": str(os.geteuid()), **self._policy.environment}
 
         def start(stream: socket.socket) -> Child:

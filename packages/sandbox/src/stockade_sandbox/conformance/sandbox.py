@@ -54,10 +54,23 @@ class ShellConformance:
             assert await output_of(box, "pwd; echo $A; f; sh -c 'echo $B'; umask") == "/tmp\n1\nfun\n2\n0077\n"
 
     async def test_output_is_exact(self, bench: Bench) -> None:
-        async with bench.make(Policy()) as box:
-            result = await box.run("printf 'a\\n\\n b'; printf '\\377\\000x' >&2; exit 7")
+        command = "printf 'a\\n\\n b'; printf '\\377\\000x' >&2; exit 7"
+        async with bench.make(Policy(streams="separate")) as box:
+            result = await box.run(command)
             assert (result.stdout, result.stderr, result.exit_code) == (b"a\n\n b", b"\xff\x00x", 7)
             assert await output_of(box, "echo still here") == "still here\n"
+        async with bench.make(Policy()) as box:
+            result = await box.run(command)
+            assert (result.stdout, result.stderr, result.exit_code) == (b"a\n\n b\xff\x00x", b"", 7)
+
+    async def test_one_stream_is_in_the_order_of_writing(self, bench: Bench) -> None:
+        lines = b"".join(b"out %d\nerr %d\n" % (i, i) for i in range(1000))
+        async with bench.make(Policy(limits=Limits(output_bytes=len(lines)))) as box:
+            for _ in range(20):
+                result = await box.run("for i in {0..999}; do echo out $i; echo err $i >&2; done")
+                assert (result.output, result.truncated_bytes) == (lines, 0)
+            mixed = "(echo 1 >&2; echo 2) | tee /dev/stderr; { echo 3 >&2; echo 4; } 2>&1; (echo 5 >&2 & wait); echo 6"
+            assert await output_of(box, mixed) == "1\n2\n2\n3\n4\n5\n6\n"
 
     async def test_a_time_out_ends_the_whole_tree_and_keeps_the_state(self, bench: Bench) -> None:
         async with bench.make(Policy()) as box:
@@ -236,7 +249,7 @@ class SealConformance:
             assert int(await output_of(box, "stat -c %s big")) <= 4 * MIB
             ended = await box.run("truncate -s 1T sparse")
             assert ended.exit_code != 0
-            assert b"limit of 4 MiB for one file" in ended.stderr or b"too large" in ended.stderr.lower()
+            assert b"limit of 4 MiB for one file" in ended.output or b"too large" in ended.output.lower()
 
     async def test_scratch_is_bounded_in_total(self, bench: Bench) -> None:
         async with bench.make(Policy(limits=Limits(disk_bytes=16 * MIB))) as box:

@@ -36,7 +36,7 @@ from stockade_sandbox.policy import FolderMode, Policy
 T = TypeVar("T")
 BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "SHELL", "PLANNER", "CODER", "CUSTOM"]
 AnyTool = str | Path | ToolDefinition | Toolbox | Callable[..., Any]
-POLICY_OPTIONS = ("folder", "copy", "net", "env", "memory", "processes", "disk", "image", "command_timeout")
+POLICY_OPTIONS = ("folder", "copy", "net", "env", "memory", "processes", "disk", "image", "command_timeout", "streams")
 """RunSpec that a policy is made of."""
 Permission = Literal["READ_ONLY", "READ_WRITE", "ro", "overlay", "rw"]
 PERMISSIONS: dict[str, FolderMode] = {

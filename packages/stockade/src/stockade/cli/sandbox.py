@@ -61,13 +61,15 @@ def execute(options: RunSpec, argv: Sequence[str], stdin: bytes, max_output: int
 
 
 @click.command("shell", short_help="One persistent shell: JSON lines in, JSON lines out.")
-@flags.offered(flags.SANDBOX, flags.TOOL)
+@flags.offered(flags.SANDBOX, flags.TOOL, (flags.OPTION,))
 def shell(**values: Any) -> int:
     """One persistent shell: JSON lines in, JSON lines out.
 
     \b
     in:  {"command": "cd src; ls", "timeout": 10}
     out: {"exit_code": 0, "stdout": "...", "stderr": "", "cwd": "/workspace/src", ...}
+
+    What a command writes is one stream in exact order, stdout; -o streams=separate tells stderr apart.
     """
     options = flags.settings(flags.given(values)).options
     if sys.stdin is None:

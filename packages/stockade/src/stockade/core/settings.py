@@ -152,6 +152,9 @@ class RunSettings(SamplingSettings, LoadSettings):
         "none|allow=HOST,...|open", in_bots=True)] = "none"
     command_timeout: Annotated[float | None, Setting(
         "Seconds for one command; 0 is unlimited.", "S", ge=0, in_bots=True)] = None
+    streams: Annotated[Literal["one", "separate"], Setting(
+        "A command's stdout and stderr: one stream in exact order, or separate ones (the Shell bot's default), whose"
+        " order is approximate.", in_bots=True)] = "one"
     memory: Annotated[str | None, Setting("Memory of the sandbox, as 512M or 2G.", "SIZE", in_bots=True)] = None
     processes: Annotated[int | None, Setting("Processes in the sandbox.", "N", ge=0, in_bots=True)] = None
     disk: Annotated[str | None, Setting(

@@ -47,6 +47,7 @@ def make_policy(spec: RunSettings, default_mode: FolderMode) -> Policy:
         limits=_limits(spec),
         environment=environment_of(spec),
         rootfs=spec.image,
+        streams=spec.streams,
     )
 
 

@@ -38,7 +38,7 @@ def run_once(
     Raises agent.once.Stopped then; ActionFailed, PolicyNotEnforceable, SandboxFailed and SandboxDied.
     """
     assert suits(policy)
-    config = AgentConfig.of(policy.limits, policy.workdir)
+    config = AgentConfig.of(policy)
     job = ProgramJob(config, 1, argv, stdin, timeout_s, max_output_bytes)
     host, uid, where = host_facts(), fresh_sandbox_uid(), places()
     sweep(where)

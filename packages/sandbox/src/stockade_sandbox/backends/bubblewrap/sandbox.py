@@ -196,7 +196,7 @@ class BubblewrapSandbox(SpeakingSandbox):
         chain = self._chain
         assert chain is not None
         try:
-            self._session = await AgentSession.open(ours, AgentConfig.of(self._policy.limits, self._policy.workdir))
+            self._session = await AgentSession.open(ours, AgentConfig.of(self._policy))
         except SandboxFailed as error:
             with anyio.move_on_after(_DEATH_NOTE_S):
                 await anyio.wait_readable(chain.pidfd)

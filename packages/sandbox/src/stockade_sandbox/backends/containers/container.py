@@ -158,7 +158,7 @@ class ContainerSandbox(CarriedSandbox):
         image = await anyio.to_thread.run_sync(find_image, engine, self._policy.rootfs)
         launched = await stoppable(lambda progress: self._prepare(engine, image, progress))
         argv = container_argv(self._policy, self._layers, engine, launched)
-        config = AgentConfig.of(self._policy.limits, self._policy.workdir)
+        config = AgentConfig.of(self._policy)
         try:
             await self._connect(lambda stream: start_child(argv, stream, env=dict(os.environ)), config)
         except SandboxFailed as error:

@@ -194,7 +194,7 @@ class GVisorSandbox(CarriedSandbox):
         await anyio.to_thread.run_sync(sweep, runsc)
         copies = await stoppable(self._prepare)
         argv = runsc_argv(runsc, ["run", f"--bundle={self._stage}", self.name])
-        config = AgentConfig.of(self._policy.limits, self._policy.workdir)
+        config = AgentConfig.of(self._policy)
         try:
             await self._connect(lambda stream: start_child(argv, stream, env={"PATH": os.defpath}), config)
         except SandboxFailed as error:

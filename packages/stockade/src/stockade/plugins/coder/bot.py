@@ -139,6 +139,6 @@ CODER = BotSpec(
     budget=Budget(max_turns=0, timeout_s=1800.0),  # its attempts are bounded anyway
     answers="sections",
     local_answer_tokens=2048,
-    settings={"command_timeout": 300.0},
+    settings={"command_timeout": 300.0, "streams": "separate"},
     bot=CoderBot(),
 )

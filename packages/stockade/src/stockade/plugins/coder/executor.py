@@ -97,7 +97,7 @@ class Executor:
         """What came of it all; `seen` by purpose, as far as it was done, of the program in `answer`."""
         run, said = seen.get("run"), seen.get("report")
         output = run if isinstance(run, CommandOutput) else None
-        stderr = output.stderr.decode(errors="replace") if output is not None else ""
+        stderr = (output.stderr or output.output).decode(errors="replace") if output is not None else ""
         code, wrong = self.program(draft)
         if output is not None:
             report = read_report(said.text) if isinstance(said, FileContent) else None

@@ -254,7 +254,7 @@ SHELL = BotSpec(
     folder_mode="rw",
     needs_folder=True,
     budget=Budget(max_turns=0, timeout_s=0.0),
-    settings={"answers": "list"},
+    settings={"answers": "list", "streams": "separate"},
     autonomous=True,
     bot=ShellBot(),
 )

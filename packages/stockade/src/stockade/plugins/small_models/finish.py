@@ -20,6 +20,8 @@ DO_IT = "That is still to be done: do it now, with a command."
 _SHOWN_BYTES = 400
 _TASK_CHARS = 600
 _ERROR_CHARS = 300
+_COMPLAINT = re.compile(rb"^[\w./-]+: .+$", re.MULTILINE)
+"""As programs write an error: who, and what. Output is one stream, in which no other mark tells it."""
 _NUMBERS = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 _MISSING = (
     'cd -- "$1" && shift && for f; do [ -e "$f" ] || [ -n "$(find . -name "${f##*/}" | head -n 1)" ] || echo "$f"; done'
@@ -57,10 +59,11 @@ async def failed(work: Work) -> str | None:
         return f"Your last action failed: {seen.message[:_ERROR_CHARS]}\nDo it in another way."
     if last is None or not isinstance(seen, CommandOutput) or not isinstance(last.step.action, Shell):
         return None
-    in_vain = seen.exit_code or seen.stream("stdout").strip() == b"0"
-    if not (seen.timed_out or (in_vain and seen.stderr)):
+    errors = b"\n".join(_COMPLAINT.findall(seen.output))
+    in_vain = seen.exit_code or _COMPLAINT.sub(b"", seen.output).strip() == b"0"
+    if not (seen.timed_out or (in_vain and errors)):
         return None
-    why = seen.stderr.decode(errors="replace").strip()[-_ERROR_CHARS:] or "it took too long"
+    why = errors.decode(errors="replace")[-_ERROR_CHARS:] or "it took too long"
     command = last.step.action.command.strip()[:_ERROR_CHARS]
     return f"Your last command has failed, and you have not done it in another way:\n{command}\n{why}\nDo that now."
 
