@@ -49,31 +49,24 @@ class Block:
 
 def find_blocks(text: str, most: int = 32) -> list[Block]:
     """The first `most` blocks of `text`, in order."""
-    lines = text.split("\n")
-    offsets = [0]
-    for line in lines:
-        offsets.append(offsets[-1] + len(line) + 1)
-    blocks: list[Block] = []
-    number = 0
+    lines, blocks = text.split("\n"), list[Block]()
+    number = start = 0
     while number < len(lines) and len(blocks) < most:
-        start = offsets[number]
+        end = number
         if single := _ONE_LINE.match(lines[number]):
             blocks.append(Block(single[2].lower(), "", f"{single[3]}\n", start))
-            number += 1
-            continue
-        if not (opened := _FENCE.match(lines[number]) or _OPENING.match(lines[number])):
-            number += 1
-            continue
-        language, _, info = opened[3].partition(" ")
-        end, torn = _end(lines, number + 1, len(opened[2]), len(opened[1]))
-        body = [_outdented(line, len(opened[1])) for line in lines[number + 1 : end]]
-        complete = end < len(lines)
-        if not complete and body and not body[-1]:
-            body.pop()  # The text ends in a line break.
-        if not complete and body and (last := body[-1].rstrip()).endswith("```"):
-            body[-1], complete = last.rstrip("`"), True
-        content = "".join(f"{line}\n" for line in body)
-        blocks.append(Block(language.lower(), info.strip(), content, start, complete, torn))
+        elif opened := _FENCE.match(lines[number]) or _OPENING.match(lines[number]):
+            language, _, info = opened[3].partition(" ")
+            end, torn = _end(lines, number + 1, len(opened[2]), len(opened[1]))
+            body = [_outdented(line, len(opened[1])) for line in lines[number + 1 : end]]
+            complete = end < len(lines)
+            if not complete and body and not body[-1]:
+                body.pop()  # The text ends in a line break.
+            if not complete and body and (last := body[-1].rstrip()).endswith("```"):
+                body[-1], complete = last.rstrip("`"), True
+            content = "".join(f"{line}\n" for line in body)
+            blocks.append(Block(language.lower(), info.strip(), content, start, complete, torn))
+        start += sum(len(line) + 1 for line in lines[number : end + 1])
         number = end + 1
     return blocks
 
@@ -94,28 +87,14 @@ def _end(lines: list[str], first: int, ticks: int, indented: int) -> tuple[int, 
     return len(lines), torn
 
 
-def _here_document_end(lines: list[str], number: int) -> int:
-    """The line that ends a here-document begun in line `number`; -1 when none begins there or it has no end."""
-    found = _HERE.search(lines[number])
-    if not found:
-        return -1
-    tag = found[2] or found[3] or found[4]
-    for later in range(number + 1, len(lines)):
-        if (lines[later].lstrip("\t") if found[1] else lines[later]) == tag:
-            return later
-    return -1
-
-
 def cut_in_here_document(command: str) -> bool:
     """True when a here-document of `command` has no end: the shell would take the rest for granted."""
-    lines = command.split("\n")
-    number = 0
-    while number < len(lines):
-        if _HERE.search(lines[number]):
-            if (end := _here_document_end(lines, number)) < 0:
+    lines = iter(command.split("\n"))
+    for line in lines:
+        if begun := _HERE.search(line):
+            tag = begun[2] or begun[3] or begun[4]
+            if not any((later.lstrip("\t") if begun[1] else later) == tag for later in lines):
                 return True
-            number = end
-        number += 1
     return False
 
 

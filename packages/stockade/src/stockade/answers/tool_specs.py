@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stockade.answers.lenient import first_value
 from stockade.core.actions import Action, InvalidCall, ToolCall
 from stockade.core.errors import UnreadableAnswer
+from stockade.core.text import one_line
 from stockade.core.tools import Offered, ToolSpec, name_of
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ def followed(schema: Any, root: Mapping[str, Any], depth: int = MAX_SCHEMA_DEPTH
 
 def refused(message: str) -> UnreadableAnswer:
     """With a message that is bounded and holds nothing that a terminal obeys."""
-    shown = "".join(char if char.isprintable() else "?" for char in message[:MAX_MESSAGE_CHARS])
-    return UnreadableAnswer(shown if len(message) <= MAX_MESSAGE_CHARS else f"{shown}...")
+    return UnreadableAnswer(one_line(message, MAX_MESSAGE_CHARS))
 
 
 def got(value: Any) -> str:
@@ -249,12 +249,7 @@ def _sample_value(schema: Any) -> Any:
 
 def described(spec: ToolSpec) -> str:
     """Its description on one line, bounded."""
-    return _one_line(spec.description)
-
-
-def _one_line(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= limit else f"{words[:limit]}..."
+    return one_line(spec.description, MAX_DESCRIPTION_CHARS)
 
 
 def usage(spec: ToolSpec) -> str:
@@ -279,12 +274,12 @@ def notes(schema: Mapping[str, Any], more: str = "optional") -> str:
 
 
 def _parameter(name: str, schema: Any, root: Mapping[str, Any]) -> str:
-    return f"{name} ({_one_line(_kind(schema, root), MAX_KIND_CHARS)}{_about(schema, root)})"
+    return f"{name} ({one_line(_kind(schema, root), MAX_KIND_CHARS)}{_about(schema, root)})"
 
 
 def _about(schema: Any, root: Mapping[str, Any]) -> str:
     about = followed(schema, root).get("description")
-    return f": {_one_line(about)}" if isinstance(about, str) and about.strip() else ""
+    return f": {one_line(about, MAX_DESCRIPTION_CHARS)}" if isinstance(about, str) and about.strip() else ""
 
 
 def _kind(schema: Any, root: Mapping[str, Any], depth: int = MAX_SCHEMA_DEPTH) -> str:

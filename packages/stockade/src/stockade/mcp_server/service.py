@@ -143,18 +143,12 @@ class Service:
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
         """A run to its end, and what it came to. Cancelled, it is on record as stopped, with what it wrote."""
-        turns = None if max_turns is None else int(self._bounded("max_turns", max_turns, max_turns))
-        options = self._options(
-            folder,
-            mode,
-            task=task,
-            bot=bot,
-            check=check,
-            max_turns=turns,
-            timeout=self._bounded("timeout", timeout_s, DEFAULT_TIMEOUT_S),
-        )
         if bot is not None and bot.endswith(".toml"):
             raise UsageError(f"there is no bot {bot!r}", "a bot is a name here, never a file")
+        turns = None if max_turns is None else int(self._bounded("max_turns", max_turns, max_turns))
+        timeout = self._bounded("timeout", timeout_s, DEFAULT_TIMEOUT_S)
+        limits = {"task": task, "bot": bot, "check": check, "max_turns": turns, "timeout": timeout}
+        options = self._options(folder, mode, **limits)
         async with self._room(), self._store() as store:
             prepared = await factory.prepare(options, store, on_event=heard)
             run_id = prepared.started.run_id
