@@ -59,24 +59,22 @@ class _Inside(Dialer):
         self._group = group
 
     async def dial(self, host: str, port: int) -> ByteStream:
-        carried: ByteStream | str = await self._group.start(self._hold, host, port)
-        if isinstance(carried, str):
-            raise httpcore2.ConnectError(carried)
+        carried: ByteStream = await self._group.start(self._hold, host, port)
         return carried
 
-    async def _hold(self, host: str, port: int, *, task_status: TaskStatus[ByteStream | str]) -> None:
+    async def _hold(self, host: str, port: int, *, task_status: TaskStatus[ByteStream]) -> None:
         finished = anyio.Event()
         try:
             async with self._programs.program(["bash", "-c", _CARRY, "bash", host, str(port)]) as program:
                 try:
                     await program.receive(1)
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
-                    task_status.started(f"{host}:{port} cannot be reached: {await program.exit_reason()}")
-                    return
+                    why = await program.exit_reason()
+                    raise httpcore2.ConnectError(f"{host}:{port} cannot be reached: {why}") from None
                 task_status.started(_Carried(program, finished))
                 await finished.wait()
-        except ActionFailed as error:
-            task_status.started(error.message)
+        except ActionFailed as error:  # there is no room for one more
+            raise httpcore2.ConnectError(error.message) from None
 
 
 @asynccontextmanager
