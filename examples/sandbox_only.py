@@ -5,11 +5,11 @@ python examples/sandbox_only.py
 
 from pathlib import Path
 
-from stockade import Folder, Sandbox
+from stockade import Sandbox
 
-with Sandbox(folder=Folder(Path(__file__).parent / "demo", "overlay"), memory="512M") as box:
-    print(box.execute("wc -l < data.csv").output.strip(), "lines")
-    print("status of a write outside:", box.execute("echo x > /etc/passwd").return_code)
-    print("status when it takes too long:", box.execute("sleep 60", timeout=0.5).return_code)
-    box.execute("sort data.csv > sorted.csv")
-    print("written to the overlay:", [change.path for change in box.changes])
+with Sandbox(folder=Path(__file__).parent / "demo") as box:
+    print(box.exec(shell="wc -l < data.csv").text.strip(), "lines")
+    print("status of a write outside:", box.exec(shell="echo x > /etc/passwd").exit_code)
+    print("status when it takes too long:", box.exec(["sleep", "60"], timeout=0.5).exit_code)
+    box.exec(shell="sort data.csv > sorted.csv")
+    print("written to the overlay:", [line[6:] for line in box.diff().splitlines() if line.startswith("+++ b/")])

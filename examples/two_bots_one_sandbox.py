@@ -6,12 +6,12 @@ python examples/two_bots_one_sandbox.py
 import os
 from pathlib import Path
 
-from stockade import Bot, Folder, Sandbox
+from stockade import Bot, Sandbox
 
 MODEL = os.environ.get("STOCKADE_MODEL", "auto")
 
-with Sandbox(folder=Folder(Path(__file__).parent / "demo", "overlay")) as box:
+with Sandbox(folder=Path(__file__).parent / "demo") as box:
     for task in ("Sort data.csv into sorted.csv", "What is the first line of sorted.csv?"):
-        result = Bot(model=MODEL, environment=box).run(task, max_iterations=8)
+        result = Bot(model=MODEL, sandbox=box).run(task, max_iterations=8)
         print(result.result if result.status else f"no answer: {result.error}")
-    print([change.path for change in box.changes])
+    print([line[6:] for line in box.diff().splitlines() if line.startswith("+++ b/")])

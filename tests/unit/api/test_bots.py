@@ -32,6 +32,7 @@ from stockade.loop.hooks import Hook, HookContext, SendBack
 from stockade.runtime.records import open_store
 from stockade.runtime.tools import plan_tools
 from stockade.testing import ScriptedModel, say
+from stockade_sandbox import AsyncSandbox
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import FolderRule
 from stockade_sandbox.results import CommandOutput
@@ -161,17 +162,17 @@ def test_a_failed_check_is_no_success(folder: Path, tmp_path: Path) -> None:
 
 
 def test_two_bots_in_one_environment_share_its_shell(folder: Path, tmp_path: Path) -> None:
-    with Sandbox(folder=Folder(folder)) as box:
+    with Sandbox(folder) as box:
         first = script(tmp_path, say("shell", command="export SEEN=42; cd /tmp"), DONE)
         result = Bot(model=first, environment=box).run("look")
         assert result.status
-        assert box.execute("echo $SEEN; pwd").output == "42\n/tmp\n"
+        assert box.exec(shell="echo $SEEN; pwd").text == "42\n/tmp\n"
         recorded = result.events[0]
         assert recorded.type == "run_started"
         assert recorded.policy == box.policy, "the record says what holds in the sandbox that was there"
         second = script(tmp_path, say("shell", command="echo $SEEN > /workspace/seen.txt"), DONE)
         assert Bot(model=second, environment=box).run("look").status
-        assert [change.path for change in box.changes] == ["seen.txt"]
+        assert "+42" in box.diff()
         assert box.apply() == ("seen.txt",)
     assert (folder / "seen.txt").read_text() == "42\n"
 
@@ -265,7 +266,7 @@ def test_the_public_names() -> None:
         "ToolDefinition", "WritingBot", "__version__", "tool",
     }  # fmt: skip
     assert all(getattr(stockade, name) is not None for name in stockade.__all__)
-    assert stockade.Environment is stockade.Sandbox
+    assert stockade.Sandbox.__module__ == "stockade_sandbox.api"
     with pytest.raises(AttributeError):
         stockade.no_such_name  # noqa: B018
 
@@ -341,9 +342,19 @@ def test_a_policy_is_given_in_place_of_options(folder: Path, tmp_path: Path) -> 
 def test_a_sandbox_that_runs_is_given_as_sandbox(folder: Path, tmp_path: Path) -> None:
     with Sandbox(folder) as box:
         assert WritingBot(model=script(tmp_path, COUNT, DONE, DONE), sandbox=box).run("count").status
-        assert box.execute("cat count.txt").output == "3\n"
+        assert box.exec(["cat", "count.txt"]).text == "3\n"
         with pytest.raises(UsageError, match="sandbox and environment are the same"):
             WritingBot(sandbox=box, environment=box)
+
+
+async def _in_its_own(folder: Path, model: str) -> tuple[bool, str]:
+    async with AsyncSandbox(folder) as box:
+        result = await WritingBot(model=model, sandbox=box).arun("count")
+        return result.status, (await box.exec(["cat", "count.txt"])).text
+
+
+def test_a_sandbox_in_an_event_loop_is_given_too(folder: Path, tmp_path: Path) -> None:
+    assert anyio.run(_in_its_own, folder, script(tmp_path, COUNT, DONE, DONE)) == (True, "3\n")
 
 
 def test_what_is_no_tool_is_refused() -> None:

@@ -18,13 +18,10 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 
 from stockade_sandbox.errors import ActionFailed, SandboxDied, UsageError
-from stockade_sandbox.overlay.discard import remove_tree
-from stockade_sandbox.overlay.review import Review
-from stockade_sandbox.overlay.snapshot_store import base_snapshots
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
-from stockade_sandbox.port import Backend, SnapshotStore
+from stockade_sandbox.port import Backend, Reviewer, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
-from stockade_sandbox.registry import backend_named
+from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
 from stockade_sandbox.stoppable import stoppable
 
@@ -79,13 +76,12 @@ class AsyncSandbox:
         net: Sequence[str] = (),
         *,
         policy: Policy | None = None,
-        backend: str | Backend = "bubblewrap",
+        backend: str | Backend = DEFAULT,
     ) -> None:
         if policy is not None and (folder is not None or net):
             raise UsageError("folder= and net= are parts of a policy", "give either them or policy=")
         self.policy = policy or policy_of(folder, net)
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        self._review = Review()
         self._layers: tuple[FolderLayer, ...] = ()
         self._box: SandboxPort | None = None
         self._snapshots: SnapshotStore | None = None
@@ -98,7 +94,7 @@ class AsyncSandbox:
             box = await stoppable(prepare)
             self._layers = box.layers
             self._box = await self._running.enter_async_context(box)
-            self._snapshots = base_snapshots(box.layers)
+            self._snapshots = load("overlay.snapshot_store:base_snapshots")(box.layers) if box.layers else None
         except BaseException:
             await self._end(base)
             raise
@@ -120,14 +116,24 @@ class AsyncSandbox:
         self._box = None
         await self._running.aclose()
 
+    def _reviewer(self) -> Reviewer:
+        """Imported where there is a folder: most sandboxes of programs have none."""
+        reviewer: Reviewer = load("overlay.review:Review")()
+        return reviewer
+
     def _throw_away(self, base: Path) -> None:
+        if not base.exists():
+            return
+        review = self._reviewer()
         for layer in self._layers:
             if layer.layer is not None and not layer.is_lost:
-                self._review.discard(layer)
-        if base.exists() and not any(self._review.decisions(layer) for layer in self._layers):
-            remove_tree(base)
+                review.discard(layer)
+        if base.exists() and not any(review.decisions(layer) for layer in self._layers):
+            load("overlay.discard:remove_tree")(base)
 
-    def _open(self) -> SandboxPort:
+    @property
+    def live(self) -> SandboxPort:
+        """The sandbox as a bot has it that works in it. SandboxDied when it was not entered, or has ended."""
         if self._box is None:
             raise SandboxDied("this sandbox is not running", "use it inside `with`, before `apply`")
         return self._box
@@ -160,14 +166,14 @@ class AsyncSandbox:
             of_programs = {"cwd": cwd, "env": env, "stdin": stdin, "max_output": max_output}
             if given := [name for name, value in of_programs.items() if value is not None]:
                 raise UsageError(f"{given[0]}= goes with argv", "the shell keeps its folder and variables: cd, export")
-            return _of_command(await self._noted(self._open().run(shell, timeout)))
+            return _of_command(await self._noted(self.live.run(shell, timeout)))
         words = list(argv or ())
         if env:
             words = ["env", "--", *(f"{name}={value}" for name, value in _checked(env).items()), *words]
         if cwd is not None:
             words = ["sh", "-c", _IN_FOLDER, "sh", cwd, *words]
         limit = MAX_OUTPUT if max_output is None else max_output
-        return _of_program(await self._noted(self._open().exec(words, stdin or b"", timeout, limit)))
+        return _of_program(await self._noted(self.live.exec(words, stdin or b"", timeout, limit)))
 
     async def _noted(self, work: Awaitable[T]) -> T:
         """What the folders had where something was written: what is changed there from now on is the user's."""
@@ -178,14 +184,14 @@ class AsyncSandbox:
 
     async def read_file(self, path: str) -> bytes:
         """Of the sandbox, relative to where its shell is. ActionFailed when it cannot be read, or is over MAX_FILE."""
-        done = await self._open().exec(["cat", "--", path], b"", FILE_S, MAX_FILE)
+        done = await self.live.exec(["cat", "--", path], b"", FILE_S, MAX_FILE)
         if done.exit_code or done.truncated_bytes:
             raise ActionFailed(f"{path} cannot be read: {_why(done, f'it is over {MAX_FILE >> 20} MiB')}")
         return done.stdout
 
     async def write_file(self, path: str, data: bytes) -> None:
         """A whole file, its parents made. ActionFailed when that is not possible."""
-        done = await self._noted(self._open().exec(["sh", "-c", _WRITE, "sh", path], data, FILE_S))
+        done = await self._noted(self.live.exec(["sh", "-c", _WRITE, "sh", path], data, FILE_S))
         if done.exit_code:
             raise ActionFailed(f"{path} cannot be written: {_why(done, f'status {done.exit_code}')}")
 
@@ -194,24 +200,25 @@ class AsyncSandbox:
         return await to_thread.run_sync(self._diff)
 
     def _diff(self) -> str:
-        work = [(layer, change) for layer in self._layers for change in self._review.changes(layer)]
-        return "".join(self._review.unified_diff(layer, change) for layer, change in work)
+        review = self._reviewer()
+        work = [(layer, change) for layer in self._layers for change in review.changes(layer)]
+        return "".join(review.unified_diff(layer, change) for layer, change in work)
 
     async def apply(self, *, flagged: bool = False, force: bool = False, merge: bool = False) -> tuple[str, ...]:
         """Ends the sandbox and writes its changes to the folder; the paths. Not what runs by itself on the host (git
         hooks, start-up files) unless `flagged`. ChangedOnHost, and nothing written, where the host's content differs
         from the one that the sandbox met, unless `merge`, or `force` writes over it.
         """
-        self._open()
+        self.live  # noqa: B018  (says so when it is not running)
         await self._stop()
         return await to_thread.run_sync(partial(self._apply, flagged=flagged, force=force, merge=merge))
 
     def _apply(self, *, flagged: bool, force: bool, merge: bool) -> tuple[str, ...]:
-        done: list[str] = []
+        review, done = self._reviewer(), list[str]()
         for layer in self._layers:
-            chosen = [one for one in self._review.changes(layer) if not one.refused and (flagged or not one.flagged)]
+            chosen = [one for one in review.changes(layer) if not one.refused and (flagged or not one.flagged)]
             if chosen:
-                done += self._review.apply(layer, chosen, force=force, merge=merge)
+                done += review.apply(layer, chosen, force=force, merge=merge)
         return tuple(done)
 
     async def undo(self, *, force: bool = False) -> Moved:
@@ -219,9 +226,9 @@ class AsyncSandbox:
         return await to_thread.run_sync(self._undo, force)
 
     def _undo(self, force: bool) -> Moved:
-        found = Moved()
+        review, found = self._reviewer(), Moved()
         for layer in self._layers:
-            found.add(self._review.undo(layer, force=force))
+            found.add(review.undo(layer, force=force))
         return found
 
 
@@ -234,7 +241,7 @@ class Sandbox:
         net: Sequence[str] = (),
         *,
         policy: Policy | None = None,
-        backend: str | Backend = "bubblewrap",
+        backend: str | Backend = DEFAULT,
     ) -> None:
         self._box = AsyncSandbox(folder, net, policy=policy, backend=backend)
         self._portal: BlockingPortal | None = None
@@ -252,6 +259,21 @@ class Sandbox:
     ) -> None:
         self._portal = None
         self._stack.__exit__(kind, error, trace)
+
+    @property
+    def policy(self) -> Policy:
+        """What it holds."""
+        return self._box.policy
+
+    @property
+    def live(self) -> SandboxPort:
+        """AsyncSandbox.live, for calls in `portal`."""
+        return self._box.live
+
+    @property
+    def portal(self) -> BlockingPortal | None:
+        """Calls in the event loop that it lives in, from other threads; None when it is not running."""
+        return self._portal
 
     def _wait(self, work: Callable[[], Awaitable[T]]) -> T:
         if self._portal is None:

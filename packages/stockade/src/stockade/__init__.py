@@ -19,14 +19,13 @@ if TYPE_CHECKING:
         ShellBot,
         WritingBot,
     )
-    from stockade.api.environment import Execution, Folder, Sandbox
-    from stockade.api.environment import Sandbox as Environment
+    from stockade.api.environment import Environment, Execution, Folder
     from stockade.api.llm import LLM
     from stockade.api.results import Exchange, RunResult
     from stockade.core.errors import StockadeError
     from stockade.tools.function import tool
     from stockade.tools.tool_files import ToolDefinition
-    from stockade_sandbox.policy import Policy
+    from stockade_sandbox import Policy, Sandbox
 
 __version__ = "0.1.0"
 _WHERE = {
@@ -41,12 +40,12 @@ _WHERE = {
     "WritingBot": "api.bots",
     "Execution": "api.environment",
     "Folder": "api.environment",
-    "Sandbox": "api.environment",
+    "Sandbox": "stockade_sandbox",
     "Environment": "api.environment",
     "LLM": "api.llm",
     "Exchange": "api.results",
     "RunResult": "api.results",
-    "Policy": "stockade_sandbox.policy",
+    "Policy": "stockade_sandbox",
     "StockadeError": "core.errors",
     "ToolDefinition": "tools.tool_files",
     "tool": "tools.function",
@@ -80,8 +79,8 @@ def __getattr__(name: str) -> Any:
     """The public names, imported when they are used: the command line does not wait for them."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    where = _WHERE[name] if _WHERE[name].startswith("stockade_sandbox.") else f"{__name__}.{_WHERE[name]}"
-    found = getattr(import_module(where), "Sandbox" if name == "Environment" else name)
+    where = _WHERE[name] if _WHERE[name] == "stockade_sandbox" else f"{__name__}.{_WHERE[name]}"
+    found = getattr(import_module(where), name)
     globals()[name] = found
     return found
 

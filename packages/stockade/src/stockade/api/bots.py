@@ -12,7 +12,7 @@ import anyio
 from anyio import to_thread
 
 from stockade import changes
-from stockade.api.environment import Folder, Sandbox, options_of
+from stockade.api.environment import Folder
 from stockade.api.results import RunResult, result_of
 from stockade.approval.approver import Authoriser
 from stockade.bots.spec import BotSpec
@@ -28,12 +28,15 @@ from stockade.plugins.coder.bot import SOLUTION, Wanted
 from stockade.plugins.coder.bot import CoderBot as CoderPlugin
 from stockade.run_lock import cleanup, lock
 from stockade.runtime import bots, factory, records, sandboxes
-from stockade.runtime.spec import Objects, RunSpec
+from stockade.runtime.spec import Objects, RunSpec, spec_of
 from stockade.tools.function import FunctionTool
 from stockade.tools.tool_files import ToolDefinition
+from stockade_sandbox import AsyncSandbox, Sandbox
 from stockade_sandbox.policy import FolderMode, Policy
 
 T = TypeVar("T")
+Running = Sandbox | AsyncSandbox
+"""A sandbox that was entered; a plain one lives in an event loop of its own."""
 BotType = Literal["READING", "WRITING", "BROWSING", "LOG_ANALYSIS", "BOSS", "SHELL", "PLANNER", "CODER", "CUSTOM"]
 AnyTool = str | Path | ToolDefinition | Toolbox | Callable[..., Any]
 POLICY_OPTIONS = ("folder", "copy", "net", "env", "memory", "processes", "disk", "image", "command_timeout", "streams")
@@ -56,8 +59,8 @@ class Bot:
 
     `permission` is what it may do to `folder_to_mount` and is held by the sandbox, not by the prompt; READ_WRITE is
     an overlay whose changes you apply. `model`: a name, or any object that is a core.ports.Model. `sandbox` (Microbots:
-    `environment`): a Sandbox that is running, in which it works; a Policy for one of its own; or a backend's name.
-    `tools` (also `additional_tools`): names, files, functions of yours, toolboxes. `hooks`: objects of
+    `environment`): a Sandbox that is running, or an AsyncSandbox in your event loop; a Policy for one of its own; or a
+    backend's name. `tools` (also `additional_tools`): names, files, functions of yours, toolboxes. `hooks`: objects of
     stockade.loop.hooks.Hook, or names. Other options are those of the command line by name: `net`, `memory`, `check`,
     `approve`, `store`, `temperature`, ... UsageError for what cannot be together.
     """
@@ -71,12 +74,12 @@ class Bot:
         permission: Permission | None = None,
         model: str | Model = "auto",
         system_prompt: str | None = None,
-        environment: Sandbox | None = None,
+        environment: Running | None = None,
         additional_tools: Sequence[AnyTool] = (),
         folder_to_mount: Folder | str | Path | None = None,
         *,
         folder: Folder | str | Path | None = None,
-        sandbox: Sandbox | Policy | str | None = None,
+        sandbox: Running | Policy | str | None = None,
         tools: Sequence[AnyTool] = (),
         on_event: OnEvent | None = None,
         hooks: Sequence[Hook | str] = (),
@@ -106,7 +109,7 @@ class Bot:
             tools=tuple(box for box in map(_box, wanted) if box is not None),
             hooks=tuple(one for one in hooks if isinstance(one, Hook)),
         )
-        self._options = options_of(
+        self._options = spec_of(
             {
                 **{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()},
                 **({"model": model} if isinstance(model, str) else {}),
@@ -125,9 +128,8 @@ class Bot:
         What ends a run is in the result; raised are UsageError, PolicyNotEnforceable and StoreFailed.
         """
         work = partial(self.arun, task, timeout, max_iterations, **options)
-        portal = self.environment.portal if self.environment is not None else None
-        if portal is not None:
-            return portal.call(work)
+        if isinstance(self.environment, Sandbox) and self.environment.portal is not None:
+            return self.environment.portal.call(work)
         if _in_loop():
             raise UsageError("this thread runs an event loop", "write `await bot.arun(...)`")
         return anyio.run(work)
@@ -176,7 +178,7 @@ class Bot:
             raise ValueError("timeout must be greater than 0 seconds")
         more = {"task": task, "timeout": timeout, "max_turns": max_iterations, **options}
         own = self._options.model_dump(by_alias=True, exclude_unset=True)
-        return options_of({**own, **{key: value for key, value in more.items() if value is not None}})
+        return spec_of({**own, **{key: value for key, value in more.items() if value is not None}})
 
 
 class ReadingBot(Bot):
@@ -328,8 +330,8 @@ def _mount(folder: Folder | str | Path, mode: FolderMode, permission: Permission
 
 
 def _sandbox(
-    sandbox: Sandbox | Policy | str | None, environment: Sandbox | None, options: dict[str, Any]
-) -> tuple[Sandbox | None, Policy | None]:
+    sandbox: Running | Policy | str | None, environment: Running | None, options: dict[str, Any]
+) -> tuple[Running | None, Policy | None]:
     """The sandbox that is running, or the policy of one to be made."""
     if sandbox is not None and environment is not None:
         raise UsageError("sandbox and environment are the same", "give one of them")
@@ -337,7 +339,7 @@ def _sandbox(
         if wrong := [key for key in POLICY_OPTIONS if options.get(key)]:
             raise UsageError(f"{wrong[0]} is a part of the policy that was given", "say it there")
         return None, sandbox
-    return (sandbox if isinstance(sandbox, Sandbox) else environment), None
+    return (environment if isinstance(sandbox, str | None) else sandbox), None
 
 
 def _box(tool: AnyTool) -> Toolbox | None:

@@ -2,10 +2,10 @@
 
 import anyio
 
-from stockade.api.environment import options_of
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling
 from stockade.core.ports import Model
 from stockade.runtime import models
+from stockade.runtime.spec import spec_of
 
 
 class LLM:
@@ -15,7 +15,7 @@ class LLM:
     """
 
     def __init__(self, model: str = "auto", system_prompt: str = "", **options: object) -> None:
-        self._options = options_of({**options, "model": model})
+        self._options = spec_of({**options, "model": model})
         self._system = (Message(role="system", content=system_prompt),) if system_prompt else ()
         self._said: list[Message] = []
         self._model: Model | None = None

@@ -2,14 +2,15 @@
 the budget that it says.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from stockade.core.budget import Budget
-from stockade.core.data import Data
+from stockade.core.data import Data, first_refused
 from stockade.core.errors import UsageError
 from stockade.core.events import Autonomy, RunEvent, RunStarted
 from stockade.core.messages import ModelInfo
@@ -136,3 +137,12 @@ def check_priced(budget: Budget, info: ModelInfo, name: str) -> None:
         raise UsageError(
             f"--max-cost cannot be kept: nobody says what {name} costs", "write it into prices.toml (docs/models.md)"
         )
+
+
+def spec_of(given: Mapping[str, Any]) -> RunSpec:
+    """A RunSpec by the names of the command line. UsageError for a name or value that is none."""
+    try:
+        return RunSpec.model_validate({key: value for key, value in given.items() if value is not None})
+    except ValidationError as error:
+        key, words = first_refused(error, RunSpec)
+        raise UsageError(f"{key}{words}") from None
