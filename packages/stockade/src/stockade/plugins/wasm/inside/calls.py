@@ -6,6 +6,7 @@ Looking at a component runs nothing of it but `get-metadata`, under limits.
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from wasmtime import Config, Engine, ExitTrap, Store, WasiConfig, WasmtimeError
@@ -27,12 +28,13 @@ GUEST_OUTPUT_BYTES = 4096
 """Of what a component prints, for the message when it fails."""
 
 
-def engine(limits: dict[str, Any]) -> Engine:
+@cache
+def engine(fuel: bool, stack_bytes: int) -> Engine:
     """Compiled code belongs to an engine with or without fuel; the stack's bound is of the engine too."""
     config = Config()
     config.wasm_component_model = True
-    config.consume_fuel = bool(limits.get("fuel"))
-    config.max_wasm_stack = int(limits["stack_bytes"])
+    config.consume_fuel = fuel
+    config.max_wasm_stack = stack_bytes
     return Engine(config)
 
 

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NoReturn, TypeVar
 
 from wasmtime import Engine, WasmtimeError
@@ -92,32 +92,25 @@ def main() -> None:
     request = json.loads(source.readline())
     if request["op"] == "compile":
         limits = request["limits"]
-        _answer(*_compile(engine(limits), source.read(), limits, watch))
-    loaded = _Components()
+        _answer(*_compile(engine(*_kind(limits)), source.read(), limits, watch))
     end_with(sys.stdin.fileno())
     while True:
-        _write(_call(loaded, request, request["limits"], watch))
+        _write(_call(request, request["limits"], watch))
         line = source.readline()
         if not line:
             os._exit(0)
         request = json.loads(line)
 
 
-class _Components:
-    """Compiled code by its file and the engine it is for."""
+@cache
+def _loaded(path: str, fuel: bool, stack_bytes: int) -> Loaded:
+    made_for = engine(fuel, stack_bytes)
+    return Loaded(made_for, wc.Component.deserialize_file(made_for, path))
 
-    def __init__(self) -> None:
-        self._engines: dict[tuple[bool, int], Engine] = {}
-        self._components: dict[tuple[str, bool, int], Loaded] = {}
 
-    def get(self, path: str, limits: dict[str, Any]) -> Loaded:
-        key = (bool(limits.get("fuel")), int(limits["stack_bytes"]))
-        if key not in self._engines:
-            self._engines[key] = engine(limits)
-        made_for = self._engines[key]
-        if (path, *key) not in self._components:
-            self._components[path, *key] = Loaded(made_for, wc.Component.deserialize_file(made_for, path))
-        return self._components[path, *key]
+def _kind(limits: dict[str, Any]) -> tuple[bool, int]:
+    """Of engine."""
+    return bool(limits.get("fuel")), int(limits["stack_bytes"])
 
 
 def _write(answer: Answer, data: bytes | bytearray = b"") -> None:
@@ -145,12 +138,12 @@ def _compile(
         return {"error": _reason(error)}, b""
 
 
-def _call(components: _Components, request: dict[str, Any], limits: dict[str, Any], watch: Watch) -> Answer:
+def _call(request: dict[str, Any], limits: dict[str, Any], watch: Watch) -> Answer:
     seconds = float(limits["timeout_s"])
     late = {"status": "error", "kind": "timeout", "text": f"the tool did not end within {seconds:g} s and was stopped"}
     begun = time.monotonic()
     try:
-        loaded = components.get(request["compiled"], limits)
+        loaded = _loaded(request["compiled"], *_kind(limits))
         there, used = time.monotonic(), time.process_time()
         text, status = watch.within(seconds, partial(_answer, late), lambda: call(loaded, request))
     except Wrong as error:
