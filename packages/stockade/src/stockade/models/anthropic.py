@@ -13,7 +13,7 @@ from stockade.core.ports import OnText
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.pricing import FREE, Price
 from stockade.models.providers import is_near, is_own
-from stockade.models.replies import NotSupported, as_count, as_dict, as_text
+from stockade.models.replies import NotSupported, as_count, as_dict, as_text, parsed
 from stockade.models.settings import ModelContext
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.transport import ServedModel, Transport, reached
@@ -113,11 +113,7 @@ def _blocks(message: Message, number: int, ids: dict[str, str]) -> list[dict[str
 
 def _input(function: dict[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
-    try:
-        result = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
-        return {}
-    return result if isinstance(result, dict) else {}
+    return as_dict(parsed(arguments) if isinstance(arguments, str) else arguments)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:

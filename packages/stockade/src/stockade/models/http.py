@@ -7,7 +7,6 @@ data from outside, of which one printable line is kept.
 
 import base64
 import functools
-import json
 import math
 import os
 import re
@@ -25,7 +24,7 @@ import httpx2
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.text import one_line
 from stockade.models.providers import is_own
-from stockade.models.replies import NotSupported, Refused, as_count
+from stockade.models.replies import NotSupported, Refused, as_count, as_dict, parsed
 
 KEEP_S = 4.0
 """How long a connection is kept for the next question: uvicorn and node close theirs after five seconds of silence, and
@@ -313,11 +312,8 @@ def from_stream(error: object, server: str) -> ModelFailed:
 
 
 def _error_of(body: bytes) -> dict[str, Any]:
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    error = parsed.get("error", parsed) if isinstance(parsed, dict) else {}
+    reply = as_dict(parsed(body))
+    error = reply.get("error", reply)
     return error if isinstance(error, dict) else {"message": error}
 
 

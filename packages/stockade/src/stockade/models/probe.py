@@ -25,7 +25,7 @@ from stockade.core.text import spoken_part
 from stockade.models.answer_builder import StillThinking
 from stockade.models.local.catalogue import OUR_TABLE
 from stockade.models.providers import PROVIDERS, ModelName, parse_name
-from stockade.models.replies import Refused, as_dict
+from stockade.models.replies import Refused, as_dict, parsed
 from stockade.models.settings import OnProgress, silent
 from stockade.paths import open_regular, write_whole
 
@@ -132,20 +132,16 @@ async def _calls(model: Model) -> bool:
     except Refused:
         return False
     functions = [as_dict(call.get("function")) for call in answer.tool_calls]
-    for function in functions:
-        with suppress(ValueError, TypeError):
-            arguments = as_dict(json.loads(function["arguments"])) if function.get("name") == "list_files" else {}
-            if isinstance(arguments.get("folder"), str):
-                return True
-    return False
+    called = [parsed(str(one.get("arguments"))) for one in functions if one.get("name") == "list_files"]
+    return any(isinstance(as_dict(arguments).get("folder"), str) for arguments in called)
 
 
 async def _keeps_schema(model: Model) -> bool:
     try:
         answer = await model.ask(_trial("Say hello, as JSON.", schema=_SCHEMA))
-        return bool(json.loads(spoken_part(answer.content) or "") == {"word": _WORD})
-    except (ValueError, Refused):
+    except Refused:
         return False
+    return bool(parsed(spoken_part(answer.content) or "") == {"word": _WORD})
 
 
 def _trial(text: str, tools: tuple[dict[str, object], ...] | None = None, schema: object = None) -> ModelRequest:

@@ -1,5 +1,6 @@
 """What servers of models say: values of the type that they should have, and a no to what they do not support."""
 
+import json
 import re
 from typing import Any
 
@@ -11,6 +12,14 @@ MAX_COUNT = 2**53
 
 _SIZE_LABEL = re.compile(r"(?:(\d{1,4})x)?(\d{1,6}(?:\.\d{1,6})?)\s*([KMBT])(?![a-z])", re.IGNORECASE)
 _SCALES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+
+def parsed(text: str | bytes) -> Any:
+    """The JSON value that a text is; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def as_dict(value: object) -> dict[str, Any]:

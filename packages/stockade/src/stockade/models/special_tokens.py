@@ -14,6 +14,7 @@ from operator import is_
 from typing import Any, Generic, TypeVar
 
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
+from stockade.models.replies import parsed
 
 MARK = "\u2060"
 """WORD JOINER: nobody sees it, no tokeniser drops it, and hardly any text has it."""
@@ -62,9 +63,7 @@ def mapped(value: Any, change: _Change) -> Any:
 
 def _in_json(text: str, change: _Change) -> str:
     """JSON with `change` made to what its texts mean, however they are escaped; to the text itself where it is none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    if (value := parsed(text)) is None:
         return change(text)
     changed = mapped(value, change)
     return text if changed == value else json.dumps(changed, ensure_ascii=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 from stockade.core.messages import Message, ModelRequest
 from stockade.models.openai_request import PayloadCache, Roles
-from stockade.models.replies import as_text
+from stockade.models.replies import as_text, parsed
 from stockade.models.special_tokens import SPECIAL, mapped
 from stockade.models.transport import Transport
 
@@ -121,10 +121,7 @@ class TokenPrompt:
         hidden: dict[str, Any] = self._hide_in(
             {**call, "function": {key: value for key, value in call["function"].items() if key != "arguments"}}
         )
-        try:
-            arguments = self._hide_in(json.loads(call["function"]["arguments"]))
-        except (ValueError, RecursionError):
-            arguments = {}
+        arguments = self._hide_in(parsed(call["function"]["arguments"]) or {})
         hidden["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
         return hidden
 

@@ -1,6 +1,5 @@
 """One model server over HTTP, whatever API it speaks: a client, back-off, streams of events, small questions."""
 
-import json
 import random
 import time
 from abc import ABC, abstractmethod
@@ -20,6 +19,7 @@ from stockade.models.answer_builder import AnswerBuilder, Patience
 from stockade.models.http import Client, Response, from_status, from_stream
 from stockade.models.pricing import FREE, Price, price_of
 from stockade.models.providers import PROVIDERS, Address, address_of, checked_url
+from stockade.models.replies import as_dict, parsed
 from stockade.models.settings import ModelContext
 
 MAX_ANSWER_CHARS = 10 * 1024**2
@@ -203,7 +203,9 @@ class Transport:
 
     def _take(self, data: str, builder: AnswerBuilder, on_text: OnText | None) -> bool:
         """Whether there was more to take than a ping."""
-        piece = self._decoded(data)
+        piece = parsed(data)
+        if not isinstance(piece, dict):
+            raise ModelOverloaded(f"{self.server} sent a malformed stream: {data[:80]!r}")
         if error := piece.get("error"):
             raise from_stream(error, self.server)
         thoughts = builder.thoughts
@@ -216,15 +218,6 @@ class Transport:
         if on_text and (text or builder.thoughts > thoughts):
             on_text(text)
         return piece.get("type") != "ping"
-
-    def _decoded(self, data: str) -> dict[str, Any]:
-        try:
-            piece = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise ModelOverloaded(f"{self.server} sent a malformed stream: {data[:80]!r}") from error
-        if not isinstance(piece, dict):
-            raise ModelOverloaded(f"{self.server} sent a malformed stream: {data[:80]!r}")
-        return piece
 
     async def tell(self, url: str, body: bytes | None = None, *, patient: bool = False) -> dict[str, Any]:
         """The JSON object at `url`, asked for by POST where there is a body; {} where the server has none.
@@ -240,11 +233,7 @@ class Transport:
             return {}
         if response.status in (401, 403):
             raise self._refusal(response, reply)
-        try:
-            result = json.loads(reply) if response.status == 200 else {}
-        except (ValueError, RecursionError):
-            return {}
-        return result if isinstance(result, dict) else {}
+        return as_dict(parsed(reply)) if response.status == 200 else {}
 
 
 def reached(name: str, context: ModelContext) -> tuple[Address, Price | None]:
