@@ -18,8 +18,7 @@ from stockade.models.pricing import FREE, Price
 from stockade.models.providers import bearer, is_near, is_own
 from stockade.models.replies import NotSupported, as_count, as_dict, as_text, parse_size_label
 from stockade.models.settings import ModelContext, OnProgress, silent
-from stockade.models.special_tokens import SpecialTokenGuard
-from stockade.models.token_prompt import TokenPrompt
+from stockade.models.special_tokens import SpecialTokenGuard, TokenPrompt
 from stockade.models.transport import ServedModel, Transport, reached
 
 OLLAMA_DEFAULT_WINDOW = 4096

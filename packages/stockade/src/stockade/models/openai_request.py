@@ -8,11 +8,34 @@ messages. Neighbours of one role are joined then, since such templates want role
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from stockade.core.data import Data
 from stockade.core.messages import Message, ModelRequest, Sampling
-from stockade.models.special_tokens import Derived
+
+T = TypeVar("T")
+
+
+class Derived(Generic[T]):
+    """What was made of each message of a conversation that only grows, once for each: by identity, for messages are
+    immutable.
+    """
+
+    def __init__(self, make: Callable[[Message], T]) -> None:
+        self._make = make
+        self._given: list[Message] = []
+        self._made: list[T] = []
+
+    def of(self, messages: tuple[Message, ...]) -> list[T]:
+        """In the order of `messages`; the list is ours, and grows."""
+        same = len(self._given)
+        if self._given != list(messages[:same]):  # the same objects are compared at once
+            pairs = zip(self._given, messages, strict=False)
+            same = next((number for number, (old, new) in enumerate(pairs) if old is not new), min(same, len(messages)))
+            del self._given[same:], self._made[same:]
+        self._given.extend(messages[same:])
+        self._made.extend(map(self._make, messages[same:]))
+        return self._made
 
 
 class Roles(Data):

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -71,9 +70,7 @@ class ScriptedModel:
         self._next = self._skipped
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._lines = []
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:

@@ -1,7 +1,6 @@
 """A file as a model: the server that we start for it, ours or a stock one, and the adapter that speaks to it."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 import anyio
@@ -119,14 +118,12 @@ class EmbeddedModel:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         try:
             if self._model is not None:
-                await self._model.__aexit__(kind, error, trace)
+                await self._model.__aexit__(*error)
         finally:
-            await self.server.__aexit__(kind, error, trace)
+            await self.server.__aexit__(*error)
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """See core.ports.Model."""
