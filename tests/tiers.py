@@ -45,6 +45,8 @@ SLOW = (
     "tests/cli/test_terminal.py::test_a_word_reaches_the_bot_before_its_next_turn",
     "tests/cli/test_terminal.py::test_the_doctor_puts_below_each_other_what_has_no_room",
     "tests/cli/test_tool.py",
+    "tests/cli/test_toolchain.py::test_it_goes_on_with_what_it_saw",
+    "tests/cli/test_toolchain.py::test_it_is_asked_once_and_taken_back",
     "tests/cli/test_wire.py::test_of_a_browsing_bot_too",
     "tests/conformance/test_model.py::TestEmbedded",
     "tests/conformance/test_model_long_run.py",

@@ -77,6 +77,8 @@ class Backend:
     """Its folders are paths of another machine."""
     own_kernel: bool = False
     """What runs in it does not reach this machine's kernel."""
+    shows_programs: bool = False
+    """Programs of this machine are found in it at their own path: toolchains.py."""
     bounds_memory: Callable[[], bool] = lambda: True
     """Whether memory is bounded as a total here, not a process at a time. Blocks."""
 

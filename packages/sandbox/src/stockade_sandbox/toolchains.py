@@ -67,13 +67,17 @@ _SAME = {"nodejs": "node", "golang": "go", "rust-toolchain": "rust"}
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """`mounts` are absolute paths of the host, seen at the same path; `path` goes to the front of the PATH inside."""
+    """`mounts` are absolute paths of the host, seen at the same path; `path` goes to the front of the PATH inside.
+
+    `needed`: the folder says so, not the PATH alone.
+    """
 
     name: str
     because: str
     mounts: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    needed: bool = True
 
 
 def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Toolchain, ...]:
@@ -153,7 +157,7 @@ class _Search:
             return
         seen = self._of_prefix(real.parent)
         if seen or _in_system(real):
-            yield Toolchain(real.parent.name, because, seen, (str(real),))
+            yield Toolchain(real.parent.name, because, seen, (str(real),), needed=False)
 
     def _defaults(self, manager: Manager, because: str) -> Iterator[Toolchain]:
         """What somebody gets who has the manager's programs on the PATH, and no version named."""
@@ -164,7 +168,7 @@ class _Search:
                 continue
             if found := _install(manager, self.roots[manager], language, version, because):
                 self.served.add(language)
-                yield found
+                yield replace(found, needed=False)
 
     def _version(self, language: str, version: str, because: str) -> Toolchain | None:
         for manager, root in self.roots.items():

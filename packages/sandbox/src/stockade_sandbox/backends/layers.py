@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stockade_sandbox.backends.feature_probe import overlay_check
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid
-from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.discard import discard_layer
 from stockade_sandbox.policy import Policy
@@ -19,6 +19,8 @@ def container_layers(policy: Policy, base: Path, on_progress: Progress | None = 
 
     PolicyNotEnforceable for installed tools where they cannot be had.
     """
+    if policy.links:
+        raise UsageError("this sandbox cannot show a folder at its own path", "use --sandbox bubblewrap")
     if fresh_sandbox_uid() is None:
         return copied_layers(policy, base, on_progress)
     not_with_an_image(policy)

@@ -21,7 +21,7 @@ from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal
 from stockade.cli.ui.render import Renderer
 from stockade.cli.ui.review import Decider, ask_person
-from stockade.cli.ui.safe import hide, safe_text
+from stockade.cli.ui.safe import hide, one_line, safe_text
 from stockade.cli.ui.summary import closed_folders, detail, result_of, status_of, way_on
 from stockade.cli.ui.watch import Scratch, Watch, traced
 from stockade.core.errors import UsageError
@@ -30,9 +30,11 @@ from stockade.core.ports import RunStore
 from stockade.loop.state import fold
 from stockade.paths import read_regular
 from stockade.run_lock import cleanup, lock
-from stockade.runtime import factory, records, sandboxes
+from stockade.runtime import factory, records, sandboxes, toolchains
 from stockade.runtime.factory import MAX_TASK_BYTES
+from stockade.runtime.policy import make_policy
 from stockade.runtime.settings import Front, Settings
+from stockade.runtime.spec import RunSpec
 
 TICK_S = 0.1
 
@@ -43,10 +45,27 @@ def begin(task: str, given: Mapping[str, Any]) -> int:
     front = settings.front
     store = records.open_store(settings.options.store)
     attended = not (front.quiet or front.json_lines) and can_ask(no_input=front.no_input)
+    if attended:
+        ask_for_toolchain(settings.options)
     try:
         return carry_out(settings, store, partial(factory.prepare, settings.options, store, attended=attended))
     finally:
         anyio.run(store.close)
+
+
+def ask_for_toolchain(options: RunSpec) -> None:
+    """Once a folder: whether bots may see those of the user's interpreters and tools that it needs."""
+    policy = make_policy(options, "overlay")
+    found = toolchains.undecided(options, policy)
+    if not any(one.needed for one in found):
+        return
+    for one in found:
+        say(f"{one.name}: {one.because}")
+    folder = one_line(policy.folders[0].host)
+    if ask_person(f"May bots in {folder} see these of your programs, read-only? [y]es / [N]o: ") in ("y", "yes"):
+        toolchains.allow(policy, found)
+    else:
+        say("they are not seen", "--toolchain none asks no more")
 
 
 def carry_out(

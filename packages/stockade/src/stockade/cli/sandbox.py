@@ -29,6 +29,7 @@ from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
 from stockade.runtime.policy import environment_of, make_policy
 from stockade.runtime.spec import RunSpec
+from stockade.runtime.toolchains import own_toolchain
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import MAX_COMMAND_BYTES
 from stockade_sandbox.results import CommandOutput
@@ -144,7 +145,7 @@ def in_sandbox(options: RunSpec, work: Callable[[Sandbox], Awaitable[T]], policy
     """What `work` gives in a fresh sandbox, of `policy` where it is given; None when it was interrupted."""
 
     async def all_of_it() -> T:
-        async with _fresh(options, policy or make_policy(options, "overlay")) as sandbox:
+        async with _fresh(options, policy or own_toolchain(options, make_policy(options, "overlay"))) as sandbox:
             return await work(sandbox)
 
     found = interruptible(all_of_it)

@@ -70,7 +70,7 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
 
 def _is_all(settings: RunSettings) -> bool:
     """Whether the program is all there is: no folder, network or tool, nothing to hide, no other kind of sandbox."""
-    plain = settings.sandbox in ("auto", "bubblewrap") and not settings.tool and not settings.redact
+    plain = settings.sandbox in ("auto", "bubblewrap") and not (settings.tool or settings.redact or settings.toolchain)
     return plain and suits(make_policy(settings, "overlay"))
 
 

@@ -147,6 +147,9 @@ class RunSettings(SamplingSettings, LoadSettings):
     image: Annotated[str | None, Setting(
         "A root file system in place of the host's /usr; a local image on docker and podman.", "NAME|ROOTFS",
         in_bots=True)] = None
+    toolchain: Annotated[str | None, Setting(
+        "Your own interpreters and tools, seen read-only: what the folder needs, none, or those of a folder; without it"
+        " what you allowed before.", "auto|none|PATH")] = None
     net: Annotated[str, Setting(
         "Network; none by default. Names only: HOST, HOST:PORT or *.SUFFIX; open is every public name.",
         "none|allow=HOST,...|open", in_bots=True)] = "none"

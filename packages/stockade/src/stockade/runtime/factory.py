@@ -57,6 +57,7 @@ from stockade.runtime.spec import (
     check_priced,
     make_budget,
 )
+from stockade.runtime.toolchains import own_toolchain, undecided
 from stockade.runtime.tools import chosen, mcp_files, plan_tools
 from stockade_sandbox.overlay.snapshot_store import LayerSnapshots, forget_holder
 from stockade_sandbox.policy import Policy
@@ -154,6 +155,9 @@ class _Build:
         if isinstance(parts.approver, Authoriser):
             parts.approver.granted = spec.granted
         started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
+        if not (given.sandbox or given.policy) and (unseen := undecided(spec, started.policy)):
+            programs = ", ".join(one.name for one in unseen if one.needed)
+            notes.append(f"not seen inside: {programs} (--toolchain auto)" if programs else None)
         notes.insert(0, _note(started, bot, self.redactor.names(task), choice, profile))
         words = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
         warnings = (*approval_notes(started), *self.redactor.warnings, *((words,) if unused else ()))
@@ -244,7 +248,7 @@ def _asked(spec: RunSpec, bot: BotSpec) -> tuple[tuple[str, ...], Policy]:
         names = ", ".join(one.name for box in given.tools for one in box.specs)
         what = f"the bot {bot.name} has a way of its own to work, in which nothing calls a tool: {names}"
         raise UsageError(what, "leave it out, or take another bot")
-    own = given.sandbox[1] if given.sandbox else given.policy or make_policy(spec, bot.folder_mode)
+    own = given.sandbox[1] if given.sandbox else given.policy or own_toolchain(spec, make_policy(spec, bot.folder_mode))
     policy = bot.bot.policy(own)
     if given.sandbox and policy != own:
         what = f"the bot {bot.name} needs folders of its own in its sandbox, which one that runs already does not get"

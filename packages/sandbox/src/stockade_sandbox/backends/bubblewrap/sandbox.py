@@ -243,4 +243,4 @@ class BubblewrapSandbox(SpeakingSandbox):
         return death(error, status, last_line(chain.stderr()))
 
 
-BACKEND = Backend(BubblewrapSandbox.prepared, BubblewrapSandbox)
+BACKEND = Backend(BubblewrapSandbox.prepared, BubblewrapSandbox, shows_programs=True)
