@@ -59,6 +59,8 @@ def test_reads(text: str, value: Any) -> None:
         '{"a": "\\u12"}',
         '{"a": "grep \\d \\bword"}',
         '{"a": "a.txt\\ndata\\data.csv"}',
+        '{"a":, 1}',
+        '{"a": "x", {',
     ],
 )
 def test_unreadable_is_an_error(text: str) -> None:

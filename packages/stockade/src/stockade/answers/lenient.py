@@ -168,11 +168,15 @@ def _mended(text: str, at: int) -> tuple[str, int]:
             key = -1
         elif mark == ":":
             pieces.append(":")
+        elif mark == "," and pieces[-1:] == [":"]:
+            raise ValueError("a comma where a value should be")
         elif not mark:
             after_colon = pieces[-1:] == [":"]
             if pieces and not after_colon and pieces[-1] not in ("{", "["):
                 pieces.append(",")
             key = len(pieces) if not after_colon and closers[-1:] == ["}"] else -1
+            if opening and key >= 0:
+                raise ValueError(f"{opening!r} where a name should be")
             pieces.append(opening or (_text(quoted) if quoted else f'"{name}"' if name else _WORDS.get(word, word)))
             if opening:
                 closers.append("}" if opening == "{" else "]")

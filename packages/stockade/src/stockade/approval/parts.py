@@ -132,17 +132,15 @@ class Parsed:
     problem: str | None = None
 
 
-def parse(command: str) -> Parsed:
-    """The parts of a Bash command line. Never raises: what cannot be read is a `problem`."""
-    return _parse(command, 0)
-
-
 @cache
 def _grammar() -> tree_sitter.Language:
     return tree_sitter.Language(tree_sitter_bash.language())
 
 
-def _parse(command: str, depth: int) -> Parsed:
+def parse(command: str, depth: int = 0) -> Parsed:
+    """The parts of a Bash command line. Never raises: what cannot be read is a `problem`. `depth`: of how many command
+    lines it is a word.
+    """
     data = command.encode(errors="replace")
     if len(data) > MAX_BYTES:
         return Parsed((), f"it is longer than {MAX_BYTES} bytes")
@@ -153,7 +151,8 @@ def _parse(command: str, depth: int) -> Parsed:
     problem = "it is not valid Bash" if root.has_error else None
     for node in _nodes(root):
         if node.type == "command":
-            part = _part_of(node, data)
+            words = [literal(child, data) for child in node.named_children if child.type not in _NO_WORDS]
+            part = Part(tuple(words), text_of(node, data), _targets(node, data))
         elif node.type == "redirected_statement" and (targets := _targets(node, data)):
             part = Part((), text_of(node, data), targets)
         elif node.type == "function_definition":
@@ -174,11 +173,6 @@ def _nodes(root: "Node") -> Iterator["Node"]:
         node = waiting.pop()
         yield node
         waiting.extend(reversed(node.named_children))
-
-
-def _part_of(node: "Node", source: bytes) -> Part:
-    words = (literal(child, source) for child in node.named_children if child.type not in _NO_WORDS)
-    return Part(tuple(words), text_of(node, source), _targets(node, source))
 
 
 def _function(node: "Node", source: bytes) -> Part:
@@ -206,7 +200,7 @@ def _given_to(part: Part, depth: int) -> Iterator[Parsed]:
             if given.text is None:
                 yield Parsed((Part((None,), part.text),))
             else:
-                yield _parse(given.text, depth + 1)
+                yield parse(given.text, depth + 1)
         elif depth >= MAX_DEPTH:
             yield Parsed((), f"it starts programs by programs, more than {MAX_DEPTH} deep")
         else:

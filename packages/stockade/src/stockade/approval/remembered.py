@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -135,7 +135,7 @@ class Remembered:
         self.problems = kept.problems
         mine = (self._place, self._folders, bot)
         here = (one for one in kept.approvals if (one.place, one.folders, one.bot) == mine)
-        self._allowed = {(one.words, one.text, one.writes) for one in here}
+        self._allowed = {Part(one.words, one.text, one.writes) for one in here}
 
     def allows(self, parsed: Parsed) -> bool:
         """Whether every part was allowed before. What could not be read whole never was."""
@@ -150,23 +150,24 @@ class Remembered:
         if scope == "always" and self._file is not None:
             where = {"place": self._place, "folders": self._folders, "bot": self._bot, "at": at}
             made = [
-                Approval.model_validate({**where, "words": words, "text": text, "writes": writes})
-                for words, text, writes in new
-                if len(text) <= MAX_TEXT and not any(map(self._secrets, filter(None, (text, *words, *writes))))
+                Approval.model_validate({**where, **asdict(part)})
+                for part in new
+                if len(part.text) <= MAX_TEXT
+                and not any(map(self._secrets, filter(None, (part.text, *part.words, *part.writes))))
             ]
             if made:
                 self._file.add(made)
 
 
-_Key = tuple[tuple[str | None, ...], str, tuple[str | None, ...]]
 _WAY_OUT = "look at it; stockade approvals rm --all removes it"
 
 
-def _key(part: Part) -> _Key:
+def _key(part: Part) -> Part:
     """The same for the same words in the same text, whatever stands around them. What is no character of Unicode is
     spelled out, so that it can be written down.
     """
-    return tuple(map(_spelled, part.words)), _spelled(part.text.strip()) or "", tuple(map(_spelled, part.writes))
+    text = _spelled(part.text.strip()) or ""
+    return Part(tuple(map(_spelled, part.words)), text, tuple(map(_spelled, part.writes)))
 
 
 def _spelled(word: str | None) -> str | None:
