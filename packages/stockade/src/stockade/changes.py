@@ -68,36 +68,36 @@ class RunFacts:
 
 
 def facts(events: Sequence[RunEvent]) -> RunFacts:
-    found, applied = RunFacts(), set[str]()
+    result, applied = RunFacts(), set[str]()
     for event in events:
         match event:
             case RunStarted():
-                found.started = event
+                result.started = event
             case SandboxStarted():
-                found.wrote = found.wrote and event.layers == _unsealed(found.layers)
-                found.layers = event.layers
+                result.wrote = result.wrote and event.layers == _unsealed(result.layers)
+                result.layers = event.layers
             case Checkpoint():
-                found.wrote = found.wrote or any(event.files)
+                result.wrote = result.wrote or any(event.files)
             case RunResumed():
-                found.finished = found.applied = found.undone = found.discarded = None
-                found.layers = _unsealed(found.layers)
+                result.finished = result.applied = result.undone = result.discarded = None
+                result.layers = _unsealed(result.layers)
             case RunFinished():
-                found.finished, found.wrote = event, bool(event.changes)
-                found.layers = _sealed(found.layers, event.seals)
+                result.finished, result.wrote = event, bool(event.changes)
+                result.layers = _sealed(result.layers, event.seals)
                 applied.clear()
             case ChangesApplied():
-                found.applied, found.undone = event, None
+                result.applied, result.undone = event, None
                 applied.update(event.paths)
-                changed = found.finished.changes if found.finished else ()
-                found.wrote = any(change.path not in applied for change in changed)
+                changed = result.finished.changes if result.finished else ()
+                result.wrote = any(change.path not in applied for change in changed)
             case ChangesUndone():
                 applied.difference_update(event.paths)
-                found.undone, found.applied = event, found.applied if applied else None
+                result.undone, result.applied = event, result.applied if applied else None
             case ChangesDiscarded():
-                found.discarded, found.wrote = event, False
+                result.discarded, result.wrote = event, False
             case _:
                 pass
-    return found
+    return result
 
 
 def went_down(events: Sequence[RunEvent]) -> bool:
@@ -124,8 +124,8 @@ def _unsealed(layers: Iterable[FolderLayer]) -> tuple[FolderLayer, ...]:
 
 
 def _sealed(layers: tuple[FolderLayer, ...], seals: Sequence[str | None]) -> tuple[FolderLayer, ...]:
-    given = [*seals, *[None] * len(layers)]
-    return tuple(replace(layer, seal=seal) for layer, seal in zip(layers, given, strict=False))
+    padded = [*seals, *[None] * len(layers)]
+    return tuple(replace(layer, seal=seal) for layer, seal in zip(layers, padded, strict=False))
 
 
 def kept_layers(layers: Iterable[FolderLayer]) -> list[FolderLayer]:
@@ -146,8 +146,8 @@ def check_kept(found: RunFacts) -> None:
 
 def pending(reviewer: Differ, layers: Iterable[FolderLayer]) -> list[Pending]:
     """The folders that differ from the host's."""
-    found = [Pending(layer, reviewer.changes(layer)) for layer in kept_layers(layers)]
-    return [one for one in found if one.changes]
+    results = [Pending(layer, reviewer.changes(layer)) for layer in kept_layers(layers)]
+    return [one for one in results if one.changes]
 
 
 def apply(
@@ -185,14 +185,14 @@ def move(reviewer: Reviewer, layers: Iterable[FolderLayer], *, back: bool, **how
     """Take `back` what was applied, as far as it is still so, the last first; or apply again what was taken back, where
     the layer is gone. `force`: also what was edited since.
     """
-    found = Moved()
+    result = Moved()
     if back:
         for layer in reversed(list(layers)):
-            found.add(reviewer.undo(layer, **how))
+            result.add(reviewer.undo(layer, **how))
     else:
         for layer in filter(lambda one: one.is_lost, layers):
-            found.add(reviewer.redo(layer, **how))
-    return found
+            result.add(reviewer.redo(layer, **how))
+    return result
 
 
 def complete(reviewer: Reviewer, events: Sequence[RunEvent], record: Record) -> list[RunEvent]:

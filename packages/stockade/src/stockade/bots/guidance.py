@@ -20,8 +20,8 @@ _LOOKED_AT = 200
 def guidance(folder: Path, workdir: str) -> str:
     """Lines for the opening; "" when the folder says nothing. Follows no link, raises nothing."""
     parts = []
-    if words := _text(folder / AGENTS).strip():
-        shown = words if len(words) <= MAX_AGENTS_CHARS else f"{words[:MAX_AGENTS_CHARS]}\n[more in {workdir}/{AGENTS}]"
+    if text := _text(folder / AGENTS).strip():
+        shown = text if len(text) <= MAX_AGENTS_CHARS else f"{text[:MAX_AGENTS_CHARS]}\n[more in {workdir}/{AGENTS}]"
         parts.append(f"{AGENTS} of this folder says:\n{shown}")
     if skills := _skills(folder.joinpath(*SKILLS)):
         where = f"{workdir}/{'/'.join(SKILLS)}/NAME/{SKILL}"
@@ -32,16 +32,16 @@ def guidance(folder: Path, workdir: str) -> str:
 def guidance_files(folder: Path) -> str:
     """What `guidance` read there, for the user: `AGENTS.md and 2 skills`; "" when it was nothing."""
     skills = len(_skills(folder.joinpath(*SKILLS)))
-    found = [AGENTS] if _text(folder / AGENTS).strip() else []
-    return " and ".join([*found, *([f"{skills} skill{'s' if skills > 1 else ''}"] if skills else [])])
+    names = [AGENTS] if _text(folder / AGENTS).strip() else []
+    return " and ".join([*names, *([f"{skills} skill{'s' if skills > 1 else ''}"] if skills else [])])
 
 
 def _skills(folder: Path) -> list[str]:
     if folder.is_symlink() or folder.parent.is_symlink():
         return []
     try:
-        with os.scandir(folder) as found:
-            names = sorted(entry.name for entry, _ in zip(found, range(_LOOKED_AT), strict=False))
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry, _ in zip(entries, range(_LOOKED_AT), strict=False))
     except OSError:
         return []
     lines = []

@@ -28,28 +28,28 @@ def opening(
     """
     offered = [tool for tool in spec.all_tools if tool in BUILT_IN_TOOLS] if actions is None else actions
     parts = [filled(spec.prompt, policy, offered)]
-    if words := given(spec.prompt, policy, knows_readonly=spec.folder_mode == "ro"):
-        parts.append(words)
+    if message := given(spec.prompt, policy, knows_readonly=spec.folder_mode == "ro"):
+        parts.append(message)
     parts += [*usage, protocol.instructions(offered)]
     folder = Path(policy.folders[0].host) if policy.folders and here else None
-    if folder and not spec.autonomous and (words := guidance(folder, policy.workdir)):
-        parts.append(words)
+    if folder and not spec.autonomous and (message := guidance(folder, policy.workdir)):
+        parts.append(message)
     if spec.example is not None:
         parts.append(_spelled(spec.example, protocol))
-    if spec.shows_folder and folder and (found := surroundings(folder, lines=lines)):
-        parts.append(f"What is in {policy.workdir} now:\n{found}")
+    if spec.shows_folder and folder and (content := surroundings(folder, lines=lines)):
+        parts.append(f"What is in {policy.workdir} now:\n{content}")
     return "\n".join(parts)
 
 
 def _spelled(example: Example, protocol: AnswerProtocol) -> str:
     """In the words of the protocol, so that nothing has to be unlearned."""
     lines = [f"An example. Task: {example.task}"]
-    for thought, action, seen in example.turns:
+    for thought, action, observed in example.turns:
         step = Step(action=action)
         answer = protocol.write(Answer(thought=thought, steps=(step,)))
         lines.append(_as_text(answer.content, answer.tool_calls))
-        if seen:
-            lines.append(seen)
+        if observed:
+            lines.append(observed)
     return "\n".join([*lines, "End of the example. From here on everything is real."])
 
 

@@ -73,8 +73,8 @@ def _within(lines: list[str], share: int, *, whole: bool) -> list[str]:
 def _entries(folder: Path, below: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
     """Sorted, a folder before what is in it. Names that are no plain text are left out."""
     try:
-        with os.scandir(folder / below) as found:
-            names = sorted(entry.name for entry, _ in zip(found, range(_MAX_LOOKED_AT), strict=False))
+        with os.scandir(folder / below) as entries:
+            names = sorted(entry.name for entry, _ in zip(entries, range(_MAX_LOOKED_AT), strict=False))
     except OSError:
         return
     for name in names:

@@ -97,8 +97,8 @@ class Account:
         level = max((level for level, _ in warnings), default=0)
         if level <= told:
             return None
-        words = f"What is left: {', '.join(dict.fromkeys(words for at, words in warnings if at == level))}."
-        return f"{words} Finish now: say what is done and what is not." if level == LAST else f"{words} {_IN_TIME}"
+        message = f"What is left: {', '.join(dict.fromkeys(message for at, message in warnings if at == level))}."
+        return f"{message} Finish now: say what is done and what is not." if level == LAST else f"{message} {_IN_TIME}"
 
 
 _IN_TIME = "Come to an end in time."

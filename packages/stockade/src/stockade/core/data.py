@@ -56,11 +56,11 @@ def _refused(value: object, field: FieldInfo) -> str:
 def _bounds(field: FieldInfo) -> list[str]:
     names = ("ge", "gt", "le", "lt")
     values = ((name, getattr(one, name, None)) for one in field.metadata for name in names)
-    found = {name: value for name, value in values if value is not None}
-    if "ge" in found and "le" in found:
-        return [f"from {found['ge']} to {found['le']}"]
-    words = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
-    bounds = ", ".join(f"{words[name]} {found[name]}" for name in names if name in found)
+    bounds_of = {name: value for name, value in values if value is not None}
+    if "ge" in bounds_of and "le" in bounds_of:
+        return [f"from {bounds_of['ge']} to {bounds_of['le']}"]
+    phrases = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
+    bounds = ", ".join(f"{phrases[name]} {bounds_of[name]}" for name in names if name in bounds_of)
     return [bounds] if bounds else []
 
 

@@ -50,8 +50,8 @@ def to_install(extra: str) -> str:
     """
     from importlib import metadata  # noqa: PLC0415 (13 ms, and only an error needs it)
 
-    wanted = [text.partition(";") for text in metadata.requires("stockade") or ()]
-    names = [name for name, _, when in wanted if when.split() == ["extra", "==", f"'{extra}'"]]
+    requested = [text.partition(";") for text in metadata.requires("stockade") or ()]
+    names = [name for name, _, when in requested if when.split() == ["extra", "==", f"'{extra}'"]]
     assert names, f"there is no extra {extra}"
     return shlex.join(["pip", "install", *names])
 

@@ -382,7 +382,7 @@ def to_json(event: RunEvent, *, ascii_only: bool = False) -> str:
 def from_json(text: str | bytes) -> RunEvent:
     """The event of one line. ValueError when it is none, or of a newer schema."""
     text = text.decode() if isinstance(text, bytes) else text
-    found = _BEGINNING.match(text)
-    kind = _kinds().get(found[1]) if found else None
+    match = _BEGINNING.match(text)
+    kind = _kinds().get(match[1]) if match else None
     # Our own lines say first what they are: nothing need be built for those kinds that a record does not have.
     return kind.model_validate_json(text) if kind else _adapter().validate_json(text)

@@ -17,11 +17,11 @@ class SamplingOptions(SamplingSettings, Data):
 
     def sampling(self, *, local: bool, local_tokens: int = LOCAL_ANSWER_TOKENS) -> Sampling:
         """Greedy and bounded on a local model, the server's own choice elsewhere."""
-        given = {name: getattr(self, name) for name in SamplingOptions.model_fields if name != "answer_tokens"}
+        args = {name: getattr(self, name) for name in SamplingOptions.model_fields if name != "answer_tokens"}
         if local and self.temperature is None and not self.mirostat_mode:
-            given["temperature"] = 0.0
+            args["temperature"] = 0.0
         bound = self.answer_tokens or (local_tokens if local else None)
-        return Sampling(**given, max_tokens=bound)
+        return Sampling(**args, max_tokens=bound)
 
 
 class LoadOptions(LoadSettings, Data):

@@ -103,15 +103,15 @@ _PASSWORD_OF_URL = re.compile(r"://[^\s/:@]*:([^\s/@]+)@")
 
 def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """What is to be hidden -> the variable that it is from: by the variable's name, or the password of a URL."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for name, value in environ.items():
         for match in _PASSWORD_OF_URL.finditer(value):
             for password in (match[1], unquote(match[1])):
                 if is_long(password):
-                    found[password] = name
+                    results[password] = name
         if is_long(value) and _sounds_secret(name) and not _is_harmless(value):
-            found[value] = name
-    return found
+            results[value] = name
+    return results
 
 
 def is_long(value: str) -> bool:

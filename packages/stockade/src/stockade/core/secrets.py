@@ -157,17 +157,17 @@ class Redactor:
 
     def _spans(self, text: str, values: list[tuple[str, str]]) -> list[tuple[int, int, str]]:
         """Where secrets stand, in order and apart."""
-        found: list[tuple[int, int, str]] = []
+        results: list[tuple[int, int, str]] = []
         for value, name in values:
             at = text.find(value)
             while at >= 0:
-                found.append((at, at + len(value), name))
+                results.append((at, at + len(value), name))
                 at = text.find(value, at + len(value))
         for number in _possible(text) if self._formats else ():
             pattern = FORMATS[number].pattern
             group = min(1, pattern.groups)
-            found += [(*match.span(group), FORMATS[number].name) for match in pattern.finditer(text)]
-        return _merged(found)
+            results += [(*match.span(group), FORMATS[number].name) for match in pattern.finditer(text)]
+        return _merged(results)
 
 
 EXACT = Redactor(formats=False)
@@ -352,10 +352,10 @@ def view_of(started: RunStarted, environ: Mapping[str, str], named: Sequence[str
 
 def hidden_names(started: RunStarted) -> tuple[str, ...]:
     """The variables whose values a run hid: those that were named, and those that the sandbox was given."""
-    given = [name for value in started.policy.environment.values() for name in _MARKED.findall(value)]
+    marked = [name for value in started.policy.environment.values() for name in _MARKED.findall(value)]
     formats = {one.name for one in FORMATS}
     named = started.options.get("redact", ())
-    return tuple(dict.fromkeys((*named, *(name for name in given if name not in formats))))
+    return tuple(dict.fromkeys((*named, *(name for name in marked if name not in formats))))
 
 
 def restore_secrets(started: RunStarted, environ: Mapping[str, str]) -> RunStarted:

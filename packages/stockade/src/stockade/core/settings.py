@@ -223,7 +223,7 @@ class Field:
 @cache
 def fields(settings: type) -> Mapping[str, Field]:
     """The settings of a class by what a person writes, in order."""
-    found = {}
+    results = {}
     for one in reversed(settings.__mro__):
         for name, hint in vars(one).get("__annotations__", {}).items():
             if typing.get_origin(hint) is Annotated:
@@ -231,5 +231,7 @@ def fields(settings: type) -> Mapping[str, Field]:
                 either = typing.get_origin(kind) in (types.UnionType, typing.Union)
                 union = typing.get_args(kind) if either else (kind,)
                 plain = next(part for part in union if part is not type(None))
-                found[key_of(name)] = Field(key_of(name), plain, type(None) in union, getattr(settings, name), setting)
-    return found
+                results[key_of(name)] = Field(
+                    key_of(name), plain, type(None) in union, getattr(settings, name), setting
+                )
+    return results

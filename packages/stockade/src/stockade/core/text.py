@@ -51,8 +51,8 @@ def spoken_part(text: str) -> str | None:
     Templates of DeepSeek-R1, QwQ and Qwen3-Thinking open the tag in the prompt: in their texts only its end is
     found. It counts at the end of a line and outside of a fence, so that a file about such tags stays whole.
     """
-    if found := _BEGINNING.match(text):
-        end = f"</{found[1]}>" if found[1] else "[/THINK]"
+    if match := _BEGINNING.match(text):
+        end = f"</{match[1]}>" if match[1] else "[/THINK]"
         _, ended, rest = text.partition(end)
         return rest if ended else None
     lone = _LONE_END.search(text) if "</think" in text else None

@@ -29,7 +29,7 @@ def read(kind: type[T], arguments: Mapping[str, Any]) -> T:
 
 def wrong_words(error: ValidationError) -> str:
     """The first arguments that are missing or wrong, each with what is wrong with it, in a line for the model."""
-    found = [(".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")) for one in error.errors()]
-    wrong = [f"{place}: {words}" if place else words for place, words in found]
+    errors = [(".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")) for one in error.errors()]
+    wrong = [f"{field}: {message}" if field else message for field, message in errors]
     more = f" (and {len(wrong) - MAX_WRONG} more)" if len(wrong) > MAX_WRONG else ""
     return "; ".join(dict.fromkeys(wrong[:MAX_WRONG])) + more

@@ -25,14 +25,14 @@ class ToolSpec(Data):
     @property
     def properties(self) -> dict[str, Any]:
         """The arguments' schemas by name; empty where the schema has none."""
-        found = self.parameters.get("properties")
-        return found if isinstance(found, dict) else {}
+        result = self.parameters.get("properties")
+        return result if isinstance(result, dict) else {}
 
     @property
     def required(self) -> tuple[str, ...]:
         """The arguments that must be given."""
-        found = self.parameters.get("required")
-        return tuple(str(name) for name in found) if isinstance(found, list | tuple) else ()
+        result = self.parameters.get("required")
+        return tuple(str(name) for name in result) if isinstance(result, list | tuple) else ()
 
 
 Offered = str | ToolSpec

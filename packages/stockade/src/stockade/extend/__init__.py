@@ -203,6 +203,6 @@ def __getattr__(name: str) -> Any:
     """A name from above the core."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"stockade.{_WHERE[name]}"), name)
-    globals()[name] = found
-    return found
+    result = getattr(import_module(f"stockade.{_WHERE[name]}"), name)
+    globals()[name] = result
+    return result

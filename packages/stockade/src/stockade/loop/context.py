@@ -100,12 +100,12 @@ class Context:
                         *(f"[{words.hook}] {words.text}" for words in event.words),
                     ]
                 )
-                said = isinstance(event.observation, Answered) or (
+                by_user = isinstance(event.observation, Answered) or (
                     isinstance(event.observation, Refused) and event.observation.by == "user"
                 )
                 message = self.protocol.observed(self._step, text)
-                about = _about(self._step) if said else ""
-                self._append(_Entry(message, event.turn, foldable=not said, user=said, about=about))
+                about = _about(self._step) if by_user else ""
+                self._append(_Entry(message, event.turn, foldable=not by_user, user=by_user, about=about))
             case ActionStarted():
                 self._step = event.action
             case ModelAnswered():
@@ -152,9 +152,9 @@ class Context:
 
         Those of the last call are the same objects again: turn 200 costs what turn 1 costs.
         """
-        for place in range(self._joined, len(self.entries)):
-            message = self.entries[place].message
-            last = self._sent[-1] if self._sent and place not in self._sealed else None
+        for index in range(self._joined, len(self.entries)):
+            message = self.entries[index].message
+            last = self._sent[-1] if self._sent and index not in self._sealed else None
             if last is not None and last.role == message.role == "user":
                 self._sent[-1] = Message(role="user", content=f"{last.content}\n\n{message.content}")
             else:
@@ -255,8 +255,8 @@ class Context:
         """A task that would fill the window is cut to a third of it."""
         if cut := self.left_out(self.window):
             task = self.entries[1].message.content[:-cut]
-            words = f"{task}\n[the task is longer than fits the model: {cut} characters left out]"
-            self.entries[1].message = Message(role="user", content=words)
+            message = f"{task}\n[the task is longer than fits the model: {cut} characters left out]"
+            self.entries[1].message = Message(role="user", content=message)
             self._rewritten()
 
     def before(self, turn: int) -> str:
@@ -285,8 +285,8 @@ class Context:
             return
         self.entries = [entry for entry in self.entries if not entry.own]
         self.entries[1].message = Message(role="user", content=self._own.goal or self._task)
-        if words := whole_prompt(self._own):
-            again = _Entry(Message(role="user", content=words), before_turn - 1, own=True)
+        if message := whole_prompt(self._own):
+            again = _Entry(Message(role="user", content=message), before_turn - 1, own=True)
             self.entries.insert(2, again)
 
     def _rewritten(self) -> None:

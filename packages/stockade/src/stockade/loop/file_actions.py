@@ -91,10 +91,10 @@ class FileActions:
     async def _write(self, path: str, data: bytes, how: str = "", at: Sequence[int] = ()) -> FileWritten:
         most = len(data) + 1
         result = await self._run(_WRITE, (path, str(most), how), data, most + _ERROR_BYTES)
-        head, told, before = result.stdout.partition(b"\n")
-        lines_before, size_before = _counts(head) if told else (None, None)
+        head, newline, before = result.stdout.partition(b"\n")
+        lines_before, size_before = _counts(head) if newline else (None, None)
         return FileWritten(
-            path=path, size=len(data), lines=_count_lines(data), same=bool(told) and before == data,
+            path=path, size=len(data), lines=_count_lines(data), same=bool(newline) and before == data,
             size_before=size_before, lines_before=lines_before, replaced=tuple(at),
         )  # fmt: skip
 
@@ -105,7 +105,7 @@ class FileActions:
         if result.truncated_bytes:
             raise ActionFailed(f"{path} is larger than {MAX_READ_BYTES} bytes: edit it with the shell")
         data = result.stdout
-        at = [data.count(b"\n", 0, place) + 1 for place in _places(data, old, apart=everywhere)]
+        at = [data.count(b"\n", 0, index) + 1 for index in _places(data, old, apart=everywhere)]
         if not at:
             raise ActionFailed(f"`old` does not stand in {path} ({_lines(_count_lines(data))}){_why_not(data, old)}")
         if len(at) > 1 and not everywhere:
@@ -119,8 +119,8 @@ class FileActions:
         result = await self.sandbox.exec(["sh", "-c", script, "sh", *args], stdin, _TIMEOUT_S, most)
         if result.exit_code:
             # A program's last line ends with the cause: "sh: 6: cannot create a.txt: Read-only file system".
-            said = result.stderr.decode(errors="replace").strip().rpartition("\n")[2].rpartition(": ")[2]
-            cause = _PROBLEMS.get(result.exit_code) or said or f"exit status {result.exit_code}"
+            complaint = result.stderr.decode(errors="replace").strip().rpartition("\n")[2].rpartition(": ")[2]
+            cause = _PROBLEMS.get(result.exit_code) or complaint or f"exit status {result.exit_code}"
             raise ActionFailed(f"{args[0]}: {cause}")
         return result
 
@@ -160,11 +160,11 @@ def _count_lines(data: bytes) -> int:
 
 def _places(data: bytes, old: bytes, *, apart: bool) -> list[int]:
     """Where `old` stands; `apart`: none of them in another, as they are replaced."""
-    found, place = [], data.find(old)
-    while place >= 0:
-        found.append(place)
-        place = data.find(old, place + (len(old) if apart else 1))
-    return found
+    positions, at = [], data.find(old)
+    while at >= 0:
+        positions.append(at)
+        at = data.find(old, at + (len(old) if apart else 1))
+    return positions
 
 
 def _why_not(data: bytes, old: bytes) -> str:

@@ -272,11 +272,11 @@ class Hooks:
 
     def _of(self, hook: Hook, spoken: bool = False) -> HookContext:
         """The context under the hook's name, made once."""
-        ctx, found = self.ctx, self._ctxs.get(id(hook))
-        if found is None or found.spoken != spoken:
-            found = replace(ctx, spoken=spoken, hook=hook.name)
-            self._ctxs[id(hook)] = found
-        return found
+        ctx, own = self.ctx, self._ctxs.get(id(hook))
+        if own is None or own.spoken != spoken:
+            own = replace(ctx, spoken=spoken, hook=hook.name)
+            self._ctxs[id(hook)] = own
+        return own
 
 
 @contextmanager

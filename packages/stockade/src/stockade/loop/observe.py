@@ -87,5 +87,5 @@ def whole_prompt(now: SelfConfigChanged) -> str:
 
 
 def sampling_words(now: SelfConfigChanged) -> str:
-    given = now.sampling.model_dump(exclude_none=True)
-    return ", ".join(f"{name} {value}" for name, value in given.items()) or "nothing, the defaults hold"
+    args = now.sampling.model_dump(exclude_none=True)
+    return ", ".join(f"{name} {value}" for name, value in args.items()) or "nothing, the defaults hold"

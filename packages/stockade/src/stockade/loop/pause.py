@@ -46,13 +46,13 @@ class Pause:
     @contextmanager
     def away(self) -> Iterator[list[str]]:
         """Around a question about a step: what the user says to it is appended, and recorded before the next one."""
-        since, said = anyio.current_time(), list[str]()
+        since, replies = anyio.current_time(), list[str]()
         self._stop_clock()
         try:
-            yield said
+            yield replies
         finally:
             self._start_clock()
-            self._asked.append((anyio.current_time() - since, " / ".join(said) or None))
+            self._asked.append((anyio.current_time() - since, " / ".join(replies) or None))
 
     def _stop_clock(self) -> None:
         self._standing += 1
@@ -85,8 +85,8 @@ class Pause:
         False when nothing more shall begin.
         """
         while self._asked:
-            duration_s, said = self._asked.pop(0)
-            await record.add(Paused(at=clock.now(), duration_s=duration_s, said=said))
+            duration_s, text = self._asked.pop(0)
+            await record.add(Paused(at=clock.now(), duration_s=duration_s, said=text))
         while self.held:
             since = clock.monotonic()
             await self._go.wait()

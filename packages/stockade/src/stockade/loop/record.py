@@ -126,9 +126,9 @@ class NetworkRecorder:
                 self.waiting.append(event)
 
     def _merged(self, event: NetworkRequested) -> bool:
-        for place, other in enumerate(self.waiting):
+        for index, other in enumerate(self.waiting):
             if _kind(other) == _kind(event):
-                self.waiting[place] = _sum(other, event)
+                self.waiting[index] = _sum(other, event)
                 return True
         return False
 

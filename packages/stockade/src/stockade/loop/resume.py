@@ -61,8 +61,8 @@ async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Depend
         unknown = ActionFinished(at=at, turn=in_flight.turn, step=in_flight.step, observation=Unknown())
         events.insert(0, unknown)
     await record.add(*events)
-    words = _cut(history) if resumed.task is None else ""
-    again = _Again(parts, record, words, in_flight is not None, decided(history), resumed.lost, pending)
+    why = _cut(history) if resumed.task is None else ""
+    again = _Again(parts, record, why, in_flight is not None, decided(history), resumed.lost, pending)
     return await run_to_completion(effective(first_event(history), resumed), parts, record, again.begin)
 
 
@@ -74,10 +74,10 @@ def effective(started: RunStarted, resumed: RunResumed) -> RunStarted:
 
 def pending_finish(history: Sequence[RunEvent]) -> Finish | None:
     """The bot's word that it is done, when the run was cut before anything came of it."""
-    for place in range(len(history) - 1, -1, -1):
-        match history[place]:
+    for index in range(len(history) - 1, -1, -1):
+        match history[index]:
             case AnswerUnderstood() as understood:
-                done = sum(isinstance(event, ActionFinished) for event in history[place:])
+                done = sum(isinstance(event, ActionFinished) for event in history[index:])
                 step = understood.answer.steps[done] if done < len(understood.answer.steps) else None
                 return step.action if step is not None and isinstance(step.action, Finish) else None
             case MessageInjected() | CheckFinished():
@@ -191,7 +191,7 @@ def up_to(history: Sequence[RunEvent], turn: int) -> list[RunEvent]:
     last = max((event.turn for event in history if isinstance(event, ModelAnswered)), default=0)
     if not 0 <= turn <= last:
         raise UsageError(f"the run has no turn {turn}: it has {last}", f"--to 0 to {last}")
-    end = next((place for place, event in enumerate(history) if getattr(event, "turn", 0) > turn), len(history))
+    end = next((index for index, event in enumerate(history) if getattr(event, "turn", 0) > turn), len(history))
     while end > 1 and isinstance(history[end - 1], _BETWEEN):
         end -= 1
     return list(history[:end])

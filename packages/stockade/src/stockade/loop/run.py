@@ -66,8 +66,8 @@ async def run_to_completion(
             await close(record, parts.reviewer, parts.clock, Ending("stopped", "user", "interrupted"))
         raise
     except Exception as bug:
-        words = f"{type(bug).__name__}: {bug}"
-        await close(record, parts.reviewer, parts.clock, Ending("failed", "bug", words))
+        message = f"{type(bug).__name__}: {bug}"
+        await close(record, parts.reviewer, parts.clock, Ending("failed", "bug", message))
         raise
     return await close(record, parts.reviewer, parts.clock, ending)
 

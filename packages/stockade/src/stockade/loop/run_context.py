@@ -191,8 +191,8 @@ class RunContext:
             self.parts.pause.watch(deadline)
             return await work()
         assert deadline.cancelled_caught
-        words = f"time: {self.started.budget.timeout_s:g} s are over"
-        return Ending("stopped", "time", words) if late is None else late(words)
+        message = f"time: {self.started.budget.timeout_s:g} s are over"
+        return Ending("stopped", "time", message) if late is None else late(message)
 
     async def add(self, *events: RunEvent) -> None:
         """On record, together, before this returns."""

@@ -47,12 +47,12 @@ class CompletedStep:
     @cached_property
     def key(self) -> str:
         """The action and every byte of its result, but for how long it took: equal when both were the same again."""
-        seen, digest = self.observation, sha256(self.step.action.model_dump_json().encode())
+        observed, digest = self.observation, sha256(self.step.action.model_dump_json().encode())
         left_out = {"duration_s", "same", "chunks", "lines_before", "size_before"}
-        told = {name: value for name, value in fields_of(seen).items() if name not in left_out}
-        digest.update(json.dumps(told, sort_keys=True).encode())
-        if isinstance(seen, CommandOutput):
-            for stream in (seen.stdout, b"\0", seen.stderr):
+        reported = {name: value for name, value in fields_of(observed).items() if name not in left_out}
+        digest.update(json.dumps(reported, sort_keys=True).encode())
+        if isinstance(observed, CommandOutput):
+            for stream in (observed.stdout, b"\0", observed.stderr):
                 digest.update(stream)
         return digest.hexdigest()
 
@@ -102,7 +102,7 @@ class RunState:
             case ActionFinished() if self.in_flight is not None:
                 self.done.append(CompletedStep(event.turn, self.in_flight.action, event.observation))
                 self.in_flight = None
-                self.hook_acts.update((words.hook, "words") for words in event.words)
+                self.hook_acts.update((message.hook, "words") for message in event.words)
                 if isinstance(event.observation, Refused):
                     self.hook_acts[event.observation.by, "refusal"] += 1
                 if isinstance(event.observation, CommandOutput) and event.observation.cwd:

@@ -43,11 +43,11 @@ async def _fold(
     """What was before turn `before` is short from here on."""
     text = record.context.before(before)
     short = await model.shorten(text) if isinstance(model, Shortens) and text.strip() else None
-    words, usage = (short.content.strip(), short.usage) if short is not None else ("", Usage())
+    summary, usage = (short.content.strip(), short.usage) if short is not None else ("", Usage())
     left_out = record.context.left_out(window)
     await record.add(
         HistoryCompacted(
-            at=now(), turn=turn, before_turn=before, window=window, task_left_out=left_out, summary=words, usage=usage
+            at=now(), turn=turn, before_turn=before, window=window, task_left_out=left_out, summary=summary, usage=usage
         )
     )
 

@@ -60,17 +60,17 @@ def with_defaults(spec: RunSpec, bot: BotSpec) -> RunSpec:
     try:
         checked = RunSpec.model_validate(unset)
     except ValidationError as error:
-        key, words = first_refused(error, RunSpec)
-        raise UsageError(f"{bot.file or f'bot {bot.name}'}: {key}{words}") from None
+        key, message = first_refused(error, RunSpec)
+        raise UsageError(f"{bot.file or f'bot {bot.name}'}: {key}{message}") from None
     return spec.model_copy(update={key: getattr(checked, key) for key in unset})
 
 
 def list_bots() -> tuple[list[BotSpec], list[UsageError]]:
     """The bots of all packages, and what is wrong with those that are broken."""
-    found, broken = [], []
+    bots, broken = [], []
     for name in registry.names("stockade.bots"):
         try:
-            found.append(find_bot(name))
+            bots.append(find_bot(name))
         except UsageError as error:
             broken.append(error)
-    return found, broken
+    return bots, broken

@@ -123,7 +123,7 @@ class _Build:
 
     async def new(self) -> Prepared:
         """Of what was asked for. When it fails, nothing is left of it."""
-        given, bot, notes = self.spec.objects, self.spec.objects.bot or find_bot(self.spec.bot), list[str | None]()
+        objects, bot, notes = self.spec.objects, self.spec.objects.bot or find_bot(self.spec.bot), list[str | None]()
         spec = with_defaults(self.spec, bot)
         unused = _unused(spec, bot)
         spec = self.spec = spec.model_copy(update={key: RunSpec.model_fields[key].default for key in unused})
@@ -132,12 +132,12 @@ class _Build:
         await to_thread.run_sync(sweep)
         plan = await self._plan(*_asked(spec, bot))
         try:
-            if given.sandbox:
-                sandbox = given.sandbox[0]
+            if objects.sandbox:
+                sandbox = objects.sandbox[0]
             else:
                 sandbox = await prepare_sandbox(plan.policy, spec.sandbox, run_dir(run_id), self.on_progress)
             model, name, choice = await self._model()
-            info = model.info if given.model else await models.known_of(model, name, spec.answers, self.on_progress)
+            info = model.info if objects.model else await models.known_of(model, name, spec.answers, self.on_progress)
             profile = profile_of(info)
             plan = replace(plan, actions=profile.offered(plan.actions, (*bot.tools, *spec.tool)))
             budget = make_budget(spec, bot.budget or profile.budget(attended=self.attended))
@@ -155,12 +155,12 @@ class _Build:
         if isinstance(parts.approver, Authoriser):
             parts.approver.granted = spec.granted
         started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
-        if not (given.sandbox or given.policy) and (unseen := undecided(spec, started.policy)):
+        if not (objects.sandbox or objects.policy) and (unseen := undecided(spec, started.policy)):
             programs = ", ".join(one.name for one in unseen if one.needed)
             notes.append(f"not seen inside: {programs} (--toolchain auto)" if programs else None)
         notes.insert(0, _note(started, bot, self.redactor.names(task), choice, profile))
-        words = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
-        warnings = (*approval_notes(started), *self.redactor.warnings, *((words,) if unused else ()))
+        message = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
+        warnings = (*approval_notes(started), *self.redactor.warnings, *((message,) if unused else ()))
         return Prepared(started, parts, ". ".join(filter(None, notes)) or None, warnings=warnings)
 
     async def again(self, record: Recorded) -> Prepared:
@@ -201,7 +201,7 @@ class _Build:
         names: Sequence[str | None] = (),
     ) -> Dependencies:  # fmt: skip
         """All that a run has; its files are kept turn by turn, from the snapshots `names` on."""
-        pause, given = Pause(), self.spec.objects
+        pause, objects = Pause(), self.spec.objects
         approver, user = make_approver(started, pause, self.redactor), PausingPrompt(pause)
         search = started.options.get("search")
         context = ToolContext(sandbox, started.policy, started.bot, state_dir(), search=search)
@@ -217,7 +217,7 @@ class _Build:
             reviewer=reviewer(),
             pause=pause,
             approver=approver,
-            hooks=hooks_of(started, info, approver, (*self.spec.hooks, *given.hooks), bot),
+            hooks=hooks_of(started, info, approver, (*self.spec.hooks, *objects.hooks), bot),
             on_event=noting_its_holder(started.run_id, sandbox, self.on_event),
             on_text=self.on_text,
             redactor=self.redactor,
@@ -243,14 +243,15 @@ def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
 
 def _asked(spec: RunSpec, bot: BotSpec) -> tuple[tuple[str, ...], Policy]:
     """The names of the tools, and the policy with what the bot needs. UsageError for what the bot has no use for."""
-    given = spec.objects
-    if not bot.bot.loops and given.tools:
-        names = ", ".join(one.name for box in given.tools for one in box.specs)
+    objects = spec.objects
+    if not bot.bot.loops and objects.tools:
+        names = ", ".join(one.name for box in objects.tools for one in box.specs)
         what = f"the bot {bot.name} has a way of its own to work, in which nothing calls a tool: {names}"
         raise UsageError(what, "leave it out, or take another bot")
-    own = given.sandbox[1] if given.sandbox else given.policy or own_toolchain(spec, make_policy(spec, bot.folder_mode))
+    own = objects.sandbox[1] if objects.sandbox else objects.policy
+    own = own or own_toolchain(spec, make_policy(spec, bot.folder_mode))
     policy = bot.bot.policy(own)
-    if given.sandbox and policy != own:
+    if objects.sandbox and policy != own:
         what = f"the bot {bot.name} needs folders of its own in its sandbox, which one that runs already does not get"
         raise UsageError(what, "pass a Policy in its place")
     return chosen(bot.all_tools, (*spec.tool, *mcp_files(spec.mcp)), spec.no_tool), policy
@@ -262,13 +263,13 @@ def _note(
     """Lines for the user: that the task holds what is `hidden`; what a model is good for that was the `choice` of
     `auto`; which words of the folder the model is told.
     """
-    told = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
-    words = [told if hidden else "", *([choice, profile.good_for] if choice else [])]
+    secret = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
+    notes = [secret if hidden else "", *([choice, profile.good_for] if choice else [])]
     if started.policy.folders and bot.bot.loops and not bot.autonomous and not is_far(started.sandbox):
         folder = started.policy.folders[0].host
         if files := guidance_files(Path(folder)):
-            words.append(f"the model reads {files} of {folder}")
-    return ". ".join(part for part in words if part) or None
+            notes.append(f"the model reads {files} of {folder}")
+    return ". ".join(part for part in notes if part) or None
 
 
 def _first_event(

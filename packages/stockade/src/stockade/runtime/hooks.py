@@ -49,12 +49,12 @@ def hooks_of(
     UsageError for a name that no package has, one that cannot be left out, one of the loop for a bot without it.
     """
     bot = bot or Bot()
-    without, wanted = left_out(chosen), chosen_hooks(chosen)
+    without, requested = left_out(chosen), chosen_hooks(chosen)
     if fixed := without & {"approval", "budget", "check"}:
         raise UsageError(f"the hook {min(fixed)} is part of every run and cannot be left out")
     hooks: list[Hook]
     if not bot.loops:
-        if idle := [one for one in wanted if one in (SMALL_MODELS, *BUILT_IN)]:
+        if idle := [one for one in requested if one in (SMALL_MODELS, *BUILT_IN)]:
             what = f"the hook {idle[0]} watches the loop, and the bot {started.bot} has a way of its own to work"
             raise UsageError(what, "leave it out, or take another bot")
         hooks = []
@@ -62,14 +62,14 @@ def hooks_of(
         hooks = [*map(_made, OF_EVERY_RUN)]
     else:
         small = started.options.get("small_models")
-        helped = small or (small is None and SMALL_MODELS in profile_of(info).hooks) or SMALL_MODELS in wanted
+        helped = small or (small is None and SMALL_MODELS in profile_of(info).hooks) or SMALL_MODELS in requested
         hooks = [*map(_made, (*OF_EVERY_RUN, *OF_A_TASK, *((SMALL_MODELS,) if helped else ())))]
     for hook in hooks:
         if isinstance(hook, LoopDetection):  # a run may go on with another number than it began with
             hook.repeats = started.options.get("loop_repeats")
     hooks.extend(bot.hooks(started))
-    for number, one in enumerate(wanted):
-        again = isinstance(one, str) and one in wanted[:number]
+    for number, one in enumerate(requested):
+        again = isinstance(one, str) and one in requested[:number]
         if not again and one not in (SMALL_MODELS, *BUILT_IN):
             hooks.append(_made(one))
     if approver is not None:
@@ -145,19 +145,19 @@ def folders_of(started: RunStarted) -> tuple[str, ...]:
 
     Empty of another machine's. A folder that was moved is asked about anew by its path.
     """
-    found = []
+    results = []
     for rule in () if is_far(started.sandbox) else started.policy.folders:
         try:
             fd = os.open(rule.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:  # the run will say so
-            found.append("")
+            results.append("")
             continue
         try:
             real = os.path.realpath(rule.host)
-            found.append(f"{filesystem(fd):x}-{os.fstat(fd).st_ino}-{birth_ns(fd, real)}")
+            results.append(f"{filesystem(fd):x}-{os.fstat(fd).st_ino}-{birth_ns(fd, real)}")
         finally:
             os.close(fd)
-    return tuple(found)
+    return tuple(results)
 
 
 def approval_notes(started: RunStarted) -> tuple[str, ...]:

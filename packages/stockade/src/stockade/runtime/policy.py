@@ -60,12 +60,12 @@ def _copy_rule(text: str) -> CopyRule:
 
 
 def _limits(spec: RunSettings) -> Limits:
-    given: dict[str, Any] = {"processes": spec.processes, "command_timeout_s": spec.command_timeout}
+    limits: dict[str, Any] = {"processes": spec.processes, "command_timeout_s": spec.command_timeout}
     for name, text in (("memory_bytes", spec.memory), ("disk_bytes", spec.disk)):
-        given[name] = None if text is None else parse_size(text)
-    if given["disk_bytes"] is not None:
-        given["file_bytes"] = given["disk_bytes"] // 2
-    return Limits(**{name: value for name, value in given.items() if value is not None})
+        limits[name] = None if text is None else parse_size(text)
+    if limits["disk_bytes"] is not None:
+        limits["file_bytes"] = limits["disk_bytes"] // 2
+    return Limits(**{name: value for name, value in limits.items() if value is not None})
 
 
 def environment_of(spec: RunSettings) -> dict[str, str]:
@@ -74,12 +74,12 @@ def environment_of(spec: RunSettings) -> dict[str, str]:
 
 
 def _variable(text: str) -> tuple[str, str]:
-    name, given, value = text.partition("=")
+    name, equals, value = text.partition("=")
     if not name.replace("_", "a").isalnum() or name[0].isdigit():
         raise UsageError(
             f"--env {name!r} is not the name of a variable", "write NAME=VALUE; a name is of letters, digits and _"
         )
-    if not given:
+    if not equals:
         if name not in os.environ:
             raise UsageError(f"--env {name}: the variable is not set here", f"write --env {name}=VALUE")
         value = os.environ[name]

@@ -46,10 +46,10 @@ def read_store(where: str | None = None) -> RunStore:
     """A record that runs are looked for in: one that was named must be there, or it is a UsageError."""
     if where and not _is_address(where):
         try:
-            found = _path(where).exists()
+            result = _path(where).exists()
         except OSError as error:
             raise UsageError(f"the record {where} cannot be looked at: {error.strerror}", "check --store") from None
-        if not found:
+        if not result:
             raise UsageError(f"there is no record {where}", "check --store; stockade run would make it")
     return open_store(where)
 
@@ -82,9 +82,9 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
         base = run_dir(summary.run_id)
         if not base.is_dir() or not any(entry.is_dir() for entry in base.iterdir()):
             continue
-        found = facts(await store.events(summary.run_id))
-        here = [layer for layer in found.layers if layer.layer is not None and _is_of(folder, layer.host)]
-        taken_back = found.undone is not None and any(reviewer.decisions(layer) for layer in here)
+        result = facts(await store.events(summary.run_id))
+        here = [layer for layer in result.layers if layer.layer is not None and _is_of(folder, layer.host)]
+        taken_back = result.undone is not None and any(reviewer.decisions(layer) for layer in here)
         if here and (taken_back or pending(reviewer, here)):
             return summary.run_id
     raise UsageError(f"no run has changes in {folder} that are still to be decided on", "stockade runs list names all")
@@ -93,8 +93,8 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
 def newest_applied(folder: Path) -> str:
     """The run whose changes to `folder`, or one that it lies in, were the last to be applied. UsageError: none was."""
     hosts = [encode_path(str(one)) for one in (folder, *folder.parents)]
-    found = journals_on(hosts, state_dir() / "runs")
-    applied = [(head.at, base.parent.name) for base, _, head in found if head.goal == "after"]
+    result = journals_on(hosts, state_dir() / "runs")
+    applied = [(head.at, base.parent.name) for base, _, head in result if head.goal == "after"]
     if not applied:
         raise UsageError(f"nothing was applied to {folder} that could be undone", "stockade runs list names all runs")
     return max(applied)[1]

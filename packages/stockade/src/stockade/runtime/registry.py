@@ -56,12 +56,12 @@ def _installed() -> Mapping[str, Mapping[str, tuple[Part, ...]]]:
         if _MENTIONED in (distribution.read_text("entry_points.txt") or ""):
             name, version = distribution.name, distribution.version
             packages.setdefault(name, [*_parts_of(distribution, name, version)])  # the first on the path counts
-    found: dict[str, dict[str, tuple[Part, ...]]] = {}
+    results: dict[str, dict[str, tuple[Part, ...]]] = {}
     for name in sorted(packages, key=lambda name: (name not in OURS, name)):
         for part in packages[name]:
-            group = found.setdefault(part.entry.group, {})
+            group = results.setdefault(part.entry.group, {})
             group[part.entry.name] = (*group.get(part.entry.name, ()), part)
-    return found
+    return results
 
 
 def _parts_of(distribution: Distribution, name: str, version: str) -> Iterator[Part]:
@@ -72,11 +72,11 @@ def _parts_of(distribution: Distribution, name: str, version: str) -> Iterator[P
 
 def parts(group: Group) -> Mapping[str, tuple[Part, ...]]:
     """The parts of a group by name, not loaded. UsageError where not even ours are there: the installation is old."""
-    found = _installed().get(group, {})
-    if not any(part.ours for several in found.values() for part in several):
+    result = _installed().get(group, {})
+    if not any(part.ours for several in result.values() for part in several):
         what = f"the installed stockade has no {group}: it was installed before the code that runs"
         raise UsageError(what, "install it again (in a checkout: make .venv/.dev)")
-    return found
+    return result
 
 
 def names(group: Group) -> tuple[str, ...]:
@@ -86,12 +86,12 @@ def names(group: Group) -> tuple[str, ...]:
 
 def load(group: Group, name: str) -> Any:
     """The part of that name. UsageError, with what there is, for none; with the package, for one that is broken."""
-    found = parts(group)
-    if name not in found:
-        near = difflib.get_close_matches(name, found, n=1)
-        way_out = f"did you mean {near[0]}?" if near else f"there are {', '.join(found)}"
+    result = parts(group)
+    if name not in result:
+        near = difflib.get_close_matches(name, result, n=1)
+        way_out = f"did you mean {near[0]}?" if near else f"there are {', '.join(result)}"
         raise UsageError(f"there is no {KINDS[group]} {name!r}", way_out)
-    if len(several := found[name]) > 1:
+    if len(several := result[name]) > 1:
         owners = " and ".join(f"{part.package} {part.version}" for part in several)
         others = [part.package for part in several if not part.ours]
         raise UsageError(f"two packages have a {KINDS[group]} {name!r}: {owners}", f"pip uninstall {others[-1]}")
@@ -123,9 +123,9 @@ def owner(group: Group, name: str) -> Part | None:
 
 def broken(part: Part, what: str) -> UsageError:
     """The error that says of a part what is wrong with it, and whose it is."""
-    kind = next(words for group, words in KINDS.items() if group == part.entry.group)
-    words = f"the {kind} {part.entry.name!r} of {part.entry.value} {what} (package {part.package} {part.version})"
-    return UsageError(words, f"mend it, or pip uninstall {part.package}")
+    kind = next(message for group, message in KINDS.items() if group == part.entry.group)
+    message = f"the {kind} {part.entry.name!r} of {part.entry.value} {what} (package {part.package} {part.version})"
+    return UsageError(message, f"mend it, or pip uninstall {part.package}")
 
 
 def wrong(group: Group, name: str, what: str) -> UsageError:

@@ -58,13 +58,13 @@ async def _candidate(store: RunStore, reviewer: Reviewer, run: RunSummary) -> Ca
     if not folder.is_dir():
         return Candidate(run)
     try:
-        found = facts(await store.events(run.run_id))
+        result = facts(await store.events(run.run_id))
     except StoreFailed as error:
         return Candidate(run, stays=error.message)
     size = await to_thread.run_sync(_size, folder)
-    if await to_thread.run_sync(_is_undecided, found, reviewer):
+    if await to_thread.run_sync(_is_undecided, result, reviewer):
         return Candidate(run, size, stays="nobody decided on its changes")
-    return Candidate(run, size, undo=found.applied is not None)
+    return Candidate(run, size, undo=result.applied is not None)
 
 
 async def remove(store: RunStore, reviewer: Reviewer, run_id: str, *, force: bool = False) -> None:
@@ -97,10 +97,10 @@ def _remove(store: RunStore, reviewer: Reviewer, run_id: str, events: Sequence[R
     def record(event: RunEvent) -> None:
         from_thread.run(store.append, run_id, [event])
 
-    found = facts(complete(reviewer, events, record))
+    result = facts(complete(reviewer, events, record))
     try:
-        with reviewer.holding(found.layers):
-            if not force and _is_undecided(found, reviewer):
+        with reviewer.holding(result.layers):
+            if not force and _is_undecided(result, reviewer):
                 raise UsageError(
                     f"nobody decided on the changes of run {run_id}",
                     f"stockade diff|apply|discard {run_id}; or throw them away too: stockade runs rm --force {run_id}",

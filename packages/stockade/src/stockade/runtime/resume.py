@@ -112,9 +112,9 @@ def resumed_event(spec: RunSpec, record: Recorded, state: RunState, task: str) -
     budget = make_budget(spec, Budget())
     if not task and (bound := exhausted(budget, state.spent(state.last_at))) is not None:
         raise UsageError(f"run {run_id} has used up its {bound}", _MORE[bound.split(":")[0]])
-    found = changes.facts(record.history)
+    result = changes.facts(record.history)
     if not record.from_scratch:
-        changes.check_kept(found)
+        changes.check_kept(result)
     return RunResumed(
         at=time.time(),
         version=__version__,
@@ -123,7 +123,7 @@ def resumed_event(spec: RunSpec, record: Recorded, state: RunState, task: str) -
         sandbox=spec.sandbox,
         budget=budget,
         check=spec.check,
-        lost=tuple(layer.host for layer in found.layers if layer.is_lost) if found.wrote else (),
+        lost=tuple(layer.host for layer in result.layers if layer.is_lost) if result.wrote else (),
     )
 
 
@@ -195,9 +195,9 @@ def _to_snapshots(run_id: str, backend: str, work: Work, known: Sequence[FolderL
     for layer, name, source in work:
         restore(layer, name, source)
     base, kept = run_dir(run_id), {layer.layer for layer in known}
-    for place in base.iterdir() if base.is_dir() else ():
-        if place.name.startswith(PRIVATE) or (place.name.isdecimal() and str(place.resolve()) not in kept):
-            remove_tree(place)  # made by a process that died before anything was done in it
+    for path in base.iterdir() if base.is_dir() else ():
+        if path.name.startswith(PRIVATE) or (path.name.isdecimal() and str(path.resolve()) not in kept):
+            remove_tree(path)  # made by a process that died before anything was done in it
 
 
 async def sandbox_again(

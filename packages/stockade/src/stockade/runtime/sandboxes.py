@@ -41,14 +41,14 @@ def backend_of(name: str) -> Backend:
     kind, equals, value = (DEFAULT if name == AUTO else name).partition("=")
     if kind not in (known := registry.names(GROUP)):
         raise UsageError(f"there is no sandbox {name!r}", f"choose {AUTO}, {', '.join(known)}")
-    found = registry.load(GROUP, kind)
-    if not isinstance(found, Backend) and callable(found):
-        found = registry.make(GROUP, kind, value)
+    result = registry.load(GROUP, kind)
+    if not isinstance(result, Backend) and callable(result):
+        result = registry.make(GROUP, kind, value)
     elif equals:
         raise UsageError(f"the sandbox {kind} takes no value", f"write --sandbox {kind}")
-    if not isinstance(found, Backend):
-        raise registry.wrong(GROUP, kind, f"is {type(found).__name__}, not a Backend")
-    return found
+    if not isinstance(result, Backend):
+        raise registry.wrong(GROUP, kind, f"is {type(result).__name__}, not a Backend")
+    return result
 
 
 def is_tried(name: str) -> bool:
@@ -56,10 +56,10 @@ def is_tried(name: str) -> bool:
     if name == DEFAULT:
         return False
     try:
-        found = registry.load(GROUP, name)
+        result = registry.load(GROUP, name)
     except StockadeError:
         return True  # the trial says what is wrong with it
-    return found.sealed if isinstance(found, Backend) else not callable(found)
+    return result.sealed if isinstance(result, Backend) else not callable(result)
 
 
 def is_far(name: str) -> bool:

@@ -92,13 +92,13 @@ def load(
 
 
 def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    given = {key: value for key, value in flags.items() if key in KEYS and value is not None and value != ()}
-    given = {**_from_pairs(flags.get("option") or ()), **given}
-    for key, value in given.items():
+    args = {key: value for key, value in flags.items() if key in KEYS and value is not None and value != ()}
+    args = {**_from_pairs(flags.get("option") or ()), **args}
+    for key, value in args.items():
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and not _is_utf8(text):
                 raise UsageError(f"--{key.replace('_', '-')}: {text!r} is not UTF-8", "use a name that is")
-    return _checked(given, "--{key}", strict=False)
+    return _checked(args, "--{key}", strict=False)
 
 
 def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
@@ -219,9 +219,9 @@ def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, A
         try:
             valid = model.model_validate(part, strict=strict)
         except ValidationError as error:
-            key, words = first_refused(error, model)
-            place = where.replace("{key}", key.replace("_", "-") if where.startswith("--") else key)
-            raise UsageError(f"{place.replace('{KEY}', key.upper())}{words}") from None
+            key, message = first_refused(error, model)
+            location = where.replace("{key}", key.replace("_", "-") if where.startswith("--") else key)
+            raise UsageError(f"{location.replace('{KEY}', key.upper())}{message}") from None
         result |= {key: getattr(valid, keys[key]) for key in part}
     return result
 
@@ -245,8 +245,8 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _nearest(key: str, prefix: str = "", spelled: Any = str) -> str:
-    found = difflib.get_close_matches(key, KEYS, n=1)
-    return f": did you mean {prefix}{spelled(found[0])}?" if found else ""
+    near = difflib.get_close_matches(key, KEYS, n=1)
+    return f": did you mean {prefix}{spelled(near[0])}?" if near else ""
 
 
 def _is_utf8(text: str) -> bool:

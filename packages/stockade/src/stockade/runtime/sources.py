@@ -46,13 +46,13 @@ def plain_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None =
     variables = dict(os.environ if environ is None else environ)
     if any(name.startswith("LLAMA_") for name in variables):
         return None
-    found = RunSettings()
+    result = RunSettings()
     for source in (_of_user(), dict(_of_variables(variables)), flags):
         for key, value in source.items():
             if not _is_plain(key, value):
                 return None
-            setattr(found, key, value)
-    return found
+            setattr(result, key, value)
+    return result
 
 
 def _of_user() -> Mapping[str, Any]:

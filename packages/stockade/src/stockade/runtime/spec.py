@@ -122,13 +122,13 @@ def autonomy(spec: RunSpec) -> Autonomy:
 
 def make_budget(spec: RunSpec, default: Budget) -> Budget:
     """`default` with what was set: by the user, or in the bot's file."""
-    given = {
+    bounds = {
         "max_turns": spec.max_turns,
         "timeout_s": spec.timeout,
         "max_tokens": spec.max_tokens,
         "max_cost": spec.max_cost,
     }
-    return default.model_copy(update={name: value for name, value in given.items() if value is not None})
+    return default.model_copy(update={name: value for name, value in bounds.items() if value is not None})
 
 
 def check_priced(budget: Budget, info: ModelInfo, name: str) -> None:

@@ -38,10 +38,10 @@ def files() -> tuple[str, ...]:
 
 def _maker(name: str) -> MakeToolbox:
     """Makes the tool of that name with the run's sandbox: an object that is one already, or what makes one."""
-    found = registry.load(GROUP, name)
-    if isinstance(found, Toolbox) and not isinstance(found, type):
-        return partial(given, found)
-    if not callable(found):
+    result = registry.load(GROUP, name)
+    if isinstance(result, Toolbox) and not isinstance(result, type):
+        return partial(given, result)
+    if not callable(result):
         raise registry.wrong(GROUP, name, "is neither a tool nor a function that makes one")
 
     def make(context: ToolContext) -> Toolbox:

@@ -70,9 +70,9 @@ _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 def migrations(kind: Kind) -> tuple[tuple[str, ...], ...]:
     """The statements of each migration; the first is number 1."""
     folder = resources.files("stockade.store") / "migrations" / kind
-    found = sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if _NUMBERED.fullmatch(entry.name))
-    assert [int(name[:4]) for name, _ in found] == list(range(1, len(found) + 1)), "migrations are numbered from 1"
-    return tuple(_statements(text) for _, text in found)
+    result = sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if _NUMBERED.fullmatch(entry.name))
+    assert [int(name[:4]) for name, _ in result] == list(range(1, len(result) + 1)), "migrations are numbered from 1"
+    return tuple(_statements(text) for _, text in result)
 
 
 def outstanding(version: int, kind: Kind, place: str) -> list[tuple[int, tuple[str, ...]]]:

@@ -90,8 +90,8 @@ class PostgresDatabase:
                 self._db.execute("INSERT INTO schema_version VALUES (%s)", (number,))
 
     def _version(self) -> int:
-        found = self._db.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_version",)).fetchone()
-        if found is None or found[0] is None:
+        result = self._db.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_version",)).fetchone()
+        if result is None or result[0] is None:
             return 0
         row = self._db.execute("SELECT version FROM schema_version").fetchone()
         return int(row[0]) if row else 0
@@ -171,15 +171,15 @@ class PostgresDatabase:
 def _read_address(psycopg: Any, address: str) -> tuple[dict[str, Any], str]:
     """What it says, and how it is named without its password. UsageError, which does not quote it."""
     try:
-        given = dict(psycopg.conninfo.conninfo_to_dict(address))
+        args = dict(psycopg.conninfo.conninfo_to_dict(address))
     except psycopg.Error:
         raise UsageError(
             "the address of the record is not one of PostgreSQL",
             "write --store postgresql://USER@HOST:PORT/DATABASE; special characters of a password as %XX",
         ) from None
-    user = f"{given['user']}@" if given.get("user") else ""
-    port = f":{given['port']}" if given.get("port") else ""
-    return given, f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}"
+    user = f"{args['user']}@" if args.get("user") else ""
+    port = f":{args['port']}" if args.get("port") else ""
+    return args, f"postgresql://{user}{args.get('host') or ''}{port}/{args.get('dbname') or ''}"
 
 
 def _dialect(sql: str) -> str:

@@ -165,8 +165,8 @@ class SQLRecord:
 
     def _is_there(self, job: _Append) -> bool:
         """A commit whose answer got lost with the connection may have been carried out."""
-        found = self._db.execute("SELECT body FROM events WHERE run_id=? AND seq=?", (job.run_id, job.first))
-        return bool(found) and found[0][0] == job.rows[0].body
+        result = self._db.execute("SELECT body FROM events WHERE run_id=? AND seq=?", (job.run_id, job.first))
+        return bool(result) and result[0][0] == job.rows[0].body
 
     def _index(self, run_id: str, event: RunEvent) -> None:
         match event:
@@ -184,8 +184,8 @@ class SQLRecord:
             case RunResumed():
                 self._db.execute("UPDATE runs SET status='running' WHERE run_id=?", (run_id,))
             case RunFinished():
-                told = (event.status, event.turns, run_id)
-                self._db.execute("UPDATE runs SET status=?, turns=? WHERE run_id=?", told)
+                values = (event.status, event.turns, run_id)
+                self._db.execute("UPDATE runs SET status=?, turns=? WHERE run_id=?", values)
             case _:
                 pass
 
@@ -268,9 +268,9 @@ class SQLRecord:
         """One that is damaged has its status: the others are listed beside it."""
         run_id = row[0] if isinstance(row[0], str) else repr(row[0])
         try:
-            found = _Listed.model_validate(dict(zip(_LISTED, row, strict=True)), strict=True)
+            result = _Listed.model_validate(dict(zip(_LISTED, row, strict=True)), strict=True)
             driver = self._lease_of(run_id, lease).driver if lease[0] is not None else None
-            return RunSummary(**found.model_dump(), driver=driver)
+            return RunSummary(**result.model_dump(), driver=driver)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             problem = f"its row in {self._db.place} is damaged: {first['loc'][0]}: {first['msg']}"
@@ -292,37 +292,37 @@ class SQLRecord:
 
     def _lease_of(self, run_id: str, row: Sequence[Any]) -> _Lease:
         """StoreFailed when it is damaged: whether somebody drives the run cannot be told then."""
-        fence, holder, seen, silent_s = row
+        fence, holder, last_sign, silent_s = row
         try:
-            if isinstance(fence, int) and isinstance(seen, float) and math.isfinite(seen):
+            if isinstance(fence, int) and isinstance(last_sign, float) and math.isfinite(last_sign):
                 return _Lease(fence, None if holder is None else Holder.model_validate_json(holder), silent_s)
         except ValidationError:
             pass
         raise StoreFailed(f"run {run_id}: its lease in {self._db.place} is damaged", _RECOVER)
 
     def _driver(self, run_id: str) -> str | None:
-        found = self._lease(run_id)
-        return found.driver if found else None
+        result = self._lease(run_id)
+        return result.driver if result else None
 
     def _check_lease(self, run_id: str) -> None:
         """Whoever has no lease may append when nobody drives the run, and shuts out a driver that is gone."""
         mine = self._fences.get(run_id)
-        found = self._lease(run_id, self._db.locking)
+        result = self._lease(run_id, self._db.locking)
         if mine is not None:
-            if found is None or found.fence != mine:
-                raise _taken(run_id, found.driver if found else None)
-        elif found is not None and found.holder is not None:
-            if found.driver is not None:
-                raise _taken(run_id, found.driver)
+            if result is None or result.fence != mine:
+                raise _taken(run_id, result.driver if result else None)
+        elif result is not None and result.holder is not None:
+            if result.driver is not None:
+                raise _taken(run_id, result.driver)
             self._db.execute("UPDATE leases SET fence=fence+1, holder=NULL WHERE run_id=?", (run_id,))
 
     def _take(self, run_id: str, holder: str) -> int:
         sys.audit("stockade.step", "lease.take")
-        found = self._lease(run_id, self._db.locking)
-        if found is not None and found.driver is not None:
-            raise _taken(run_id, found.driver)
-        fence = (found.fence if found else 0) + 1
-        if found is None:
+        result = self._lease(run_id, self._db.locking)
+        if result is not None and result.driver is not None:
+            raise _taken(run_id, result.driver)
+        fence = (result.fence if result else 0) + 1
+        if result is None:
             self._db.execute(
                 f"INSERT INTO leases (run_id, fence, holder, seen) VALUES (?, ?, ?, {self._db.now})",
                 (run_id, fence, holder),

@@ -57,12 +57,12 @@ def encode(event: RunEvent) -> Row:
     value = json.loads(body)
     named: list[tuple[Place, str, int, str]] = []
     aside: list[Large] = []
-    for place, text in list(_long_strings(value, [])):
-        data, form = _bytes_of(place, text)
+    for path, text in list(_long_strings(value, [])):
+        data, form = _bytes_of(path, text)
         one = Large(hashlib.sha256(data).hexdigest(), data)
         aside.append(one)
-        named.append((place, one.sha256, len(data), form))
-        _put(value, place, "")
+        named.append((path, one.sha256, len(data), form))
+        _put(value, path, "")
     if not named:
         return Row(event.at, event.type, body, zlib.crc32(body.encode()))
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -75,8 +75,8 @@ def decode(run_id: str, rows: Sequence[tuple[Any, ...]], load: Load, place: str)
     for expected, (seq, body, crc, large) in enumerate(rows):
         if seq != expected:
             raise StoreFailed(f"run {run_id}: event {expected} is missing from {place}", _RECOVER)
-        if (found := _STARTED.match(str(body))) is not None and int(found[1]) != SCHEMA_VERSION:
-            raise _of_another_schema(run_id, int(found[1]))
+        if (match := _STARTED.match(str(body))) is not None and int(match[1]) != SCHEMA_VERSION:
+            raise _of_another_schema(run_id, int(match[1]))
         event = _event(body, crc, large, load, f"run {run_id}: event {seq} in {place}")
         events.append(event)
     return events
@@ -111,13 +111,13 @@ def _whole(body: str, large: str, load: Load, name: str) -> str:
         value, named = json.loads(body), json.loads(large)
     except ValueError:
         raise StoreFailed(f"{name} is damaged", _RECOVER) from None
-    for place, sha256, size, form in named:
+    for path, sha256, size, form in named:
         data = load(sha256)
         if data is None:
             raise StoreFailed(f"{name}: its large output {sha256[:12]}… ({size} bytes) is missing", _RECOVER)
         if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
             raise StoreFailed(f"{name}: its large output {sha256[:12]}… was changed or damaged", _RECOVER)
-        _put(value, place, base64.b64encode(data).decode() if form == "base64" else data.decode())
+        _put(value, path, base64.b64encode(data).decode() if form == "base64" else data.decode())
     return json.dumps(value)
 
 
@@ -187,8 +187,8 @@ class BlobFolder:
     def _save(self, one: Large) -> None:
         path = self._path(one.sha256)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = self.load(one.sha256)
-        if found is None or hashlib.sha256(found).hexdigest() != one.sha256:
+        result = self.load(one.sha256)
+        if result is None or hashlib.sha256(result).hexdigest() != one.sha256:
             _write(path, one.data)
         else:
             _sync(path)

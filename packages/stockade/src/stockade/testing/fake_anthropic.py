@@ -29,9 +29,9 @@ def start(usage: Sequence[int] = USAGE) -> bytes:
 
 def end(reason: str = "end_turn", usage: Sequence[int] = USAGE) -> list[bytes]:
     """The last two events."""
-    told = event("message_delta", delta={"stop_reason": reason, "stop_sequence": None},
+    delta = event("message_delta", delta={"stop_reason": reason, "stop_sequence": None},
                  usage={"output_tokens": usage[3]})  # fmt: skip
-    return [told, event("message_stop")]
+    return [delta, event("message_stop")]
 
 
 def text(*pieces: str, index: int = 0) -> list[bytes]:

@@ -62,9 +62,9 @@ def piece(content: str | None = None, finish: str | None = None, **delta: Any) -
 
 def says(text: str, finish: str = "stop", usage: tuple[int, int, int] = (10, 4, 2)) -> Reply:
     """A well-behaved answer in words; `usage` is prompt, cached and completion tokens."""
-    words = text.split(" ")
+    parts = text.split(" ")
     pieces = [piece(role="assistant")]
-    pieces += [piece(word if last else f"{word} ") for word, last in zip(words, _lasts(words), strict=True)]
+    pieces += [piece(word if last else f"{word} ") for word, last in zip(parts, _lasts(parts), strict=True)]
     prompt, cached, completion = usage
     counted = {
         "prompt_tokens": prompt,
@@ -145,18 +145,18 @@ class FakeOpenAI:
                 self.gone.set()
 
     async def _tell(self, stream: SocketStream, path: str) -> None:
-        found = self.routes.get(path)
-        if found is not None:
+        body = self.routes.get(path)
+        if body is not None:
             pass
         elif path == "/v1/models":
-            found = {"object": "list", "data": list(self._models)}
+            body = {"object": "list", "data": list(self._models)}
         elif path == "/props":
-            found = self._props
-        if self._get_status != 200 or found is None:
+            body = self._props
+        if self._get_status != 200 or body is None:
             status = self._get_status if self._get_status != 200 else 404
             await _send_whole(stream, status, {}, b'{"error": {"message": "no"}}')
         else:
-            await _send_whole(stream, 200, {}, json.dumps(found).encode())
+            await _send_whole(stream, 200, {}, json.dumps(body).encode())
 
     async def _answer(self, stream: SocketStream, reply: Reply) -> None:
         if reply.gate is not None:

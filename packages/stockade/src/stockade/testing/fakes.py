@@ -116,14 +116,14 @@ class MemorySandbox:
         self.ran.append(command)
         if self.on_command is not None:
             return self.on_command(command)
-        found = self.commands.get(command, 0)
-        if isinstance(found, StockadeError):
-            raise found
-        if isinstance(found, CommandOutput):
-            return found
-        if isinstance(found, int):
-            return CommandOutput(exit_code=found, cwd="/workspace")
-        return CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", found.encode()),), cwd="/workspace")
+        result = self.commands.get(command, 0)
+        if isinstance(result, StockadeError):
+            raise result
+        if isinstance(result, CommandOutput):
+            return result
+        if isinstance(result, int):
+            return CommandOutput(exit_code=result, cwd="/workspace")
+        return CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", result.encode()),), cwd="/workspace")
 
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
@@ -198,15 +198,15 @@ class MemoryStore:
         names = list(self._lines)
         if reference == "last" and names:
             return [name for name in names if "." not in name][-1]
-        found = [name for name in names if name.startswith(reference)] if reference else []
-        found = [name for name in found if "." not in name] or found
+        matches = [name for name in names if name.startswith(reference)] if reference else []
+        matches = [name for name in matches if "." not in name] or matches
         if reference in names:
             return reference
-        if not found:
+        if not matches:
             raise self._no_run(reference)
-        if len(found) > 1:
+        if len(matches) > 1:
             raise UsageError(f"{reference!r} is the beginning of several")
-        return found[0]
+        return matches[0]
 
     async def runs(self) -> list[RunSummary]:
         return [_summary([from_json(line) for line in lines]) for lines in reversed(self._lines.values())]
@@ -256,14 +256,14 @@ class LocalEngine:
 
     async def search(self, query: str, count: int) -> Sequence[Found]:
         self.asked.append(query)
-        wanted = set(query.lower().split())
-        scored = [(len(wanted & set(text.lower().split())), url) for url, text in self.pages.items()]
+        requested = set(query.lower().split())
+        scored = [(len(requested & set(text.lower().split())), url) for url, text in self.pages.items()]
         best = sorted((one for one in scored if one[0]), key=lambda one: -one[0])[:count]
-        found = []
+        results = []
         for _, url in best:
             title, _, rest = self.pages[url].partition("\n")
-            found.append(Found(title=title, url=url, snippet=rest.strip()[:300]))
-        return found
+            results.append(Found(title=title, url=url, snippet=rest.strip()[:300]))
+        return results
 
 
 class MemoryToolbox:
@@ -290,7 +290,7 @@ class MemoryToolbox:
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
         spec, work = self._tools[name]
         self.calls.append((name, dict(arguments)))
-        missing = [wanted for wanted in spec.required if wanted not in arguments]
+        missing = [requested for requested in spec.required if requested not in arguments]
         if missing:
             return ToolResult(status="error", text=f"missing: {', '.join(missing)}")
         return ToolResult(status="success", text=work(arguments))

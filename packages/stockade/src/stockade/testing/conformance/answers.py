@@ -99,10 +99,10 @@ class AnswerConformance:
     def test_a_tool_is_described_with_what_it_takes(self, protocol: AnswerProtocol) -> None:
         offered = (*TOOLS, SEARCH, NOW)
         request = protocol.constrain(ModelRequest(messages=(Message(role="user", content="x"),)), offered)
-        told = f"{protocol.instructions(TOOLS)} {protocol.listing((SEARCH, NOW))} {request.model_dump_json()}"
-        assert all(word in told for word in ("web_search", "query", "now", "Search the web."))
+        reported = f"{protocol.instructions(TOOLS)} {protocol.listing((SEARCH, NOW))} {request.model_dump_json()}"
+        assert all(word in reported for word in ("web_search", "query", "now", "Search the web."))
         optional = ("count", "integer", "How many results.", "tool", "timeout", "seconds", "start", "replace_all")
-        assert [word for word in optional if word not in told] == []
+        assert [word for word in optional if word not in reported] == []
         message = protocol.write(Answer(steps=(Step(action=ToolCall(name="web_serch", arguments={"query": "a"})),)))
         with pytest.raises(UnreadableAnswer, match="web_search"):
             protocol.read(ModelAnswer(content=message.content, tool_calls=message.tool_calls or ()), offered)

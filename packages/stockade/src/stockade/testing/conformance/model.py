@@ -118,9 +118,9 @@ class ModelConformance(ABC):
         async def check(model: Model) -> None:
             answer = await model.ask(question("Answer in JSON.", schema=SCHEMA))
             if model.info.enforces_schema if self.enforces_schema is None else self.enforces_schema:
-                found = json.loads(answer.content)
-                assert found.keys() == {"word", "yes"}
-                assert isinstance(found["yes"], bool)
+                result = json.loads(answer.content)
+                assert result.keys() == {"word", "yes"}
+                assert isinstance(result["yes"], bool)
 
         self._with(check)
 

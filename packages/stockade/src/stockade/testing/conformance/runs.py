@@ -151,9 +151,9 @@ class HookConformance(ABC):
 
     def _whole(self) -> tuple[_Run, RunFinished, _Seen]:
         """A run with an action of every kind, watched by the hook alone."""
-        seen = _Seen(Bot())
-        this = _Run(ScriptedModel(_SCRIPT), bot=seen, hooks=(self.make_hook(),))
-        return this, _patiently(partial(this.whole, self.first)), seen
+        watch = _Seen(Bot())
+        this = _Run(ScriptedModel(_SCRIPT), bot=watch, hooks=(self.make_hook(),))
+        return this, _patiently(partial(this.whole, self.first)), watch
 
     def test_it_has_a_name_of_its_own(self) -> None:
         assert self.make_hook().name not in ("", Hook.name)
@@ -189,9 +189,9 @@ class HookConformance(ABC):
             assert after.messages[: len(before.messages)] == before.messages
 
     def test_it_reads_the_state_and_never_changes_it(self) -> None:
-        this, _, seen = self._whole()
-        assert seen.ctx is not None
-        assert seen.ctx.state == fold(this.events)
+        this, _, watch = self._whole()
+        assert watch.ctx is not None
+        assert watch.ctx.state == fold(this.events)
 
     def test_a_run_that_was_cut_goes_on_with_a_new_one(self) -> None:
         before = _Run(ScriptedModel(_SCRIPT))
@@ -237,11 +237,11 @@ class BotConformance(ABC):
 
     def test_its_sandbox_has_what_the_user_gave(self) -> None:
         """A bot adds to a policy; what was closed stays closed."""
-        given = Policy(folders=(FolderRule(host="/", mode="ro"),), network=Network(mode="none"))
-        policy = self.make_bot().policy(given)
-        assert policy == self.make_bot().policy(given)
-        assert policy.folders[: len(given.folders)] == given.folders
-        assert (policy.network, policy.limits) == (given.network, given.limits)
+        asked = Policy(folders=(FolderRule(host="/", mode="ro"),), network=Network(mode="none"))
+        policy = self.make_bot().policy(asked)
+        assert policy == self.make_bot().policy(asked)
+        assert policy.folders[: len(asked.folders)] == asked.folders
+        assert (policy.network, policy.limits) == (asked.network, asked.limits)
 
     def test_it_keeps_to_its_turns(self) -> None:
         async def work() -> None:
@@ -296,8 +296,8 @@ class BotConformance(ABC):
             whole = self._run(ScriptedModel(self.script))
             await whole.whole(self.first)
             begin = next(n for n, event in enumerate(whole.events) if isinstance(event, ModelStarted)) + 1
-            for place in range(begin, len(whole.events)):
-                history = whole.events[:place]
+            for index in range(begin, len(whole.events)):
+                history = whole.events[:index]
                 try:
                     self.make_bot().check_resume(self.first, (), done=False)
                 except UsageError:
