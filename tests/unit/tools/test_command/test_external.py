@@ -69,6 +69,14 @@ async def test_wrong_arguments_are_named() -> None:
     assert "cannot be written" in (await said(box, n=10**5000, kind="a"))[1]
 
 
+async def test_choices_are_of_the_parameters_type() -> None:
+    """They were texts whatever the type, so no number was ever one of them."""
+    box = shows("{n}", parameters={"n": Parameter(type="integer", choices=("1", "2"))})
+    assert box.spec.properties["n"] == {"type": "integer", "enum": [1, 2]}
+    assert await said(box, n=2) == ("data", '["2"]')
+    assert "n: Input should be 1 or 2" in (await said(box, n=3))[1]
+
+
 async def test_what_is_not_given_is_left_out() -> None:
     box = shows("--title={title}", "end", parameters={"title": Parameter(required=False)})
     assert await said(box) == ("data", '["end"]')
