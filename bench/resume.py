@@ -27,7 +27,7 @@ from stockade.core.messages import ModelAnswer, ModelInfo, Usage
 from stockade.store.sqlite import SQLiteStore
 from stockade.testing import say
 from stockade_sandbox.backends.bubblewrap.sandbox import prepare_layers
-from stockade_sandbox.overlay.snapshot_store import LayerSnapshots
+from stockade_sandbox.overlay.snapshots import LayerSnapshots
 from stockade_sandbox.policy import FolderRule, Policy
 from stockade_sandbox.results import Chunk, CommandOutput
 

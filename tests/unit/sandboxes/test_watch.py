@@ -13,8 +13,8 @@ import pytest
 
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, sandbox_uid
 from stockade_sandbox.overlay import prepare_layer
-from stockade_sandbox.overlay.segments import read_snapshot
 from stockade_sandbox.overlay.snapshots import Snapshots
+from stockade_sandbox.overlay.store import read_snapshot
 from stockade_sandbox.policy import FolderRule, Limits, Policy
 from stockade_sandbox.results import FolderLayer
 

@@ -16,7 +16,7 @@ from stockade_sandbox.limits.cgroups import sweep
 from stockade_sandbox.overlay.changes import touched_in_copy
 from stockade_sandbox.overlay.discard import remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.journal import SUFFIX, all_journals
-from stockade_sandbox.overlay.record import MANIFEST_FILE, read_seen
+from stockade_sandbox.overlay.record import MANIFEST_FILE, read_manifest
 from stockade_sandbox.overlay.safe_fs import DirTree
 from stockade_sandbox.processes import start_time
 
@@ -76,7 +76,7 @@ def _is_written(layer: Path) -> bool:
         return False
     try:
         with DirTree(layer / "copy") as copy:
-            return bool(touched_in_copy(copy, read_seen(layer / MANIFEST_FILE)))
+            return bool(touched_in_copy(copy, read_manifest(layer)))
     except (OSError, SandboxFailed):
         return True
 

@@ -10,12 +10,12 @@ import pytest
 
 from stockade.core.errors import ChangedOnHost, UsageError
 from stockade_sandbox.overlay.base import DELETED_BYTES, GRAIN_NS, Base, base_of
-from stockade_sandbox.overlay.base_parts import BASE, KEPT_BYTES, digest_of
 from stockade_sandbox.overlay.prepare import prepare_layer
 from stockade_sandbox.overlay.record import open_layer
 from stockade_sandbox.overlay.restore import restore, share_snapshots
-from stockade_sandbox.overlay.segments import KEPT
+from stockade_sandbox.overlay.safe_fs import LARGE, digest_of
 from stockade_sandbox.overlay.snapshots import Snapshots
+from stockade_sandbox.overlay.store import BASE, KEPT
 from stockade_sandbox.policy import FolderRule
 from tests.unit.sandboxes.test_folders.children import cut_off_after, in_child, mount_small_disk
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
@@ -200,7 +200,7 @@ def test_a_large_file_is_known_by_its_hash(bench: Bench) -> None:
     for name in ("a", "b"):
         with (bench.host / name).open("wb") as out:
             out.write(b"begin")
-            out.truncate(KEPT_BYTES + 5)
+            out.truncate(LARGE + 5)
     looked(bench, "echo bot >> a; echo bot >> b")
     assert kept_of(base(bench), "a") is None
     assert sum(path.stat().st_size for path in (bench.place / BASE).iterdir()) < 10_000
@@ -208,7 +208,7 @@ def test_a_large_file_is_known_by_its_hash(bench: Bench) -> None:
     (bench.host / "a").unlink()
     (bench.host / "a").write_bytes(whole)
     with (bench.host / "b").open("r+b") as out:
-        out.seek(KEPT_BYTES)
+        out.seek(LARGE)
         out.write(b"mine")
     with pytest.raises(ChangedOnHost, match="began: 'b'"):
         bench.apply()
@@ -216,7 +216,7 @@ def test_a_large_file_is_known_by_its_hash(bench: Bench) -> None:
 
 
 def test_the_same_bytes_have_the_same_hash_however_they_lie(tmp_path: Path) -> None:
-    size = KEPT_BYTES + 3_000_000
+    size = LARGE + 3_000_000
     data = bytearray(size)
     data[5:9], data[40_000_000:40_000_004], data[-1:] = b"one.", b"two.", b"3"
     (tmp_path / "dense").write_bytes(data)
@@ -316,7 +316,7 @@ def test_brought_back_it_knows_no_more_than_then(bench: Bench) -> None:
     restore(bench.layer, name)
     found = base(bench)
     assert (found.is_new("a"), found.is_new("b")) == (False, True)
-    assert len(list((bench.place / BASE).glob("*.data"))) == 1
+    assert len(list((bench.place / BASE).iterdir())) == 1
     bench.write("a", "mine\n")
     with pytest.raises(ChangedOnHost, match="'a'"):
         bench.apply()

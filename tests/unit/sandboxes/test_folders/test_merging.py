@@ -8,7 +8,7 @@ import pytest
 
 from stockade.core.errors import ChangedOnHost, UsageError
 from stockade_sandbox.overlay import HostSide
-from stockade_sandbox.overlay.base_parts import KEPT_BYTES
+from stockade_sandbox.overlay.safe_fs import LARGE
 from stockade_sandbox.results import Change
 from tests.unit.sandboxes.test_folders.children import cut_off_at
 from tests.unit.sandboxes.test_folders.helpers import Bench
@@ -104,7 +104,7 @@ def test_what_cannot_be_merged_stays_and_says_why(bench: Bench, reason: str) -> 
 
 def test_a_large_file_is_not_merged(bench: Bench) -> None:
     with (bench.host / "a").open("wb") as out:
-        out.truncate(KEPT_BYTES + 1)
+        out.truncate(LARGE + 1)
     looked(bench, "echo bot >> a")
     on_host(bench, "echo mine >> a")
     assert list(left(bench).values()) == [
@@ -182,10 +182,10 @@ def test_the_host_s_side_of_what_is_not_known(upper_bench: Bench) -> None:
 def test_the_host_s_side_of_what_has_no_lines(bench: Bench) -> None:
     bench.write("z", b"\0one")
     with (bench.host / "large").open("wb") as out:
-        out.truncate(KEPT_BYTES + 1)
+        out.truncate(LARGE + 1)
     looked(bench, "echo bot >> z; echo bot >> large")
     bench.write("z", os.urandom(20) + b"\0")
     on_host(bench, "echo mine >> large")
     found = host_side(bench)
     assert found["z"][1] == "Binary file z (4 bytes)\n"
-    assert found["large"][1] == f"File large changed; of what it was only the hash is kept ({KEPT_BYTES + 1} bytes)\n"
+    assert found["large"][1] == f"File large changed; of what it was only the hash is kept ({LARGE + 1} bytes)\n"

@@ -7,8 +7,7 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade_sandbox.overlay import paths, prepare_layer
-from stockade_sandbox.overlay.copying import check_space
-from stockade_sandbox.overlay.prepare import all_owned_by_us
+from stockade_sandbox.overlay.prepare import all_owned_by_us, check_space
 from stockade_sandbox.policy import FolderMode, FolderRule
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import Bench

@@ -9,8 +9,8 @@ import pytest
 from stockade.core.errors import SandboxFailed, UsageError
 from stockade_sandbox.overlay.prepare import prepare_layer
 from stockade_sandbox.overlay.restore import restore
-from stockade_sandbox.overlay.segments import KEPT
 from stockade_sandbox.overlay.snapshots import Snapshots
+from stockade_sandbox.overlay.store import KEPT
 from stockade_sandbox.policy import FolderRule
 from tests.unit.sandboxes.test_folders.helpers import ORDINARY, Bench
 

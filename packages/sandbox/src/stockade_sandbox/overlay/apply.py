@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from stockade_sandbox.errors import SandboxFailed, UsageError
-from stockade_sandbox.overlay.base_parts import number_after
 from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all
 from stockade_sandbox.overlay.contents import Contents
 from stockade_sandbox.overlay.journal import Entry, Look, forget_undone, journals_of, new_journal
 from stockade_sandbox.overlay.merging import Merged, check_conflicts, listed, resolved
 from stockade_sandbox.overlay.record import OpenLayer, open_layer
 from stockade_sandbox.overlay.safe_fs import decode_path, encode_path, join, parent
+from stockade_sandbox.overlay.store import number_after
 from stockade_sandbox.overlay.writing import (
     Chosen,
     Exchange,

@@ -18,21 +18,22 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.overlay.base_parts import (
-    APPLIED,
-    BASE,
-    KEPT_BYTES,
-    Original,
-    Part,
+from stockade_sandbox.overlay.journal import all_journals, journals_of
+from stockade_sandbox.overlay.record import Manifest, OpenLayer, Original
+from stockade_sandbox.overlay.safe_fs import (
+    CHUNK,
+    LARGE,
+    MAX_DEPTH,
+    DirTree,
+    Node,
+    decode_path,
     digest_at,
     digest_of,
-    indices,
-    read_index,
+    encode_path,
+    join,
+    parent,
 )
-from stockade_sandbox.overlay.journal import all_journals, journals_of
-from stockade_sandbox.overlay.record import Baseline, OpenLayer
-from stockade_sandbox.overlay.safe_fs import CHUNK, MAX_DEPTH, DirTree, Node, decode_path, encode_path, join, parent
+from stockade_sandbox.overlay.store import Delta, SegmentWriter, base_writer, read_base, read_data
 from stockade_sandbox.records import replace
 from stockade_sandbox.results import Change
 
@@ -50,25 +51,22 @@ class Base:
     Not thread-safe; blocks.
     """
 
-    def __init__(self, place: Path, copied: Mapping[str, Baseline] | None, since_ns: int) -> None:
-        self._folder, self._copied, self.since_ns = place / BASE, copied, since_ns
+    def __init__(self, place: Path, copied: Manifest | None, since_ns: int) -> None:
+        self._place, self._copied, self.since_ns = place, copied, since_ns
         self._entries: dict[str, Original] = {}
+        self._data: dict[str, Original] = {}
         self._covered: set[str] = set()
         self._left = DELETED_BYTES
-        for index in indices(place):
-            self._take_in(read_index(index))
+        for delta in read_base(place):
+            self._take_in(delta.originals)
+            self._data.update((one.sha256, one) for one in (*delta.originals, *delta.applied) if one.data)
         self._applied = dict(_applied(place, since_ns))
-        kept = [*self._entries.values(), *read_index(self._folder / APPLIED)]
-        self._data = {entry.sha256: entry for entry in kept if entry.data}
 
     def get(self, path: str) -> Original | None:
         """None: the layer did not show it yet when it was last looked at."""
         if found := self._applied.get(path) or self._entries.get(path):
             return found
-        if self._copied is None:
-            return None
-        seen = self._copied.get(path)
-        return Original.copied(seen) if seen else Original(path=encode_path(path), state="absent")
+        return self._of_copy(path) if self._copied is not None else None
 
     def of(self, path: str, host: DirTree, written: DirTree) -> Original:
         """Where nothing is on record, what can be said of it now."""
@@ -76,15 +74,10 @@ class Base:
 
     def data(self, entry: Original) -> bytes | None:
         """A file's bytes; None where they are not kept. SandboxFailed when they are damaged."""
-        if known := self._data.get(entry.sha256):
-            entry = replace(entry, data=known.data, at=known.at)
-        if entry.state != "known" or not entry.data:
-            return b"" if entry.state == "known" and entry.kind == "file" and not entry.size else None
-        with (self._folder / entry.data).open("rb") as source:
-            found = os.pread(source.fileno(), entry.size, entry.at)
-        if hashlib.sha256(found).hexdigest() != entry.sha256:
-            raise SandboxFailed(f"what {entry.path!r} was is damaged in {self._folder / entry.data}")
-        return found
+        if entry.state != "known" or entry.kind != "file":
+            return None
+        known = self._data.get(entry.sha256)
+        return read_data(self._place, known) if known else None if entry.size else b""
 
     def is_new(self, path: str) -> bool:
         """Whether nothing was noted of it."""
@@ -101,19 +94,19 @@ class Base:
     ) -> None:
         """Note what the host has at the paths that the layer shows, a folder first; forget what is `gone` from it.
 
-        As part `number`, durable when this returns. `now_ns`: when the look at the layer began. OSError: no room.
+        With snapshot `number`, durable when this returns. `now_ns`: when the look at the layer began. OSError: no room.
         """
-        part = Part(self._folder, str(number))
+        writer = base_writer(self._place, number)
         try:
-            new = [entry for path in shown for entry in self._new(path, host, written, part)]
+            new = [entry for path in shown for entry in self._new(path, host, written, writer)]
             for path in gone:
                 if (known := self._entries.get(path)) is not None and known.state != "known":
                     new.append(Original(path=encode_path(path), state="dropped"))
                     self._take_in(new[-1:])
             if new:
-                part.commit(new)
+                writer.commit(Delta(number=number, originals=tuple(new)))
         finally:
-            part.close()
+            writer.abandon()
         self.looked(now_ns)
 
     def looked(self, now_ns: int) -> None:
@@ -122,16 +115,17 @@ class Base:
 
     def keep(self, written: DirTree, chosen: Mapping[str, Change]) -> None:
         """The bytes of what the bot made of these, which is their base once it is applied: for merging."""
-        part = Part(self._folder, APPLIED)
+        writer = base_writer(self._place, 0)
         try:
             nodes = ((path, written.node(path)) for path, change in chosen.items() if change.kind != "deleted")
-            found = [Original.of(path, node) for path, node in nodes if node is not None]
-            entries = (self._with_data(entry, decode_path(entry.path), written, part, wanted=True) for entry in found)
-            part.commit([entry for entry in entries if entry.data])
+            found = [(path, Original.of(path, node)) for path, node in nodes if node is not None]
+            entries = [self._with_data(entry, path, written, writer, wanted=True) for path, entry in found]
+            if new := tuple(entry for entry in entries if entry.data == writer.key):
+                writer.commit(Delta(number=0, applied=new))
         finally:
-            part.close()
+            writer.abandon()
 
-    def _new(self, path: str, host: DirTree, written: DirTree, part: "Part") -> Iterator[Original]:
+    def _new(self, path: str, host: DirTree, written: DirTree, writer: SegmentWriter) -> Iterator[Original]:
         """What is not on record of a path, and of what it hides of the host."""
         waiting = [(path, False)]
         while waiting:
@@ -144,8 +138,8 @@ class Base:
                 self._covered.add(path)
                 waiting += [(join(path, name), True) for name in host.names(path)]
             if path not in self._entries:
-                entry = self._look(path, host, written)
-                entry = self._with_data(entry, path, host, part, wanted=not _is_gone(written.node(path)))
+                entry = self._of_copy(path) if self._copied is not None else self._now(path, host, written)
+                entry = self._with_data(entry, path, host, writer, wanted=not _is_gone(written.node(path)))
                 if self._copied is None and _written(node) != _written(host.node(path)):
                     entry = Original(path=entry.path, state="unknown")  # while it was read
                 if entry.ctime_ns > time.time_ns() - GRAIN_NS:
@@ -153,11 +147,8 @@ class Base:
                 self._take_in([entry])
                 yield entry
 
-    def _look(self, path: str, host: DirTree, written: DirTree) -> Original:
-        if self._copied is None:
-            return self._now(path, host, written)
-        seen = self._copied.get(path)
-        return Original.copied(seen) if seen else Original(path=encode_path(path), state="absent")
+    def _of_copy(self, path: str) -> Original:
+        return (self._copied or {}).get(path) or Original.absent(path)
 
     def _now(self, path: str, host: DirTree, written: DirTree) -> Original:
         """What the host had when an overlay first showed a path, as far as what it has now can tell."""
@@ -166,7 +157,7 @@ class Base:
         unknown = Original(path=encode_path(path), state="unknown")
         if node is None:
             new = _is_gone(ours) or not _came_from_host(written, path) or self._is_old(_above(host, path), after_ns)
-            return Original(path=encode_path(path), state="absent") if new else unknown
+            return Original.absent(path) if new else unknown
         if self._is_old(node.stat, after_ns) or (ours is not None and _are_equal(path, node, ours, host, written)):
             return Original.of(path, node)
         return unknown
@@ -175,7 +166,7 @@ class Base:
         """Whether it was like that before the bot had its own. Both times are stamped by the same clock."""
         return found.st_ctime_ns <= self.since_ns or found.st_ctime_ns < after_ns
 
-    def _with_data(self, entry: Original, path: str, tree: DirTree, part: "Part", *, wanted: bool) -> Original:
+    def _with_data(self, entry: Original, path: str, tree: DirTree, writer: SegmentWriter, *, wanted: bool) -> Original:
         """With its hash, and its bytes where they are to be kept. Not `wanted`: as far as DELETED_BYTES go."""
         if entry.state != "known" or entry.kind != "file":
             return entry
@@ -184,16 +175,16 @@ class Base:
                 before = os.fstat(fd)
                 head = os.pread(fd, min(before.st_size, CHUNK + 1), 0)
                 sha256 = digest_of(fd) if len(head) > CHUNK else hashlib.sha256(head).hexdigest()
-                changed = _differ(before, os.fstat(fd)) or entry.inode not in (0, before.st_ino)
+                changed = _differ(before, os.fstat(fd)) or (self._copied is None and entry.inode != before.st_ino)
                 if changed or entry.sha256 not in ("", sha256):  # a copy's original is known, but not its bytes
                     return entry if entry.sha256 else replace(entry, state="unknown")
                 entry = replace(entry, sha256=sha256)
                 if known := self._data.get(sha256):
                     return replace(entry, data=known.data, at=known.at)
-                if not 0 < entry.size <= (KEPT_BYTES if wanted else min(KEPT_BYTES, self._left)):
+                if not 0 < entry.size <= (LARGE if wanted else min(LARGE, self._left)):
                     return entry
                 self._left -= 0 if wanted else entry.size
-                kept = replace(entry, data=part.name, at=part.add(fd, entry.size, head))
+                kept = replace(entry, data=writer.key, at=writer.add_whole(fd, entry.size, head))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -219,7 +210,7 @@ def _applied(place: Path, layer_ns: int) -> Iterator[tuple[str, Original]]:
             if (entry.at if entry.left or head.step == "done" else head.goal) == "after":
                 look = entry.bots or entry.after
                 if look.kind == "absent":
-                    yield decode_path(entry.path), Original(path=entry.path, state="absent")
+                    yield decode_path(entry.path), Original.absent(decode_path(entry.path))
                 else:
                     made = Original(path=entry.path, kind=look.kind, mode=look.mode, size=look.size,
                                     target=look.target or None, sha256=look.sha256)  # fmt: skip

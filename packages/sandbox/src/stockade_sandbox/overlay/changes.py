@@ -5,24 +5,19 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stockade_sandbox.errors import LayerLost, SandboxFailed
 from stockade_sandbox.overlay.base import Base, base_of
-from stockade_sandbox.overlay.diff import TEXT_BYTES, count_lines, is_binary
+from stockade_sandbox.overlay.diff import Lines, Side, kind_of
 from stockade_sandbox.overlay.flags import flag, refusal
-from stockade_sandbox.overlay.record import Baseline, OpenLayer, open_layer
-from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, Node, encode_path, join, same_data
-from stockade_sandbox.overlay.snapshots import Found, scan
-from stockade_sandbox.results import MARK, Change, ChangeKind, FolderLayer
+from stockade_sandbox.overlay.record import Manifest, OpenLayer, open_layer
+from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, Node, join, same_data
+from stockade_sandbox.overlay.snapshots import Found, scan, shown_by_copy
+from stockade_sandbox.results import Change, ChangeKind, FolderLayer
 
 COMPARE_BYTES = 1 << 30
-COUNT_BYTES = 64 << 20
-"""What is read in all to count lines; files after that are listed without counts."""
-
-_MARK = MARK.encode()
 _MASKED = "holds [redacted: ...], what the bot was shown in place of a hidden value"
-_MODE_BITS = {"directory": 0o1777}
 _TOO_DEEP = f"more than {MAX_DEPTH} folders deep"
 
 Touched = dict[str, Node | None]
@@ -117,35 +112,10 @@ def _with_trouble(path: str, node: Node, marks: dict[str, bytes]) -> Node:
     return node
 
 
-def touched_in_copy(copy: DirTree, manifest: dict[str, Baseline]) -> Touched:
+def touched_in_copy(copy: DirTree, manifest: Manifest) -> Touched:
     """What is in a copy, or gone from it, since it was made."""
-    touched: Touched = {}
-    seen = set()
-    waiting = [""]
-    while waiting:
-        folder = waiting.pop()
-        for name in copy.names(folder):
-            path = join(folder, name)
-            node = copy.node(path)
-            if node is None:
-                continue
-            seen.add(path)
-            before = manifest.get(path)
-            if node.kind == "directory" and path.count("/") >= MAX_DEPTH - 1:
-                node = Node(node.stat, None, _TOO_DEEP)
-            elif node.kind == "directory":
-                waiting.append(path)
-            if before is None or not _is_untouched(before, node):
-                touched[path] = node
-    touched.update(dict.fromkeys(manifest.keys() - seen))
-    return touched
-
-
-def _is_untouched(before: Baseline, node: Node) -> bool:
-    """ctime cannot be set back from inside: a file whose ctime did not move is the one that was copied."""
-    if node.kind == "directory":
-        return before.kind == "directory" and before.mode & 0o1777 == node.mode & 0o1777
-    return (before.copy_inode, before.copy_ctime_ns) == (node.stat.st_ino, node.stat.st_ctime_ns)
+    nodes = ((path, copy.node(path)) for path in shown_by_copy(scan(copy), manifest))
+    return {path: _with_trouble(path, node, {}) if node else None for path, node in nodes if node or path in manifest}
 
 
 @dataclass
@@ -158,7 +128,7 @@ class Comparison:
     opened: OpenLayer
     counting: bool = True
     base: Base = field(init=False)
-    _budget: int = field(default=COUNT_BYTES)
+    lines: Lines = field(default_factory=Lines)
 
     def __post_init__(self) -> None:
         self.base = base_of(self.opened)
@@ -171,29 +141,28 @@ class Comparison:
 
     def change(self, path: str, after: Node | None) -> Change | None:
         """The difference between the host as it is now and what the bot left, or None."""
-        before = self.opened.host.node(path)
-        kind = self._kind(path, before, after)
+        host, written = self.opened.host, self.opened.written
+        before = host.node(path)
+        sides = Side.of(host, path, before), Side.of(written, path, after)
+        kind = kind_of(*sides, lambda: self._is_same(path, before, after))
+        if kind is None and after and after.trouble:
+            kind = "mode" if after.kind == "directory" else "modified"
         if kind is None or self._is_of_the_host(path, before, after):
             return None
-        shown = after or before
-        if shown is None:
-            return None
+        return self._judged(path, kind, *sides, after)
+
+    def _judged(
+        self, path: str, kind: ChangeKind, before: Side | None, side: Side | None, after: Node | None
+    ) -> Change:
+        found, masked = self.lines.change(path, kind if self.counting else "mode", before, side)
         refused = refusal(path, after) if after else None
         if any(path == mount or path.startswith(mount + "/") for mount in self.opened.mounts):
             refused = "another file system is mounted there on the host"
         elif path.count("/") >= MAX_DEPTH:
             refused = _TOO_DEEP
-        binary, added, removed, masked = self._lines(path, kind, before, after)
-        mode = shown.mode & _MODE_BITS.get(shown.kind, 0o7777)
-        flagged = flag(
-            path, entry=shown.kind, mode=mode, mode_before=before.mode if before else None, deleted=after is None
-        )
-        flagged = flagged or (_MASKED if masked else None)
-        return Change(
-            path=encode_path(path), kind=kind, entry=shown.kind, size=after.size if after else 0, mode=mode,
-            target=encode_path(shown.target) if shown.target is not None else None, binary=binary, added_lines=added,
-            removed_lines=removed, refused=refused, flagged=flagged,
-        )  # fmt: skip
+        mode = before.mode if before else None
+        flagged = flag(path, entry=found.entry, mode=found.mode, mode_before=mode, deleted=after is None)
+        return replace(found, kind=kind, refused=refused, flagged=flagged or (_MASKED if masked else None))
 
     def _is_of_the_host(self, path: str, before: Node | None, after: Node | None) -> bool:
         """Whether only the host has changed: what the bot left is what it began with."""
@@ -202,55 +171,18 @@ class Comparison:
             return False
         return was.is_same(self.opened.written, path, after)
 
-    def _kind(self, path: str, before: Node | None, after: Node | None) -> ChangeKind | None:
-        if after is None:
-            return None if before is None else "deleted"
-        if before is None:
-            return "added"
-        if before.kind != after.kind:
-            return "type"
-        if after.kind == "directory":
-            return "mode" if (before.mode ^ after.mode) & 0o1777 or after.trouble else None
-        if after.kind == "symlink":
-            return None if before.target == after.target else "modified"
+    def _is_same(self, path: str, before: Node | None, after: Node | None) -> bool:
+        """Of two files of one size, or two of what is none."""
+        assert before is not None
+        assert after is not None
         if after.kind == "special":
-            same = stat.S_IFMT(before.stat.st_mode) == stat.S_IFMT(after.stat.st_mode)
-            return None if same and before.stat.st_rdev == after.stat.st_rdev else "modified"
-        if after.trouble or before.size != after.size or not self._same_content(path):
-            return "modified"
-        return None if before.mode == after.mode else "mode"
-
-    def _same_content(self, path: str) -> bool:
+            formats = (stat.S_IFMT(node.stat.st_mode) for node in (before, after))
+            return len(set(formats)) == 1 and before.stat.st_rdev == after.stat.st_rdev
         try:
             with self.opened.host.file(path) as ours, self.opened.written.file(path) as theirs:
                 return same_data(ours, theirs, COMPARE_BYTES)
         except PermissionError:
             return False
-
-    def _lines(
-        self, path: str, kind: ChangeKind, before: Node | None, after: Node | None
-    ) -> tuple[bool, int, int, bool]:
-        """Whether it is binary, lines added and removed, and whether a mark is written that was not there before."""
-        if kind == "mode" or not self.counting:
-            return False, 0, 0, False
-        old, new = self.text(self.opened.host, path, before), self.text(self.opened.written, path, after)
-        if is_binary(old) or is_binary(new):
-            return True, 0, 0, False
-        masked = new.count(_MARK) > old.count(_MARK)
-        size = len(old) + len(new)
-        if self._budget < size or max(len(old), len(new)) > TEXT_BYTES:
-            return False, 0, 0, masked
-        self._budget -= size
-        return False, *count_lines(old, new), masked
-
-    def text(self, tree: DirTree, path: str, node: Node | None) -> bytes:
-        """A file's content, one byte more than TEXT_BYTES when it is longer; empty for what is no readable file."""
-        if node is None or node.kind != "file":
-            return b""
-        try:
-            return tree.read(path, TEXT_BYTES + 1 if self._budget > 0 else 8192)
-        except PermissionError:
-            return b""
 
 
 _NOT_WHOLE = "bring it back from its snapshots: stockade runs resume RUN; or throw it away: stockade runs discard RUN"

@@ -6,7 +6,6 @@ import os
 import stat
 from contextlib import suppress
 
-from stockade_sandbox.overlay.base_parts import digest_of
 from stockade_sandbox.overlay.journal import Look, Side
 from stockade_sandbox.overlay.safe_fs import (
     CHUNK,
@@ -14,6 +13,7 @@ from stockade_sandbox.overlay.safe_fs import (
     Node,
     copy_data,
     decode_path,
+    digest_of,
     encode_path,
     parent,
     read_up_to,

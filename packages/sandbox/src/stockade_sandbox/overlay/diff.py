@@ -1,20 +1,106 @@
-"""Text differences in the form that `git apply` and `patch -p1` read. Pure functions over bytes."""
+"""Two sides of an entry and what differs between them: the kind of change, its lines, and a text that `git apply` and
+`patch -p1` read. Nothing is read of a folder but by `Side.read`.
+"""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from stockade_sandbox.overlay.safe_fs import decode_path
-from stockade_sandbox.results import Change
+from stockade_sandbox.overlay.safe_fs import MODE_BITS, DirTree, Node, decode_path, encode_path
+from stockade_sandbox.results import MARK, Change, ChangeKind, EntryKind
 
 TEXT_BYTES = 1 << 20
 """The longest file that is compared by lines."""
+COUNT_BYTES = 64 << 20
+"""What is read in all to count lines; files after that are listed without counts."""
 
 _SNIFF = 8000
 _SEARCH = 4_000_000
 """Old lines times new lines beyond which no shortest difference is sought (a hostile pair would take for ever)."""
 _CONTEXT = 3
+_MARK = MARK.encode()
 
-_Block = tuple[bool, int, int, int, int]
-"""Whether the lines are equal, then the range of old ones and the range of new ones."""
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a difference. `read` gives at most so many bytes of a file; None where they are not to be had, for
+    the reason `unseen`. `target` is a symlink's, as the file system spells it.
+    """
+
+    kind: EntryKind
+    mode: int = 0
+    size: int = 0
+    target: str | None = None
+    read: Callable[[int], bytes | None] = lambda _: None
+    unseen: str = "is too large to be shown"
+
+    @classmethod
+    def of(cls, tree: DirTree, path: str, node: Node | None) -> "Side | None":
+        """What is at `path` of a folder; None where there is nothing."""
+        if node is None:
+            return None
+        return cls(node.kind, node.mode, node.size, node.target, lambda limit: tree.read(path, limit))
+
+    def text(self, path: str) -> bytes | str:
+        """What is compared by lines, or the line that is shown instead of it."""
+        if self.kind == "symlink":
+            return (self.target or "").encode("utf-8", "surrogateescape")
+        data = self.read(TEXT_BYTES) if self.size <= TEXT_BYTES else None
+        shown, size = _name("", path).replace("/", "", 1), f" ({self.size} bytes)" if self.size else ""
+        if data is None:
+            return f"File {shown} {self.unseen}{size}"
+        return f"Binary file {shown}{size}" if is_binary(data) else data
+
+
+def kind_of(before: Side | None, after: Side | None, is_same: Callable[[], bool]) -> ChangeKind | None:
+    """None where nothing differs. `is_same`: whether two files of one size, or two devices, hold the same."""
+    if before is None or after is None:
+        return None if before is after else "deleted" if after is None else "added"
+    if before.kind != after.kind:
+        return "type"
+    if after.kind == "directory":
+        return "mode" if (before.mode ^ after.mode) & MODE_BITS else None
+    if after.kind == "symlink":
+        return None if before.target == after.target else "modified"
+    if before.size != after.size or not is_same():
+        return "modified"
+    return "mode" if before.mode != after.mode and after.kind == "file" else None
+
+
+@dataclass
+class Lines:
+    """Counts the lines of differences, as long as what may be read for it lasts."""
+
+    left: int = COUNT_BYTES
+
+    def change(self, path: str, kind: ChangeKind, before: Side | None, after: Side | None) -> tuple[Change, bool]:
+        """The change, and whether it writes a mark that was not there before."""
+        shown = after or before
+        assert shown is not None
+        binary, added, removed, masked = self._count(before, after) if kind != "mode" else (False, 0, 0, False)
+        mode = shown.mode & (MODE_BITS if shown.kind == "directory" else 0o7777)
+        target = encode_path(shown.target) if shown.target is not None else None
+        return Change(path=encode_path(path), kind=kind, entry=shown.kind, size=after.size if after else 0, mode=mode,
+                      target=target, binary=binary, added_lines=added, removed_lines=removed), masked  # fmt: skip
+
+    def _count(self, before: Side | None, after: Side | None) -> tuple[bool, int, int, bool]:
+        old, new = self._text(before), self._text(after)
+        if is_binary(old) or is_binary(new):
+            return True, 0, 0, False
+        masked, size = new.count(_MARK) > old.count(_MARK), len(old) + len(new)
+        if self.left < size or max(len(old), len(new)) > TEXT_BYTES:
+            return False, 0, 0, masked
+        self.left -= size
+        return False, *count_lines(old, new), masked
+
+    def _text(self, side: Side | None) -> bytes:
+        """One byte more than TEXT_BYTES when it is longer; empty for what is no readable file."""
+        if side is None or side.kind != "file":
+            return b""
+        try:
+            return side.read(TEXT_BYTES + 1 if self.left > 0 else _SNIFF) or b""
+        except PermissionError:
+            return b""
 
 
 def is_binary(data: bytes) -> bool:
@@ -28,49 +114,50 @@ def _on_newline(data: bytes) -> list[bytes]:
     return [*lines, last] if last else lines
 
 
-def _blocks(old: list[bytes], new: list[bytes]) -> list[_Block]:
-    """Runs of equal and differing lines, covering both. Bounded time: a pair too large is one differing run."""
-    head = 0
-    while head < min(len(old), len(new)) and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    old_end, new_end = len(old) - tail, len(new) - tail
-    blocks: list[_Block] = [(True, 0, head, 0, head)]
-    if (old_end - head) * (new_end - head) > _SEARCH:
-        blocks.append((False, head, old_end, head, new_end))
-    else:
-        middle = SequenceMatcher(None, old[head:old_end], new[head:new_end])
-        blocks += [(tag == "equal", a + head, b + head, c + head, d + head) for tag, a, b, c, d in middle.get_opcodes()]
-    blocks.append((True, old_end, len(old), new_end, len(new)))
-    return [block for block in blocks if block[1] < block[2] or block[3] < block[4]]
+class _Lines(SequenceMatcher[bytes]):
+    """Of two texts, in bounded time: a pair too large is one differing run."""
+
+    def __init__(self, old: bytes, new: bytes) -> None:
+        self.old, self.new = _on_newline(old), _on_newline(new)
+        super().__init__(None, [], [])
+
+    def get_opcodes(self) -> list[tuple[str, int, int, int, int]]:  # type: ignore[override]
+        old, new = self.old, self.new
+        head = 0
+        while head < min(len(old), len(new)) and old[head] == new[head]:
+            head += 1
+        tail = 0
+        while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+            tail += 1
+        ends = len(old) - tail, len(new) - tail
+        if (ends[0] - head) * (ends[1] - head) > _SEARCH:
+            middle = [("replace", 0, ends[0] - head, 0, ends[1] - head)]
+        else:
+            middle = list(SequenceMatcher(None, old[head : ends[0]], new[head : ends[1]]).get_opcodes())
+        blocks = [("equal", 0, head, 0, head)]
+        blocks += [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in middle]
+        blocks.append(("equal", ends[0], len(old), ends[1], len(new)))
+        return [block for block in blocks if block[1] < block[2] or block[3] < block[4]]
 
 
 def count_lines(old: bytes, new: bytes) -> tuple[int, int]:
     """Lines added and removed."""
-    if not old or not new:
-        return len(_on_newline(new)), len(_on_newline(old))
-    differing = [block for block in _blocks(_on_newline(old), _on_newline(new)) if not block[0]]
+    differing = [block for block in _Lines(old, new).get_opcodes() if block[0] != "equal"]
     return sum(d - c for _, _, _, c, d in differing), sum(b - a for _, a, b, _, _ in differing)
 
 
-def _hunks(blocks: list[_Block]) -> list[list[_Block]]:
-    """Differing runs with their context; runs closer than twice the context share a hunk."""
-    hunks: list[list[_Block]] = []
-    hunk: list[_Block] = []
-    for at, (equal, a, b, c, d) in enumerate(blocks):
-        if not equal:
-            hunk.append((equal, a, b, c, d))
-            continue
-        keep = min(_CONTEXT, b - a)
-        if hunk:
-            if b - a <= 2 * _CONTEXT and at + 1 < len(blocks):
-                hunk.append((True, a, b, c, d))
-                continue
-            hunks.append([*hunk, (True, a, a + keep, c, c + keep)])
-        hunk = [(True, b - keep, b, d - keep, d)] if at + 1 < len(blocks) else []
-    return [*hunks, hunk] if any(not block[0] for block in hunk) else hunks
+def hunks(old: bytes, new: bytes) -> str:
+    """The `@@` parts of a unified diff."""
+    lines = _Lines(old, new)
+    out: list[str] = []
+    for hunk in lines.get_grouped_opcodes(_CONTEXT):
+        out.append(f"@@ -{_range(hunk[0][1], hunk[-1][2])} +{_range(hunk[0][3], hunk[-1][4])} @@\n")
+        for tag, a, b, c, d in hunk:
+            if tag == "equal":
+                out += _marked(" ", lines.old[a:b])
+            else:
+                out += _marked("-", lines.old[a:b]) + _marked("+", lines.new[c:d])
+    return "".join(out)
 
 
 def _range(start: int, end: int) -> str:
@@ -79,32 +166,15 @@ def _range(start: int, end: int) -> str:
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
-def _lines(mark: str, lines: list[bytes]) -> list[str]:
-    out = []
-    for line in lines:
-        text = mark + line.decode("utf-8", "surrogateescape")
-        out.append(text if text.endswith("\n") else text + "\n\\ No newline at end of file\n")
-    return out
-
-
-def hunks(old: bytes, new: bytes) -> str:
-    """The `@@` parts of a unified diff."""
-    before, after = _on_newline(old), _on_newline(new)
-    out: list[str] = []
-    for hunk in _hunks(_blocks(before, after)):
-        out.append(f"@@ -{_range(hunk[0][1], hunk[-1][2])} +{_range(hunk[0][3], hunk[-1][4])} @@\n")
-        for equal, a, b, c, d in hunk:
-            if equal:
-                out += _lines(" ", before[a:b])
-            else:
-                out += _lines("-", before[a:b]) + _lines("+", after[c:d])
-    return "".join(out)
+def _marked(mark: str, lines: list[bytes]) -> list[str]:
+    texts = (mark + line.decode("utf-8", "surrogateescape") for line in lines)
+    return [text if text.endswith("\n") else text + "\n\\ No newline at end of file\n" for text in texts]
 
 
 _QUOTED = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
 
-def name(side: str, path: str) -> str:
+def _name(side: str, path: str) -> str:
     """`a/path` or `b/path`, quoted as git quotes names that hold quotes, control or non-ASCII bytes."""
     raw = f"{side}/{path}".encode("utf-8", "surrogateescape")
     if all(31 < byte < 127 and byte not in (34, 92) for byte in raw):
@@ -113,67 +183,50 @@ def name(side: str, path: str) -> str:
     return f'"{inner}"'
 
 
-def _file_line(mark: str, label: str) -> str:
-    return f"{mark} {label}\t\n" if " " in label and not label.startswith('"') else f"{mark} {label}\n"
-
-
-def _git_mode(mode: int) -> str:
-    return "100755" if mode & 0o100 else "100644"
-
-
-def _one_side(path: str, mode: str, content: bytes | None, *, added: bool) -> str:
-    """A whole file added or deleted; `content` None: too large or binary, only the head is given."""
-    a, b = name("a", path), name("b", path)
-    head = f"diff --git {a} {b}\n{'new' if added else 'deleted'} file mode {mode}\n"
-    if not content:
-        return head
-    sides = ("/dev/null", b) if added else (a, "/dev/null")
-    body = hunks(b"", content) if added else hunks(content, b"")
-    return head + _file_line("---", sides[0]) + _file_line("+++", sides[1]) + body
-
-
-class Side:
-    """One side of a change: what kind of entry, and for a file its content (None: not to be shown, see `note`)."""
-
-    def __init__(self, kind: str, mode: int = 0o644, content: bytes | None = b"", note: str = "") -> None:
-        self.kind, self.mode, self.content, self.note = kind, mode, content, note
-
-    @property
-    def git_mode(self) -> str:
-        return "120000" if self.kind == "symlink" else _git_mode(self.mode)
-
-
 def render(change: Change, before: Side | None, after: Side | None) -> str:
     """The difference of one path. What patch tools have no words for (folders, devices) is a line they pass over."""
     path = decode_path(change.path)
-    for side in (before, after):
-        if side is not None and side.note:
-            return f"{side.note}\n"
     if before and after and before.kind == after.kind == "file":
-        return _modified(path, before, after)
+        return _modified(path, before, after, only_mode=change.kind == "mode")
+    if before and after and before.kind == after.kind == "directory":
+        return f"directory {_name('b', path)} mode {before.mode:04o} -> {after.mode:04o}\n"
     parts = []
     for side, added in ((before, False), (after, True)):
         if side is None:
             continue
-        if side.kind in ("file", "symlink"):
-            parts.append(_one_side(path, side.git_mode, side.content, added=added))
+        if side.kind not in ("file", "symlink"):
+            parts.append(f"{side.kind} {_name('b' if added else 'a', path)} {'added' if added else 'deleted'}\n")
+        elif isinstance(text := side.text(path), str):
+            return f"{text}\n"
         else:
-            parts.append(f"{side.kind} {name('b' if added else 'a', path)} {'added' if added else 'deleted'}\n")
-    if before and after and before.kind == after.kind == "directory":
-        return f"directory {name('b', path)} mode {before.mode:04o} -> {after.mode:04o}\n"
+            parts.append(_one_side(path, side, text, added=added))
     return "".join(parts)
 
 
-def mode_change(path: str, before: int, after: int) -> str:
-    """The head of a difference, with the two modes of a file where they differ."""
-    modes = f"old mode 100{before & 0o777:03o}\nnew mode 100{after & 0o777:03o}\n" if before != after else ""
-    return f"diff --git {name('a', path)} {name('b', path)}\n{modes}"
+def _modified(path: str, before: Side, after: Side, *, only_mode: bool) -> str:
+    out = f"diff --git {_name('a', path)} {_name('b', path)}\n"
+    if before.mode != after.mode:
+        out += f"old mode 100{before.mode & 0o777:03o}\nnew mode 100{after.mode & 0o777:03o}\n"
+    if only_mode:
+        return out
+    old, new = before.text(path), after.text(path)
+    if isinstance(old, str) or isinstance(new, str):
+        return f"{old if isinstance(old, str) else new!s}\n"
+    body = hunks(old, new)
+    return out + _file_line("---", _name("a", path)) + _file_line("+++", _name("b", path)) + body if body else out
 
 
-def _modified(path: str, before: Side, after: Side) -> str:
-    out = mode_change(path, before.mode, after.mode)
-    body = hunks(before.content or b"", after.content or b"")
-    return out + _file_line("---", name("a", path)) + _file_line("+++", name("b", path)) + body if body else out
+def _one_side(path: str, side: Side, text: bytes, *, added: bool) -> str:
+    """A whole file added or deleted."""
+    a, b = _name("a", path), _name("b", path)
+    mode = "120000" if side.kind == "symlink" else "100755" if side.mode & 0o100 else "100644"
+    head = f"diff --git {a} {b}\n{'new' if added else 'deleted'} file mode {mode}\n"
+    if not text:
+        return head
+    sides = ("/dev/null", b) if added else (a, "/dev/null")
+    body = hunks(b"", text) if added else hunks(text, b"")
+    return head + _file_line("---", sides[0]) + _file_line("+++", sides[1]) + body
 
 
-__all__ = ["TEXT_BYTES", "Side", "count_lines", "hunks", "is_binary", "mode_change", "name", "render"]
+def _file_line(mark: str, label: str) -> str:
+    return f"{mark} {label}\t\n" if " " in label and not label.startswith('"') else f"{mark} {label}\n"

@@ -15,8 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.overlay.record import LAYER_FILE, MANIFEST_FILE, read_record
-from stockade_sandbox.overlay.segments import sync_folder
+from stockade_sandbox.overlay.record import LAYER_FILE, MANIFEST_FILE, read_record, sync_folder
 from stockade_sandbox.results import FolderLayer
 
 TOMBSTONE = ".removed-"

@@ -37,8 +37,7 @@ import msgspec
 
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.discard import remove_tree
-from stockade_sandbox.overlay.record import write_file
-from stockade_sandbox.overlay.segments import sync_folder
+from stockade_sandbox.overlay.record import sync_folder, write_file
 from stockade_sandbox.records import Record, field, line_of, read
 from stockade_sandbox.results import EntryKind, FolderLayer
 

@@ -14,12 +14,11 @@ from typing import NoReturn
 
 from stockade_sandbox.errors import ChangedOnHost, UsageError
 from stockade_sandbox.overlay.base import Base
-from stockade_sandbox.overlay.base_parts import KEPT_BYTES, MODE_BITS, Original, digest_of
 from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all, reading
 from stockade_sandbox.overlay.diff import is_binary
 from stockade_sandbox.overlay.journal import Look
-from stockade_sandbox.overlay.record import OpenLayer, open_layer
-from stockade_sandbox.overlay.safe_fs import DirTree, Node, decode_path, encode_path
+from stockade_sandbox.overlay.record import OpenLayer, Original, open_layer
+from stockade_sandbox.overlay.safe_fs import LARGE, MODE_BITS, DirTree, Node, decode_path, digest_of, encode_path
 from stockade_sandbox.overlay.writing import Chosen
 from stockade_sandbox.results import Change, FolderLayer
 
@@ -131,8 +130,8 @@ def _why_not(path: str, was: Original, change: Change, opened: OpenLayer, base: 
         return "both made it, with other content"
     if not host.kind == change.entry == was.kind == "file":
         return "only files can be merged"
-    if base.data(was) is None or max(host.size, change.size) > KEPT_BYTES:
-        return f"only its hash is kept: it is larger than {KEPT_BYTES >> 20} MiB, or was changed before the bot did"
+    if base.data(was) is None or max(host.size, change.size) > LARGE:
+        return f"only its hash is kept: it is larger than {LARGE >> 20} MiB, or was changed before the bot did"
     if _merged_mode(was, host, change) is None:
         return "both changed its mode"
     return None
@@ -151,8 +150,8 @@ def _merge_one(
 ) -> str | None:
     """Merge a file into `found`, or say why it cannot be."""
     host = opened.host.node(path)
-    before, ours = base.data(was), opened.host.read(path, KEPT_BYTES)
-    bots = opened.written.read(path, KEPT_BYTES)
+    before, ours = base.data(was), opened.host.read(path, LARGE)
+    bots = opened.written.read(path, LARGE)
     assert host is not None
     assert before is not None
     mode = _merged_mode(was, host, change)
@@ -213,7 +212,7 @@ def resolved(
             yield result, replace(opened, written=written)
 
 
-def find_conflicts(layer: FolderLayer, changes: Iterable[Change], *, merge: bool) -> dict[str, str]:
+def find_conflicts(layer: FolderLayer, changes: Iterable[Change], *, merge: bool = False) -> dict[str, str]:
     """Of these changes, those that conflict with the host's side, by path, each with the reason.
 
     With `merge` only those that cannot be merged. LayerLost as for `find_changes`; UsageError without git.

@@ -1,14 +1,16 @@
 """What is kept beside a layer: whose it is, when it began, how the original looked, what was applied since."""
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from stockade_sandbox.errors import FolderMoved, LayerLost, SandboxFailed, UsageError
 from stockade_sandbox.locks import try_lock
-from stockade_sandbox.overlay.safe_fs import DirTree, Node, decode_path, encode_path
+from stockade_sandbox.overlay.safe_fs import MODE_BITS, DirTree, Node, decode_path, digest_at, encode_path
 from stockade_sandbox.records import Record, line_of, read
 from stockade_sandbox.results import EntryKind, FolderLayer
 
@@ -31,25 +33,64 @@ class LayerRecord(Record, kw_only=True):
     skipped: tuple[str, ...] = ()
 
 
-class Baseline(Record, kw_only=True):
-    """How an entry of the host looked. `copy_inode` and `copy_ctime_ns` are those of its copy, right after copying;
-    `sha256` is base.digest_of its file."""
+class Original(Record, kw_only=True):
+    """What the host had at a path: when a layer was copied (the manifest), or first showed it (the base).
+
+    `absent`: nothing; `unknown`: it changed while the bot changed its own; `dropped`: the layer does not show it now.
+    `sha256` is safe_fs.digest_of its file. `inode` and `ctime_ns` (0: too young to be told by) know an entry again
+    without reading it: the host's, of a manifest that of the copy. `data`: the segment that has a file's bytes, at
+    `at`; with an empty one only its hash is kept.
+    """
 
     path: str
-    kind: EntryKind
+    state: Literal["known", "absent", "unknown", "dropped"] = "known"
+    kind: EntryKind = "file"
+    mode: int = 0
     size: int = 0
     mtime_ns: int = 0
-    mode: int = 0
     target: str | None = None
-    copy_inode: int = 0
-    copy_ctime_ns: int = 0
     sha256: str = ""
+    inode: int = 0
+    ctime_ns: int = 0
+    data: str = ""
+    at: int = 0
 
     @classmethod
-    def of(cls, path: str, node: Node) -> "Baseline":
-        when = 0 if node.kind == "directory" else node.stat.st_mtime_ns
+    def of(cls, path: str, node: Node) -> "Original":
         target = None if node.target is None else encode_path(node.target)
-        return cls(path=encode_path(path), kind=node.kind, size=node.size, mtime_ns=when, mode=node.mode, target=target)
+        return cls(path=encode_path(path), kind=node.kind, mode=node.mode, size=node.size, target=target,
+                   inode=node.stat.st_ino, ctime_ns=node.stat.st_ctime_ns)  # fmt: skip
+
+    @classmethod
+    def absent(cls, path: str) -> "Original":
+        return cls(path=encode_path(path), state="absent")
+
+    def is_same(self, tree: DirTree, path: str, node: Node | None) -> bool:
+        """Whether `node`, at `path` of the host or of a layer, is this. Reads it where only its bytes can tell."""
+        if self.state != "known" or node is None:
+            return self.state == "absent" and node is None
+        if self._is_it(node.stat):
+            return True
+        if node.kind != self.kind or node.kind == "special" or node.size != self.size:
+            return False
+        if node.kind == "symlink":
+            return node.target == decode_path(self.target or "")
+        if (node.mode ^ self.mode) & MODE_BITS:
+            return False
+        return node.kind == "directory" or (self.sha256 != "" and self.sha256 == digest_at(tree, path))
+
+    def is_untouched(self, copy: os.stat_result) -> bool:
+        """Whether an entry of a copy is still the one that was copied: ctime cannot be set back from inside."""
+        if stat.S_ISDIR(copy.st_mode):
+            return self.kind == "directory" and not (self.mode ^ copy.st_mode) & MODE_BITS
+        return self._is_it(copy)
+
+    def _is_it(self, found: os.stat_result) -> bool:
+        return (found.st_ino, found.st_ctime_ns) == (self.inode, self.ctime_ns)
+
+
+Manifest = dict[str, Original]
+"""Of a copy, by path as the file system spells it."""
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -62,16 +103,25 @@ def write_file(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-def write_seen(path: Path, entries: Iterable[Baseline]) -> None:
-    write_file(path, b"".join(line_of(entry) + b"\n" for entry in entries))
+def sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
-def read_seen(path: Path) -> dict[str, Baseline]:
-    """By path as the file system spells it. SandboxFailed when the record is damaged."""
+def write_manifest(place: Path, entries: Iterable[Original]) -> None:
+    write_file(place / MANIFEST_FILE, b"".join(line_of(entry) + b"\n" for entry in entries))
+
+
+def read_manifest(place: Path) -> Manifest:
+    """Empty where there is none. SandboxFailed when the record is damaged."""
+    path = place / MANIFEST_FILE
     if not path.exists():
         return {}
     try:
-        entries = [read(Baseline, line) for line in path.read_bytes().split(b"\n") if line]
+        entries = [read(Original, line) for line in path.read_bytes().split(b"\n") if line]
     except ValueError as error:
         raise SandboxFailed(f"the record {path} is damaged", "discard the layer and run again") from error
     return {decode_path(entry.path): entry for entry in entries}
@@ -92,8 +142,8 @@ class OpenLayer:
     def is_copy(self) -> bool:
         return self.layer.strategy == "copy"
 
-    def manifest(self) -> dict[str, Baseline]:
-        return read_seen(self.base / MANIFEST_FILE)
+    def manifest(self) -> Manifest:
+        return read_manifest(self.base)
 
 
 GONE = (

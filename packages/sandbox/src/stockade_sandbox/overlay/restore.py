@@ -12,28 +12,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stockade_sandbox.errors import SandboxFailed, UsageError
-from stockade_sandbox.overlay.base_parts import Original, forget_after, share
 from stockade_sandbox.overlay.discard import remove_entry
-from stockade_sandbox.overlay.record import (
-    LAYER_FILE,
-    MANIFEST_FILE,
-    OpenLayer,
-    open_layer,
-    read_record,
-    write_file,
-    write_seen,
-)
-from stockade_sandbox.overlay.safe_fs import CHUNK, copy_data, decode_path, encode_path, parent
-from stockade_sandbox.overlay.segments import (
+from stockade_sandbox.overlay.record import LAYER_FILE, OpenLayer, open_layer, read_record, write_file, write_manifest
+from stockade_sandbox.overlay.safe_fs import CHUNK, MODE_BITS, copy_data, decode_path, encode_path, parent
+from stockade_sandbox.overlay.snapshots import MARKS, Found, kind_of, marks_of, scan
+from stockade_sandbox.overlay.store import (
     KEPT,
     Kept,
     copy_out,
     number_of,
     read_snapshot,
     remove_after,
-    sync_folder,
+    share_base,
+    share_kept,
 )
-from stockade_sandbox.overlay.snapshots import MARKS, Found, is_original, kind_of, marks_of, scan
 from stockade_sandbox.records import line_of, replace
 from stockade_sandbox.results import FolderLayer
 
@@ -55,10 +47,9 @@ def restore(layer: FolderLayer, name: str | None, source: Path | None = None) ->
             wanted = {decode_path(path): entry for path, entry in read_snapshot(folder, name).items()}
             _Restorer(opened, folder, wanted).run()
             if source is None:
-                remove_after(folder, name)
-                forget_after(opened.base, number_of(name))
+                remove_after(opened.base, name)
             else:
-                share(source, opened.base, number_of(name), as_part="0")
+                share_base(source, opened.base, number_of(name), from_begin=True)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise SandboxFailed("the disk is full: the folder cannot be brought back", "free some space") from error
@@ -73,15 +64,10 @@ def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
     """
     base, other = Path(str(layer.layer)), Path(str(source.layer))
     try:
-        (base / KEPT).mkdir(mode=0o700, exist_ok=True)
-        for number in range(1, number_of(name) + 1):
-            os.link(other / KEPT / f"{number}", base / KEPT / f"{number}")
-        sync_folder(base / KEPT)
-        share(other, base, number_of(name))
-        _, record = read_record(source)
-        _, own = read_record(layer)
+        share_kept(other, base, name)
+        share_base(other, base, number_of(name), from_begin=False)
         if layer.strategy == "overlay":
-            own = replace(own, started_ns=record.started_ns)
+            own = replace(read_record(layer)[1], started_ns=read_record(source)[1].started_ns)
             write_file(base / LAYER_FILE, line_of(own))
     except OSError as error:
         raise SandboxFailed(f"cannot share the snapshots of {other}: {error.strerror}") from error
@@ -90,7 +76,7 @@ def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
 class _Restorer:
     def __init__(self, opened: OpenLayer, folder: Path, wanted: Mapping[str, Kept]) -> None:
         self._tree, self._host, self._folder, self._wanted = opened.written, opened.host, folder, wanted
-        self._manifest_path = opened.base / MANIFEST_FILE
+        self._place = opened.base
         self._is_copy = opened.is_copy
         self._originals = opened.manifest() if opened.is_copy else {}
         root = os.fstat(self._tree.root_fd)
@@ -115,9 +101,9 @@ class _Restorer:
             if entry is not None and entry.kind == "directory":
                 self._finish_folder(path, entry.mode, entry.mtime_ns, entry.marks)
             elif entry is None and self._originals[path].kind == "directory":
-                self._tree.set_mode(path, self._originals[path].mode & 0o1777)
+                self._tree.set_mode(path, self._originals[path].mode & MODE_BITS)
         if not self._is_copy and "" not in self._wanted:
-            self._tree.set_mode("", os.fstat(self._host.root_fd).st_mode & 0o1777)
+            self._tree.set_mode("", os.fstat(self._host.root_fd).st_mode & MODE_BITS)
         if self._anew:
             self._remember()
 
@@ -127,7 +113,7 @@ class _Restorer:
         if entry is not None:
             return entry.kind == kind_of(now)
         if path in self._originals:
-            return is_original(self._originals[path], now)
+            return self._originals[path].is_untouched(now)
         return not path
 
     def _remove(self, have: Found) -> None:
@@ -145,9 +131,9 @@ class _Restorer:
     def _check_originals(self, have: Found) -> None:
         """Before anything is touched: what must come from the host again is there as it was."""
         for path, seen in self._originals.items():
-            if path in self._wanted or (path in have and is_original(seen, have[path])):
+            if path in self._wanted or (path in have and seen.is_untouched(have[path])):
                 continue
-            if not Original.copied(seen).is_same(self._host, path, self._host.node(path)):
+            if not seen.is_same(self._host, path, self._host.node(path)):
                 name = encode_path(path)
                 raise UsageError(
                     f"{name!r} was changed in the folder since the run began, so it cannot be brought back",
@@ -225,7 +211,7 @@ class _Restorer:
         self._anew.append(path)
         if seen.kind == "directory":
             self._make_folder(path)
-            self._tree.set_mode(path, seen.mode & 0o1777)
+            self._tree.set_mode(path, seen.mode & MODE_BITS)
             return
         self._tree.make_writable(parent(path))
         at, name = self._tree.folder(parent(path)), path.rpartition("/")[2]
@@ -240,7 +226,7 @@ class _Restorer:
                 copy_data(source, out)
             if self._owner:
                 os.fchown(out, *self._owner)
-            os.fchmod(out, seen.mode & 0o1777)
+            os.fchmod(out, seen.mode & MODE_BITS)
             os.utime(out, ns=(seen.mtime_ns, seen.mtime_ns))
         finally:
             os.close(out)
@@ -250,9 +236,9 @@ class _Restorer:
         for path in self._anew:
             node = self._tree.node(path)
             if node is not None:
-                update = {"copy_inode": node.stat.st_ino, "copy_ctime_ns": node.stat.st_ctime_ns}
-                self._originals[path] = replace(self._originals[path], **update)
-        write_seen(self._manifest_path, self._originals.values())
+                known = {"inode": node.stat.st_ino, "ctime_ns": node.stat.st_ctime_ns}
+                self._originals[path] = replace(self._originals[path], **known)
+        write_manifest(self._place, self._originals.values())
 
 
 def _digest(fd: int) -> str:

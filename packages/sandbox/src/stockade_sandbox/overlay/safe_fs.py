@@ -8,10 +8,11 @@ bound. Paths in here are relative, `/`-separated, and hold undecodable bytes as 
 import ctypes
 import errno
 import functools
+import hashlib
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,11 @@ from stockade_sandbox.results import EntryKind
 MAX_DEPTH = 128
 """Folders below one another that are looked at. One descriptor is held for each."""
 
+MODE_BITS = 0o1777
+"""The others are never copied or applied."""
 CHUNK = 1 << 20
+LARGE = 64 << 20
+"""A file above this is known by its hash, and its bytes are not kept where only merging wants them."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = _READ | os.O_DIRECTORY
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -355,3 +360,41 @@ def _same_range(one: int, other: int, start: int, end: int) -> bool:
             return True
         start += len(first)
     return True
+
+
+def digest_of(fd: int, tick: Callable[[int], None] | None = None) -> str:
+    """sha256 of a file's bytes; above LARGE, of each MiB that is not all zeros, with its number before it.
+
+    So the holes of an image of a disk are not read, and the same bytes give the same hash however they lie. `tick` is
+    called between pieces and may raise.
+    """
+    size, digest = os.fstat(fd).st_size, hashlib.sha256()
+    numbers: Iterable[int] = range(-(-size // CHUNK)) if size <= LARGE else _chunks(fd)
+    for number in numbers:
+        data = os.pread(fd, min(CHUNK, size - number * CHUNK), number * CHUNK)
+        if size > LARGE:
+            if data == bytes(len(data)):
+                continue
+            digest.update(number.to_bytes(8, "big"))
+        digest.update(data)
+        if tick:
+            tick(0)
+    return digest.hexdigest()
+
+
+def _chunks(fd: int) -> Iterator[int]:
+    """The numbers of those that hold data, each once."""
+    following = 0
+    for start, end in extents(fd):
+        first = max(start // CHUNK, following)
+        following = max(-(-end // CHUNK), following)
+        yield from range(first, following)
+
+
+def digest_at(tree: DirTree, path: str) -> str | None:
+    """None where it cannot be read, or is being replaced: not known to be the same then."""
+    try:
+        with tree.file(path) as fd:
+            return digest_of(fd)
+    except OSError:
+        return None

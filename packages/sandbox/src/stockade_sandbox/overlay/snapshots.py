@@ -9,25 +9,28 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
+
 from stockade_sandbox.errors import FolderMoved, SandboxFailed
 from stockade_sandbox.overlay.base import GRAIN_NS, Base, base_of
-from stockade_sandbox.overlay.base_parts import number_after
-from stockade_sandbox.overlay.record import MANIFEST_FILE, Baseline, open_host, open_layer, read_record, read_seen
+from stockade_sandbox.overlay.record import Manifest, Original, open_host, open_layer, read_manifest, read_record
 from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, decode_path, encode_path, join, parent
-from stockade_sandbox.overlay.segments import (
+from stockade_sandbox.overlay.store import (
     KEPT,
     Blob,
+    Delta,
     Kept,
     KeptKind,
     SegmentWriter,
     drop_data,
+    number_after,
     number_of,
     read_snapshot,
-    sync_folder,
 )
 from stockade_sandbox.overlay.watch import Watch
 from stockade_sandbox.records import asdict, replace
@@ -44,7 +47,7 @@ Found = dict[str, os.stat_result]
 
 
 def scan(tree: DirTree, enter: Callable[[str, int], None] | None = None) -> Found:
-    """Everything that can be kept, a folder before what is in it: all but sockets, devices and what lies too deep.
+    """Everything but what lies too deep, a folder before what is in it.
 
     `enter` is called with each folder and its descriptor before it is read.
     """
@@ -64,8 +67,6 @@ def scan(tree: DirTree, enter: Callable[[str, int], None] | None = None) -> Foun
                 try:
                     seen = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
-                    continue
-                if kind_of(seen) is None:
                     continue
                 found[path] = seen
                 if stat.S_ISDIR(seen.st_mode) and path.count("/") < MAX_DEPTH - 1:
@@ -101,21 +102,14 @@ def marks_of(fd: int) -> dict[str, str]:
     return {name: os.getxattr(fd, name).hex() for name in names if name.startswith(MARKS) and not name.endswith(ORIGIN)}
 
 
-def shown_by_copy(found: Found, originals: Mapping[str, Baseline]) -> list[str]:
-    """The paths of a copy that are not as they were copied, what is gone from it too."""
-    new = [path for path, now in found.items() if path and not _is_as_copied(originals.get(path), now)]
+def shown_by_copy(found: Found, originals: Manifest) -> list[str]:
+    """The paths of a copy that are not as they were copied, what is gone from it too; a folder first."""
+    new = [path for path, now in found.items() if path and not _is_untouched(originals.get(path), now)]
     return sorted([*new, *(originals.keys() - found.keys())], key=lambda path: path.split("/"))
 
 
-def _is_as_copied(before: Baseline | None, now: os.stat_result) -> bool:
-    return before is not None and is_original(before, now)
-
-
-def is_original(before: Baseline, now: os.stat_result) -> bool:
-    """Whether an entry of a copy is still the one that was copied."""
-    if stat.S_ISDIR(now.st_mode):
-        return before.kind == "directory" and before.mode & 0o1777 == now.st_mode & 0o1777
-    return (before.copy_inode, before.copy_ctime_ns) == (now.st_ino, now.st_ctime_ns)
+def _is_untouched(before: Original | None, now: os.stat_result) -> bool:
+    return before is not None and before.is_untouched(now)
 
 
 class Snapshots:
@@ -131,21 +125,16 @@ class Snapshots:
         limit_bytes: int = 0,
         guard: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self._root = layer.written or Path()
-        self._folder = Path(str(layer.layer)) / KEPT
+        self._layer, self._is_copy = layer, layer.strategy == "copy"
+        self._root, self._place = layer.written or Path(), Path(str(layer.layer))
+        self._folder = self._place / KEPT
         self._limit = limit_bytes
         self.name = name
         self._entries = read_snapshot(self._folder, name)
         self._before = self._entries
-        self._blobs = {
-            entry.sha256: Blob(sha256=entry.sha256, segment=entry.segment, at=entry.at, length=entry.length)
-            for entry in self._entries.values()
-            if entry.kind == "file"
-        }
-        self._originals = read_seen(self._root.parent / MANIFEST_FILE) if layer.strategy == "copy" else {}
-        copied = self._originals if layer.strategy == "copy" else None
-        self._layer, self._base = layer, Base(self._root.parent, copied, read_record(layer)[1].started_ns)
-        self._is_copy = layer.strategy == "copy"
+        self._blobs = {entry.sha256: _blob(entry) for entry in self._entries.values() if entry.kind == "file"}
+        self._originals = read_manifest(self._place) if self._is_copy else {}
+        self._base = Base(self._place, self._originals if self._is_copy else None, read_record(layer)[1].started_ns)
         self._looked: dict[str, _Look | None] = {}
         self._watch = Watch(layer, guard)
         self._sizes = {number: (self._folder / f"{number}").stat().st_size for number in range(1, number_of(name) + 1)}
@@ -158,7 +147,7 @@ class Snapshots:
                 if len(self._looked) > _MANY:
                     return False
                 with DirTree(self._root) as tree:
-                    if {path: _look(seen) for path, seen in scan(tree).items()} != self._looked:
+                    if _looks(scan(tree)) != self._looked:
                         return False
             except OSError:
                 return False  # `take` meets it again and says what it is
@@ -183,7 +172,7 @@ class Snapshots:
         begun = time.time_ns()
         with self._watch.looking() if len(self._looked) > _MANY else nullcontext() as enter:
             found = scan(tree, enter)
-        looks = {path: _look(seen) for path, seen in found.items()}
+        looks = _looks(found)
         changed = [path for path, look in looks.items() if self._looked.get(path) != look]
         gone = [path for path in self._looked.keys() - looks.keys() if encode_path(path) in self._entries]
         if not self._looked:  # the first look: what the last snapshot has and nobody saw since is gone too
@@ -198,30 +187,25 @@ class Snapshots:
 
     def _write(self, tree: DirTree, found: Found, changed: list[str], gone: list[str], begun: int) -> None:
         number = number_of(self.name) + 1
-        if number == 1 and not self._folder.exists():
-            if set(found) == {""} and not gone and not self._is_copy and not self._entries:
-                return  # an empty layer is how it began
-            self._make_folder()
+        is_empty = set(found) == {""} and not gone and not self._is_copy and not self._entries
+        if number == 1 and is_empty and not self._folder.exists():
+            return  # it is as it began
         writer = SegmentWriter(self._folder, number)
         try:
             new, dropped = self._differences(tree, found, changed, gone, writer)
             if not new and not dropped:
-                writer.abandon()
                 return
             self._note(tree, number, new, dropped, begun)
-            name = writer.commit(tuple(new), tuple(dropped))
-        except BaseException:
+            name = writer.commit(Delta(number=number, entries=tuple(new), dropped=tuple(dropped)))
+        finally:
             writer.abandon()
-            raise
         entries = {**self._entries, **{entry.path: entry for entry in new}}
         for path in dropped:
             entries.pop(path, None)
         self._before, self._entries, self.name = self._entries, entries, name
         for entry in new:
             if entry.kind == "file":
-                self._blobs[entry.sha256] = Blob(
-                    sha256=entry.sha256, segment=entry.segment, at=entry.at, length=entry.length
-                )
+                self._blobs[entry.sha256] = _blob(entry)
                 if entry.segment == number:
                     self._sizes[number] = self._sizes.get(number, 0) + entry.length
         self._trim()
@@ -234,12 +218,6 @@ class Snapshots:
                 self._base.capture(number, host, tree, shown, gone, begun)
         except FolderMoved:
             return
-
-    def _make_folder(self) -> None:
-        """The way to the first segment must be on disk too."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        for folder in (self._folder.parent, *list(self._folder.parents)[1:3]):
-            sync_folder(folder)
 
     def _differences(
         self, tree: DirTree, found: Found, changed: list[str], gone: list[str], writer: SegmentWriter
@@ -269,7 +247,7 @@ class Snapshots:
         """None for what is as it was copied, and for what went while this looked."""
         before = self._originals.get(path)
         kind = kind_of(seen)
-        if kind is None or (before is not None and is_original(before, seen)) or (self._is_copy and not path):
+        if kind is None or _is_untouched(before, seen) or (self._is_copy and not path):
             return None
         basic = Kept(path=encode_path(path), kind=kind, mode=stat.S_IMODE(seen.st_mode), mtime_ns=seen.st_mtime_ns)
         try:
@@ -303,8 +281,17 @@ class Snapshots:
             self._blobs = {name: blob for name, blob in self._blobs.items() if blob.segment != number}
 
 
-def _look(seen: os.stat_result) -> _Look:
-    return seen.st_ino, seen.st_ctime_ns, seen.st_mtime_ns, seen.st_size, seen.st_mode
+def _looks(found: Found) -> dict[str, _Look | None]:
+    """Of what can be kept: no sockets, no devices."""
+    return {
+        path: (seen.st_ino, seen.st_ctime_ns, seen.st_mtime_ns, seen.st_size, seen.st_mode)
+        for path, seen in found.items()
+        if kind_of(seen)
+    }
+
+
+def _blob(entry: Kept) -> Blob:
+    return Blob(sha256=entry.sha256, segment=entry.segment, at=entry.at, length=entry.length)
 
 
 class Bases(Snapshots):
@@ -320,3 +307,47 @@ class Bases(Snapshots):
                 self._base.capture(number_after(opened.base), opened.host, tree, changed, gone, begun)
         except FolderMoved:
             return
+
+
+class LayerSnapshots:
+    """Implements port.SnapshotStore. `names` are the snapshots that the layers are restored to; None is none yet.
+
+    Data beyond `limit_bytes` a layer is forgotten, oldest first, but never that of the last two snapshots.
+    `guard` as for Snapshots.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[FolderLayer],
+        names: Sequence[str | None] = (),
+        limit_bytes: int = 0,
+        guard: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        given = [*names, *[None] * (len(layers) - len(names))]
+        self.layers: list[Snapshots | None] = [
+            None if layer.strategy == "direct" else Snapshots(layer, name, limit_bytes, guard)
+            for layer, name in zip(layers, given, strict=True)
+        ]
+
+    async def keep(self) -> tuple[str | None, ...]:
+        return tuple([await self._one(layer) if layer else None for layer in self.layers])
+
+    def close(self) -> None:
+        for layer in self.layers:
+            if layer:
+                layer.close()
+
+    async def _one(self, layer: Snapshots) -> str | None:
+        """What takes a moment only, and needs no sync, is done here: a thread costs more."""
+        if layer.unchanged():
+            return layer.name
+        with anyio.CancelScope(shield=True):  # a thread is not to be left behind with the layer
+            await anyio.to_thread.run_sync(layer.take)
+        return layer.name
+
+
+def base_snapshots(layers: Sequence[FolderLayer]) -> LayerSnapshots:
+    """Only notes what the host has where the layers show something: a copy knows that from its beginning."""
+    snapshots = LayerSnapshots(())
+    snapshots.layers = [Bases(layer) for layer in layers if layer.strategy == "overlay"]
+    return snapshots

@@ -30,8 +30,8 @@ from stockade.runtime.sandboxes import is_far, open_sandbox, prepare_sandbox, sa
 from stockade.runtime.spec import RECORDED, HookCommand, Objects, Recorded, RunSpec, make_budget
 from stockade_sandbox.backends.process_sandbox import PRIVATE
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.overlay.holder import await_gone
 from stockade_sandbox.overlay.restore import restore, share_snapshots
-from stockade_sandbox.overlay.snapshot_store import await_gone
 from stockade_sandbox.results import FolderLayer
 
 RULES = ("loop_repeats", "small_models")

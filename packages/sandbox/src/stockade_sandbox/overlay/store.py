@@ -1,29 +1,35 @@
-"""How snapshots of a layer lie on disk: one file a snapshot that holds what is new in it.
+"""How snapshots of a layer and its base lie on disk: in segments, one for each look that found something new.
 
-A segment is the data of new files, then a line of JSON that says what changed since the segment before, then the length
-of that line. It is written whole, synced and renamed into place, so it is there or not. A snapshot's name is its
-segment's number and the hash of its JSON; reading it takes all segments up to it. Segments lie beside the layer and go
-with it.
+A segment is the data of new files, then a line of JSON that says what is new, then the length of that line. It is
+written whole, synced and renamed into place, so it is there or not; later it is only ever removed, or its data
+forgotten, so that layers of one folder share theirs as links. Segments lie beside the layer and go with it:
+
+    kept/N        snapshot N. Its name is N and the hash of its JSON; reading it takes all segments up to it.
+    base/N.KEY    what was noted of the base when snapshot N was taken, in the order of the KEYs; N is 0 for what
+                  another layer has handed on and what is applied
 """
 
 import errno
 import hashlib
 import os
+import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.overlay.safe_fs import CHUNK, extents
+from stockade_sandbox.overlay.record import Original, sync_folder, write_file
+from stockade_sandbox.overlay.safe_fs import CHUNK, copy_piece, extents
 from stockade_sandbox.records import Record, field, line_of, read
 
-KEPT = "kept"
-"""The folder of segments in a layer's place."""
+KEPT, BASE = "kept", "base"
+"""The folders of segments in a layer's place."""
 
 _FOOTER = 16
 _HASH_CHARS = 24
+_BLOCK = 4096
 
 KeptKind = Literal["file", "directory", "symlink", "whiteout", "fifo", "gone"]
 
@@ -51,12 +57,15 @@ class Kept(Record, kw_only=True):
 
 
 class Delta(Record, kw_only=True):
-    """What changed since the segment before: entries that are new or different, paths that are as in the beginning."""
+    """What a segment says: of a snapshot the entries that are new or different, and the paths that are as in the
+    beginning again; of the base what was noted, and the bytes of what was `applied`."""
 
     version: int = 1
     number: int
     entries: tuple[Kept, ...] = ()
     dropped: tuple[str, ...] = ()
+    originals: tuple[Original, ...] = ()
+    applied: tuple[Original, ...] = ()
 
 
 class Blob(Record, kw_only=True):
@@ -69,12 +78,12 @@ class Blob(Record, kw_only=True):
 
 
 class SegmentWriter:
-    """A segment that is being written; not there before `commit`."""
+    """A segment that is being written; not there before `commit`. OSError where there is no room."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        self._path = folder / f"{number}"
-        self._part = folder / f"{number}.part"
-        self._number = number
+    def __init__(self, folder: Path, number: int, key: str = "") -> None:
+        self._path = folder / (f"{number}.{key}" if key else f"{number}")
+        self._part = self._path.with_name(f"{self._path.name}.part")
+        self._number, self.key = number, key
         self._out: BinaryIO | None = None
         self._new: dict[str, Blob] = {}
 
@@ -102,10 +111,25 @@ class SegmentWriter:
         whole = length == size and pieces in ((), ((0, size),))
         return found, None if whole else pieces
 
-    def commit(self, entries: tuple[Kept, ...], dropped: tuple[str, ...]) -> str:
+    def add_whole(self, fd: int, size: int, head: bytes) -> int:
+        """Where the `size` bytes of a file are now, which begins with `head`. Blocks are shared where the file system
+        can and it pays."""
+        out = self._open()
+        end = out.tell()
+        if size <= len(head):
+            out.write(head)
+            return end
+        out.flush()
+        at, done = -(-end // _BLOCK) * _BLOCK, 0
+        while done < size and (count := copy_piece(fd, out.fileno(), done, size - done, at)):
+            done += count
+        out.seek(at + size)
+        return at
+
+    def commit(self, delta: Delta) -> str:
         """Durable when this returns; the snapshot's name."""
         out = self._open()
-        text = line_of(Delta(number=self._number, entries=entries, dropped=dropped))
+        text = line_of(delta)
         out.write(text)
         out.write(b"%016d" % len(text))
         out.flush()
@@ -114,27 +138,25 @@ class SegmentWriter:
         out.close()
         sys.audit("stockade.step", "snapshot.rename")
         self._part.replace(self._path)
+        self._out = None
         sync_folder(self._path.parent)
         sys.audit("stockade.step", "snapshot.taken")
         return _name(self._number, text)
 
     def abandon(self) -> None:
+        """Away with what is not committed."""
         if self._out is not None:
             self._out.close()
             self._part.unlink(missing_ok=True)
 
     def _open(self) -> BinaryIO:
         if self._out is None:
-            self._out = self._part.open("wb")
+            if not self._path.parent.exists():
+                self._path.parent.mkdir(mode=0o700)
+                for folder in list(self._path.parents)[1:4]:  # the way to the first one must be on disk too
+                    sync_folder(folder)
+            self._out = self._part.open("xb" if self.key else "wb")
         return self._out
-
-
-def sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def read_snapshot(folder: Path, name: str | None) -> dict[str, Kept]:
@@ -160,13 +182,69 @@ def number_of(name: str | None) -> int:
     return int(number)
 
 
-def remove_after(folder: Path, name: str | None) -> None:
-    """Segments that a cut run wrote and never put on record."""
-    if folder.is_dir():
-        for path in folder.iterdir():
-            number = path.name.removesuffix(".part")
-            if not number.isdecimal() or path.suffix or int(number) > number_of(name):
-                path.unlink()
+def _segments(folder: Path) -> list[tuple[int, Path]]:
+    """Each with its number, in the order in which they were written; what is not whole is none."""
+    found = [path for path in folder.iterdir() if path.suffix != ".part"] if folder.is_dir() else []
+    parts = [(path.name.partition("."), path) for path in found]
+    keyed = [(int(key.partition("-")[0] or number), int(number), path) for (number, _, key), path in parts]
+    return [(number, path) for _, number, path in sorted(keyed)]
+
+
+def number_after(place: Path) -> int:
+    """The number of what is noted after all snapshots of a layer, and all that was noted of its base."""
+    return max((number for name in (KEPT, BASE) for number, _ in _segments(place / name)), default=0) + 1
+
+
+def base_writer(place: Path, number: int) -> SegmentWriter:
+    """The next segment of a layer's base. Others may write theirs at the same time."""
+    taken = max((int(path.suffix[1:].partition("-")[0]) for _, path in _segments(place / BASE)), default=0)
+    return SegmentWriter(place / BASE, number, f"{taken + 1}-{secrets.token_hex(4)}")
+
+
+def read_base(place: Path) -> list[Delta]:
+    """All that was noted of a layer's base, in order. SandboxFailed when it is damaged."""
+    return [_read_delta(str(path))[0] for _, path in _segments(place / BASE)]
+
+
+def read_data(place: Path, original: Original) -> bytes:
+    """The bytes of a file of the base. SandboxFailed when they are damaged."""
+    path = next(iter((place / BASE).glob(f"*.{original.data}")), place / BASE / original.data)
+    with path.open("rb") as source:
+        found = os.pread(source.fileno(), original.size, original.at)
+    if hashlib.sha256(found).hexdigest() != original.sha256:
+        raise SandboxFailed(f"what {original.path!r} was is damaged in {path}")
+    return found
+
+
+def remove_after(place: Path, name: str | None) -> None:
+    """What a cut run wrote and never put on record, of snapshots and of the base."""
+    for folder in (place / KEPT, place / BASE):
+        later = [path for number, path in _segments(folder) if number > number_of(name)]
+        for path in [*later, *folder.glob("*.part")]:
+            path.unlink()
+
+
+def share_kept(source: Path, place: Path, name: str) -> None:
+    """Give another layer of the folder the snapshots of one up to `name`. OSError."""
+    (place / KEPT).mkdir(mode=0o700, exist_ok=True)
+    _link((source / KEPT / f"{number}", place / KEPT / f"{number}") for number in range(1, number_of(name) + 1))
+    sync_folder(place / KEPT)
+
+
+def share_base(source: Path, place: Path, number: int, *, from_begin: bool) -> None:
+    """The same for the base; `from_begin`: it is to stay whatever snapshot that layer is brought back to. OSError."""
+    wanted = [(of, path) for of, path in _segments(source / BASE) if of <= number]
+    if wanted:
+        (place / BASE).mkdir(mode=0o700, exist_ok=True)
+        names = ((path, f"{0 if from_begin else of}{path.suffix}") for of, path in wanted)
+        _link((path, place / BASE / name) for path, name in names)
+        sync_folder(place / BASE)
+
+
+def _link(pairs: Iterable[tuple[Path, Path]]) -> None:
+    for source, target in pairs:
+        with suppress(FileExistsError):  # an attempt before this one was cut off
+            os.link(source, target)
 
 
 def copy_out(folder: Path, entry: Kept, to: int) -> None:
@@ -183,7 +261,7 @@ def copy_out(folder: Path, entry: Kept, to: int) -> None:
                     if not data:
                         break
                     digest.update(data)
-                    write_at(to, data, offset)
+                    _write_at(to, data, offset)
                     at, offset, count = at + len(data), offset + len(data), count - len(data)
             os.ftruncate(to, entry.size)
             if digest.hexdigest() == entry.sha256:
@@ -201,12 +279,7 @@ def drop_data(folder: Path, number: int) -> int:
             tail = os.pread(source.fileno(), length + _FOOTER, start)
     except FileNotFoundError:
         return 0
-    part = path.with_suffix(".part")
-    with part.open("wb") as out:
-        out.write(tail)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(path)
+    write_file(path, tail)
     return start
 
 
@@ -242,7 +315,7 @@ def _read_delta(name: str) -> tuple[Delta, bytes]:
         os.close(source)
 
 
-def write_at(fd: int, data: bytes, offset: int) -> None:
+def _write_at(fd: int, data: bytes, offset: int) -> None:
     while data:
         done = os.pwrite(fd, data, offset)
         if not done:
