@@ -11,9 +11,8 @@ import pytest
 
 from stockade_sandbox.backends import seccomp
 from stockade_sandbox.backends.bubblewrap.argv import Build, Launch, bubblewrap_argv, launch_operations
-from stockade_sandbox.backends.building import SystemLayers
+from stockade_sandbox.backends.building import SystemLayers, apt_hosts, copy_apt_sources, named_hosts
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts, TopEntry
-from stockade_sandbox.backends.package_sources import apt_hosts, copy_apt_sources, named_hosts
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import Network, Policy
 from tests.conformance.ordinary_user import run_as_ordinary_user

@@ -10,7 +10,7 @@ import pytest
 from stockade.core.errors import PolicyNotEnforceable, UsageError
 from stockade_sandbox.backends.containers.argv import Launched, container_argv, environment_file, scratch, variables
 from stockade_sandbox.backends.containers.engines import Engine, engine_complaint
-from stockade_sandbox.backends.containers.oci import bundle_config
+from stockade_sandbox.backends.containers.gvisor import bundle_config
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts, TopEntry
 from stockade_sandbox.policy import MIB, CopyRule, FolderRule, Limits, Network, Policy
 from stockade_sandbox.results import FolderLayer

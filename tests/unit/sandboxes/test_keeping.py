@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stockade_sandbox.overlay import prepare_layer
-from stockade_sandbox.overlay.holder import HOLDER, await_gone, note_holder
+from stockade_sandbox.overlay.restore import HOLDER, await_gone, note_holder
 from stockade_sandbox.overlay.snapshots import LayerSnapshots
 from stockade_sandbox.policy import FolderRule
 from stockade_sandbox.processes import start_time

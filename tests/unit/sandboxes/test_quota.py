@@ -13,9 +13,8 @@ import pytest
 
 from stockade.core.errors import SandboxFailed
 from stockade_sandbox.backends.bubblewrap import sandbox as bubblewrap
-from stockade_sandbox.backends.bubblewrap.argv import written_places
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
-from stockade_sandbox.limits.disk import DiskWatch, count, nothing_in, removed_but_open, spelled
+from stockade_sandbox.limits.disk import DiskWatch, count, nothing_in, removed_but_open, spelled, written_places
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import GIB, KIB, MIB, CopyRule, FolderMode, FolderRule, Limits, Policy, file_limit
 from stockade_sandbox.results import FolderLayer

@@ -94,7 +94,7 @@ class AsyncSandbox:
             box = await stoppable(prepare)
             self._layers = box.layers
             self._box = await self._running.enter_async_context(box)
-            self._snapshots = load("overlay.snapshot_store:base_snapshots")(box.layers) if box.layers else None
+            self._snapshots = load("overlay.snapshots:base_snapshots")(box.layers) if box.layers else None
         except BaseException:
             await self._end(base)
             raise

@@ -165,6 +165,11 @@ class FolderLayer:
         return Path(self.layer, "copy" if self.strategy == "copy" else "upper") if self.layer is not None else None
 
     @property
+    def source(self) -> str:
+        """The host directory whose content the sandbox sees, where it is no overlay."""
+        return f"{self.layer}/copy" if self.strategy == "copy" else self.host
+
+    @property
     def is_lost(self) -> bool:
         """Whether it had a place of its own, which is not on this machine any more."""
         return self.layer is not None and not Path(self.layer, "layer.json").exists()

@@ -196,6 +196,17 @@ def test_what_came_and_went_is_no_base(upper_bench: Bench) -> None:
     assert (upper_bench.host / "n").read_text() == "mine\nbot\n"
 
 
+def test_a_mark_that_the_bot_made_itself_says_nothing(make_bench: MakeBench) -> None:
+    """Where root mounts, the kernel's marks are trusted.*: a new file is one, whatever the bot says it came from."""
+    bench = make_bench("root")
+    bench.begin()
+    bench.bash("echo bot > n; python3 -c \"import os; os.setxattr('n', 'user.overlay.origin', b'x')\"")
+    tick(bench)
+    bench.write("other", "mine\n")
+    bench.review.seal(bench.layer)
+    assert bench.apply("n") == ("n",)
+
+
 def test_a_large_file_is_known_by_its_hash(bench: Bench) -> None:
     for name in ("a", "b"):
         with (bench.host / name).open("wb") as out:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from stockade_sandbox.errors import SandboxFailed
+from stockade_sandbox.errors import SandboxDied, SandboxFailed
 
 _STDERR_BYTES = 64 * 1024
 
@@ -79,3 +79,16 @@ def start_child(
             f"{argv[0]} cannot be started: {error.strerror}", "free some memory or processes"
         ) from error
     return Child(process, os.pidfd_open(process.pid), stderr_fd)
+
+
+def channel() -> tuple[socket.socket, socket.socket]:
+    """The agent's stream: our end and the sandbox's."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.setblocking(False)
+    return ours, theirs
+
+
+def death(error: SandboxDied, status: int | None, reason: str) -> SandboxDied:
+    """The same death with how the chain ended, `status` None while it does not, and the line that says why."""
+    how = "and is being ended" if status is None else f"with status {status}"
+    return SandboxDied(f"{error.message}, {how}{f': {reason}' if reason else ''}", error.hint)

@@ -1,60 +1,105 @@
-"""What every sandbox with our agent in it does: commands go to its session, a death gets its proper name, and what it
-asks of the network goes to a proxy of its own.
+"""What every sandbox on this machine has in common: an agent that speaks over a child process of ours, its life, its
+death and its last words, and a proxy of its own for what it asks of the network.
+
+A backend says how it starts (`_start`, which calls `_connect`) and what it lets go of at the end (`_let_go`).
 """
 
+import socket
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import anyio
+import anyio.to_thread
+
+from stockade_sandbox import registry
+from stockade_sandbox.agent.child import Child, channel, death
 from stockade_sandbox.agent.programs import RunningProgram, program
-from stockade_sandbox.agent.session import AgentSession
+from stockade_sandbox.agent.session import AgentConfig, AgentSession
+from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.egress.inside import MakeServer, way_out
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
+from stockade_sandbox.leftovers import COPIES, private_folder, remove_stale
+from stockade_sandbox.limits.disk import DiskWatch, nothing_in, written_places
+from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
-from stockade_sandbox.stoppable import unwrap_exception_group
+from stockade_sandbox.stoppable import Progress, unwrap_exception_group
+
+_DEATH_NOTE_S = 5.0
+_END_S = 20.0
 
 
-class SpeakingSandbox(ABC):
-    """port.Sandbox on prepared layers, and port.Programs, but for how it starts and ends.
+class AgentSandbox(ABC):
+    """port.Sandbox and port.Programs on prepared layers. The caller owns layers and `run_dir`.
 
-    `_session` is there while the sandbox is. With a network it has to be left by the task that entered it. `egress`
-    makes the proxy; tests give one that finds their servers.
+    `_session` and `_child` are there while the sandbox is. With a network it has to be left by the task that entered
+    it. `egress` makes the proxy; tests give one that finds their servers.
     """
 
-    def __init__(self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer) -> None:
+    def __init__(
+        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = registry.egress
+    ) -> None:
         self.on_network: OnNetwork | None = None
         self._policy = policy
         self._layers = tuple(layers)
         self._run_dir = run_dir
-        self._session: AgentSession | None = None
-        self._network = AsyncExitStack()
         self._egress = egress
+        self._network = AsyncExitStack()
+        self._session: AgentSession | None = None
+        self._child: Child | None = None
+        self._watch: DiskWatch | None = None
+        self._private: Path | None = None
+        self._pid: int | None = None
+
+    @property
+    @abstractmethod
+    def backend(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def guarantees(self) -> tuple[str, ...]:
+        """What holds, one line each; complete after entering."""
 
     @abstractmethod
     async def _start(self) -> None:
-        """Until `_session` is there; what it leaves when it raises is for `_end`."""
+        """Until `_session` is there; what it leaves when it raises is for `_let_go`."""
 
     @abstractmethod
-    async def _end(self) -> None:
-        """Leaves nothing: idempotent, and not to be cancelled."""
+    def _let_go(self, status: int | None) -> None:
+        """After the child's end with `status`; None when there was no child. Blocks. Also after a failed start."""
 
     @abstractmethod
-    async def _died(self, error: SandboxDied) -> StockadeError:
-        """The same death, with what the host knows of its cause."""
+    def _kill(self) -> None:
+        """From any thread: the sandbox ends now."""
+
+    @abstractmethod
+    def _reason(self, stderr: str) -> str:
+        """The line that says why, of what the child said."""
 
     @property
     def layers(self) -> tuple[FolderLayer, ...]:
         return self._layers
 
+    @property
+    def host_pid(self) -> int | None:
+        """The agent or what holds it, as the host sees it; None while there is none."""
+        return self._pid
+
+    def _guard(self) -> int | None:
+        """The process whose descendants are the sandbox's."""
+        return self.host_pid
+
     async def __aenter__(self) -> Self:
         try:
             await self._start()
-            await self._open_network()
+            if self._policy.network.mode != "none":
+                server = self._egress(self._policy, self._requested)
+                await self._network.enter_async_context(way_out(self._open(), server))
         except BaseException:
             await self._end()
             raise
@@ -72,12 +117,6 @@ class SpeakingSandbox(ABC):
         if self._session is None:
             raise SandboxFailed("the sandbox is not running", "use it inside `async with`")
         return self._session
-
-    async def _open_network(self) -> None:
-        """Once the session is there; `_network` is left before anything else ends."""
-        if self._policy.network.mode != "none":
-            server = self._egress(self._policy, self._requested)
-            await self._network.enter_async_context(way_out(self._open(), server))
 
     def _requested(self, event: NetworkRequest) -> None:
         if self.on_network:
@@ -111,3 +150,86 @@ class SpeakingSandbox(ABC):
                 yield found
         except SandboxDied as error:
             raise await self._died(error) from error
+
+    def _private_folder(self) -> Path:
+        """A new folder in `run_dir`, removed at the end; what killed processes left of theirs goes. Blocks."""
+        self._run_dir.mkdir(parents=True, exist_ok=True)
+        remove_stale(self._run_dir)
+        self._private = private_folder(COPIES, self._run_dir)
+        return self._private
+
+    def _copy_in(self, uid: int | None, progress: Progress) -> tuple[str, ...]:
+        """The policy's copies, for the user `uid`, in a private folder. Blocks."""
+        if not self._policy.copies:
+            return ()
+        folder = (self._private or self._private_folder()) / "copies"
+        folder.mkdir()
+        return copy_in(self._policy.copies, folder, uid, self._policy.limits.disk_bytes, progress)
+
+    async def _connect(self, start: Callable[[socket.socket], Child], config: AgentConfig | None = None) -> None:
+        """Starts the child with one end of a stream, and waits for the agent at the other."""
+        ours, theirs = channel()
+        try:
+            with theirs:
+                self._child = start(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        config = config or AgentConfig.of(self._policy)
+        self._session = await AgentSession.open(ours, config)
+
+    async def _last_words(self) -> tuple[int | None, str]:
+        """The child's status, None when it does not end; and what it said. `_child` is there."""
+        child, status = self._child, None
+        assert child is not None
+        with anyio.move_on_after(_DEATH_NOTE_S):
+            await anyio.wait_readable(child.pidfd)
+            status = child.status()
+        return status, child.stderr().strip()
+
+    async def _disk_watch(self, more: Sequence[str]) -> DiskWatch | None:
+        """Of the layers and `more` folders, to be started; None where nothing can be written. Made in a thread, as it
+        counts what is there already; where that is nothing, a thread costs more."""
+        written, limit = written_places(self._layers, more), self._policy.limits.disk_bytes
+
+        def made() -> DiskWatch:
+            return DiskWatch(written, limit, self._kill, self._guard)
+
+        if written:
+            self._watch = made() if nothing_in(written) else await anyio.to_thread.run_sync(made)
+        return self._watch
+
+    async def _watch_disk(self, copies: Sequence[str]) -> None:
+        if watch := await self._disk_watch(copies):
+            watch.start()
+
+    async def _end(self) -> None:
+        """Leaves nothing: idempotent, and not to be cancelled."""
+        with anyio.CancelScope(shield=True):
+            session, self._session = self._session, None
+            child, self._child = self._child, None
+            try:
+                if self._watch:
+                    await anyio.to_thread.run_sync(self._watch.stop)
+                if session:
+                    await session.close()
+            finally:
+                await anyio.to_thread.run_sync(self._leave, child)
+
+    def _leave(self, child: Child | None) -> None:
+        try:
+            self._let_go(child.end(_END_S) if child else None)
+        finally:
+            self._pid = None
+            private, self._private = self._private, None
+            if private:
+                remove_tree(private)
+
+    async def _died(self, error: SandboxDied) -> StockadeError:
+        """The same death, with what the host knows of its cause."""
+        if self._child is None:
+            return error
+        status, said = await self._last_words()
+        if self._watch and self._watch.reason:
+            return SandboxFailed(self._watch.reason, "free some space, or raise --disk if the task needs it")
+        return death(error, status, self._reason(said) if said else "")

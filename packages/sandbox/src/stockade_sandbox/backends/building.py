@@ -17,14 +17,14 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from stockade_sandbox import registry
 from stockade_sandbox.backends.bubblewrap.argv import Build
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.feature_probe import can_idmap
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid, host_facts
-from stockade_sandbox.backends.package_sources import apt_hosts, copy_apt_sources, named_hosts
-from stockade_sandbox.backends.rootfs import ETC_FILES, INSIDE_GID, INSIDE_UID
+from stockade_sandbox.backends.rootfs import INSIDE_GID, INSIDE_UID, etc_files
 from stockade_sandbox.egress.inside import MakeServer, OnRequest
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.egress.resolve import Address, is_own
@@ -33,6 +33,7 @@ from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import GIB, Limits, Network, Policy
 
+REGISTRIES = {"pypi": ("pypi.org", "files.pythonhosted.org"), "npm": ("registry.npmjs.org",)}
 LIMITS = Limits(memory_bytes=4 * GIB, processes=512, file_bytes=4 * GIB, disk_bytes=8 * GIB, command_timeout_s=1800.0)
 _ETC = ("adduser.conf", "apt/keyrings", "apt/preferences.d", "apt/trusted.gpg.d", "debconf.conf", "default/useradd",
         "deluser.conf", "dpkg/origins", "login.defs", "shells", "skel")  # fmt: skip
@@ -178,7 +179,7 @@ def _base_etc(etc: Path) -> None:
     etc.mkdir()
     for name in (*host_facts().etc, *_ETC):
         _copy(Path("/etc", name), etc / name)
-    for name, text in {**ETC_FILES, **_SETTINGS}.items():
+    for name, text in {**etc_files(), **_SETTINGS}.items():
         (etc / name).parent.mkdir(parents=True, exist_ok=True)
         (etc / name).write_text(text)
     _service_accounts(etc)
@@ -191,7 +192,7 @@ def _service_accounts(etc: Path) -> None:
                     pwd.getpwall() if one.pw_uid < INSIDE_UID]),
         ("group", [(one.gr_name, f"{one.gr_gid}:") for one in grp.getgrall() if one.gr_gid < INSIDE_GID]),
     ):  # fmt: skip
-        known = {line.partition(":")[0] for line in ETC_FILES[file].splitlines()}
+        known = {line.partition(":")[0] for line in etc_files()[file].splitlines()}
         with (etc / file).open("a") as accounts:
             accounts.writelines(f"{name}:x:{rest}\n" for name, rest in entries if name not in known)
 
@@ -275,3 +276,56 @@ def _removed_empty(inside: str, name: str, at: int) -> bool:
             os.rmdir(name, dir_fd=at)
             return True
     return False
+
+
+def named_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    """With the registries that have a name, `apt` being wherever this machine's packages come from."""
+    found: list[str] = []
+    for host in hosts:
+        found += apt_hosts() if host == "apt" else REGISTRIES.get(host, (host,))
+    return tuple(dict.fromkeys(found))
+
+
+def copy_apt_sources(apt: Path, hosts: Sequence[str], machine: Path = Path("/etc/apt")) -> None:
+    """The machine's own, as far as they are on `hosts`; none with a password in its address."""
+    target = apt / "sources.list.d"
+    target.mkdir(parents=True)
+    for path in _sources(machine):
+        separator = "\n" if path.suffix == ".list" else "\n\n"
+        blocks = path.read_text(errors="replace").split(separator)
+        kept = [block for block in blocks if _only_of(block, hosts)]
+        (target / path.name).write_text(separator.join(kept) + "\n")
+
+
+def _addresses(block: str) -> list[SplitResult]:
+    """Of package sources, in either of apt's forms; what is no address of a host is one of an empty name."""
+    lines = [line for line in block.splitlines() if not line.lstrip().startswith("#")]
+    found = []
+    for word in (word for line in lines for word in line.split() if "://" in word or word.startswith("cdrom:")):
+        try:
+            found.append(urlsplit(word))
+        except ValueError:
+            found.append(urlsplit(""))
+    return found
+
+
+def _only_of(block: str, hosts: Sequence[str]) -> bool:
+    names = {host.partition(":")[0] for host in hosts}
+    found = _addresses(block)
+    return bool(found) and all(address.hostname in names and "@" not in address.netloc for address in found)
+
+
+def _sources(machine: Path) -> Iterator[Path]:
+    for path in (machine / "sources.list", *sorted(machine.glob("sources.list.d/*"))):
+        if path.suffix in (".list", ".sources") and path.is_file() and os.access(path, os.R_OK):
+            yield path
+
+
+def apt_hosts(machine: Path = Path("/etc/apt")) -> tuple[str, ...]:
+    """The hosts, with their ports, that this machine's administrator has it fetch packages from."""
+    found = set()
+    for path in _sources(machine):
+        for address in _addresses(path.read_text(errors="replace")):
+            if address.hostname and "@" not in address.netloc:
+                found.add(address.netloc.lower())
+    return tuple(sorted(found))

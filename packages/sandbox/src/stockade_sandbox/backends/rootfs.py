@@ -9,25 +9,12 @@ from pathlib import PurePosixPath
 
 from stockade_sandbox.backends.host_info import HostFacts
 from stockade_sandbox.errors import UsageError
-from stockade_sandbox.launcher.launch import OWN
-from stockade_sandbox.policy import MIB, PROXY_PORT, Limits, Network, Policy
+from stockade_sandbox.launcher.launch import OWN, Operations
+from stockade_sandbox.policy import MIB, PROXY_PORT, Limits, Network, Policy, file_limit
 
 INSIDE_UID = INSIDE_GID = 1000
 HOME = "/home/agent"
 
-ETC_FILES = {
-    "passwd": (
-        "root:x:0:0:root:/root:/usr/sbin/nologin\n"
-        f"agent:x:{INSIDE_UID}:{INSIDE_GID}:agent:{HOME}:/bin/bash\n"
-        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-    ),
-    "group": f"root:x:0:\nagent:x:{INSIDE_GID}:\nnogroup:x:65534:\n",
-    "hosts": "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
-    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-    "resolv.conf": "",
-    "hostname": "sandbox\n",
-}
-"""Synthetic: the host's tell who uses it, and where it is."""
 
 SCRATCH = {
     "tmp": "/tmp",
@@ -49,6 +36,7 @@ DEVICE_LINKS = {
 }
 """Of /dev, beside the devices."""
 
+_SCRATCH_FILES = 1 << 18
 LAYERED_USR = "layered-usr"
 """Of the stage: the host's /usr with what installed tools added."""
 
@@ -68,10 +56,36 @@ STANDARD_ENVIRONMENT = {
 }
 
 
+def etc_files(uid: int = INSIDE_UID, gid: int = INSIDE_GID) -> dict[str, str]:
+    """Of /etc, for the sandbox's user and group. Synthetic: the host's tell who uses it, and where it is."""
+    return {
+        "passwd": (
+            "root:x:0:0:root:/root:/usr/sbin/nologin\n"
+            f"agent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n"
+            "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        ),
+        "group": f"root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n",
+        "hosts": "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
+        "hostname": "sandbox\n",
+        "resolv.conf": "",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+
+
 def scratch_bytes(limits: Limits) -> int:
     """Size of the scratch tmpfs; 0 for the kernel's default. It is memory, so at most half of the memory limit."""
     bounds = [bound for bound in (limits.disk_bytes, limits.memory_bytes // 2) if bound]
     return max(min(bounds), MIB) if bounds else 0
+
+
+def add_scratch(ops: Operations, stage: str, limits: Limits, uid: int, gid: int) -> None:
+    """The launcher's operations that make the scratch tmpfs, below a stage."""
+    size = scratch_bytes(limits)
+    files = min(file_limit(size), _SCRATCH_FILES) if size else _SCRATCH_FILES
+    ops.add("dir", f"{stage}/scratch", 755, uid, gid)
+    ops.add("tmpfs", f"{stage}/scratch", f"{f'size={size},' if size else ''}nr_inodes={files},mode=755")
+    for name in SCRATCH:
+        ops.add("dir", f"{stage}/scratch/{name}", 1777 if name in ("tmp", "var-tmp", "shm") else 700, uid, gid)
 
 
 def check_inside(path: str) -> str:

@@ -16,9 +16,8 @@ import anyio.to_thread
 
 from stockade_sandbox.agent.child import Child, start_child
 from stockade_sandbox.agent.session import AgentConfig, agent_memfd
-from stockade_sandbox.backends.bubblewrap.argv import written_place
+from stockade_sandbox.backends.agent_sandbox import AgentSandbox
 from stockade_sandbox.backends.layers import copied_layers
-from stockade_sandbox.backends.process_sandbox import CarriedSandbox
 from stockade_sandbox.backends.rootfs import check_inside, environment
 from stockade_sandbox.errors import PolicyNotEnforceable, UsageError
 from stockade_sandbox.policy import Policy
@@ -67,7 +66,7 @@ def refuse(policy: Policy) -> None:
         check_inside(rule.inside)
 
 
-class UnconfinedSandbox(CarriedSandbox):
+class UnconfinedSandbox(AgentSandbox):
     """Commands on the host, in the folder or a copy of it (layers.copied_layers); implements `port.Sandbox`.
 
     The folder is where it lies on the host, not at `inside`.
@@ -103,7 +102,7 @@ class UnconfinedSandbox(CarriedSandbox):
         private = await anyio.to_thread.run_sync(self._private_folder)
         home = private / "home"
         home.mkdir()
-        cwd = written_place(self._layers[0]) if self._layers else str(home)
+        cwd = self._layers[0].source if self._layers else str(home)
         config = replace(AgentConfig.of(self._policy), cwd=cwd, processes=0)
         variables = {"HOME": str(home), "USER": str(os.geteuid()), **self._policy.environment}
 
@@ -118,7 +117,7 @@ class UnconfinedSandbox(CarriedSandbox):
 
         await self._connect(start, config)
         assert self._child is not None
-        self.host_pid = self._child.process.pid
+        self._pid = self._child.process.pid
         await self._watch_disk(())
 
     def _reason(self, stderr: str) -> str:
@@ -129,7 +128,7 @@ class UnconfinedSandbox(CarriedSandbox):
         if pid:
             end_tree(pid)
 
-    async def _let_go(self, status: int | None) -> None:
+    def _let_go(self, status: int | None) -> None:
         """Nothing is held, so nothing is let go of: the agent has ended what it started."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade_sandbox.doctor.probe import differences, private_place, try_escapes
+from stockade_sandbox.doctor.probe import differences, finding, private_place, try_escapes
 from stockade_sandbox.errors import StockadeError
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import Backend
@@ -35,10 +35,8 @@ async def _all(backends: Mapping[str, Callable[[], Backend]]) -> list[Finding]:
 
 
 async def _try(name: str, find: Callable[[], Backend], base: Path) -> list[Finding]:
-    def finding(cause: str | None = None, hint: str | None = None) -> Finding:
-        return Finding(
-            backend=name, name="sandbox", tried=_TRIED, held=cause is None, required=False, cause=cause, way_out=hint
-        )
+    def found(cause: str | None = None, hint: str | None = None) -> Finding:
+        return finding("sandbox", _TRIED, cause, hint, backend=name, required=False)
 
     try:
         with anyio.move_on_after(_START_S):
@@ -47,10 +45,10 @@ async def _try(name: str, find: Callable[[], Backend], base: Path) -> list[Findi
             async with await anyio.to_thread.run_sync(backend.prepare, Policy(), base, None) as sandbox:
                 result = await sandbox.run("ls / && test -w /tmp", timeout_s=20)
                 if result.exit_code:
-                    return [finding(f"`ls /` ended with status {result.exit_code} in it")]
+                    return [found(f"`ls /` ended with status {result.exit_code} in it")]
                 memory = await anyio.to_thread.run_sync(backend.bounds_memory)
                 nature = differences(name, memory, own_kernel=backend.own_kernel)
-                return [finding(), *nature, *await try_escapes(sandbox, required=False)]
+                return [found(), *nature, *await try_escapes(sandbox, required=False)]
     except StockadeError as error:
-        return [finding(error.message, error.hint)]
-    return [finding("it did not answer in time")]
+        return [found(error.message, error.hint)]
+    return [found("it did not answer in time")]

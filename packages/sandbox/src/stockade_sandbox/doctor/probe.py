@@ -39,66 +39,58 @@ def private_place() -> Iterator[str]:
         remove_tree(folder)
 
 
+def finding(
+    name: str,
+    tried: str,
+    cause: str | None = None,
+    way_out: str | None = None,
+    *,
+    backend: str | None = None,
+    required: bool = True,
+) -> Finding:
+    """What is held unless there is a `cause` why not."""
+    return Finding(backend=backend, name=name, tried=tried, held=cause is None, required=required, cause=cause,
+                   way_out=way_out if cause else None)  # fmt: skip
+
+
 def _bubblewrap() -> Finding:
     if platform.system() != "Linux":
         why = f"sandboxes are made of what only Linux has, and this is {platform.system()}"
-        return Finding(
-            name="bubblewrap", tried="looked for", held=False, cause=why, way_out="use a Linux machine or VM"
-        )
+        return finding("bubblewrap", "looked for", why, "use a Linux machine or VM")
     try:
         chosen = choose_bwrap()
     except StockadeError as error:
-        return Finding(name="bubblewrap", tried="looked for", held=False, cause=error.message, way_out=error.hint)
-    _, why = system_bwrap()
+        return finding("bubblewrap", "looked for", error.message, error.hint)
     version = ".".join(str(part) for part in chosen.version)
-    return Finding(name="bubblewrap", tried=f"{chosen.source}, version {version} ({why})", held=True)
+    return finding("bubblewrap", f"{chosen.source}, version {version} ({system_bwrap()[1]})")
 
 
 def _namespaces() -> Finding:
     try:
         fresh_sandbox_uid()
     except StockadeError as error:
-        return Finding(name="namespaces", tried="looked for", held=False, cause=error.message, way_out=error.hint)
-    operations = ["mountns"] if os.geteuid() == 0 else ["userns", "mountns"]
-    refused = run_operations(operations)
-    hint = namespace_hint(Causes.of_this_machine()) if refused else None
-    return Finding(name="namespaces", tried="made some", held=refused is None, cause=refused, way_out=hint)
+        return finding("namespaces", "looked for", error.message, error.hint)
+    refused = run_operations(["mountns"] if os.geteuid() == 0 else ["userns", "mountns"])
+    return finding("namespaces", "made some", refused, refused and namespace_hint(Causes.of_this_machine()))
 
 
-def _folders(base: Path) -> list[Finding]:
+def _folders(base: Path) -> Iterator[Finding]:
     folder = base / "folder"
     folder.mkdir()
+    copied = "folders are copied instead: slower, the same review"
     refused = overlay_check(base)(folder)
-    found = [
-        Finding(
-            name="overlay folders", tried="mounted one and wrote to it", held=refused is None, required=False,
-            cause=refused, way_out="folders are copied instead: slower, the same review" if refused else None,
-        )
-    ]  # fmt: skip
+    yield finding("overlay folders", "mounted one and wrote to it", refused, copied, required=False)
     if os.geteuid() == 0:
-        refused = can_idmap(folder)
-        found.append(
-            Finding(
-                name="folders of root", tried="mapped their owner to a uid without rights", held=refused is None,
-                required=False, cause=refused, way_out="run stockade as an ordinary user" if refused else None,
-            )
-        )  # fmt: skip
-    return found
+        tried, hint = "mapped their owner to a uid without rights", "run stockade as an ordinary user"
+        yield finding("folders of root", tried, can_idmap(folder), hint, required=False)
 
 
 def _limits() -> Finding:
     held = {controller for place in places() for controller in place.controllers}
     missing = {"memory", "pids"} - held
-    return Finding(
-        name="control groups",
-        tried="looked for places to make them",
-        held=not missing,
-        required=False,
-        cause=f"not writable here: {', '.join(sorted(missing))}" if missing else None,
-        way_out="memory is bounded for each process, not in total; run under systemd with Delegate=yes"
-        if missing
-        else None,
-    )
+    cause = f"not writable here: {', '.join(sorted(missing))}" if missing else None
+    hint = "memory is bounded for each process, not in total; run under systemd with Delegate=yes"
+    return finding("control groups", "looked for places to make them", cause, hint, required=False)
 
 
 @contextmanager
@@ -137,43 +129,35 @@ async def try_escapes(sandbox: Sandbox, *, required: bool) -> list[Finding]:
                 cause = "it got through"
             elif TRIED not in lines:
                 cause = f"it could not be tried (exit status {output.exit_code})"
-            found.append(
-                Finding(
-                    backend=sandbox.backend, name=f"escape: {escape.name}", tried="inside a live sandbox",
-                    held=cause is None, required=required, cause=cause, way_out=_REPORT if cause else None,
-                )
-            )  # fmt: skip
+            tried, name = "inside a live sandbox", f"escape: {escape.name}"
+            found.append(finding(name, tried, cause, _REPORT, backend=sandbox.backend, required=required))
     return found
 
 
 async def _canary(base: Path) -> list[Finding]:
-    def finding(tried: str, cause: str | None = None, way_out: str | None = None) -> Finding:
-        return Finding(
-            backend="bubblewrap", name="sandbox", tried=tried, held=cause is None, cause=cause, way_out=way_out
-        )
+    def found(tried: str, cause: str | None = None, way_out: str | None = None) -> Finding:
+        return finding("sandbox", tried, cause, way_out, backend="bubblewrap")
 
     memory = any("memory" in place.controllers for place in places())
     try:
         async with BubblewrapSandbox(Policy(limits=Limits(processes=64)), (), base) as sandbox:
             output = await sandbox.run("echo alive", timeout_s=60)
             if output.stdout != b"alive\n":
-                return [finding("started", "its shell does not answer")]
-            started = finding("started, and its shell answered")
+                return [found("started", "its shell does not answer")]
+            started = found("started, and its shell answered")
             return [started, *differences(sandbox.backend, memory), *await try_escapes(sandbox, required=True)]
     except StockadeError as error:
-        return [finding("started", error.message, error.hint)]
+        return [found("started", error.message, error.hint)]
 
 
 def differences(backend: str, memory: bool, *, own_kernel: bool = False) -> tuple[Finding, Finding]:
     """What backends hold or not by their nature: memory as a total, and a kernel of their own."""
+    cause = None if memory else "there is no control group for it: each process is bounded"
+    tried = "asked for its control groups"
     return (
-        Finding(
-            backend=backend, name="limit: memory in total", tried="asked for its control groups", held=memory,
-            required=False, cause=None if memory else "there is no control group for it: each process is bounded",
-        ),
-        Finding(
-            backend=backend, name="a kernel of its own", tried="known of it", held=own_kernel, required=False,
-        ),
+        finding("limit: memory in total", tried, cause, backend=backend, required=False),
+        Finding(backend=backend, name="a kernel of its own", tried="known of it", held=own_kernel,
+                required=False),
     )  # fmt: skip
 
 

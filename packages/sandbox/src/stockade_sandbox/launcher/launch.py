@@ -69,7 +69,7 @@ FILTER = f"{OWN}/filter"
 _AGENT = ("keep", "filter", FILTER, "exec", f"{OWN}/agent", "0")
 _EMPTY = "size=4k,mode=0555"
 PIDS = "/sys/fs/cgroup/pids/pids.max"
-"""gVisor's own control group, mounted by oci.py until the launcher hides it."""
+"""gVisor's own control group, mounted by gvisor.py until the launcher hides it."""
 CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 """What the operations for gVisor need."""
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from stockade_sandbox.policy import GIB, KIB, MIB, file_limit
 from stockade_sandbox.processes import descendants
+from stockade_sandbox.results import FolderLayer
 
 LOOK_S = 0.2
 _COUNT_EVERY_S = 10.0
@@ -30,6 +31,21 @@ _SHARE_OF_A_CORE = 0.1
 _DEPTH = 256
 _BLOCK = 512
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def written_places(layers: Sequence[FolderLayer], copies: Sequence[str]) -> tuple[Path, ...]:
+    """The directories of the host in which a sandbox's writing ends up, none inside another."""
+    found = set(copies)
+    for layer in layers:
+        if layer.strategy == "overlay":
+            found |= {f"{layer.layer}/upper", f"{layer.layer}/work"}
+        elif layer.mode != "ro":
+            found.add(layer.source)
+    kept: list[str] = []
+    for path in sorted(map(os.path.realpath, found)):
+        if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in kept):
+            kept.append(path)
+    return tuple(map(Path, kept))
 
 
 @dataclass

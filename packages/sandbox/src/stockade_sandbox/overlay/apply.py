@@ -20,16 +20,15 @@ from stockade_sandbox.overlay.store import number_after
 from stockade_sandbox.overlay.writing import (
     Chosen,
     Exchange,
-    Progress,
     Record,
     alone,
     counted,
-    quietly,
     recover,
     removes,
 )
 from stockade_sandbox.records import replace
 from stockade_sandbox.results import Change, FolderLayer
+from stockade_sandbox.stoppable import Progress, quietly
 
 
 def apply_changes(

@@ -26,6 +26,7 @@ from stockade_sandbox.overlay.safe_fs import (
     MAX_DEPTH,
     DirTree,
     Node,
+    OverlayMarks,
     decode_path,
     digest_at,
     digest_of,
@@ -41,8 +42,6 @@ DELETED_BYTES = 64 << 20
 """Of what a bot removed this much is kept in all, the rest by hash: nobody merges with nothing."""
 GRAIN_NS = 50_000_000
 """A ctime younger than this may stay the same over another write."""
-_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
-_OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
 class Base:
@@ -227,25 +226,15 @@ def _is_gone(ours: Node | None) -> bool:
     return ours is None or stat.S_ISCHR(ours.stat.st_mode)
 
 
-def _marks(written: DirTree, path: str) -> list[str]:
-    node = written.node(path)
-    if node is None or node.kind not in ("file", "directory"):
-        return []
-    if node.kind == "directory":
-        return os.listxattr(written.folder(path))
-    with written.file(path) as fd:
-        return os.listxattr(fd)
-
-
 def _hides(written: DirTree, path: str) -> bool:
     """Whether a folder of the host is hidden by what the layer has there."""
     node = written.node(path)
-    return node is None or node.kind != "directory" or any(name in _OPAQUE for name in _marks(written, path))
+    return node is None or node.kind != "directory" or "opaque" in OverlayMarks(written).of(path, node)
 
 
 def _came_from_host(written: DirTree, path: str) -> bool:
     """Whether the overlay copied it up from somewhere, as its mark says, which a bot cannot set."""
-    return any(name in _ORIGIN for name in _marks(written, path))
+    return "origin" in OverlayMarks(written).of(path, written.node(path))
 
 
 def _above(host: DirTree, path: str) -> os.stat_result:

@@ -12,12 +12,13 @@ from stockade_sandbox.overlay.base import Base, base_of
 from stockade_sandbox.overlay.diff import Lines, Side, kind_of
 from stockade_sandbox.overlay.flags import flag, refusal
 from stockade_sandbox.overlay.record import Manifest, OpenLayer, open_layer
-from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, Node, join, same_data
+from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, Node, OverlayMarks, join, same_data
 from stockade_sandbox.overlay.snapshots import Found, scan, shown_by_copy
 from stockade_sandbox.results import Change, ChangeKind, FolderLayer
 
 COMPARE_BYTES = 1 << 30
 _MASKED = "holds [redacted: ...], what the bot was shown in place of a hidden value"
+_YES = b"y".hex()
 _TOO_DEEP = f"more than {MAX_DEPTH} folders deep"
 
 Touched = dict[str, Node | None]
@@ -25,18 +26,10 @@ Touched = dict[str, Node | None]
 
 
 class _UpperLayer:
-    """Reads an overlay's upper layer: what stands for a deletion, a replaced folder, a file without its content.
-
-    The kernel keeps its marks in `trusted.overlay.*`, or in `user.overlay.*` when mounted with userxattr. Where it used
-    the first, the second are the bot's own and mean nothing. (Linux, Documentation/filesystems/overlayfs.rst)
-    """
+    """Reads an overlay's upper layer: what stands for a deletion, a replaced folder, a file without its content."""
 
     def __init__(self, upper: DirTree, host: DirTree) -> None:
-        self._upper, self._host = upper, host
-        names = os.listxattr(upper.folder(""))
-        self._prefixes = ["trusted.overlay.", "user.overlay."]
-        if any(name.startswith("trusted.overlay.") for name in names):
-            self._prefixes.pop()
+        self._upper, self._host, self._marks = upper, host, OverlayMarks(upper)
         self._touched: Touched = {}
 
     def touched(self) -> Touched:
@@ -51,7 +44,7 @@ class _UpperLayer:
             node = self._upper.node(path)
             if node is None:
                 continue
-            marks = self._marks_of(path, node)
+            marks = self._marks.of(path, node)
             below = self._host.node(path) if over else None
             if _is_whiteout(node, marks):
                 self._gone(path, below)
@@ -62,7 +55,7 @@ class _UpperLayer:
                 self._gone_below(path, below)
             elif not node.trouble:
                 is_folder = below is not None and below.kind == "directory"
-                hides = opaque or marks.get("opaque") == b"y"
+                hides = opaque or marks.get("opaque") == _YES
                 self._visit(path, over=is_folder, opaque=hides)
         if over and opaque:
             for name in sorted(set(self._host.names(folder)) - set(names)):
@@ -80,30 +73,14 @@ class _UpperLayer:
                 child = join(path, name)
                 self._gone(child, self._host.node(child))
 
-    def _marks(self, fd: int) -> dict[str, bytes]:
-        found = {}
-        for name in os.listxattr(fd):
-            for prefix in self._prefixes:
-                if name.startswith(prefix):
-                    found[name.removeprefix(prefix)] = os.getxattr(fd, name)
-        return found
 
-    def _marks_of(self, path: str, node: Node) -> dict[str, bytes]:
-        if node.kind == "directory" and path.count("/") < MAX_DEPTH:
-            return self._marks(self._upper.folder(path))
-        if node.kind == "file":
-            with self._upper.file(path) as fd:
-                return self._marks(fd)
-        return {}
-
-
-def _is_whiteout(node: Node, marks: dict[str, bytes]) -> bool:
+def _is_whiteout(node: Node, marks: dict[str, str]) -> bool:
     if stat.S_ISCHR(node.stat.st_mode):
         return node.stat.st_rdev == 0
     return node.kind == "file" and node.size == 0 and "whiteout" in marks
 
 
-def _with_trouble(path: str, node: Node, marks: dict[str, bytes]) -> Node:
+def _with_trouble(path: str, node: Node, marks: dict[str, str]) -> Node:
     if node.kind == "directory" and path.count("/") >= MAX_DEPTH - 1:
         return Node(node.stat, None, _TOO_DEEP)
     for mark in ("redirect", "metacopy"):

@@ -9,18 +9,21 @@ from contextlib import suppress
 from stockade_sandbox.overlay.journal import Look, Side
 from stockade_sandbox.overlay.safe_fs import (
     CHUNK,
+    MODE_BITS,
     DirTree,
     Node,
     copy_data,
     decode_path,
     digest_of,
     encode_path,
+    new_file,
+    new_symlink,
     parent,
     read_up_to,
+    xattrs_of,
 )
 from stockade_sandbox.results import Change
 
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 _XATTRS = ("user.", "system.posix_acl_access")
@@ -45,7 +48,7 @@ class Contents:
         seen = node.stat
         if node.kind == "directory":
             owner = (seen.st_uid, seen.st_gid)
-            return Look("directory", node.mode, owner=owner, xattrs=_xattrs(self._host.folder(path)) or None)
+            return Look("directory", node.mode, owner=owner, xattrs=xattrs_of(self._host.folder(path)) or None)
         look = Look(node.kind, node.mode, node.size, inode=seen.st_ino, mtime_ns=seen.st_mtime_ns)
         if node.kind == "file":
             with self._host.file(path) as fd:
@@ -80,9 +83,9 @@ class Contents:
         look = self.look(path, node)
         if node is None or node.kind == "directory":
             return look
-        name, at = f"{number}.{side}", self._host.folder(parent(path))
+        name, (at, there) = f"{number}.{side}", self._host.place(path)
         shared = node.kind == "file" and node.stat.st_nlink > 1
-        _link(path.rpartition("/")[2], at, name + _INODE * shared, self._store)
+        _link(there, at, name + _INODE * shared, self._store)
         if shared or not _is_there(name, self._store):
             self._copy_from_host(path, node, name)
         return look
@@ -92,7 +95,7 @@ class Contents:
             with self._host.file(path) as source:
                 self._copy(source, name, self._store)
         elif node.target is not None:
-            _make_symlink(node.target, name, self._store, node.stat)
+            new_symlink(node.target, name, self._store, *_whose(node.stat))
         elif stat.S_ISFIFO(node.stat.st_mode):
             os.mkfifo(name, node.mode, dir_fd=self._store)
 
@@ -123,7 +126,7 @@ class Contents:
             return name
         found = os.stat(kept, dir_fd=self._store, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
-            _make_symlink(os.readlink(kept, dir_fd=self._store), name, self._staging, found)
+            new_symlink(os.readlink(kept, dir_fd=self._store), name, self._staging, *_whose(found))
         elif stat.S_ISFIFO(found.st_mode):
             os.mkfifo(name, stat.S_IMODE(found.st_mode), dir_fd=self._staging)
         else:
@@ -138,22 +141,15 @@ class Contents:
         """The bot's content, into staging: with the owner and attributes of the host's file, or of a new one there."""
         name = f"{number}.after"
         if change.entry == "symlink":
-            os.symlink(decode_path(change.target or ""), name, dir_fd=self._staging)
-            if self.owner:
-                os.chown(name, *self.owner_of(path, before), dir_fd=self._staging, follow_symlinks=False)
+            owner = self.owner_of(path, before) if self.owner else None
+            new_symlink(decode_path(change.target or ""), name, self._staging, owner)
             return Look("symlink", target=change.target or "")
-        with written.file(path) as source:
-            out = os.open(name, NEW, 0o600, dir_fd=self._staging)
-            try:
-                sha256 = _copy_hashed(source, out, path)
-                self._adorn(out, path, before)
-                os.fchmod(out, change.mode & 0o1777)
-                if self._sync:
-                    os.fsync(out)
-                now = os.fstat(out)
-            finally:
-                os.close(out)
-        return Look("file", change.mode & 0o1777, now.st_size, sha256, inode=now.st_ino, mtime_ns=now.st_mtime_ns)
+        mode = change.mode & MODE_BITS
+        with written.file(path) as source, new_file(name, self._staging, mode, sync=self._sync) as out:
+            sha256 = _copy_hashed(source, out, path)
+            self._adorn(out, path, before)
+            now = os.fstat(out)
+        return Look("file", mode, now.st_size, sha256, inode=now.st_ino, mtime_ns=now.st_mtime_ns)
 
     def _adorn(self, out: int, path: str, before: Node | None) -> None:
         uid, gid = self.owner_of(path, before)
@@ -165,9 +161,7 @@ class Contents:
         if before is None or before.kind != "file":
             return
         with suppress(PermissionError), self._host.file(path) as old:
-            for name in os.listxattr(old):
-                if name.startswith(_XATTRS):
-                    os.setxattr(out, name, os.getxattr(old, name))
+            set_xattrs(out, xattrs_of(old, _XATTRS))
 
     def owner_of(self, path: str, before: Node | None) -> tuple[int, int]:
         """Whose a new entry is: the old one's owner, else the folder's where we are root, else ours."""
@@ -180,18 +174,15 @@ class Contents:
 
     def _copy(self, source: int, name: str, to: int) -> None:
         """All of a file: content, owner as far as we may, attributes, mode and times."""
-        seen, out = os.fstat(source), os.open(name, NEW, 0o600, dir_fd=to)
-        try:
+        seen = os.fstat(source)
+        with new_file(name, to, stat.S_IMODE(seen.st_mode), *_whose(seen), sync=self._sync) as out:
             copy_data(source, out)
-            with suppress(PermissionError):
-                os.fchown(out, seen.st_uid, seen.st_gid)
-            set_xattrs(out, _xattrs(source))
-            os.fchmod(out, stat.S_IMODE(seen.st_mode))
-            os.utime(out, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-            if self._sync:
-                os.fsync(out)
-        finally:
-            os.close(out)
+            set_xattrs(out, xattrs_of(source))
+
+
+def _whose(seen: os.stat_result) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Owner and times."""
+    return (seen.st_uid, seen.st_gid), (seen.st_atime_ns, seen.st_mtime_ns)
 
 
 def _copy_hashed(source: int, out: int, path: str) -> str:
@@ -230,22 +221,6 @@ def _is_there(name: str, at: int) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _make_symlink(target: str, name: str, to: int, seen: os.stat_result) -> None:
-    os.symlink(target, name, dir_fd=to)
-    with suppress(PermissionError):
-        os.chown(name, seen.st_uid, seen.st_gid, dir_fd=to, follow_symlinks=False)
-    os.utime(name, ns=(seen.st_atime_ns, seen.st_mtime_ns), dir_fd=to, follow_symlinks=False)
-
-
-def _xattrs(fd: int) -> dict[str, str]:
-    try:
-        return {name: os.getxattr(fd, name).hex() for name in os.listxattr(fd)}
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        return {}
 
 
 def set_xattrs(fd: int, xattrs: dict[str, str]) -> None:

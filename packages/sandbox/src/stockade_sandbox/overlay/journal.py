@@ -38,6 +38,7 @@ import msgspec
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.record import sync_folder, write_file
+from stockade_sandbox.overlay.safe_fs import FolderId
 from stockade_sandbox.records import Record, field, line_of, read
 from stockade_sandbox.results import EntryKind, FolderLayer
 
@@ -90,16 +91,14 @@ class Entry(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 class Head(Record, kw_only=True):
     """What was last decided: `goal` is the side that every entry not left out goes to, `at` when that was (UNIX s).
 
-    `modes`: of folders that are opened to writing meanwhile. `device`, `inode` and `filesystem` (f_fsid) are the host
-    folder's; `inside` is where it was in the sandbox. `layer_ns`: when the layer began that was applied.
+    `modes`: of folders that are opened to writing meanwhile. `folder` is the host's; `inside` is where it was in the
+    sandbox. `layer_ns`: when the layer began that was applied.
     """
 
     version: int = 1
     host: str
     inside: str
-    device: int
-    filesystem: int = 0
-    inode: int
+    folder: FolderId
     layer_ns: int = 0
     goal: Side
     step: Literal["decided", "done"]

@@ -17,11 +17,14 @@ from stockade_sandbox.overlay.safe_fs import (
     MAX_DEPTH,
     MODE_BITS,
     DirTree,
+    FolderId,
     Node,
     copy_data,
     digest_of,
     encode_path,
     join,
+    new_file,
+    new_symlink,
 )
 from stockade_sandbox.overlay.undo import recover_folder
 from stockade_sandbox.policy import FolderRule
@@ -34,7 +37,6 @@ OnProgress = Callable[[int, int], None]
 _RESERVE = 16 << 20
 """Bytes that a copy must leave free."""
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _WALK_ENTRIES = 200_000
 _WALK_S = 2.0
 
@@ -134,17 +136,10 @@ def _make_copy(folder: Path, place: Path, owner: int | None, progress: OnProgres
 
 def _write_record(folder: Path, place: Path, skipped: list[str]) -> None:
     """On disk when this returns. The start is read off the file's own ctime: the clock of the host files' times."""
-    host = folder.stat()
-    with (place / LAYER_FILE).open("xb") as out:
+    with DirTree(folder) as host, (place / LAYER_FILE).open("xb") as out:
         started = os.fstat(out.fileno()).st_ctime_ns
-        record = LayerRecord(
-            host=encode_path(str(folder)),
-            device=host.st_dev,
-            inode=host.st_ino,
-            filesystem=os.statvfs(folder).f_fsid,
-            started_ns=started,
-            skipped=tuple(skipped),
-        )
+        record = LayerRecord(host=encode_path(str(folder)), folder=FolderId.of(host.root_fd), started_ns=started,
+                             skipped=tuple(skipped))  # fmt: skip
         out.write(line_of(record))
         out.flush()
         os.fsync(out.fileno())
@@ -235,7 +230,8 @@ class Copier:
     """Copies a surveyed folder. `owner`: the uid and gid of the copies, where we may give files away."""
 
     def __init__(self, source: DirTree, target: Path, owner: int | None, progress: OnProgress | None) -> None:
-        self._source, self._target, self._owner, self._progress = source, target, owner, progress
+        self._source, self._target, self._progress = source, target, progress
+        self._owner = None if owner is None else (owner, owner)
         self._done = self._total = 0
 
     def run(self, found: Survey) -> list[Original]:
@@ -258,14 +254,12 @@ class Copier:
             self._progress(min(self._done + more, self._total), self._total)
 
     def _entry(self, to: DirTree, path: str, node: Node, found: Survey) -> Node | None:
-        folder, _, name = path.rpartition("/")
-        at = to.folder(folder)
+        at, name = to.place(path)
         if node.kind == "directory":
             os.mkdir(name, 0o700, dir_fd=at)
             return node
         if node.target is not None:
-            os.symlink(node.target, name, dir_fd=at)
-            self._stamp(name, at, node.stat)
+            new_symlink(node.target, name, at, self._owner, (node.stat.st_atime_ns, node.stat.st_mtime_ns))
             return node
         try:
             return self._file(at, name, path)
@@ -286,28 +280,17 @@ class Copier:
                 copied += count
                 self._tell(copied)
 
-            out = os.open(name, _NEW, 0o600, dir_fd=at)
-            try:
+            times = before.st_atime_ns, before.st_mtime_ns
+            with new_file(name, at, before.st_mode & MODE_BITS, self._owner, times) as out:
                 copy_data(source, out, tick)
                 self._hashes[path] = digest_of(out, tick)
-                if self._owner is not None:
-                    os.fchown(out, self._owner, self._owner)
-                os.fchmod(out, before.st_mode & MODE_BITS)
-                os.utime(out, ns=(before.st_atime_ns, before.st_mtime_ns))
-            finally:
-                os.close(out)
         self._done += before.st_blocks * 512
         return Node(before)
-
-    def _stamp(self, name: str, at: int, found: os.stat_result) -> None:
-        if self._owner is not None:
-            os.chown(name, self._owner, self._owner, dir_fd=at, follow_symlinks=False)
-        os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=at, follow_symlinks=False)
 
     def _finish_folder(self, to: DirTree, path: str, node: Node) -> None:
         fd = to.folder(path)
         if self._owner is not None:
-            os.fchown(fd, self._owner, self._owner)
+            os.fchown(fd, *self._owner)
         os.utime(fd, ns=(node.stat.st_atime_ns, node.stat.st_mtime_ns))
         os.fchmod(fd, node.mode & MODE_BITS)
 

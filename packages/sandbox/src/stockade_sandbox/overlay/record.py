@@ -10,7 +10,7 @@ from typing import Literal
 
 from stockade_sandbox.errors import FolderMoved, LayerLost, SandboxFailed, UsageError
 from stockade_sandbox.locks import try_lock
-from stockade_sandbox.overlay.safe_fs import MODE_BITS, DirTree, Node, decode_path, digest_at, encode_path
+from stockade_sandbox.overlay.safe_fs import MODE_BITS, DirTree, FolderId, Node, decode_path, digest_at, encode_path
 from stockade_sandbox.records import Record, line_of, read
 from stockade_sandbox.results import EntryKind, FolderLayer
 
@@ -19,16 +19,11 @@ MANIFEST_FILE = "manifest"
 
 
 class LayerRecord(Record, kw_only=True):
-    """`device`, `inode` and `filesystem` (f_fsid; 0 is none) name the host folder.
-
-    `started_ns` is the file system's clock when the layer was made.
-    """
+    """`folder` is the host's; `started_ns` is the file system's clock when the layer was made."""
 
     version: int = 1
     host: str
-    device: int
-    filesystem: int = 0
-    inode: int
+    folder: FolderId
     started_ns: int
     skipped: tuple[str, ...] = ()
 
@@ -179,7 +174,7 @@ def open_host(layer: FolderLayer, record: LayerRecord | None = None) -> Iterator
             host = stack.enter_context(DirTree(Path(layer.host)))
         except OSError as error:
             raise FolderMoved(f"cannot open the folder {layer.host}: {error.strerror}", _MOVED) from error
-        if not host.is_folder(record.device, record.inode, record.filesystem):
+        if not record.folder.is_of(host.root_fd):
             raise FolderMoved(f"{layer.host} is another folder than the one the run began with", _MOVED)
         yield host
 

@@ -1,20 +1,33 @@
 """Bringing a layer back to a snapshot, byte for byte; everything the bot did to it since is undone.
 
-Only for a layer whose sandbox is gone. What is there already and right is left alone, so that a second attempt after a
-crash completes the first.
+Only for a layer whose sandbox is gone: its first process is noted in the run's folder, and awaited. What is there
+already and right is left alone, so that a second attempt after a crash completes the first.
 """
 
 import errno
 import hashlib
+import json
 import os
+import select
+import signal
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.overlay.discard import remove_entry
 from stockade_sandbox.overlay.record import LAYER_FILE, OpenLayer, open_layer, read_record, write_file, write_manifest
-from stockade_sandbox.overlay.safe_fs import CHUNK, MODE_BITS, copy_data, decode_path, encode_path, parent
+from stockade_sandbox.overlay.safe_fs import (
+    CHUNK,
+    MODE_BITS,
+    copy_data,
+    decode_path,
+    encode_path,
+    new_file,
+    new_symlink,
+    parent,
+)
 from stockade_sandbox.overlay.snapshots import MARKS, Found, kind_of, marks_of, scan
 from stockade_sandbox.overlay.store import (
     KEPT,
@@ -26,10 +39,12 @@ from stockade_sandbox.overlay.store import (
     share_base,
     share_kept,
 )
+from stockade_sandbox.processes import start_time
 from stockade_sandbox.records import line_of, replace
 from stockade_sandbox.results import FolderLayer
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+HOLDER = "sandbox"
+_END_S = 10.0
 
 
 def restore(layer: FolderLayer, name: str | None, source: Path | None = None) -> None:
@@ -123,10 +138,14 @@ class _Restorer:
                 continue
             if stat.S_ISDIR(have[path].st_mode) and path in self._originals and path not in self._wanted:
                 continue  # another mode only: mended in place
-            self._tree.make_writable(parent(path))
-            remove_entry(self._tree.folder(parent(path)), path.rpartition("/")[2])
+            remove_entry(*self._open(path))
             removed = path
             self._tree.forget()
+
+    def _open(self, path: str) -> tuple[int, str]:
+        """Its folder, opened to writing, and its name there."""
+        self._tree.make_writable(parent(path))
+        return self._tree.place(path)
 
     def _check_originals(self, have: Found) -> None:
         """Before anything is touched: what must come from the host again is there as it was."""
@@ -145,38 +164,33 @@ class _Restorer:
             if path and now is None:
                 self._make_folder(path)
             return
-        self._tree.make_writable(parent(path))
-        at, name = self._tree.folder(parent(path)), path.rpartition("/")[2]
+        at, name = self._open(path)
         if now is not None and self._is_right(path, entry, now):
             return
         remove_entry(at, name)
+        times = entry.mtime_ns, entry.mtime_ns
         if entry.kind == "symlink":
-            os.symlink(decode_path(entry.target or ""), name, dir_fd=at)
-        elif entry.kind == "whiteout":
-            os.mknod(name, stat.S_IFCHR, 0, dir_fd=at)
-        elif entry.kind == "fifo":
-            os.mkfifo(name, 0o600, dir_fd=at)
-        else:
-            self._make_file(name, at, entry)
+            new_symlink(decode_path(entry.target or ""), name, at, self._owner, times)
             return
+        if entry.kind == "file":
+            with new_file(name, at, entry.mode, self._owner, times) as out:
+                self._fill(out, path, entry)
+            return
+        if entry.kind == "whiteout":
+            os.mknod(name, stat.S_IFCHR, 0, dir_fd=at)
+        else:
+            os.mkfifo(name, 0o600, dir_fd=at)
         if self._owner:
             os.chown(name, *self._owner, dir_fd=at, follow_symlinks=False)
-        if entry.kind == "symlink":
-            os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=at, follow_symlinks=False)
-        else:
-            os.chmod(name, entry.mode, dir_fd=at)
+        os.chmod(name, entry.mode, dir_fd=at)
 
-    def _make_file(self, name: str, at: int, entry: Kept) -> None:
-        out = os.open(name, _NEW, 0o600, dir_fd=at)
-        try:
+    def _fill(self, out: int, path: str, entry: Kept) -> None:
+        if path in self._wanted:
             copy_out(self._folder, entry, out)
-            if self._owner:
-                os.fchown(out, *self._owner)
             _set_marks(out, entry.marks)
-            os.fchmod(out, entry.mode)
-            os.utime(out, ns=(entry.mtime_ns, entry.mtime_ns))
-        finally:
-            os.close(out)
+        else:
+            with self._host.file(path) as source:
+                copy_data(source, out)
 
     def _is_right(self, path: str, entry: Kept, now: os.stat_result) -> bool:
         if stat.S_IMODE(now.st_mode) != entry.mode:
@@ -192,8 +206,7 @@ class _Restorer:
             return _digest(fd) == entry.sha256 and marks_of(fd) == entry.marks
 
     def _make_folder(self, path: str) -> None:
-        self._tree.make_writable(parent(path))
-        at, name = self._tree.folder(parent(path)), path.rpartition("/")[2]
+        at, name = self._open(path)
         os.mkdir(name, 0o700, dir_fd=at)
         if self._owner:
             os.chown(name, *self._owner, dir_fd=at)
@@ -206,30 +219,12 @@ class _Restorer:
 
     def _make_original(self, path: str) -> None:
         """From the host again, which was found to be as it was."""
-        seen, node = self._originals[path], self._host.node(path)
-        assert node is not None
+        seen = self._originals[path]
+        assert seen.kind != "special"
         self._anew.append(path)
-        if seen.kind == "directory":
-            self._make_folder(path)
-            self._tree.set_mode(path, seen.mode & MODE_BITS)
-            return
-        self._tree.make_writable(parent(path))
-        at, name = self._tree.folder(parent(path)), path.rpartition("/")[2]
-        if node.target is not None:
-            os.symlink(node.target, name, dir_fd=at)
-            if self._owner:
-                os.chown(name, *self._owner, dir_fd=at, follow_symlinks=False)
-            return
-        out = os.open(name, _NEW, 0o600, dir_fd=at)
-        try:
-            with self._host.file(path) as source:
-                copy_data(source, out)
-            if self._owner:
-                os.fchown(out, *self._owner)
-            os.fchmod(out, seen.mode & MODE_BITS)
-            os.utime(out, ns=(seen.mtime_ns, seen.mtime_ns))
-        finally:
-            os.close(out)
+        entry = Kept(path=seen.path, kind=seen.kind, mode=seen.mode & MODE_BITS, mtime_ns=seen.mtime_ns,
+                     target=seen.target)  # fmt: skip
+        self._make(path, entry, None)
 
     def _remember(self) -> None:
         """The new copies are known again as untouched."""
@@ -257,3 +252,41 @@ def _set_marks(fd: int, marks: Mapping[str, str]) -> None:
     for name, value in marks.items():
         if have.get(name) != value:
             os.setxattr(fd, name, bytes.fromhex(value))
+
+
+def note_holder(run_dir: Path, pid: int | None) -> None:
+    """Which process the sandbox of this run hangs on, for `await_gone` of another process."""
+    if pid is not None and run_dir.is_dir():
+        (run_dir / HOLDER).write_text(json.dumps({"pid": pid, "start": start_time(pid)}))
+
+
+def forget_holder(run_dir: Path) -> None:
+    (run_dir / HOLDER).unlink(missing_ok=True)
+
+
+def await_gone(run_dir: Path) -> None:
+    """Returns when the sandbox of a killed run has ended, and all that was in it; ends it when it has not. Blocks.
+
+    SandboxFailed when it does not go: nothing may be restored under its hands.
+    """
+    try:
+        noted = json.loads((run_dir / HOLDER).read_text())
+        pid, start = int(noted["pid"]), int(noted["start"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return
+    with suppress(ProcessLookupError, OverflowError):
+        fd = os.pidfd_open(pid)
+        try:
+            if start_time(pid) == start and not _ended(fd, 0.2):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                if not _ended(fd, _END_S):
+                    raise SandboxFailed(f"the sandbox of this run is still there (process {pid})", "end it by hand")
+        finally:
+            os.close(fd)
+    forget_holder(run_dir)
+
+
+def _ended(pidfd: int, patience_s: float) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(patience_s * 1000))

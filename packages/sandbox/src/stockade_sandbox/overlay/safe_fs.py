@@ -13,12 +13,13 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from stockade_sandbox.records import Record
 from stockade_sandbox.results import EntryKind
 
 MAX_DEPTH = 128
@@ -31,6 +32,7 @@ LARGE = 64 << 20
 """A file above this is known by its hash, and its bytes are not kept where only merging wants them."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = _READ | os.O_DIRECTORY
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _ESCAPE = 0xF700
 _LOOK = 0o500
@@ -113,6 +115,24 @@ def filesystem(fd: int) -> int:
     return os.fstatvfs(fd).f_fsid
 
 
+class FolderId(Record, kw_only=True):
+    """What a folder is known again by, also after a new mount; `filesystem` 0 is none."""
+
+    device: int
+    inode: int
+    filesystem: int = 0
+
+    @classmethod
+    def of(cls, fd: int) -> "FolderId":
+        found = os.fstat(fd)
+        return cls(device=found.st_dev, inode=found.st_ino, filesystem=filesystem(fd))
+
+    def is_of(self, fd: int) -> bool:
+        now = FolderId.of(fd)
+        same = now.device == self.device or (self.filesystem != 0 and now.filesystem == self.filesystem)
+        return same and now.inode == self.inode
+
+
 class DirTree:
     """A folder and what is below it, by paths relative to it.
 
@@ -151,11 +171,10 @@ class DirTree:
             self._held.append(self._enter(part, self._held[-1].fd, part))
         return self._held[-1].fd
 
-    def is_folder(self, device: int, inode: int, filesystem_id: int) -> bool:
-        """Whether the root is the folder that was noted by these, also after a new mount."""
-        now = os.fstat(self.root_fd)
-        same = now.st_dev == device or (filesystem_id != 0 and filesystem(self.root_fd) == filesystem_id)
-        return same and now.st_ino == inode
+    def place(self, path: str) -> tuple[int, str]:
+        """The folder that `path` is in, as `folder` gives it, and its name there."""
+        above, _, name = path.rpartition("/")
+        return self.folder(above), name
 
     def forget(self) -> None:
         """Let go of all folders but the root: they are about to be replaced."""
@@ -197,7 +216,7 @@ class DirTree:
     def node(self, path: str) -> Node | None:
         """What is at `path`, or None when nothing is, or when the way there is not made of real folders."""
         try:
-            fd, name = self.folder(parent(path)), path.rpartition("/")[2]
+            fd, name = self.place(path)
             found = os.stat(name, dir_fd=fd, follow_symlinks=False)
             target = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(found.st_mode) else None
         except OSError as error:
@@ -209,7 +228,7 @@ class DirTree:
     @contextmanager
     def file(self, path: str) -> Iterator[int]:
         """A descriptor to read the regular file `path`. OSError (EINVAL) when it is anything else."""
-        at, name = self.folder(parent(path)), path.rpartition("/")[2]
+        at, name = self.place(path)
         found = os.stat(name, dir_fd=at, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
@@ -226,7 +245,7 @@ class DirTree:
 
     def birth_ns(self, path: str) -> int:
         """When the entry was made, by its file system's clock; 0 where that is not known."""
-        return birth_ns(self.folder(parent(path)), path.rpartition("/")[2])
+        return birth_ns(*self.place(path))
 
     def read(self, path: str, limit: int) -> bytes:
         """At most `limit` bytes of a regular file."""
@@ -264,6 +283,54 @@ class DirTree:
             if held.restore is not None:
                 os.fchmod(held.fd, held.restore)
             os.close(held.fd)
+
+
+@contextmanager
+def new_file(
+    name: str,
+    at: int,
+    mode: int,
+    owner: tuple[int, int] | None = None,
+    times: tuple[int, int] | None = None,
+    *,
+    sync: bool = False,
+) -> Iterator[int]:
+    """A descriptor to fill a new file by. Then it gets its owner (as far as we may), mode and times (in ns)."""
+    out = os.open(name, _NEW, 0o600, dir_fd=at)
+    try:
+        yield out
+        if owner:
+            with suppress(PermissionError):
+                os.fchown(out, *owner)
+        os.fchmod(out, mode)
+        if times:
+            os.utime(out, ns=times)
+        if sync:
+            os.fsync(out)
+    finally:
+        os.close(out)
+
+
+def new_symlink(
+    target: str, name: str, at: int, owner: tuple[int, int] | None = None, times: tuple[int, int] | None = None
+) -> None:
+    """The same for a symlink."""
+    os.symlink(target, name, dir_fd=at)
+    if owner:
+        with suppress(PermissionError):
+            os.chown(name, *owner, dir_fd=at, follow_symlinks=False)
+    if times:
+        os.utime(name, ns=times, dir_fd=at, follow_symlinks=False)
+
+
+def xattrs_of(fd: int, prefixes: str | tuple[str, ...] = "") -> dict[str, str]:
+    """The extended attributes of those names, values in hexadecimal; none where the file system has none."""
+    try:
+        return {name: os.getxattr(fd, name).hex() for name in os.listxattr(fd) if name.startswith(prefixes)}
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return {}
 
 
 @functools.cache
@@ -398,3 +465,27 @@ def digest_at(tree: DirTree, path: str) -> str | None:
             return digest_of(fd)
     except OSError:
         return None
+
+
+class OverlayMarks:
+    """The kernel's marks in an overlay's upper layer: what is deleted, replaced, copied up.
+
+    It keeps them in `trusted.overlay.*`, or in `user.overlay.*` when mounted with userxattr. Where it used the first,
+    the second are the bot's own and mean nothing. (Linux, Documentation/filesystems/overlayfs.rst)
+    """
+
+    def __init__(self, upper: DirTree) -> None:
+        self._upper = upper
+        names = xattrs_of(upper.folder(""), "trusted.overlay.")
+        self._prefixes = ("trusted.overlay.",) if names else ("trusted.overlay.", "user.overlay.")
+
+    def of(self, path: str, node: Node | None) -> dict[str, str]:
+        """By their last word, values in hexadecimal; none for what is neither a file nor a folder."""
+        if node is None or node.kind not in ("file", "directory") or path.count("/") >= MAX_DEPTH:
+            return {}
+        if node.kind == "directory":
+            found = xattrs_of(self._upper.folder(path), self._prefixes)
+        else:
+            with self._upper.file(path) as fd:
+                found = xattrs_of(fd, self._prefixes)
+        return {name.rpartition(".")[2]: value for name, value in found.items()}

@@ -19,10 +19,9 @@ import anyio.to_thread
 from stockade_sandbox.errors import FolderMoved, SandboxFailed
 from stockade_sandbox.overlay.base import GRAIN_NS, Base, base_of
 from stockade_sandbox.overlay.record import Manifest, Original, open_host, open_layer, read_manifest, read_record
-from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, decode_path, encode_path, join, parent
+from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, decode_path, encode_path, join, xattrs_of
 from stockade_sandbox.overlay.store import (
     KEPT,
-    Blob,
     Delta,
     Kept,
     KeptKind,
@@ -33,7 +32,7 @@ from stockade_sandbox.overlay.store import (
     read_snapshot,
 )
 from stockade_sandbox.overlay.watch import Watch
-from stockade_sandbox.records import asdict, replace
+from stockade_sandbox.records import replace
 from stockade_sandbox.results import FolderLayer
 
 _REPLACED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO}
@@ -93,13 +92,7 @@ def marks_of(fd: int) -> dict[str, str]:
 
     Not a file's `origin`: two files that were one (hard links come back as copies) must not claim the same one.
     """
-    try:
-        names = os.listxattr(fd)
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        return {}
-    return {name: os.getxattr(fd, name).hex() for name in names if name.startswith(MARKS) and not name.endswith(ORIGIN)}
+    return {name: value for name, value in xattrs_of(fd, MARKS).items() if not name.endswith(ORIGIN)}
 
 
 def shown_by_copy(found: Found, originals: Manifest) -> list[str]:
@@ -132,7 +125,7 @@ class Snapshots:
         self.name = name
         self._entries = read_snapshot(self._folder, name)
         self._before = self._entries
-        self._blobs = {entry.sha256: _blob(entry) for entry in self._entries.values() if entry.kind == "file"}
+        self._blobs = {entry.sha256: entry for entry in self._entries.values() if entry.kind == "file"}
         self._originals = read_manifest(self._place) if self._is_copy else {}
         self._base = Base(self._place, self._originals if self._is_copy else None, read_record(layer)[1].started_ns)
         self._looked: dict[str, _Look | None] = {}
@@ -205,7 +198,7 @@ class Snapshots:
         self._before, self._entries, self.name = self._entries, entries, name
         for entry in new:
             if entry.kind == "file":
-                self._blobs[entry.sha256] = _blob(entry)
+                self._blobs[entry.sha256] = entry
                 if entry.segment == number:
                     self._sizes[number] = self._sizes.get(number, 0) + entry.length
         self._trim()
@@ -254,14 +247,13 @@ class Snapshots:
             if kind == "directory":
                 return replace(basic, marks=marks_of(tree.folder(path)))
             if kind == "symlink":
-                target = os.readlink(path.rpartition("/")[2], dir_fd=tree.folder(parent(path)))
+                at, name = tree.place(path)
+                target = os.readlink(name, dir_fd=at)
                 return replace(basic, target=encode_path(target))
             if kind != "file":
                 return replace(basic, mtime_ns=0)
             with tree.file(path) as fd:
-                blob, pieces = writer.add(fd, self._blobs)
-                size, marks = os.fstat(fd).st_size, marks_of(fd)
-                return replace(basic, size=size, marks=marks, pieces=pieces, **asdict(blob))
+                return writer.add(replace(basic, marks=marks_of(fd)), fd, self._blobs)
         except OSError as error:
             if error.errno not in _REPLACED:
                 raise
@@ -288,10 +280,6 @@ def _looks(found: Found) -> dict[str, _Look | None]:
         for path, seen in found.items()
         if kind_of(seen)
     }
-
-
-def _blob(entry: Kept) -> Blob:
-    return Blob(sha256=entry.sha256, segment=entry.segment, at=entry.at, length=entry.length)
 
 
 class Bases(Snapshots):

@@ -22,7 +22,7 @@ from typing import BinaryIO, Literal
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.record import Original, sync_folder, write_file
 from stockade_sandbox.overlay.safe_fs import CHUNK, copy_piece, extents
-from stockade_sandbox.records import Record, field, line_of, read
+from stockade_sandbox.records import Record, field, line_of, read, replace
 
 KEPT, BASE = "kept", "base"
 """The folders of segments in a layer's place."""
@@ -68,15 +68,6 @@ class Delta(Record, kw_only=True):
     applied: tuple[Original, ...] = ()
 
 
-class Blob(Record, kw_only=True):
-    """Where data is. Equal data is kept once."""
-
-    sha256: str
-    segment: int
-    at: int
-    length: int
-
-
 class SegmentWriter:
     """A segment that is being written; not there before `commit`. OSError where there is no room."""
 
@@ -85,15 +76,21 @@ class SegmentWriter:
         self._part = self._path.with_name(f"{self._path.name}.part")
         self._number, self.key = number, key
         self._out: BinaryIO | None = None
-        self._new: dict[str, Blob] = {}
+        self._new: dict[str, Kept] = {}
 
-    def add(self, fd: int, known: Mapping[str, Blob]) -> tuple[Blob, tuple[tuple[int, int], ...] | None]:
-        """The data of an open file, and its pieces when it has holes."""
-        pieces = tuple((start, end - start) for start, end in extents(fd))
+    def add(self, entry: Kept, fd: int, known: Mapping[str, Kept]) -> Kept:
+        """A file, which is open, with its data. `known`: files by their hash; equal data is kept once."""
+        size, pieces = os.fstat(fd).st_size, tuple((start, end - start) for start, end in extents(fd))
+
+        def placed(data: Kept) -> Kept:
+            is_whole = data.length == size and pieces in ((), ((0, size),))
+            return replace(entry, size=size, sha256=data.sha256, segment=data.segment, at=data.at, length=data.length,
+                           pieces=None if is_whole else pieces)  # fmt: skip
+
         if len(pieces) == 1 and pieces[0][1] <= CHUNK:  # the common case: nothing is written when it is known
             name = hashlib.sha256(os.pread(fd, pieces[0][1], pieces[0][0])).hexdigest()
             if (found := known.get(name) or self._new.get(name)) is not None:
-                return found, None if pieces[0][0] == 0 and found.length == os.fstat(fd).st_size else pieces
+                return placed(found)
         out = self._open()
         at, digest, length = out.tell(), hashlib.sha256(), 0
         for start, count in pieces:
@@ -106,10 +103,8 @@ class SegmentWriter:
             out.seek(at)
             out.truncate()
         else:
-            found = self._new[name] = Blob(sha256=name, segment=self._number, at=at, length=length)
-        size = os.fstat(fd).st_size
-        whole = length == size and pieces in ((), ((0, size),))
-        return found, None if whole else pieces
+            found = self._new[name] = replace(entry, sha256=name, segment=self._number, at=at, length=length)
+        return placed(found)
 
     def add_whole(self, fd: int, size: int, head: bytes) -> int:
         """Where the `size` bytes of a file are now, which begins with `head`. Blocks are shared where the file system

@@ -29,11 +29,11 @@ from stockade_sandbox.overlay.writing import (
     alone,
     counted,
     decision_of,
-    quietly,
     recover,
 )
 from stockade_sandbox.port import Deciding
 from stockade_sandbox.results import Decision, FolderLayer, Moved, shown_path
+from stockade_sandbox.stoppable import quietly
 
 _THERE = "it is so already"
 _EDITED = "it was edited since"
@@ -60,7 +60,7 @@ def _opened(layer: FolderLayer) -> Iterator[_Opened]:
         try:
             journals = journals_of(layer)
             for head in filter(None, (one.head() for one in all_journals(journals))):
-                if not host.is_folder(head.device, head.inode, head.filesystem):
+                if not head.folder.is_of(host.root_fd):
                     raise FolderMoved(
                         f"{layer.host} is another folder than the one that was written to", "move it back"
                     )

@@ -30,9 +30,10 @@ from stockade_sandbox.overlay.journal import (
     staging_of,
     step,
 )
-from stockade_sandbox.overlay.safe_fs import DirTree, Node, decode_path, encode_path, filesystem, parent
+from stockade_sandbox.overlay.safe_fs import DirTree, FolderId, Node, decode_path, encode_path, parent
 from stockade_sandbox.records import replace
 from stockade_sandbox.results import Change, Decision, FolderLayer, shown_path
+from stockade_sandbox.stoppable import Progress, quietly
 
 FSYNC_EACH = 64
 """Above this many files one sync of the whole file system is cheaper."""
@@ -47,12 +48,6 @@ Chosen = dict[str, Change]
 """Changes by path as the file system spells it, folders before what is in them."""
 Record = Callable[[Decision], None]
 """Puts it on record; called once the decision is in the journal, before anything is done about it."""
-Progress = Callable[[str, int, int], None]
-"""Called with what is done, entries done and entries in all."""
-
-
-def quietly(_what: str, _done: int, _total: int) -> None:
-    """A progress that nobody sees."""
 
 
 def removes(change: Change) -> bool:
@@ -117,12 +112,9 @@ class Exchange:
         self, layer: FolderLayer, layer_ns: int, goal: Side, entries: list[Entry], record: Record | None
     ) -> None:
         """Decide that all entries go to `goal` but those that are `left`, and do it."""
-        host = os.fstat(self.host.root_fd)
-        head = Head(
-            host=encode_path(layer.host), inside=layer.inside, device=host.st_dev, inode=host.st_ino,
-            filesystem=filesystem(self.host.root_fd), layer_ns=layer_ns, goal=goal, step="decided", at=time.time(),
-            modes={encode_path(path): mode for path, mode in self.modes.items()},
-        )  # fmt: skip
+        head = Head(host=encode_path(layer.host), inside=layer.inside, folder=FolderId.of(self.host.root_fd), goal=goal,
+                    layer_ns=layer_ns, step="decided", at=time.time(),
+                    modes={encode_path(path): mode for path, mode in self.modes.items()})  # fmt: skip
         self.journal.write(head, entries)
         step("decided")
         self.complete(head, entries, record)
@@ -257,7 +249,7 @@ class Exchange:
         self.host.forget()
 
     def _chmod(self, path: str, mode: int) -> None:
-        at, name = self.host.folder(parent(path)), path.rpartition("/")[2]
+        at, name = self.host.place(path)
         pin = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
         try:
             if not stat.S_ISREG(os.fstat(pin).st_mode):
@@ -360,7 +352,7 @@ def _recover_one(host: DirTree, journal: Journal, *, is_marked: bool) -> bool:
     head = journal.head()
     if head is not None and head.step == "done" and not is_marked and not (journal.place / _ROOT_MODE).exists():
         return False
-    if head is not None and not host.is_folder(head.device, head.inode, head.filesystem):
+    if head is not None and not head.folder.is_of(host.root_fd):
         if is_marked and head.step == "decided":
             raise FolderMoved(
                 f"{host.root} holds what an apply to {head.host} left when it was cut off, and may be half of it",

@@ -59,7 +59,7 @@ from stockade.runtime.spec import (
 )
 from stockade.runtime.toolchains import own_toolchain, undecided
 from stockade.runtime.tools import chosen, mcp_files, plan_tools
-from stockade_sandbox.overlay.holder import forget_holder
+from stockade_sandbox.overlay.restore import forget_holder
 from stockade_sandbox.overlay.snapshots import LayerSnapshots
 from stockade_sandbox.policy import Policy
 

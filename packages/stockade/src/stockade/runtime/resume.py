@@ -28,10 +28,9 @@ from stockade.runtime.hooks import BUILT_IN
 from stockade.runtime.records import new_run_id
 from stockade.runtime.sandboxes import is_far, open_sandbox, prepare_sandbox, sandbox_on, sweep_backends
 from stockade.runtime.spec import RECORDED, HookCommand, Objects, Recorded, RunSpec, make_budget
-from stockade_sandbox.backends.process_sandbox import PRIVATE
+from stockade_sandbox.leftovers import remove_stale
 from stockade_sandbox.overlay.discard import remove_tree
-from stockade_sandbox.overlay.holder import await_gone
-from stockade_sandbox.overlay.restore import restore, share_snapshots
+from stockade_sandbox.overlay.restore import await_gone, restore, share_snapshots
 from stockade_sandbox.results import FolderLayer
 
 RULES = ("loop_repeats", "small_models")
@@ -195,8 +194,9 @@ def _to_snapshots(run_id: str, backend: str, work: Work, known: Sequence[FolderL
     for layer, name, source in work:
         restore(layer, name, source)
     base, kept = run_dir(run_id), {layer.layer for layer in known}
+    remove_stale(base)
     for path in base.iterdir() if base.is_dir() else ():
-        if path.name.startswith(PRIVATE) or (path.name.isdecimal() and str(path.resolve()) not in kept):
+        if path.name.isdecimal() and str(path.resolve()) not in kept:
             remove_tree(path)  # made by a process that died before anything was done in it
 
 

@@ -14,7 +14,7 @@ from stockade.paths import run_dir, state_dir
 from stockade.runtime import registry
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.overlay.discard import TOMBSTONE, remove_tree, sweep_tombstones
-from stockade_sandbox.overlay.holder import note_holder
+from stockade_sandbox.overlay.restore import note_holder
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import stoppable

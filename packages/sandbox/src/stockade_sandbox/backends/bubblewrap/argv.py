@@ -10,23 +10,21 @@ already without rights, finds nothing else of the host, and a short mount table,
     /usr ...    the host's programs, bubblewrap among them, /dev, /proc, and /tmp, which bubblewrap wants
 """
 
-import os
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from stockade_sandbox.backends.host_info import PINNED_FILES, HostFacts
 from stockade_sandbox.backends.rootfs import (
     DEVICE_LINKS,
-    ETC_FILES,
     INSIDE_GID,
     INSIDE_UID,
     LAYERED_USR,
-    SCRATCH,
+    add_scratch,
     check_inside,
     environment,
+    etc_files,
     proxy_variables,
-    scratch_bytes,
     view,
 )
 from stockade_sandbox.errors import UsageError
@@ -38,11 +36,10 @@ from stockade_sandbox.launcher.launch import (
     Operations,
     identity_but,
 )
-from stockade_sandbox.policy import Policy, file_limit
+from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import FolderLayer
 
 CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD = range(FIRST_FD, FIRST_FD + 4)
-_SCRATCH_FILES = 1 << 18
 
 
 class Owner(NamedTuple):
@@ -78,26 +75,6 @@ class Launch(NamedTuple):
     package_fds: tuple[int, ...] = ()
     fds: tuple[int, ...] = ()
     build: Build | None = None
-
-
-def written_place(layer: FolderLayer) -> str:
-    """The host directory whose content the sandbox sees, for a layer that is not an overlay."""
-    return f"{layer.layer}/copy" if layer.strategy == "copy" else layer.host
-
-
-def written_places(layers: Sequence[FolderLayer], copies: Sequence[str]) -> tuple[Path, ...]:
-    """The directories of the host in which a sandbox's writing ends up, none inside another."""
-    found = set(copies)
-    for layer in layers:
-        if layer.strategy == "overlay":
-            found |= {f"{layer.layer}/upper", f"{layer.layer}/work"}
-        elif layer.mode != "ro":
-            found.add(written_place(layer))
-    kept: list[str] = []
-    for path in sorted(map(os.path.realpath, found)):
-        if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in kept):
-            kept.append(path)
-    return tuple(map(Path, kept))
 
 
 def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
@@ -155,7 +132,7 @@ def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer]
             tree("one", layer.host, f"lower-{number}", RDONLY, owner)
             tree("one", str(layer.layer), f"layer-{number}", 0)
         elif layer.strategy == "copy":
-            tree("one", written_place(layer), f"folder-{number}", 0)
+            tree("one", layer.source, f"folder-{number}", 0)
         else:
             tree("tree", layer.host, f"folder-{number}", RDONLY if layer.mode == "ro" else 0, owner)
     for number, path in enumerate(launch.copies):
@@ -208,7 +185,7 @@ def _fill_system(ops: Operations, policy: Policy, host: HostFacts) -> None:
             ops.add("show", f"/{entry.name}", f"{host.stage}/{entry.name}")
     _fill_etc(ops, host, host.etc if policy.rootfs is None else ("ld.so.cache",))
     if policy.rootfs is None:
-        for name, text in ETC_FILES.items():
+        for name, text in etc_files().items():
             ops.add("file", f"{host.stage}/etc/{name}", text)
     _fill_dev(ops, host)
     for name in ("proc", "tmp"):
@@ -234,15 +211,8 @@ def _fill_dev(ops: Operations, host: HostFacts) -> None:
 
 
 def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch) -> None:
-    stage, size = host.stage, scratch_bytes(policy.limits)
-    bound = f"size={size}," if size else ""
-    files = min(file_limit(size), _SCRATCH_FILES) if size else _SCRATCH_FILES
-    gid = launch.uid if host.root else host.gid
-    ops.add("dir", f"{stage}/scratch", 755, launch.uid, gid)
-    ops.add("tmpfs", f"{stage}/scratch", f"{bound}nr_inodes={files},mode=755")
-    for name in SCRATCH:
-        mode = 1777 if name in ("tmp", "var-tmp", "shm") else 700
-        ops.add("dir", f"{stage}/scratch/{name}", mode, launch.uid, gid)
+    stage = host.stage
+    add_scratch(ops, stage, policy.limits, launch.uid, launch.uid if host.root else host.gid)
     _fill_system(ops, policy, host)
     if policy.system or launch.build:
         ops.add("overlay", f"{stage}/{LAYERED_USR}", layered_usr_options(stage, policy, host, launch.build))

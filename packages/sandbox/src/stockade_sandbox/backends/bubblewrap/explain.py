@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from stockade_sandbox.errors import PolicyNotEnforceable, SandboxDied, SandboxFailed, StockadeError
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, StockadeError
 from stockade_sandbox.launcher.launch import complaint
 
 _OTHERS = ("docker", "podman")
@@ -98,12 +98,6 @@ def start_failure(stderr: str, status: int | None, causes: Causes | None = None)
     return SandboxFailed(
         f"the sandbox ended {how} while starting{detail}", "`stockade doctor` says what this machine allows"
     )
-
-
-def death(error: SandboxDied, status: int | None, reason: str) -> SandboxDied:
-    """The same death with how the chain ended, `status` None while it does not, and the line that says why."""
-    how = "and is being ended" if status is None else f"with status {status}"
-    return SandboxDied(f"{error.message}, {how}{f': {reason}' if reason else ''}", error.hint)
 
 
 def last_line(text: str) -> str:

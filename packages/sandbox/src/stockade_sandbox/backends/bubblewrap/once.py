@@ -5,11 +5,12 @@ it and needs nobody to serve it meanwhile. Most of what `stockade sandbox exec` 
 import os
 from collections.abc import Sequence
 
+from stockade_sandbox.agent.child import channel, death
 from stockade_sandbox.agent.jobs import AgentConfig, ProgramJob
 from stockade_sandbox.agent.once import Conversation
 from stockade_sandbox.backends.bubblewrap.argv import Launch
-from stockade_sandbox.backends.bubblewrap.explain import death, last_line, start_failure
-from stockade_sandbox.backends.bubblewrap.process import ProcessTree, channel, start_tree
+from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
+from stockade_sandbox.backends.bubblewrap.process import ProcessTree, start_tree
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid, host_facts
 from stockade_sandbox.errors import SandboxDied, SandboxFailed
 from stockade_sandbox.limits.cgroups import make_groups, places, remove_groups, sweep

@@ -130,10 +130,3 @@ def _spawn(argv: list[str], launcher: int, pass_fds: Sequence[int], stderr_fd: i
         )
     except OSError as error:
         raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", "free some memory or processes") from error
-
-
-def channel() -> tuple[socket.socket, socket.socket]:
-    """The agent's stream: our end and the sandbox's."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    ours.setblocking(False)
-    return ours, theirs

@@ -10,34 +10,22 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
-
-from stockade_sandbox import registry
-from stockade_sandbox.agent.session import AgentConfig, AgentSession
-from stockade_sandbox.backends.agent_sandbox import SpeakingSandbox
+from stockade_sandbox.backends.agent_sandbox import AgentSandbox
 from stockade_sandbox.backends.bubblewrap.argv import (
     Build,
     Launch,
     Owner,
     bubblewrap_argv,
-    written_place,
-    written_places,
 )
-from stockade_sandbox.backends.bubblewrap.explain import death, last_line, start_failure
-from stockade_sandbox.backends.bubblewrap.process import ProcessTree, channel, start_tree
-from stockade_sandbox.backends.copies import copy_in
+from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
+from stockade_sandbox.backends.bubblewrap.process import ProcessTree, start_tree
 from stockade_sandbox.backends.feature_probe import can_idmap, overlay_check, owner_of
 from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid
 from stockade_sandbox.backends.layers import make_layers, not_with_an_image
 from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
-from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.rules import Rules
-from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
-from stockade_sandbox.leftovers import COPIES, private_folder, remove_stale
+from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.limits.cgroups import Groups, guarantees, make_groups, places, remove_groups, sweep
-from stockade_sandbox.limits.disk import DiskWatch, nothing_in
-from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import Backend
 from stockade_sandbox.results import FolderLayer
@@ -66,7 +54,7 @@ def sandbox_uid(layers: Sequence[FolderLayer]) -> int:
     fresh = fresh_sandbox_uid()
     if fresh is None:
         return os.geteuid()
-    places = [f"{layer.layer}/upper" if layer.strategy == "overlay" else written_place(layer)
+    places = [f"{layer.layer}/upper" if layer.strategy == "overlay" else layer.source
               for layer in layers if layer.strategy != "direct"]  # fmt: skip
     found = {owner_of(place).uid for place in places}
     if len(found) > 1 or not all(is_sandbox_uid(uid) for uid in found):
@@ -97,7 +85,7 @@ def unmapped(layers: Sequence[FolderLayer], owners: Sequence[Owner | None], uid:
     )
 
 
-class BubblewrapSandbox(SpeakingSandbox):
+class BubblewrapSandbox(AgentSandbox):
     """One sandbox on prepared layers; implements `port.Sandbox`. The caller owns layers and `run_dir`.
 
     Started by root, the uid inside is that of the layers' `upper` or `copy`, else a new one.
@@ -105,17 +93,10 @@ class BubblewrapSandbox(SpeakingSandbox):
 
     backend = "bubblewrap"
     _build: Build | None = None
-
-    def __init__(
-        self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = registry.egress
-    ) -> None:
-        super().__init__(policy, layers, run_dir, egress)
-        self._chain: ProcessTree | None = None
-        self._groups = Groups((), frozenset())
-        self._copies: Path | None = None
-        self._host: HostFacts | None = None
-        self._watch: DiskWatch | None = None
-        self._unmapped: tuple[str, ...] = ()
+    _chain: ProcessTree | None = None
+    _host: HostFacts | None = None
+    _groups = Groups((), frozenset())
+    _unmapped: tuple[str, ...] = ()
 
     @classmethod
     def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "BubblewrapSandbox":
@@ -147,33 +128,29 @@ class BubblewrapSandbox(SpeakingSandbox):
         uid = self._build.uid if self._build else sandbox_uid(self._layers)
         owners = layer_owners(self._layers, host, uid)
         self._unmapped = unmapped(self._layers, owners, uid) if host.root else ()
-        copies = await self._copy(uid if host.root else None)
-        build = (self._build.folder,) if self._build else ()
-        if written := written_places(self._layers, (*copies, *build)):
-            self._watch = await self._disk_watch(written)
+        owner = uid if host.root else None
+        copies = await stoppable(lambda progress: self._copy_in(owner, progress)) if self._policy.copies else ()
+        await self._disk_watch((*copies, *((self._build.folder,) if self._build else ())))
         where = places()
         sweep(where)
         self._groups = make_groups(self._policy.limits, where)
-        ours, theirs = channel()
         groups = tuple(str(folder) for folder in self._groups.folders)
         launch = Launch(os.getpid(), uid, owners=owners, copies=copies, cgroups=groups, build=self._build)
         try:
-            with theirs:
-                self._chain = start_tree(self._policy, self._layers, host, theirs, launch)
-            if self._watch:
-                self._watch.start()
-        except BaseException:
-            ours.close()
+            await self._connect(lambda stream: self._launch(host, stream, launch))
+        except SandboxFailed as error:
+            if self._child is None:
+                raise
+            status, said = await self._last_words()
+            if said or status:
+                raise start_failure(said, status) from error
             raise
-        await self._open_session(ours)
 
-    async def _disk_watch(self, written: tuple[Path, ...]) -> DiskWatch:
-        """Made in a thread, as it counts what is there already; where that is nothing, a thread costs more."""
-
-        def made() -> DiskWatch:
-            return DiskWatch(written, self._policy.limits.disk_bytes, self._kill, self._guard)
-
-        return made() if nothing_in(written) else await anyio.to_thread.run_sync(made)
+    def _launch(self, host: HostFacts, stream: socket.socket, launch: Launch) -> ProcessTree:
+        self._chain = start_tree(self._policy, self._layers, host, stream, launch)
+        if self._watch:
+            self._watch.start()
+        return self._chain
 
     def _guard(self) -> int | None:
         return self._chain.pid if self._chain else None
@@ -182,65 +159,14 @@ class BubblewrapSandbox(SpeakingSandbox):
         if chain := self._chain:
             chain.kill()
 
-    async def _copy(self, uid: int | None) -> tuple[str, ...]:
-        if not self._policy.copies:
-            return ()
-        self._run_dir.mkdir(parents=True, exist_ok=True)
-        remove_stale(self._run_dir)
-        self._copies = private_folder(COPIES, self._run_dir)
-        limit = self._policy.limits.disk_bytes
-        rules, into = self._policy.copies, self._copies
-        return await stoppable(lambda progress: copy_in(rules, into, uid, limit, progress))
-
-    async def _open_session(self, ours: socket.socket) -> None:
-        chain = self._chain
-        assert chain is not None
-        try:
-            self._session = await AgentSession.open(ours, AgentConfig.of(self._policy))
-        except SandboxFailed as error:
-            with anyio.move_on_after(_DEATH_NOTE_S):
-                await anyio.wait_readable(chain.pidfd)
-                status = chain.status()
-                if chain.stderr() or status:
-                    raise start_failure(chain.stderr(), status) from error
-            raise
-
-    async def _end(self) -> None:
-        with anyio.CancelScope(shield=True):
-            session, self._session = self._session, None
-            chain, self._chain = self._chain, None
-            try:
-                if self._watch:
-                    await anyio.to_thread.run_sync(self._watch.stop)
-                if session:
-                    await session.close()
-            finally:
-                left = await anyio.to_thread.run_sync(self._let_go, chain)
-            if left:
-                raise SandboxFailed(f"a control group could not be removed: {left[0]}", "`stockade doctor --clean`")
-
-    def _let_go(self, chain: ProcessTree | None) -> list[Path]:
-        """Of all that it had of this machine, once nothing of it runs; the control groups that are left."""
-        if chain:
-            chain.end()
+    def _let_go(self, status: int | None) -> None:
+        self._chain = None
         groups, self._groups = self._groups, Groups((), frozenset())
-        left = remove_groups(groups)
-        if self._copies:
-            remove_tree(self._copies)
-            self._copies = None
-        return left
+        if left := remove_groups(groups):
+            raise SandboxFailed(f"a control group could not be removed: {left[0]}", "`stockade doctor --clean`")
 
-    async def _died(self, error: SandboxDied) -> StockadeError:
-        chain = self._chain
-        if self._watch and self._watch.reason:
-            return SandboxFailed(self._watch.reason, "free some space, or raise --disk if the task needs it")
-        if chain is None:
-            return error
-        status: int | None = None
-        with anyio.move_on_after(_DEATH_NOTE_S):
-            await anyio.wait_readable(chain.pidfd)
-            status = chain.status()
-        return death(error, status, last_line(chain.stderr()))
+    def _reason(self, stderr: str) -> str:
+        return last_line(stderr)
 
 
 BACKEND = Backend(BubblewrapSandbox.prepared, BubblewrapSandbox, shows_programs=True)

@@ -8,16 +8,15 @@ standard input and output.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stockade_sandbox.backends.bubblewrap.argv import inside_paths, written_place
+from stockade_sandbox.backends.bubblewrap.argv import inside_paths
 from stockade_sandbox.backends.containers.engines import Engine
 from stockade_sandbox.backends.host_info import PROC_MASKED, HostFacts
 from stockade_sandbox.backends.layers import no_tools_here
 from stockade_sandbox.backends.rootfs import (
-    ETC_FILES,
-    HOME,
     LAYERED_USR,
     SCRATCH,
     environment,
+    etc_files,
     proxy_variables,
     scratch_bytes,
 )
@@ -26,7 +25,7 @@ from stockade_sandbox.launcher.launch import OWN, in_a_container
 from stockade_sandbox.policy import MIB, Policy
 from stockade_sandbox.results import FolderLayer
 
-ETC = ("passwd", "group", "hosts", "hostname", "resolv.conf", "nsswitch.conf")
+ETC = tuple(etc_files())
 _SHARES = {"tmp": 4, "home": 4, "workspace": 4, "var-tmp": 2, "run": 1, "shm": 1}
 """How scratch is divided, in sixteenths, where it cannot be one file system."""
 SPARE_PROCESSES = 8
@@ -106,7 +105,7 @@ def folder_binds(policy: Policy, layers: Sequence[FolderLayer], launched: Launch
     Docker 25 leave those writable."""
     paths, binds = inside_paths(policy, layers), []
     for number, layer in enumerate(layers):
-        source = f"{launched.stage}/folder-{number}" if launched.stage else written_place(layer)
+        source = f"{launched.stage}/folder-{number}" if launched.stage else layer.source
         whole = bool(launched.stage) or layer.mode == "rw"
         binds.append(Bind(source, paths[number], writable=layer.mode != "ro", whole=whole))
     for number, copy in enumerate(launched.copies):
@@ -129,15 +128,6 @@ def scratch(policy: Policy, taken: Sequence[str], stage: str | None) -> tuple[li
         )
         for name, inside in wanted.items()
     ]
-
-
-def etc_files(uid: int, gid: int) -> dict[str, str]:
-    """The synthetic /etc of rootfs.py, where the sandbox's user has the ids it has here."""
-    return {
-        **{name: ETC_FILES[name] for name in ETC},
-        "passwd": f"root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n",
-        "group": f"root:x:0:\nagent:x:{gid}:\n",
-    }
 
 
 def variables(policy: Policy) -> dict[str, str]:

@@ -7,6 +7,7 @@ the next start. container_argv.py has the command line, images.py the image, hos
 """
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,23 +18,21 @@ import anyio.to_thread
 
 from stockade_sandbox import registry
 from stockade_sandbox.agent.child import start_child
-from stockade_sandbox.agent.session import AgentConfig, agent_memfd
+from stockade_sandbox.agent.session import agent_memfd
+from stockade_sandbox.backends.agent_sandbox import AgentSandbox
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
 from stockade_sandbox.backends.bubblewrap.sandbox import sandbox_uid
 from stockade_sandbox.backends.containers.argv import (
     Launched,
     container_argv,
     environment_file,
-    etc_files,
     variables,
 )
 from stockade_sandbox.backends.containers.engines import Engine, EngineName, ask, engine_complaint, find_engine
 from stockade_sandbox.backends.containers.host_stage import is_stale, make_stage, new_name, remove_stage, stale_stages
 from stockade_sandbox.backends.containers.images import Image, find_image
-from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.layers import container_layers
-from stockade_sandbox.backends.process_sandbox import CarriedSandbox
-from stockade_sandbox.backends.rootfs import PROGRAMS, guarantee, scratch_bytes
+from stockade_sandbox.backends.rootfs import PROGRAMS, etc_files, guarantee, scratch_bytes
 from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.rules import Rules
@@ -102,7 +101,7 @@ def sweep(engine: Engine) -> list[str]:
     return stale
 
 
-class ContainerSandbox(CarriedSandbox):
+class ContainerSandbox(AgentSandbox):
     """One container on prepared layers (layers.container_layers); implements `port.Sandbox`.
 
     `policy.rootfs` is an image's name, a root file system directory, or None for the host's own /usr. `runtime` is one
@@ -158,12 +157,11 @@ class ContainerSandbox(CarriedSandbox):
         image = await anyio.to_thread.run_sync(find_image, engine, self._policy.rootfs)
         launched = await stoppable(lambda progress: self._prepare(engine, image, progress))
         argv = container_argv(self._policy, self._layers, engine, launched)
-        config = AgentConfig.of(self._policy)
         try:
-            await self._connect(lambda stream: start_child(argv, stream, env=dict(os.environ)), config)
+            await self._connect(lambda stream: start_child(argv, stream, env=dict(os.environ)))
         except SandboxFailed as error:
             raise await self._why_not(error) from error
-        self.host_pid = await anyio.to_thread.run_sync(self._process_one, engine)
+        self._pid = await anyio.to_thread.run_sync(self._process_one, engine)
         await self._watch_disk(launched.copies)
 
     def _prepare(self, engine: Engine, image: Image, progress: Progress) -> Launched:
@@ -172,11 +170,7 @@ class ContainerSandbox(CarriedSandbox):
         uid = sandbox_uid(self._layers) if engine.root else engine.uid
         gid = uid if engine.root else engine.gid
         folder = self._private_folder()
-        copies: tuple[str, ...] = ()
-        if policy.copies:
-            (folder / "copies").mkdir()
-            owner = uid if engine.root else None
-            copies = copy_in(policy.copies, folder / "copies", owner, policy.limits.disk_bytes, progress)
+        copies = self._copy_in(uid if engine.root else None, progress)
         if engine.root:
             no_root = replace(policy, rootfs=None)
             self._stage = make_stage(self.name, no_root, self._layers, uid, copies)
@@ -202,7 +196,7 @@ class ContainerSandbox(CarriedSandbox):
         """The engine's own reason, where it gave one."""
         if self._child is None:
             return error
-        status, said = await self._last_words(self._child)
+        status, said = await self._last_words()
         if status is None and not said:
             return error
         reason = engine_complaint(said)
@@ -221,24 +215,24 @@ class ContainerSandbox(CarriedSandbox):
             with suppress(SandboxFailed):  # it has just ended by itself
                 ask([*self._engine.command, "kill", self.name])
 
-    async def _let_go(self, status: int | None) -> None:
+    def _let_go(self, status: int | None) -> None:
         if status:
-            await self._remove()
+            self._remove()
         stage, self._stage = self._stage, None
         if stage:
-            await anyio.to_thread.run_sync(remove_stage, stage)
+            remove_stage(stage)
 
-    async def _remove(self) -> None:
+    def _remove(self) -> None:
         """After an end that was not the agent's own: the engine may be removing the container, or not know that."""
         engine = self._engine
         assert engine is not None
         listing = [*engine.command, "ps", "--all", "--quiet", "--filter", f"name={self.name}"]
         for _ in range(_REMOVE_TRIES):
-            if not (await anyio.to_thread.run_sync(ask, listing)).strip():
+            if not ask(listing).strip():
                 return
             with suppress(SandboxFailed):  # it went away by itself, or is just going
-                await anyio.to_thread.run_sync(ask, [*engine.command, "rm", "--force", "--volumes", self.name])
-            await anyio.sleep(0.02)  # engines offer no event for a removal they have already begun
+                ask([*engine.command, "rm", "--force", "--volumes", self.name])
+            time.sleep(0.02)  # engines offer no event for a removal they have already begun
         raise SandboxFailed(f"the container {self.name} could not be removed", f"`{self._wanted} rm -f {self.name}`")
 
 

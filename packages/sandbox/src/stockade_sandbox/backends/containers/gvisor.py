@@ -1,4 +1,6 @@
-"""gVisor: a kernel of its own, in user space, between the bot and the host's. `runsc` runs an OCI bundle of ours.
+"""gVisor: a kernel of its own, in user space, between the bot and the host's. `runsc` runs an OCI bundle of ours
+(the OCI runtime specification, config.md and config-linux.md), in which is what the other backends show too, with
+gVisor's own /proc, /dev and /sys.
 
 Needs root. The folders are made ready by host_stage.py; the root file system is the host's /usr behind links, or a
 directory of yours, each with the mount points in a read-only overlay. runsc's own state lies in /run/stockade/runsc,
@@ -19,16 +21,26 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from stockade_sandbox import registry
 from stockade_sandbox.agent.child import start_child
-from stockade_sandbox.agent.session import AgentConfig
+from stockade_sandbox.backends.agent_sandbox import AgentSandbox
 from stockade_sandbox.backends.bubblewrap.argv import inside_paths
 from stockade_sandbox.backends.bubblewrap.sandbox import sandbox_uid
-from stockade_sandbox.backends.containers.argv import Bind, Launched, variables
+from stockade_sandbox.backends.containers.argv import (
+    ETC,
+    SPARE_PROCESSES,
+    Bind,
+    Launched,
+    folder_binds,
+    scratch,
+    system_binds,
+    variables,
+)
 from stockade_sandbox.backends.containers.container import fill_own
 from stockade_sandbox.backends.containers.engines import ask
 from stockade_sandbox.backends.containers.host_stage import (
@@ -39,16 +51,14 @@ from stockade_sandbox.backends.containers.host_stage import (
     remove_stage,
     stale_stages,
 )
-from stockade_sandbox.backends.containers.oci import binds, bundle_config
-from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import host_facts
 from stockade_sandbox.backends.layers import container_layers
-from stockade_sandbox.backends.process_sandbox import CarriedSandbox
 from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
 from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
+from stockade_sandbox.launcher.launch import CAPABILITIES, OWN, in_gvisor
 from stockade_sandbox.limits.cgroups import guarantees
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import Backend
@@ -57,6 +67,7 @@ from stockade_sandbox.stoppable import Progress, stoppable
 
 __all__ = ["GVisorSandbox", "runsc_argv", "sweep"]
 
+Json = dict[str, Any]
 STATE = BASE / "runsc"
 _OLDEST = 20240729
 
@@ -146,7 +157,63 @@ def make_root(stage: Path, places: Sequence[Bind], links: dict[str, str], rootfs
     return stage / "joined"
 
 
-class GVisorSandbox(CarriedSandbox):
+def binds(policy: Policy, layers: Sequence[FolderLayer], launched: Launched) -> list[Bind]:
+    """All that is mounted from the host, outer places first."""
+    kept, _ = scratch(policy, inside_paths(policy, layers), launched.stage)
+    found = system_binds(policy, launched)
+    found += [Bind(f"{launched.own}/etc/{name}", f"/etc/{name}") for name in ETC]
+    found += [Bind(launched.own, OWN), *kept, *folder_binds(policy, layers, launched)]
+    return sorted(found, key=lambda bind: bind.target.count("/"))
+
+
+def _mount(bind: Bind) -> Json:
+    options = ["rbind" if bind.whole else "bind", "rw" if bind.writable else "ro", "nosuid", "nodev"]
+    return {"destination": bind.target, "type": "bind", "source": bind.source, "options": options}
+
+
+def _process(policy: Policy, launched: Launched) -> Json:
+    held, none = list(CAPABILITIES), list[str]()
+    processes = policy.limits.processes + SPARE_PROCESSES if policy.limits.processes else 0
+    return {
+        "terminal": False,
+        "user": {"uid": 0, "gid": 0},
+        "args": in_gvisor(launched.uid, launched.gid, processes),
+        "env": [f"{name}={value}" for name, value in variables(policy).items()],
+        "cwd": "/",
+        "noNewPrivileges": True,
+        "capabilities": {
+            **dict.fromkeys(("bounding", "effective", "permitted"), held),
+            **dict.fromkeys(("inheritable", "ambient"), none),
+        },
+    }
+
+
+def bundle_config(policy: Policy, layers: Sequence[FolderLayer], launched: Launched, root: str) -> Json:
+    """config.json of a sandbox whose root file system is the host's directory `root`."""
+    resources: Json = {}
+    if policy.limits.memory_bytes:
+        memory = policy.limits.memory_bytes
+        resources["memory"] = {"limit": memory, "swap": memory}
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": "sandbox",
+        "root": {"path": root, "readonly": True},
+        "process": _process(policy, launched),
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
+            {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup"},
+            *(_mount(bind) for bind in binds(policy, layers, launched)),
+        ],
+        "linux": {
+            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
+            "cgroupsPath": f"/{launched.name}",
+            "resources": resources,
+        },
+    }
+
+
+class GVisorSandbox(AgentSandbox):
     """One gVisor sandbox on prepared layers (layers.container_layers); implements `port.Sandbox`.
 
     `policy.rootfs` is a root file system directory or None for the host's own /usr.
@@ -194,26 +261,21 @@ class GVisorSandbox(CarriedSandbox):
         await anyio.to_thread.run_sync(sweep, runsc)
         copies = await stoppable(self._prepare)
         argv = runsc_argv(runsc, ["run", f"--bundle={self._stage}", self.name])
-        config = AgentConfig.of(self._policy)
         try:
-            await self._connect(lambda stream: start_child(argv, stream, env={"PATH": os.defpath}), config)
+            await self._connect(lambda stream: start_child(argv, stream, env={"PATH": os.defpath}))
         except SandboxFailed as error:
             if self._child is None:
                 raise
-            _, said = await self._last_words(self._child)
+            _, said = await self._last_words()
             reason = self._reason(said) if said else error.message
             raise SandboxFailed(f"gVisor could not start the sandbox: {reason}", "see gvisor.dev") from error
-        self.host_pid = await anyio.to_thread.run_sync(self._sentry, runsc)
+        self._pid = await anyio.to_thread.run_sync(self._sentry, runsc)
         await self._watch_disk(copies)
 
     def _prepare(self, progress: Progress) -> tuple[str, ...]:
         """The stage with the bundle in it; returns the copies."""
         policy, uid = self._policy, sandbox_uid(self._layers)
-        folder = self._private_folder()
-        copies: tuple[str, ...] = ()
-        if policy.copies:
-            (folder / "copies").mkdir()
-            copies = copy_in(policy.copies, folder / "copies", uid, policy.limits.disk_bytes, progress)
+        copies = self._copy_in(uid, progress)
         self._stage = stage = make_stage(self.name, policy, self._layers, uid, copies)
         own = fill_own(stage, variables(policy), uid, uid)
         STATE.mkdir(mode=0o700, exist_ok=True)
@@ -240,13 +302,12 @@ class GVisorSandbox(CarriedSandbox):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    async def _let_go(self, status: int | None) -> None:
-        runsc, stage = self._runsc, self._stage
-        if status is not None and runsc:
-            await anyio.to_thread.run_sync(_delete, runsc, self.name)
-        self._stage = None
+    def _let_go(self, status: int | None) -> None:
+        if status is not None and self._runsc:
+            _delete(self._runsc, self.name)
+        stage, self._stage = self._stage, None
         if stage:
-            await anyio.to_thread.run_sync(remove_stage, stage)
+            remove_stage(stage)
 
 
 BACKEND = Backend(GVisorSandbox.prepared, GVisorSandbox, lambda: sweep(find_runsc()[0]), own_kernel=True)

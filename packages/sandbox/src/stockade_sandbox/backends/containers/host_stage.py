@@ -18,16 +18,15 @@ from stockade_sandbox.backends.bubblewrap.argv import Launch, layered_usr_option
 from stockade_sandbox.backends.bubblewrap.sandbox import layer_owners
 from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts
-from stockade_sandbox.backends.rootfs import LAYERED_USR, SCRATCH, scratch_bytes
+from stockade_sandbox.backends.rootfs import LAYERED_USR, add_scratch
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import NODEV, NOSUID, RDONLY
-from stockade_sandbox.policy import Policy, file_limit
+from stockade_sandbox.policy import Policy
 from stockade_sandbox.processes import start_time
 from stockade_sandbox.results import FolderLayer
 
 BASE = Path("/run/stockade")
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-([0-9a-f]+)-[0-9a-f]+")
-_SCRATCH_INODES = 1 << 18
 _PLAIN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
 
@@ -74,14 +73,8 @@ def _operations(policy: Policy, layers: Sequence[FolderLayer], stage: Path, laun
         ops.add("attributes", 0, NOSUID | NODEV | RDONLY)
         ops.add("place", 0, f"{stage}/usr")
         ops.add("overlay", f"{stage}/{LAYERED_USR}", layered_usr_options(str(stage), policy, host, None))
-    size = scratch_bytes(policy.limits)
     ops.add("dir", f"{stage}/own", 755, 0, 0)
-    ops.add("dir", f"{stage}/scratch", 755, launch.uid, launch.uid)
-    files = min(file_limit(size), _SCRATCH_INODES) if size else _SCRATCH_INODES
-    ops.add("tmpfs", f"{stage}/scratch", f"{f'size={size},' if size else ''}nr_inodes={files},mode=755")
-    for name in SCRATCH:
-        ops.add("dir", f"{stage}/scratch/{name}", 1777 if name in ("tmp", "var-tmp", "shm") else 700,
-                launch.uid, launch.uid)  # fmt: skip
+    add_scratch(ops, str(stage), policy.limits, launch.uid, launch.uid)
     return ops.argv
 
 
