@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from stockade.core.actions import Shell, Step
+from stockade.core.actions import Action, Refused, Shell, Step
 from stockade.core.errors import UsageError
 from stockade.core.events import ActionFinished, MessageInjected, RunFinished
 from stockade.core.ports import Sandbox
 from stockade.loop.ending import Ending
+from stockade.loop.hooks import EndRun, Hook, HookContext, Refuse
 from stockade.loop.run_context import Bot, RunContext
 from stockade.runtime.sandboxes import own_sandbox
 from stockade.testing import MemorySandbox
@@ -71,6 +72,35 @@ async def test_a_bot_without_a_loop_asks_no_model_and_is_on_record() -> None:
     assert [event.type for event in bench.shown if event.type.startswith("action_")] == [
         "action_started",
         "action_finished",
+    ]
+
+
+class Ends(Hook):
+    """Refuses the first action, ends the run at the second."""
+
+    name = "ends"
+
+    async def before_action(self, ctx: HookContext, action: Action) -> Refuse | EndRun:
+        return EndRun("stopped", "hook", "no more") if ctx.state.done else Refuse("not this one")
+
+
+class TwoActions(Bot):
+    async def run(self, ctx: RunContext) -> Ending:
+        first = await ctx.act(0, 0, Step(action=Shell(command="true")))
+        assert isinstance(first, Refused), first
+        await ctx.act(0, 1, Step(action=Shell(command="true")))
+        raise AssertionError("the run has ended")
+
+
+async def test_hooks_are_asked_about_the_actions_of_a_bot_without_a_loop() -> None:
+    bench = Bench([])
+    bench.parts = replace(bench.parts, hooks=(Ends(),))
+    finished = await run(bench, TwoActions())
+    assert (finished.status, finished.reason, finished.detail) == ("stopped", "hook", "no more")
+    seen = [event.observation for event in bench.shown if isinstance(event, ActionFinished)]
+    assert [(one.by, one.reason) for one in seen if isinstance(one, Refused)] == [
+        ("ends", "not this one"),
+        ("ends", "the run ends here"),
     ]
 
 
