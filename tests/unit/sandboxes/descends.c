@@ -24,6 +24,10 @@ _Noreturn void die(const char *why) {
     exit(1);
 }
 
+bool programs_hold(pid_t pid) { return pid < 0; }
+
+uint64_t now_ms(void) { return 0; }
+
 int __wrap_open(const char *path, int flags, ...) {
     int fd = __real_open(path, flags);
     if (watched[0] && strcmp(path, watched) == 0) watched_fd = fd;

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from stockade_sandbox import AsyncSandbox, Policy, Sandbox
@@ -29,8 +30,8 @@ def test_programs_have_their_own_streams_and_commands_one(folder: Path) -> None:
                         env={"NAME": "x y"}, stdin=b"in")  # fmt: skip
         assert (done.exit_code, done.stdout, done.stderr) == (3, b"/etc\nx y\nin", b"wrong\n")
         box.exec(shell="cd /tmp; export KEPT=1")
-        done = box.exec(shell="pwd; echo $KEPT >&2")
-        assert (set(done.stdout.split()), done.stderr) == ({b"/tmp", b"1"}, b"")
+        done = box.exec(shell="pwd; echo $KEPT >&2; echo on")
+        assert (done.stdout, done.stderr) == (b"/tmp\n1\non\n", b"")
         assert box.exec(["touch", "/workspace/new"]).exit_code == 1
         assert box.exec(["no-such-program"]).exit_code == 127
     assert boxes(folder) == []
@@ -108,3 +109,22 @@ def test_what_cannot_be_done_is_said(folder: Path) -> None:
             box.exec()
         with pytest.raises(UsageError, match="not the name of a variable"):
             box.exec(["env"], env={"A=B": "x"})
+
+
+@pytest.mark.anyio
+async def test_programs_are_done_at_once_beside_the_shell(folder: Path) -> None:
+    """Each tells when it began and ended; all of them begin before the first ends, and what they write is kept apart."""
+    meet = "date +%s%N; echo $1 > new-$1; until [ -e go ]; do sleep 0.05; done; date +%s%N"
+    stamps: list[list[int]] = []
+    async with AsyncSandbox(folder=folder) as box:
+
+        async def one(name: str) -> None:
+            stamps.append([int(line) for line in (await box.exec(["sh", "-c", meet, "sh", name])).stdout.split()])
+
+        async with anyio.create_task_group() as group:
+            for name in "abcdef":
+                group.start_soon(one, name)
+            waits = "until [ $(ls | grep -c new-) = 6 ]; do sleep 0.05; done; : > go"
+            assert (await box.exec(shell=waits)).exit_code == 0
+        assert max(start for start, _ in stamps) < min(end for _, end in stamps)
+        assert (await box.diff()).count("+++ b/new-") == 6

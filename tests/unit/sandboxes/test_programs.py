@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -124,14 +125,12 @@ async def test_many_one_after_the_other_and_too_many_at_once() -> None:
         for _ in range(40):
             async with program(session, ["true"]) as found:
                 assert await everything(found) == b""
-        async with session.carrying():
-            running = [await session.start(["cat"]) for _ in range(16)]
+        async with AsyncExitStack() as stack:
+            for _ in range(frames.MAX_PROGRAMS):
+                await stack.enter_async_context(program(session, ["cat"]))
             with pytest.raises(ActionFailed, match="too many"):
-                await session.start(["cat"])
-            for one in running:
-                await session.stop(one)
-                await one.over.wait()
-            await session.start(["cat"])
+                async with program(session, ["cat"]):
+                    pass
         assert (await session.run("echo here")).stdout == b"here\n"
 
 
@@ -156,6 +155,6 @@ async def test_the_end_of_the_sandbox_is_its_end() -> None:
 
 def test_frames_are_read_back() -> None:
     reader = frames.Reader()
-    reader.feed(b"\x0b\0\0\0\x09\x05\0\0\0\x06\0\0\0no\0" + b"\x09\0\0\0\x0a\x05\0\0\0\x89\0\0\0\0")
-    assert reader.next() == frames.Started(5, 6, "no")
-    assert reader.next() == frames.Ended(5, 137, "")
+    reader.feed(b"\x0f\0\0\0\x09\x06\0\0\0\x7f\0\0\0\x20\0\0\0no\0" + b"\x0d\0\0\0\x09\x08\0\0\0\x89\0\0\0\0\0\0\0\0")
+    assert reader.next() == frames.Ended(6, 127, frames.SPAWN_FAILED, "no")
+    assert reader.next() == frames.Ended(8, 137, 0, "")

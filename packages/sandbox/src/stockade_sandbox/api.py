@@ -64,7 +64,8 @@ def policy_of(folder: str | Path | None, net: Sequence[str]) -> Policy:
 
 
 class AsyncSandbox:
-    """`async with AsyncSandbox(folder="data:ro", net=["pypi.org"]) as box`. One call at a time is done, others wait.
+    """`async with AsyncSandbox(folder="data:ro", net=["pypi.org"]) as box`. Commands of the shell wait for each
+    other; programs are done at once, as they are asked for.
 
     `policy` replaces `folder` and `net`. Raises UsageError here; entering raises UsageError, PolicyNotEnforceable and
     SandboxFailed; every call SandboxDied.

@@ -108,15 +108,10 @@ class Program(Protocol):
 class Programs(Protocol):
     """A sandbox that also runs programs beside the shell for as long as they are wanted: servers."""
 
-    def carried(self) -> AbstractAsyncContextManager[None]:
-        """Within it, programs may be entered and left by any task, in any order. May be nested."""
-        ...
-
     def program(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Program]:
-        """Started when entered, in the working folder; ended when left, by the same task, before the sandbox. Outside
-        of `carried` the first program must be left last.
+        """Started when entered, in the working folder; ended when left, by the same task, before the sandbox.
 
-        ActionFailed when there is no room for it; SandboxDied.
+        ActionFailed when there are too many; SandboxDied.
         """
         ...
 

@@ -46,30 +46,10 @@ static void reap(void) {
         if (pid == shell.dying) shell.dying = 0;
         if (pid == shell.checkpoint) shell.checkpoint = 0;
         else if (pid == shell.child.pid) shell_died(status);
-        else if (job.kind == EXEC && pid == job.child.pid) job_died(status);
         else programs_died(pid, status);
     }
     shell_thaw();
     shell_trigger();
-}
-
-static void start_job(enum kind kind, const uint8_t **at, const uint8_t *end) {
-    if (!configured || job.kind != IDLE) die("a request at the wrong time");
-    job.kind = kind;
-    job.phase = WAITING;
-    job.id = take_u32(at, end);
-    job.timeout_ms = take_u32(at, end);
-    job.grace_ms = take_u32(at, end);
-    job.deadline_ms = job.timeout_ms ? now_ms() + job.timeout_ms + WAITING_MS : 0;  /* a shell slow to wake is not its fault */
-    job.flags = job.status = 0;
-    job.error[0] = 0;
-    job.closed[0] = job.closed[1] = false;
-    snapshot_renew(&job.before);
-}
-
-static void write_all(int fd, const uint8_t *bytes, size_t length) {
-    for (ssize_t sent; length; bytes += sent, length -= (size_t)sent)
-        if ((sent = write(fd, bytes, length)) <= 0) die("no memory for a request");
 }
 
 static void on_config(const uint8_t *at, const uint8_t *end) {
@@ -93,53 +73,39 @@ static void on_config(const uint8_t *at, const uint8_t *end) {
 }
 
 static void on_run(const uint8_t *at, const uint8_t *end) {
-    start_job(RUN, &at, end);
+    if (!configured || job.active) die("a request at the wrong time");
+    job.active = true;
+    job.phase = WAITING;
+    job.id = take_u32(&at, end);
+    job.timeout_ms = take_u32(&at, end);
+    job.grace_ms = take_u32(&at, end);
+    job.deadline_ms = job.timeout_ms ? now_ms() + job.timeout_ms + WAITING_MS : 0;  /* a shell slow to wake is not its fault */
+    job.flags = job.status = 0;
+    job.error[0] = 0;
+    job.closed[0] = job.closed[1] = false;
+    snapshot_renew(&job.before);
     job.out[0] = shell.out[0];
     job.out[1] = shell.err[0];
     if (ftruncate(shell.text, 0) < 0 || lseek(shell.text, 0, SEEK_SET) < 0) die("the command cannot be written");
-    write_all(shell.text, at, (size_t)(end - at));
+    for (ssize_t sent; at < end; at += sent)
+        if ((sent = write(shell.text, at, (size_t)(end - at))) <= 0) die("no memory for a request");
     lseek(shell.text, 0, SEEK_SET);
     if (!shell.child.pid) shell_recover();
     shell_trigger();
 }
 
-static void on_exec(const uint8_t *at, const uint8_t *end) {
-    start_job(EXEC, &at, end);
-    uint32_t count = take_u32(&at, end);
-    if (count == 0 || count > MAX_ARGS) die("bad arguments");
-    char *argv[count + 1];
-    for (uint32_t i = 0; i < count; i++) argv[i] = take_string(&at, end);
-    argv[count] = NULL;
-    int out[2], err[2], in = memfd_create("stdin", MFD_CLOEXEC), cwd = shell_open_cwd();
-    if (in < 0) die("no memfd");
-    write_all(in, at, (size_t)(end - at));
-    lseek(in, 0, SEEK_SET);
-    new_pipe(out);
-    new_pipe(err);
-    job.out[0] = out[0];
-    job.out[1] = err[0];
-    job_start_clock();
-    const int from[] = {in, out[1], err[1]}, to[] = {0, 1, 2};
-    if (!spawn(&job.child, &config, argv, cwd, config.cwd, from, to, 3))
-        job_cannot_spawn(error_name(errno), EXIT_CANNOT);
-    close(in);
-    close(out[1]);
-    close(err[1]);
-    if (cwd >= 0) close(cwd);
-}
-
 /* Before any command runs, so that none can have taken the port. */
 static void on_listen(const uint8_t *at, const uint8_t *end) {
     uint32_t port = take_u32(&at, end);
-    if (!shell.answered || job.kind != IDLE || port > UINT16_MAX) die("a request at the wrong time");
+    if (!shell.answered || job.active || port > UINT16_MAX) die("a request at the wrong time");
     const char *error = connections_listen((uint16_t)port);
     stream_listening(error ? error : "");
 }
 
-/* Not within a job, whose end would take it for a process of that job. */
-static void on_start(const uint8_t *at, const uint8_t *end) {
-    if (!shell.answered || job.kind != IDLE) die("a request at the wrong time");
-    programs_start(at, end);
+static void on_kill(const uint8_t *at, const uint8_t *end) {
+    uint32_t id = take_u32(&at, end);
+    if (job.active && id == job.id) job_end(KILLED);
+    else programs_kill(id);
 }
 
 static void on_request(const struct frame *frame) {
@@ -147,30 +113,30 @@ static void on_request(const struct frame *frame) {
     switch (frame->type) {
         case REQ_CONFIG: on_config(at, end); break;
         case REQ_RUN: on_run(at, end); break;
-        case REQ_EXEC: on_exec(at, end); break;
-        case REQ_KILL:
-            if (job.kind != IDLE && take_u32(&at, end) == job.id) job_end(KILLED);
+        case REQ_START:
+            if (!configured) die("a request at the wrong time");
+            programs_start(at, end);
             break;
+        case REQ_KILL: on_kill(at, end); break;
         case REQ_LISTEN: on_listen(at, end); break;
         case REQ_DATA: connections_data(at, end); break;
         case REQ_TAKEN: connections_taken(at, end); break;
         case REQ_CLOSE: connections_close(at, end); break;
-        case REQ_START: on_start(at, end); break;
-        case REQ_STOP: programs_stop(at, end); break;
         default: die("an unknown request");
     }
 }
 
 /* HELLO waits for the answer to CONFIG: the host is woken once. */
 static bool speaks(void) {
-    return shell.answered && !job_holds();
+    return shell.answered && !job_holds() && !(stream_room() && programs_are_young());
 }
 
 static void serve(int in, int out) {
     struct frame frame;
+    bool turn = false;
     for (;;) {
-        bool reading = (job.kind == EXEC || job.phase != WAITING) && job.kind != IDLE && job.phase != DRAINING && stream_room();
-        struct pollfd polled[OWN_FDS + 1 + MAX_CONNECTIONS] = {
+        bool reading = job.active && job.phase != WAITING && job.phase != DRAINING && stream_room();
+        struct pollfd polled[OWN_FDS + MAX_POLLED] = {
             {signal_fd, POLLIN, 0},
             {in, POLLIN, 0},
             {stream_pending() && speaks() ? out : -1, POLLOUT, 0},
@@ -178,10 +144,12 @@ static void serve(int in, int out) {
             {reading && !job.closed[0] ? job.out[0] : -1, POLLIN, 0},
             {reading && !job.closed[1] ? job.out[1] : -1, POLLIN, 0},
         };
-        int timeout = connections_timeout(shell_timeout(job_timeout()));
+        int timeout = programs_timeout(connections_timeout(shell_timeout(job_timeout())));
         size_t carried = connections_poll(polled + OWN_FDS);
         if (poll(polled, OWN_FDS + carried, timeout) < 0 && errno != EINTR) die("poll");
-        job_read_output(polled + 4);
+        procs_stale();
+        bool last = turn = !turn;    /* where there is room for one of them only, it is now this one, now that */
+        if (!last) job_read_output(polled + 4);
         if (polled[3].revents) shell_read_reports();
         if (polled[0].revents) reap();
         shell_thaw();
@@ -190,6 +158,7 @@ static void serve(int in, int out) {
         shell_hurry();
         job_advance();
         connections_serve(polled + OWN_FDS);
+        if (last) job_read_output(polled + 4);
         programs_advance();
         if (speaks()) stream_flush();
     }

@@ -9,15 +9,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROTOCOL_VERSION = 4, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096, MAX_CONNECTIONS = 64 };
+enum { PROTOCOL_VERSION = 5, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096, HOLD_MS = 3 };
+enum { MAX_PROGRAMS = 128, MAX_CLIENTS = 64, MAX_CONNECTIONS = MAX_CLIENTS + 2 * MAX_PROGRAMS, MAX_POLLED = 1 + 2 * MAX_CONNECTIONS };
+#define CLIENT 0x80000000u       /* in the numbers of connections that clients inside have opened */
 
 enum request {
-    REQ_CONFIG = 1, REQ_RUN = 2, REQ_EXEC = 3, REQ_KILL = 4, REQ_LISTEN = 5, REQ_DATA = 6, REQ_TAKEN = 7, REQ_CLOSE = 8,
-    REQ_START = 9, REQ_STOP = 10,
+    REQ_CONFIG = 1, REQ_RUN = 2, REQ_START = 3, REQ_KILL = 4, REQ_LISTEN = 5, REQ_DATA = 6, REQ_TAKEN = 7, REQ_CLOSE = 8,
 };
 enum reply {
     REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3, REP_LISTENING = 4, REP_OPENED = 5, REP_DATA = 6, REP_TAKEN = 7, REP_CLOSED = 8,
-    REP_STARTED = 9, REP_ENDED = 10,
+    REP_ENDED = 9,
 };
 enum flag {
     TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32,
@@ -34,8 +35,7 @@ void stream_hello(void);
 size_t stream_output(uint32_t id, uint8_t stream, int fd, size_t limit);  /* read fd, send; bytes moved, 0: none there */
 void stream_done(uint32_t id, uint32_t status, uint32_t flags, const char *cwd, const char *error);
 void stream_listening(const char *error);
-void stream_started(uint32_t program, uint32_t errors, const char *error);
-void stream_ended(uint32_t program, uint32_t status, const char *error);  /* where there is room */
+void stream_ended(uint32_t program, uint32_t status, uint32_t flags, const char *error);  /* where there is room */
 void stream_numbers(uint8_t type, size_t count, uint32_t number, uint32_t second);  /* 1 or 2; where there is room */
 ssize_t stream_data(uint32_t id, int fd, size_t limit);  /* read fd, send; as read(2), 0 is sent too */
 uint32_t take_u32(const uint8_t **at, const uint8_t *end);                /* a frame too short ends the agent */
@@ -46,18 +46,24 @@ char *take_string(const uint8_t **at, const uint8_t *end);               /* NUL-
 struct snapshot { pid_t *pids; uint64_t *starts; size_t count; uint64_t newest; };
 void snapshot_take(struct snapshot *snapshot);
 void snapshot_renew(struct snapshot *snapshot);  /* the same, at the cost of one read when nothing was started since */
+void procs_stale(void);                        /* time has passed since the last look */
 bool descends(pid_t pid, pid_t ancestor);
 pid_t parent_of(pid_t pid);
-size_t signal_new(const struct snapshot *before, pid_t shell, pid_t spare, int signal);  /* how many were new */
 void kill_everything(void);
 void signal_youngest(pid_t parent, int signal);  /* its child that was started last */
-void kill_groups(const struct snapshot *before, pid_t shell, pid_t spare);
+
+/* Whose processes: those of the program of `holder`; else those of a command, new since `before`, but for its shell and
+ * `spare`; else all. */
+struct scope { const struct snapshot *before; pid_t shell, spare, holder; };
+struct ending { uint64_t since_ms, killing_ms; };  /* zeroed at its beginning */
+bool end_all(const struct scope *scope, struct ending *ending, uint32_t grace_ms);  /* again and again, until true: gone */
+int end_timeout(const struct ending *ending);  /* in ms, for poll */
 
 /* spawn.c: children with limits */
 struct config { uint64_t nproc, nofile, fsize, data; uint32_t streams; char *cwd; char **shell; size_t shell_args; };
 struct child { pid_t pid; int status_fd; };
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
-           const int from[], const int to[], size_t count);
+           const int from[], const int to[], size_t count, bool held);  /* held: by a parent of its own, which `child` is */
 const char *spawn_error(struct child *child);  /* after its death: why it never ran, or NULL; closes status_fd */
 
 /* shell.c. `checkpoint` sleeps with the state from before the last command; `dying` is the one before it. */
@@ -87,31 +93,29 @@ int shell_timeout(int otherwise);              /* in ms, for poll */
 
 /* job.c */
 enum { EXIT_TIMED_OUT = 124, EXIT_CANNOT = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
-enum kind { IDLE, RUN, EXEC };
-enum phase { WAITING, RUNNING, TERMINATING, KILLING, DRAINING };
+enum phase { WAITING, RUNNING, ENDING, DRAINING };
 struct job {
-    enum kind kind;
+    bool active;
     enum phase phase;
     uint32_t id, timeout_ms, grace_ms, status, flags;
     uint64_t started_ms, deadline_ms;  /* the latter of the phase; 0: none */
     struct snapshot before;
-    struct child child;          /* EXEC */
+    struct ending ending;
     int out[2];                  /* stdout and stderr as they are read */
     bool closed[2];
     int remaining[2];            /* DRAINING */
-    uint64_t killing_ms;         /* since when */
     char error[200];
 };
 extern struct job job;
 uint64_t now_ms(void);
+int ms_until(uint64_t deadline_ms);            /* for poll; 0 is no deadline */
 int bytes_in(int fd);
 uint32_t exit_status(int status);
 void job_start_clock(void);
 bool job_holds(void);                          /* what waits to be sent */
 void job_finish(uint32_t status);
-void job_cannot_spawn(const char *error, uint32_t status);
+void job_cannot_spawn(const char *error);
 void job_end(uint32_t why);                    /* before its own end: every process that it started */
-void job_died(int status);                     /* of an EXEC */
 void job_read_output(const struct pollfd polled[2]);
 void job_advance(void);
 int job_timeout(void);                         /* in ms, for poll */
@@ -121,17 +125,20 @@ const char *connections_listen(uint16_t port);  /* NULL, or why not */
 void connections_data(const uint8_t *at, const uint8_t *end);
 void connections_taken(const uint8_t *at, const uint8_t *end);
 void connections_close(const uint8_t *at, const uint8_t *end);
-size_t connections_poll(struct pollfd polled[1 + MAX_CONNECTIONS]);  /* how many it set */
+size_t connections_poll(struct pollfd polled[MAX_POLLED]);  /* how many it set */
 int connections_timeout(int otherwise);        /* in ms, for poll */
-void connections_serve(const struct pollfd polled[1 + MAX_CONNECTIONS]);
+void connections_serve(const struct pollfd polled[MAX_POLLED]);
+void connections_adopt(uint32_t id, int in, int out);  /* a program's pipes; -1: none */
+void connections_last(uint32_t id);            /* it has ended: what is in the pipe now is the last of it */
+void connections_drop(uint32_t id);            /* the host knows that it is gone, or will at once */
+bool connections_unread(uint32_t id);          /* some of that is still to be sent */
 
-uint32_t connections_adopt(int fd);            /* its number; 0: no room, and fd is the caller's still */
-void connections_drop(uint32_t id);            /* the host was not told of it */
-bool connections_unread(uint32_t id);          /* there is something that the host will take */
-
-/* programs.c: programs that live beside the shell */
+/* programs.c: programs beside the shell */
 void programs_start(const uint8_t *at, const uint8_t *end);
-void programs_stop(const uint8_t *at, const uint8_t *end);
+void programs_kill(uint32_t number);           /* as if its time were over */
+bool programs_hold(pid_t pid);                 /* it is the holder of one */
+bool programs_are_young(void);                 /* what waits to be sent may wait a moment more */
+int programs_timeout(int otherwise);           /* in ms, for poll */
 void programs_died(pid_t pid, int status);     /* a child, perhaps one of them */
 void programs_advance(void);
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from stockade_sandbox.errors import SandboxFailed
 
 SHA256 = {
-    "agent/agent-x86_64": "1d4778d58395f4cca66d6521cdefa6d34de5fc80f35c8c708c87e9b800dbb07d",
-    "agent/agent-aarch64": "dc41f18361ff0faeabf77bfd1ed7b5af02f61ccaca9b29ef568184f57a72998c",
+    "agent/agent-x86_64": "507eb603806d2790bba6818f9acbed34a24c57d582add1361bff988c71588f38",
+    "agent/agent-aarch64": "70aa76fdbf79cd434e8bc0c7b01dc8dda2ab4c20e0e08318d12d2054a17c510a",
     "launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
     "launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
 }

@@ -1,5 +1,5 @@
-/* Connections of clients inside to one port of the sandbox's loopback, and the streams of programs (programs.c), carried
- * to the host as frames. Nothing blocks; each side sends what the other has room for, so a connection costs one window of
+/* Connections of clients inside to one port of the sandbox's loopback, and the pipes of programs (programs.c), carried to
+ * the host as frames. Nothing blocks; each side sends what the other has room for, so a connection costs one window of
  * memory and never holds up another. */
 #include "agent.h"
 
@@ -15,21 +15,24 @@ enum { BACKLOG = 128, WINDOW = 128 << 10, PIECE = 32 << 10, REST_MS = 100 };
 
 static struct connection {
     bool used, opened;           /* opened: the host knows of it */
-    int fd;                      /* -1: broken, and the host has to be told */
+    bool broken;                 /* and the host has to be told */
+    int in, out;                 /* what is read, what is written to: one socket, or two pipes; -1: none (any more) */
     uint32_t id;
     uint32_t credit;             /* bytes that the host has room for */
     uint32_t untold;             /* bytes that the client took since the host was told */
     bool client_ended;           /* and the host knows */
     bool host_ended, shut;       /* the client learns it after the last byte */
     bool let_go;                 /* by the host: it ends after the last byte */
+    int last;                    /* of a program that has ended: what it wrote and is still to be read; -1: it lives */
     uint8_t *bytes;              /* WINDOW of them: from the host, for the client */
     size_t start, end;
+    int read_at;                 /* in what is polled; -1: it is not waited for */
 } connections[MAX_CONNECTIONS];
 
 static int listener = -1;
 static bool resting;             /* no descriptor is left: accepting waits a moment */
 static bool unsaid;              /* something could not be said to the host for want of room */
-static uint32_t last_id;
+static uint32_t last_id, clients;
 static size_t first;             /* whose turn it is */
 
 const char *connections_listen(uint16_t port) {
@@ -48,10 +51,20 @@ const char *connections_listen(uint16_t port) {
     return NULL;
 }
 
+static bool is_client(const struct connection *one) { return one->id & CLIENT; }
+
+static void close_out(struct connection *one) {
+    if (one->out >= 0 && one->out != one->in) close(one->out);
+    one->out = -1;
+    one->shut = true;
+}
+
 static void forget(struct connection *one) {
-    if (one->fd >= 0) close(one->fd);
+    close_out(one);
+    if (one->in >= 0) close(one->in);
+    clients -= is_client(one);
     free(one->bytes);
-    *one = (struct connection){.fd = -1};
+    *one = (struct connection){0};
 }
 
 static void break_off(struct connection *one) {
@@ -59,8 +72,10 @@ static void break_off(struct connection *one) {
         forget(one);
         return;
     }
-    close(one->fd);
-    one->fd = -1;
+    close_out(one);
+    close(one->in);
+    one->in = -1;
+    one->broken = true;
     one->start = one->end = 0;
 }
 
@@ -81,9 +96,13 @@ static struct connection *free_one(void) {
 void connections_data(const uint8_t *at, const uint8_t *end) {
     struct connection *one = find(take_u32(&at, end));
     size_t length = (size_t)(end - at);
-    if (!one || one->fd < 0) return;
+    if (!one || one->broken) return;
     if (one->host_ended || length > WINDOW - (one->end - one->start)) die("more than there is room for");
     one->host_ended = length == 0;
+    if (one->out < 0) {          /* a program that reads no more: the host may forget what it sends */
+        one->untold += (uint32_t)length;
+        return;
+    }
     if (length > WINDOW - one->end) {
         memmove(one->bytes, one->bytes + one->start, one->end - one->start);
         one->end -= one->start;
@@ -105,39 +124,46 @@ void connections_close(const uint8_t *at, const uint8_t *end) {
     struct connection *one = find(take_u32(&at, end));
     if (!one) return;
     one->let_go = true;
-    if (one->fd < 0) forget(one);
+    if (one->broken) forget(one);
 }
 
 /* ---- from the clients ---- */
 
-static bool use(struct connection *one, int fd, bool opened) {
-    do last_id++;
-    while (!last_id || find(last_id));
-    *one = (struct connection){
-        .used = true, .opened = opened, .fd = fd, .id = last_id, .credit = WINDOW, .bytes = malloc(WINDOW)};
-    return one->bytes;
+static bool use(struct connection *one, uint32_t id, int in, int out) {
+    *one = (struct connection){.used = true, .opened = !(id & CLIENT), .in = in, .out = out, .id = id, .credit = WINDOW,
+                               .last = -1, .bytes = out < 0 ? NULL : malloc(WINDOW), .read_at = -1};
+    clients += is_client(one);
+    return out < 0 || one->bytes;
 }
 
 static void accept_all(void) {
-    for (struct connection *one; (one = free_one());) {
+    for (struct connection *one; clients < MAX_CLIENTS && (one = free_one());) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             resting = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
             return;
         }
-        if (use(one, fd, false)) continue;
+        do last_id = (last_id + 1) & (CLIENT - 1);
+        while (find(CLIENT | last_id));
+        if (use(one, CLIENT | last_id, fd, fd)) continue;
         forget(one);
         resting = true;
         return;
     }
 }
 
-uint32_t connections_adopt(int fd) {
+void connections_adopt(uint32_t id, int in, int out) {
     struct connection *one = free_one();
-    if (!one) return 0;
-    if (use(one, fd, true)) return one->id;
-    *one = (struct connection){.fd = -1};
-    return 0;
+    if (!one || find(id) || !id || id & CLIENT) die("a number that is none");
+    if (!use(one, id, in, out)) die("no memory for a program's input");
+}
+
+void connections_last(uint32_t id) {
+    struct connection *one = find(id);
+    if (!one || one->broken) return;
+    one->last = one->in < 0 ? 0 : bytes_in(one->in);
+    one->start = one->end = 0;
+    close_out(one);
 }
 
 void connections_drop(uint32_t id) {
@@ -147,23 +173,28 @@ void connections_drop(uint32_t id) {
 
 bool connections_unread(uint32_t id) {
     const struct connection *one = find(id);
-    return one && one->fd >= 0 && !one->client_ended && !one->let_go && bytes_in(one->fd) > 0;
+    return one && !one->broken && !one->client_ended && !one->let_go && one->last > 0;
 }
 
 static void read_client(struct connection *one) {
-    ssize_t got = stream_data(one->id, one->fd, one->credit < PIECE ? one->credit : PIECE);
+    ssize_t got = stream_data(one->id, one->in, one->credit < PIECE ? one->credit : PIECE);
     if (got > 0) one->credit -= (uint32_t)got;
     else if (got == 0) one->client_ended = true;
     else if (errno != EAGAIN && errno != EINTR) break_off(one);
+    if (got > 0 && one->last > 0) one->last = got < one->last ? one->last - (int)got : 0;
 }
 
 static void write_client(struct connection *one) {
     while (one->end > one->start) {
-        ssize_t sent = send(one->fd, one->bytes + one->start, one->end - one->start, MSG_NOSIGNAL);
+        ssize_t sent = write(one->out, one->bytes + one->start, one->end - one->start);  /* SIGPIPE is blocked */
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (sent <= 0) {
+        if (sent <= 0 && one->out == one->in) {
             break_off(one);
             return;
+        }
+        if (sent <= 0) {         /* a program may close its input and go on */
+            sent = (ssize_t)(one->end - one->start);
+            close_out(one);
         }
         one->start += (size_t)sent;
         one->untold += (uint32_t)sent;
@@ -178,40 +209,42 @@ static void advance(struct connection *one) {
         stream_numbers(REP_OPENED, 1, one->id, 0);
         one->opened = true;
     }
-    if (one->used && one->fd >= 0) write_client(one);
+    write_client(one);
     if (!one->used) return;
     if (!room) {
-        unsaid |= !one->opened || one->fd < 0 || one->untold >= WINDOW / 2;
-    } else if (one->fd < 0) {
+        unsaid |= !one->opened || one->broken || one->untold >= WINDOW / 2;
+    } else if (one->broken) {
         stream_numbers(REP_CLOSED, 1, one->id, 0);
         forget(one);
     } else if (one->untold >= WINDOW / 2) {
         stream_numbers(REP_TAKEN, 2, one->id, one->untold);
         one->untold = 0;
     }
-    if (!one->used || one->fd < 0) return;
-    if (one->end == one->start && one->let_go) {
+    if (!one->used || one->broken || one->end > one->start) return;
+    if (one->let_go) {
         forget(one);
-    } else if (one->end == one->start && one->host_ended && !one->shut) {
-        shutdown(one->fd, SHUT_WR);
+    } else if (one->host_ended && !one->shut) {
+        if (one->out == one->in) shutdown(one->out, SHUT_WR);
+        else close_out(one);
         one->shut = true;
     }
 }
 
 /* ---- the loop ---- */
 
-/* A descriptor that is not waited for is left out: a half dead one would wake the loop for ever. */
-size_t connections_poll(struct pollfd polled[1 + MAX_CONNECTIONS]) {
-    polled[0] = (struct pollfd){!resting && free_one() ? listener : -1, POLLIN, 0};
+/* A descriptor that is not waited for is left out: a half dead one would wake the loop for ever, and poll refuses more
+ * entries than there may be descriptors. */
+size_t connections_poll(struct pollfd polled[MAX_POLLED]) {
+    polled[0] = (struct pollfd){!resting && clients < MAX_CLIENTS && free_one() ? listener : -1, POLLIN, 0};
     resting = false;
-    size_t count = 1;            /* no more than that: poll refuses more entries than there may be descriptors */
-    for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
-        const struct connection *one = &connections[i];
-        if (one->used) count = 2 + i;
-        bool reads = one->used && one->opened && one->credit && !one->client_ended && !one->let_go && stream_room();
-        bool writes = one->used && one->end > one->start;
-        short events = (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
-        polled[1 + i] = (struct pollfd){events ? one->fd : -1, events, 0};
+    size_t count = 1;
+    for (struct connection *one = connections; one < connections + MAX_CONNECTIONS; one++) {
+        if (!one->used) continue;
+        bool reads = one->opened && one->in >= 0 && one->credit && !one->client_ended && !one->let_go && stream_room();
+        bool writes = one->end > one->start, both = reads && writes && one->in == one->out;
+        one->read_at = reads ? (int)count : -1;
+        if (reads) polled[count++] = (struct pollfd){one->in, (short)(both ? POLLIN | POLLOUT : POLLIN), 0};
+        if (writes && !both) polled[count++] = (struct pollfd){one->out, POLLOUT, 0};
     }
     return count;
 }
@@ -222,16 +255,12 @@ int connections_timeout(int otherwise) {
     return resting && (otherwise < 0 || otherwise > REST_MS) ? REST_MS : otherwise;
 }
 
-void connections_serve(const struct pollfd polled[1 + MAX_CONNECTIONS]) {
+void connections_serve(const struct pollfd polled[MAX_POLLED]) {
     if (polled[0].revents) accept_all();
     unsaid = false;
     for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
-        size_t which = (first + i) % MAX_CONNECTIONS;
-        struct connection *one = &connections[which];
-        if (!one->used) continue;
-        const struct pollfd *mine = &polled[1 + which];
-        if (one->opened && !one->let_go && mine->fd == one->fd && (mine->events & POLLIN) && (mine->revents & ~POLLOUT))
-            read_client(one);
+        struct connection *one = &connections[(first + i) % MAX_CONNECTIONS];
+        if (one->used && one->read_at >= 0 && (polled[one->read_at].revents & ~POLLOUT)) read_client(one);
         if (one->used) advance(one);
     }
     first++;

@@ -4,18 +4,21 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-VERSION = 4
+VERSION = 5
 MAX_REQUEST_BYTES = 64 << 20
 MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
 
-MAX_CONNECTIONS = 64
+MAX_PROGRAMS = 128
+MAX_CLIENTS = 64
+CLIENT = 1 << 31
+"""Set in the numbers of connections that clients inside have opened."""
 WINDOW = 128 << 10
 """Bytes of one connection, each way, that may be under way without having been taken."""
 PIECE = 64 << 10
 
-_CONFIG, _RUN, _EXEC, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE, _START, _STOP = range(1, 11)
-_HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED, _STARTED, _ENDED = range(1, 11)
+_CONFIG, _RUN, _START, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE = range(1, 9)
+_HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED, _ENDED = range(1, 10)
 
 TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED = 1, 2, 4, 8, 16, 32
 
@@ -30,7 +33,7 @@ class Hello(NamedTuple):
 
 
 class Out(NamedTuple):
-    """`stream` is 1 for stdout, 2 for stderr."""
+    """What a command wrote; `stream` is 1 for stdout, 2 for stderr."""
 
     id: int
     stream: int
@@ -38,7 +41,7 @@ class Out(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The end of a job (id 0: of the start). `error` says why a program could not be started."""
+    """The end of a command (id 0: of the start). `error` says why there is no shell."""
 
     id: int
     status: int
@@ -60,14 +63,14 @@ class Opened(NamedTuple):
 
 
 class Data(NamedTuple):
-    """From the client; empty is its end."""
+    """From a client or a program; empty is its end. A program's output has its number, its errors the next."""
 
     number: int
     data: bytes
 
 
 class Taken(NamedTuple):
-    """The client took `size` bytes: there is room for as many more."""
+    """The other side took `size` bytes: there is room for as many more."""
 
     number: int
     size: int
@@ -79,23 +82,16 @@ class Closed(NamedTuple):
     number: int
 
 
-class Started(NamedTuple):
-    """A program lives beside the shell: the connections of its standard streams and its errors; not with `error`."""
-
-    number: int
-    errors: int
-    error: str
-
-
 class Ended(NamedTuple):
-    """The program is gone, and all it wrote was sent. `error` says why it never ran."""
+    """The program is gone, all it wrote was sent, and so are its two connections. `error` says why it never ran."""
 
     number: int
     status: int
+    flags: int
     error: str
 
 
-Reply = Hello | Out | Done | Listening | Opened | Data | Taken | Closed | Started | Ended
+Reply = Hello | Out | Done | Listening | Opened | Data | Taken | Closed | Ended
 
 
 def _frame(kind: int, payload: bytes) -> bytes:
@@ -124,12 +120,16 @@ def run(job: int, timeout_ms: int, grace_ms: int, text: bytes) -> bytes:
     return _frame(_RUN, struct.pack("<3I", job, timeout_ms, grace_ms) + text)
 
 
-def execute(job: int, timeout_ms: int, grace_ms: int, argv: Sequence[str], stdin: bytes) -> bytes:
-    return _frame(_EXEC, struct.pack("<3I", job, timeout_ms, grace_ms) + _strings(argv) + stdin)
+def start(number: int, timeout_ms: int, grace_ms: int, cwd: str, argv: Sequence[str]) -> bytes:
+    """A program beside the shell, at any time. `number` is even and not in use; it is also that of the connection of
+    its standard input and output, and the next one its standard error's. Without `cwd` it starts where the shell is.
+    """
+    return _frame(_START, struct.pack("<3I", number, timeout_ms, grace_ms) + _string(cwd) + _strings(argv))
 
 
-def kill(job: int) -> bytes:
-    return _frame(_KILL, struct.pack("<I", job))
+def kill(number: int) -> bytes:
+    """A command or a program, as if its time were over: SIGTERM to all its processes, SIGKILL after the grace."""
+    return _frame(_KILL, struct.pack("<I", number))
 
 
 def listen(port: int) -> bytes:
@@ -138,7 +138,7 @@ def listen(port: int) -> bytes:
 
 
 def data(number: int, piece: bytes) -> bytes:
-    """For the client; empty ends what it is sent."""
+    """For a client's or a program's input; empty ends it."""
     return _frame(_DATA, struct.pack("<I", number) + piece)
 
 
@@ -147,18 +147,8 @@ def taken(number: int, count: int) -> bytes:
 
 
 def close(number: int) -> bytes:
-    """The client gets what was sent so far; nothing more of it is wanted."""
+    """The other side gets what was sent so far; nothing more of it is wanted."""
     return _frame(_CLOSE, struct.pack("<I", number))
-
-
-def start(argv: Sequence[str]) -> bytes:
-    """For a program beside the shell; not while a job runs."""
-    return _frame(_START, _strings(argv))
-
-
-def stop(number: int) -> bytes:
-    """Kills a program, and its process group."""
-    return _frame(_STOP, struct.pack("<I", number))
 
 
 class Reader:
@@ -195,10 +185,10 @@ def _reply(kind: int, payload: bytes) -> Reply:
             cwd, nul, error = payload[12:].partition(b"\0")
             if nul and status <= 255:
                 return Done(job, status, flags, cwd.decode("utf-8", "replace"), error.decode("utf-8", "replace"))
-        if kind in (_STARTED, _ENDED) and payload.endswith(b"\0"):
-            number, second = struct.unpack_from("<2I", payload)
-            words = payload[8:-1].decode("utf-8", "replace")
-            return Started(number, second, words) if kind == _STARTED else Ended(number, second, words)
+        if kind == _ENDED and payload.endswith(b"\0"):
+            number, status, flags = struct.unpack_from("<3I", payload)
+            if status <= 255:
+                return Ended(number, status, flags, payload[12:-1].decode("utf-8", "replace"))
         if kind == _LISTENING and payload.endswith(b"\0"):
             return Listening(payload[:-1].decode("utf-8", "replace"))
         if kind == _HELLO:

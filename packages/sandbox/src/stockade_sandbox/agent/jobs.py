@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from stockade_sandbox.agent import frames
-from stockade_sandbox.agent.frames import Done, Reply
+from stockade_sandbox.agent.frames import Data, Done, Ended, Malformed, Reply, Taken
 from stockade_sandbox.errors import ActionFailed, SandboxFailed
 from stockade_sandbox.policy import WORKSPACE, Policy, Streams
 from stockade_sandbox.results import ExecResult, Stream
@@ -71,9 +71,9 @@ class AgentConfig:
         """How long to wait for the end of a job with that limit."""
         return limit_s + self.grace_s + SLACK_S if limit_s else math.inf
 
-    def why_ended(self, done: Done) -> bytes:
+    def why_ended(self, status: int) -> bytes:
         """What the kernel does not say of a program that it ended: which limit on a file's size it met."""
-        if done.status != _FILE_TOO_LARGE or not self.file_bytes:
+        if status != _FILE_TOO_LARGE or not self.file_bytes:
             return b""
         return f"stockade: ended by the limit of {self.file_bytes >> 20} MiB for one file\n".encode()
 
@@ -113,6 +113,9 @@ def short(text: str) -> str:
 class ProgramJob:
     """A program beside the shell: what is asked, and its output as it comes, the first `max_output_bytes` of both
     streams together. ActionFailed for a request that cannot be made.
+
+    Whoever speaks with the agent sends the request and what is due, and after each reply that it took what is due then,
+    until it has `ended`.
     """
 
     def __init__(self, config: AgentConfig, number: int, argv: Sequence[str], stdin: bytes,
@@ -121,31 +124,76 @@ class ProgramJob:
         if len(stdin) + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
             raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
         self.number = number
-        self.limit_s = config.seconds(timeout_s)
-        self.patience_s = config.patience_s(self.limit_s)
+        limit_s = config.seconds(timeout_s)
+        self.patience_s = config.patience_s(limit_s)
         self.what = f"the program {short(argv[0])}"
-        self.request = frames.execute(number, milliseconds(self.limit_s), milliseconds(config.grace_s), argv, stdin)
+        self.request = frames.start(number, milliseconds(limit_s), milliseconds(config.grace_s), "", argv)
+        self.ended: Ended | None = None
         self._config = config
+        self._left, self._is_told, self._credit = memoryview(stdin), False, frames.WINDOW
         self._streams: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._untold: dict[Stream, int] = {"stdout": 0, "stderr": 0}
         self._dropped = 0
         self._room = max_output_bytes
 
-    def add(self, stream: Stream, data: bytes) -> None:
+    def stop(self) -> bytes:
+        """Asks for its end, and lets go of its streams, which it might wait for."""
+        return frames.kill(self.number) + frames.close(self.number) + frames.close(self.number + 1)
+
+    def take(self, reply: Reply) -> None:
+        """Malformed for what is not about this program."""
+        which = reply.number - self.number if isinstance(reply, Data | Taken | Ended) else -1
+        if isinstance(reply, Data) and which in (0, 1):
+            self._untold[STREAMS[which]] += len(reply.data)
+            self._add(STREAMS[which], reply.data)
+        elif isinstance(reply, Taken) and which in (0, 1):
+            self._credit += reply.size
+        elif isinstance(reply, Ended) and which == 0:
+            self.ended = reply
+        else:
+            raise Malformed("a reply out of turn")
+
+    def has_due(self) -> bool:
+        to_send = self._credit > 0 if self._left else not self._is_told
+        return to_send or max(self._untold.values()) >= frames.WINDOW // 2
+
+    def due(self) -> bytes:
+        """What to send now: of its input what there is room for, and that its output was taken."""
+        due = b""
+        for which, stream in enumerate(STREAMS):
+            if self._untold[stream] >= frames.WINDOW // 2:
+                due += frames.taken(self.number + which, self._untold[stream])
+                self._untold[stream] = 0
+        while self._left and self._credit:
+            piece = self._left[: min(self._credit, frames.PIECE)]
+            due += frames.data(self.number, bytes(piece))
+            self._credit -= len(piece)
+            self._left = self._left[len(piece) :]
+        if not self._left and not self._is_told:
+            due += frames.data(self.number, b"")
+            self._is_told = True
+        return due
+
+    def _add(self, stream: Stream, data: bytes) -> None:
         self._streams[stream] += data[: self._room]
         self._dropped += max(0, len(data) - self._room)
         self._room -= min(len(data), self._room)
 
-    def result(self, done: Done) -> ExecResult:
-        """What cannot be executed has status 126 or 127 and the reason. SandboxFailed when nothing could be started."""
-        if done.flags & frames.SPAWN_FAILED:
-            if done.status not in (126, 127):
-                raise SandboxFailed(f"the sandbox cannot start a program: {done.error}")
-            self.add("stderr", f"{done.error}\n".encode())
-        self.add("stderr", self._config.why_ended(done))
+    def result(self) -> ExecResult:
+        """Of one that has ended. What cannot be executed has status 126 or 127 and the reason. SandboxFailed when
+        nothing could be started.
+        """
+        assert self.ended is not None
+        _, status, flags, error = self.ended
+        if flags & frames.SPAWN_FAILED:
+            if status not in (126, 127):
+                raise SandboxFailed(f"the sandbox cannot start a program: {error}")
+            self._add("stderr", f"{error}\n".encode())
+        self._add("stderr", self._config.why_ended(status))
         return ExecResult(
-            exit_code=done.status,
+            exit_code=status,
             stdout=bytes(self._streams["stdout"]),
             stderr=bytes(self._streams["stderr"]),
-            timed_out=bool(done.flags & frames.TIMED_OUT),
+            timed_out=bool(flags & frames.TIMED_OUT),
             truncated_bytes=self._dropped,
         )

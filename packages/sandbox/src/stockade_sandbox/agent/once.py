@@ -7,11 +7,10 @@ import select
 import socket
 import time
 
-from stockade_sandbox.agent.frames import Done, Malformed, Out, Reader, Reply
+from stockade_sandbox.agent.frames import Malformed, Reader, Reply
 from stockade_sandbox.agent.jobs import (
     HELLO_S,
     SLACK_S,
-    STREAMS,
     AgentConfig,
     ProgramJob,
     check_hello,
@@ -101,12 +100,13 @@ class Conversation:
         """What came of it."""
         self._what = job.what
         try:
-            self._send(job.request)
+            self._send(job.request + job.due())
             until = time.monotonic() + job.patience_s
-            while isinstance(reply := self._next(until), Out) and reply.id == job.number:
-                job.add(STREAMS[reply.stream - 1], reply.data)
+            while job.ended is None:
+                job.take(self._next(until))
+                self._send(job.due())
         except _Silent:
             raise SandboxDied(f"the sandbox fell silent during {job.what}") from None
-        if not isinstance(reply, Done) or reply.id != job.number:
-            raise SandboxDied(f"the sandbox's agent answered out of turn during {job.what}")
-        return job.result(reply)
+        except Malformed:
+            raise SandboxDied(f"the sandbox's agent answered out of turn during {job.what}") from None
+        return job.result()

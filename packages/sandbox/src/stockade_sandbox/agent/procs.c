@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 100 };
+enum { ROUNDS = 100, GROUPS_MS = 200, ALL_MS = 5000, TERMINATE_TICK_MS = 10, KILL_TICK_MS = 1 };
 
-struct process { pid_t pid, parent, group; uint64_t start; char state; };
+struct process { pid_t pid, parent, group, holder; uint64_t start; char state; };  /* holder: of the program it belongs to */
 struct table { struct process *rows; size_t count, size; };
 
 /* proc(5) stat: the name is in brackets and may hold anything, so fields are counted from the last bracket. */
@@ -118,30 +118,50 @@ bool descends(pid_t pid, pid_t ancestor) {
     return false;
 }
 
-/* New: started since `before`, by the shell or by nobody who still lives. A process that an older background job
+static pid_t holder_of(const struct table *table, const struct process *process) {
+    for (int depth = 0; process && depth < 10000; depth++, process = table_find(table, process->parent))
+        if (programs_hold(process->pid)) return process->pid;
+    return 0;
+}
+
+static struct table seen;
+static bool is_stale = true;
+
+void procs_stale(void) { is_stale = true; }
+
+/* One look is for all whom this round of the loop ends. */
+static void look(void) {
+    if (!is_stale) return;
+    free(seen.rows);
+    table_read(&seen);
+    for (size_t i = 0; i < seen.count; i++) seen.rows[i].holder = holder_of(&seen, &seen.rows[i]);
+    is_stale = false;
+}
+
+/* A program's: below its holder, whatever it left and whichever session it opened, for the holder adopts. A command's: new
+   since `before`, of the shell or of nobody who still lives, and no program's. A process that an older background job
    started belongs to that job. Zombies are not in the table, so an orphan's chain ends at the agent. */
-static bool is_new(const struct table *table, const struct snapshot *before, const struct process *process, pid_t shell,
-                   pid_t spare) {
+static bool belongs(const struct scope *scope, const struct process *process) {
     pid_t self = getpid();
-    if (process->pid == self || process->pid == spare || process->pid == shell) return false;
+    if (process->pid == self || process->pid == scope->spare || process->pid == scope->shell) return false;
+    if (scope->holder) return process->holder == scope->holder && process->pid != scope->holder;
+    if (scope->before && process->holder) return false;
     for (int depth = 0; process && depth < 10000; depth++) {
-        if (process->pid == self || (shell && process->pid == shell)) return depth > 0;
-        if (known(before, process)) return false;
-        process = table_find(table, process->parent);
+        if (process->pid == self || process->pid == scope->shell) return depth > 0;
+        if (scope->before && known(scope->before, process)) return false;
+        process = table_find(&seen, process->parent);
     }
     return self == 1;
 }
 
-size_t signal_new(const struct snapshot *before, pid_t shell, pid_t spare, int signal) {
-    struct table table;
+static size_t signal_all(const struct scope *scope, int signal) {
     size_t count = 0;
-    table_read(&table);
-    for (size_t i = 0; i < table.count; i++) {
-        if (!is_new(&table, before, &table.rows[i], shell, spare)) continue;
+    look();
+    for (size_t i = 0; i < seen.count; i++) {
+        if (!belongs(scope, &seen.rows[i])) continue;
         count++;
-        kill(table.rows[i].pid, signal);
+        kill(seen.rows[i].pid, signal);
     }
-    free(table.rows);
     return count;
 }
 
@@ -160,21 +180,41 @@ void signal_youngest(pid_t parent, int signal) {
 }
 
 /* One kill(2) reaches a whole process group at once, which a fork bomb cannot outrun. */
-void kill_groups(const struct snapshot *before, pid_t shell, pid_t spare) {
-    struct table table;
-    table_read(&table);
-    for (size_t i = 0; i < table.count; i++)
-        if (is_new(&table, before, &table.rows[i], shell, spare) && table.rows[i].group > 1 &&
-            table.rows[i].group != getpgrp())
-            kill(-table.rows[i].group, SIGKILL);
-    free(table.rows);
+static void kill_groups(const struct scope *scope) {
+    look();
+    for (size_t i = 0; i < seen.count; i++)
+        if (belongs(scope, &seen.rows[i]) && seen.rows[i].group > 1 && seen.rows[i].group != getpgrp())
+            kill(-seen.rows[i].group, SIGKILL);
 }
+
+/* The state of the shell is lost with `kill(-1)`: not for what only dies slowly, on a machine with much else to do. */
+bool end_all(const struct scope *scope, struct ending *ending, uint32_t grace_ms) {
+    uint64_t now = now_ms();
+    if (!ending->since_ms) {
+        signal_all(scope, SIGTERM);
+        signal_all(scope, SIGCONT);
+        ending->since_ms = now;
+    }
+    if (!ending->killing_ms && now < ending->since_ms + grace_ms && signal_all(scope, 0)) return false;
+    if (!ending->killing_ms) ending->killing_ms = now;
+    if (scope->shell) kill(scope->shell, SIGKILL);
+    size_t left = signal_all(scope, SIGKILL);
+    if (left && now - ending->killing_ms >= GROUPS_MS) kill_groups(scope);
+    if (left && now - ending->killing_ms >= ALL_MS && getpid() == 1) kill(-1, SIGKILL);
+    return !left;
+}
+
+int end_timeout(const struct ending *ending) { return ending->killing_ms ? KILL_TICK_MS : ending->since_ms ? TERMINATE_TICK_MS : 0; }
 
 void kill_everything(void) {
     if (getpid() == 1) {
         kill(-1, SIGKILL);
         return;
     }
-    static const struct snapshot nothing;
-    for (int round = 0; round < 1000 && signal_new(&nothing, 0, 0, SIGKILL); round++) kill_groups(&nothing, 0, 0);
+    static const struct scope all;
+    for (int round = 0; round < 1000; round++) {
+        procs_stale();
+        if (!signal_all(&all, SIGKILL)) return;
+        kill_groups(&all);
+    }
 }

@@ -1,74 +1,92 @@
-/* Programs that live beside the shell until they end or are stopped. Their streams are connections (connections.c): one
- * for standard input and output, one for standard error. A program's number is that of the first. */
+/* Programs beside the shell, any number at once. Their streams are connections (connections.c): one for standard input and
+ * output, whose number is the program's, and the next for standard error. */
 #include "agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_PROGRAMS = 16 };
-
 static struct program {
-    uint32_t number, errors;     /* its connections; number 0: a free place */
-    struct child child;
-    uint32_t status;
+    uint32_t number;             /* 0: a free place */
+    struct child child;          /* its holder (spawn.c); pid 0: it has ended */
+    enum phase phase;
+    struct ending ending;
+    uint32_t grace_ms, status, flags;
+    uint64_t started_ms, deadline_ms;
     char error[200];             /* why it never ran */
 } programs[MAX_PROGRAMS];
 
-/* Our end of a new stream, nonblocking, and the program's. */
-static bool new_stream(int ends[2]) {
-    return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
+bool programs_hold(pid_t pid) {
+    for (size_t i = 0; i < MAX_PROGRAMS; i++)
+        if (programs[i].number && programs[i].child.pid == pid) return true;
+    return false;
 }
 
-static const char *start(struct program *one, char *const argv[]) {
-    int stream[2] = {-1, -1}, errors[2] = {-1, -1};
-    const char *error = NULL;
-    *one = (struct program){.child = {.status_fd = -1}};
-    if (!new_stream(stream) || !new_stream(errors)) {
-        error = error_name(errno);
-    } else {
-        one->number = connections_adopt(stream[0]);
-        one->errors = connections_adopt(errors[0]);
-        const int from[] = {stream[1], stream[1], errors[1]}, to[] = {0, 1, 2};
-        if (!one->number || !one->errors) error = "there are too many connections";
-        else if (!spawn(&one->child, &config, argv, -1, config.cwd, from, to, 3)) error = error_name(errno);
-    }
-    if (error) {
-        connections_drop(one->number);
-        connections_drop(one->errors);
-        if (!one->number && stream[0] >= 0) close(stream[0]);
-        if (!one->errors && errors[0] >= 0) close(errors[0]);
-        one->number = 0;
-    }
-    if (stream[1] >= 0) close(stream[1]);
-    if (errors[1] >= 0) close(errors[1]);
-    return error;
+/* `ours` is which of its ends is the agent's. */
+static bool open_pipe(int ends[2], int ours) {
+    return pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[ours], F_SETFL, O_NONBLOCK) == 0;
+}
+
+static void close_all(const int fds[], size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] >= 0) close(fds[i]);
+}
+
+static void is_over(struct program *one, uint32_t status, uint32_t flags, const char *error) {
+    struct text text = text_in(one->error, sizeof one->error);
+    text_add(&text, error ? error : "");
+    one->child.pid = 0;
+    one->phase = DRAINING;
+    one->status = status;
+    one->flags |= flags;
+    connections_last(one->number);
+    connections_last(one->number + 1);
+}
+
+/* In the folder `cwd`; none: where the shell is. */
+static void start(struct program *one, char *const argv[], const char *cwd) {
+    int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, folder = *cwd ? -1 : shell_open_cwd();
+    bool ready = open_pipe(in, 1) && open_pipe(out, 0) && open_pipe(err, 0);
+    const int from[] = {in[0], out[1], err[1], folder}, to[] = {0, 1, 2};
+    ready = ready && spawn(&one->child, &config, argv, folder, *cwd ? cwd : config.cwd, from, to, 3, true);
+    connections_adopt(one->number, out[0], in[1]);
+    connections_adopt(one->number + 1, err[0], -1);
+    if (!ready) is_over(one, EXIT_CANNOT, SPAWN_FAILED, error_name(errno));
+    close_all(from, 4);
 }
 
 void programs_start(const uint8_t *at, const uint8_t *end) {
+    struct program *one = programs, started = {.number = take_u32(&at, end), .child = {.status_fd = -1}, .phase = RUNNING};
+    uint32_t timeout_ms = take_u32(&at, end);
+    started.grace_ms = take_u32(&at, end);
+    const char *cwd = take_string(&at, end);
     uint32_t count = take_u32(&at, end);
     if (count == 0 || count > MAX_ARGS) die("bad arguments");
     char *argv[count + 1];
     for (uint32_t i = 0; i < count; i++) argv[i] = take_string(&at, end);
     argv[count] = NULL;
-    for (size_t i = 0; i < MAX_PROGRAMS; i++) {
-        if (programs[i].number) continue;
-        const char *error = start(&programs[i], argv);
-        stream_started(error ? 0 : programs[i].number, programs[i].errors, error ? error : "");
-        return;
-    }
-    stream_started(0, 0, "there are too many programs");
+    while (one < programs + MAX_PROGRAMS && one->number) one++;
+    if (one == programs + MAX_PROGRAMS) die("too many programs");
+    started.started_ms = now_ms();
+    started.deadline_ms = timeout_ms ? started.started_ms + timeout_ms : 0;
+    *one = started;
+    start(one, argv, cwd);
 }
 
-/* The group that it leads; whoever left that ends with the sandbox. */
-void programs_stop(const uint8_t *at, const uint8_t *end) {
-    uint32_t number = take_u32(&at, end);
+/* The holder is stopped first, so that it adopts to the last. */
+static void end_program(struct program *one, uint32_t why) {
+    if (one->phase != RUNNING) return;
+    kill(one->child.pid, SIGSTOP);
+    one->phase = ENDING;
+    one->flags |= why;
+    one->status = EXIT_TIMED_OUT;
+}
+
+void programs_kill(uint32_t number) {
     for (size_t i = 0; number && i < MAX_PROGRAMS; i++)
-        if (programs[i].number == number && programs[i].child.pid && kill(-programs[i].child.pid, SIGKILL) < 0)
-            kill(programs[i].child.pid, SIGKILL);  /* it leads none yet */
+        if (programs[i].number == number) end_program(&programs[i], KILLED);
 }
 
 void programs_died(pid_t pid, int status) {
@@ -76,20 +94,47 @@ void programs_died(pid_t pid, int status) {
         struct program *one = &programs[i];
         if (!one->number || one->child.pid != pid) continue;
         const char *error = spawn_error(&one->child);
-        struct text text = text_in(one->error, sizeof one->error);
-        text_add(&text, error ? error : "");
-        one->status = exit_status(status);
-        one->child.pid = 0;
+        uint32_t said = !error ? exit_status(status) : errno == ENOENT || errno == ENOTDIR ? EXIT_NOT_FOUND
+                      : errno == EACCES || errno == ENOEXEC ? EXIT_NOT_EXECUTABLE : EXIT_CANNOT;
+        is_over(one, one->phase == ENDING ? one->status : said, error ? SPAWN_FAILED : 0, error);
     }
 }
 
-/* The host learns of an end after all that was written before it. */
-void programs_advance(void) {
+/* Output of one that ends at once goes out together with its end, so that the host wakes up once. */
+bool programs_are_young(void) {
+    size_t young = 0, there = 0;
     for (size_t i = 0; i < MAX_PROGRAMS; i++) {
-        struct program *one = &programs[i];
-        if (!one->number || one->child.pid || !stream_room()) continue;
-        if (connections_unread(one->number) || connections_unread(one->errors)) continue;
-        stream_ended(one->number, one->status, one->error);
-        one->number = 0;
+        there += programs[i].number != 0;
+        young += programs[i].number && programs[i].child.pid && now_ms() < programs[i].started_ms + HOLD_MS;
     }
+    return there == 1 && young == 1 && !job.active;
+}
+
+/* The host learns of an end after all that was written before it. */
+static void advance(struct program *one) {
+    if (one->phase == RUNNING && one->deadline_ms && now_ms() >= one->deadline_ms) end_program(one, TIMED_OUT);
+    struct scope scope = {.holder = one->child.pid};
+    if (one->phase == ENDING && one->child.pid && end_all(&scope, &one->ending, one->grace_ms)) kill(one->child.pid, SIGKILL);
+    if (one->phase != DRAINING || !stream_room()) return;
+    if (connections_unread(one->number) || connections_unread(one->number + 1)) return;
+    stream_ended(one->number, one->status, one->flags, one->error);
+    connections_drop(one->number);
+    connections_drop(one->number + 1);
+    one->number = 0;
+}
+
+void programs_advance(void) {
+    for (size_t i = 0; i < MAX_PROGRAMS; i++)
+        if (programs[i].number) advance(&programs[i]);
+}
+
+int programs_timeout(int otherwise) {
+    for (size_t i = 0; i < MAX_PROGRAMS; i++) {
+        const struct program *one = &programs[i];
+        if (!one->number || one->phase == DRAINING) continue;
+        int mine = one->phase == ENDING ? end_timeout(&one->ending) : ms_until(one->deadline_ms);
+        if (mine >= 0 && (otherwise < 0 || mine < otherwise)) otherwise = mine;
+    }
+    bool held = stream_pending() && stream_room() && programs_are_young();
+    return held && (otherwise < 0 || otherwise > 1) ? 1 : otherwise;
 }

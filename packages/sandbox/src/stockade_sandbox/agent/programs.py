@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from anyio.abc import ByteStream
 
-from stockade_sandbox.agent.connections import Connection, Running
+from stockade_sandbox.agent.connections import Running
 from stockade_sandbox.agent.session import AgentSession
-from stockade_sandbox.errors import SandboxDied
+from stockade_sandbox.agent.wire import ENDS
+from stockade_sandbox.errors import ActionFailed, SandboxDied
 from stockade_sandbox.stoppable import unwrap_exception_group
 
 WORDS_BYTES = 4096
@@ -17,11 +18,12 @@ END_S = 1.0
 
 
 class RunningProgram(ByteStream):
-    """Implements core.ports.Program: what it writes is received, what is sent it reads."""
+    """Implements port.Program: what it writes is received, what is sent it reads."""
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
+    def __init__(self, session: AgentSession, running: Running) -> None:
+        self._session, self._running = session, running
         self._words = bytearray()
+        self._all_heard = anyio.Event()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         return await self._running.stream.receive(max_bytes)
@@ -43,44 +45,56 @@ class RunningProgram(ByteStream):
 
     async def exit_reason(self) -> str:
         """The end of what it wrote as errors, once it has ended, or why it never ran."""
-        await self._running.over.wait()
+        await self._all_heard.wait()
         ended = self._running.ended
         return ended.error if ended and ended.error else self._words.decode(errors="replace").strip()
 
-    async def listen(self, errors: Connection) -> None:
-        """Takes what it writes as errors, so that it never waits for that."""
-        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+    async def listen(self) -> None:
+        """Takes what it writes as errors, so that it never waits for that, until it is over."""
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
             while True:
-                self._words += await errors.receive()
+                self._words += await self._running.errors.receive()
                 del self._words[:-WORDS_BYTES]
+        await self.is_over()
+        self._all_heard.set()
+
+    async def is_over(self) -> None:
+        with suppress(*ENDS):
+            await self._session.until(lambda: self._running.is_over)
 
 
 @asynccontextmanager
 async def program(session: AgentSession, argv: Sequence[str]) -> AsyncIterator[RunningProgram]:
     """Started, and ended when this is left: by the end of its input, by force where that is not enough.
 
-    ActionFailed when it cannot be started; that it is no program shows as its end, with the reason as last words.
+    ActionFailed when there are too many. That it is no program, or cannot be started, shows as its end, with the reason
+    as last words.
     """
-    async with unwrap_exception_group(), session.carrying(), anyio.create_task_group() as group:
-        running = await session.start(argv)
-        found = RunningProgram(running)
-        group.start_soon(found.listen, running.errors)
-        try:
-            yield found
-        finally:
-            with anyio.CancelScope(shield=True):
-                await _end(session, running)
-            group.cancel_scope.cancel()
+    try:
+        session.places.acquire_nowait()
+    except anyio.WouldBlock:
+        raise ActionFailed(f"{argv[0]} cannot be started: there are too many programs") from None
+    try:
+        running = await session.start(argv, session.workdir)
+        found = RunningProgram(session, running)
+        async with unwrap_exception_group(), anyio.create_task_group() as group:
+            group.start_soon(found.listen)
+            try:
+                yield found
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _end(session, running, found)
+                group.cancel_scope.cancel()
+    finally:
+        session.places.release()
 
 
-async def _end(session: AgentSession, running: Running) -> None:
+async def _end(session: AgentSession, running: Running, found: RunningProgram) -> None:
     """The streams are let go of first, so that a program that waits to write finds that nobody reads."""
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await running.stream.aclose()
+    await found.aclose()
     with anyio.move_on_after(END_S):
-        await running.over.wait()
-    if not running.over.is_set():
+        await found.is_over()
+    if not running.is_over:
         with suppress(SandboxDied):
             await session.stop(running)
-            await running.over.wait()
-    await running.errors.aclose()
+            await found.is_over()

@@ -4,8 +4,10 @@ Knows nothing of how the sandbox was made. The agent keeps the time; what is her
 """
 
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO, Self
 
 import anyio
@@ -14,7 +16,7 @@ from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.binary import agent_memfd
 from stockade_sandbox.agent.clip import Clip
 from stockade_sandbox.agent.connections import Connections, Running
-from stockade_sandbox.agent.frames import Done, Listening, Malformed, Out, Reply, Started
+from stockade_sandbox.agent.frames import Data, Done, Ended, Hello, Listening, Malformed, Out, Reply, Taken
 from stockade_sandbox.agent.fullscreen import refuse_fullscreen
 from stockade_sandbox.agent.jobs import (
     HELLO_S,
@@ -28,7 +30,7 @@ from stockade_sandbox.agent.jobs import (
     milliseconds,
     short,
 )
-from stockade_sandbox.agent.wire import Inbox, Wire
+from stockade_sandbox.agent.wire import ENDS, Inbox, Wire
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed
 from stockade_sandbox.port import MAX_COMMAND_BYTES
 from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEvent
@@ -58,18 +60,34 @@ def _shell_event(flags: int) -> ShellEvent | None:
     return "shell_restored" if flags & frames.SHELL_RESTORED else None
 
 
+@dataclass(slots=True)
+class _Command:
+    """The one that the shell does, or (0) its start."""
+
+    number: int
+    sink: Clip | None = None
+    done: Done | None = None
+
+
 class AgentSession:
-    """One job at a time; callers wait for each other. After SandboxDied every call raises it again."""
+    """Commands of the shell wait for each other; programs beside it are done as they come. After SandboxDied every call
+    raises it again.
+    """
 
     def __init__(self, stream: socket.socket, config: AgentConfig) -> None:
         self._wire = Wire(stream)
         self._config = config
         self._streams = STREAMS if config.streams == "separate" else STREAMS[:1]
-        self._inbox = Inbox(self._wire)
+        self._connections = Connections(self)
+        self._inbox = Inbox(self._wire, self._take, self._connections.lose)
         self._turn = anyio.Lock(fast_acquire=True)
         self._sending = anyio.Lock(fast_acquire=True)
-        self._carried: Connections | None = None
-        self._job = 0
+        self.places = anyio.Semaphore(frames.MAX_PROGRAMS, fast_acquire=True)
+        """For programs."""
+        self._command: _Command | None = None
+        self._jobs: dict[int, ProgramJob] = {}
+        self._hello: Hello | None = None
+        self._listening: Listening | None = None
         self._cwd = config.cwd
         self._dead: str | None = None
 
@@ -88,13 +106,34 @@ class AgentSession:
         return session
 
     async def _start(self) -> None:
+        self._command = start = _Command(0)
         with anyio.move_on_after(HELLO_S):
-            await self._send(self._config.request(), "its start")
-            check_hello(await self._receive("its start"))
-            done = check_ready(await self._receive("its start"))
-            self._cwd = done.cwd
-            return
-        raise SandboxFailed(f"the sandbox did not start within {HELLO_S:g} s")
+            await self.send(self._config.request(), "its start")
+            await self._until(lambda: start.done is not None, "its start")
+        if self._hello is None or start.done is None:
+            raise SandboxFailed(f"the sandbox did not start within {HELLO_S:g} s")
+        check_hello(self._hello)
+        check_ready(start.done)
+
+    def _take(self, reply: Reply) -> None:
+        """From the agent."""
+        match reply:
+            case Hello() if self._hello is None:
+                self._hello = reply
+            case Listening() if self._connections.listens and self._listening is None:
+                self._listening = reply
+            case Out() | Done() if self._command is not None and reply.id == self._command.number:
+                if isinstance(reply, Out):
+                    if self._command.sink:
+                        self._command.sink.add(STREAMS[reply.stream - 1], reply.data)
+                else:
+                    self._command.done, self._command, self._cwd = reply, None, reply.cwd
+            case Hello() | Listening() | Out() | Done():
+                raise Malformed("a reply out of turn")
+            case Data() | Taken() | Ended() if (job := self._jobs.get(reply.number & ~1)) is not None:
+                job.take(reply)
+            case _:
+                self._connections.take(reply)
 
     async def run(self, command: str, timeout_s: float | None = None, spill: BinaryIO | None = None) -> CommandOutput:
         """In the persistent shell. The output is clipped to `output_bytes`; `spill` gets it whole, up to `spill_bytes`.
@@ -110,10 +149,10 @@ class AgentSession:
                 refused = Chunk.of(self._streams[-1], reason.encode())
                 return CommandOutput(exit_code=_CANNOT_EXECUTE, chunks=(refused,), cwd=self._cwd)
             limit_s = self._config.seconds(timeout_s)
-            job = self._next_job()
-            request = frames.run(job, milliseconds(limit_s), milliseconds(self._config.grace_s), text)
-            done = await self._perform(job, request, clip, limit_s, f"the command {short(command)}")
-            clip.add(self._streams[-1], self._config.why_ended(done))
+            job = _Command(self._connections.number(), clip)
+            request = frames.run(job.number, milliseconds(limit_s), milliseconds(self._config.grace_s), text)
+            done = await self._perform(job, request, limit_s, f"the command {short(command)}")
+            clip.add(self._streams[-1], self._config.why_ended(done.status))
             duration_s = anyio.current_time() - started
         if done.flags & frames.SPAWN_FAILED:
             raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")
@@ -128,156 +167,145 @@ class AgentSession:
             shell_event=_shell_event(done.flags),
         )
 
+    async def _perform(self, job: _Command, request: bytes, limit_s: float, what: str) -> Done:
+        def is_done() -> bool:
+            return job.done is not None
+
+        self._command = job
+        try:
+            await self.send(request, what)
+        except BaseException:  # nothing was sent
+            self._command = None
+            raise
+        work, kill = partial(self._until, is_done, what), partial(self.send, frames.kill(job.number), what)
+        await self._patiently(work, kill, is_done, self._config.patience_s(limit_s), what)
+        assert job.done is not None
+        return job.done
+
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
         """A program beside the shell, in its folder. What cannot be executed has status 126 or 127 and the reason.
 
         Keeps the first `max_output_bytes` of both streams together. SandboxFailed when the sandbox could not start it.
+        Any number at once; more than MAX_PROGRAMS wait for their turn.
         """
-        async with self._turn:
-            job = ProgramJob(self._config, self._next_job(), argv, stdin, timeout_s, max_output_bytes)
-            done = await self._perform(job.number, job.request, job, job.limit_s, job.what)
-        return job.result(done)
+        job = ProgramJob(self._config, self._connections.number(), argv, stdin, timeout_s, max_output_bytes)
+
+        def is_over() -> bool:
+            return job.ended is not None
+
+        async with self.places:
+            self._jobs[job.number] = job
+            try:
+                await self.send(job.request + job.due(), job.what)
+                stop = partial(self.send, job.stop(), job.what)
+                await self._patiently(partial(self._feed, job), stop, is_over, job.patience_s, job.what)
+            finally:
+                del self._jobs[job.number]
+        return job.result()
+
+    async def _feed(self, job: ProgramJob) -> None:
+        """Until it has ended: its input as it takes it, room for its output."""
+        while job.ended is None:
+            await self._until(lambda: job.ended is not None or job.has_due(), job.what)
+            if due := job.due():
+                await self.send(due, job.what)
 
     @asynccontextmanager
     async def listening(self, port: int) -> AsyncIterator[Connections]:
-        """Carries connections to `port` of the sandbox's own 127.0.0.1, inside; once a session, out of jobs.
+        """Carries connections to `port` of the sandbox's own 127.0.0.1, inside; once a session, out of commands.
 
         SandboxFailed when it cannot be listened on. An end of the sandbox is told by whatever is asked of it next.
         """
-        async with self.carrying() as connections:
-            await self._listen(port)
-            yield connections
-
-    @asynccontextmanager
-    async def carrying(self) -> AsyncIterator[Connections]:
-        """What the agent says is read all the time. Inside another it is the same one, which has to last as long."""
-        if self._carried is not None:
-            yield self._carried
-            return
-        self._carried = connections = Connections(self._carry)
-        pumping = anyio.CancelScope(shield=True)  # programs that are cancelled are still to be ended
-        started = anyio.Event()
-
-        async def pump() -> None:
-            with pumping:
-                await self._inbox.pump(connections, started)
-
-        try:
-            async with anyio.create_task_group() as group:
-                try:
-                    async with self._turn:
-                        group.start_soon(pump)
-                        await started.wait()
-                    yield connections
-                finally:
-                    pumping.cancel()
-        finally:
-            self._carried = None
-
-    async def start(self, argv: Sequence[str]) -> Running:
-        """A program beside the shell, for as long as it is wanted; only within `carrying`.
-
-        ActionFailed when there is no room for it. Cancelled, it was started or not, and ends with the sandbox.
-        """
-        what = f"the start of {short(argv[0])}"
+        self._connections.listens, what = True, "its start"
         async with self._turn:
-            assert self._carried is not None
-            await self._send(frames.start(checked(argv)), what)
-            with anyio.move_on_after(SLACK_S, shield=True):
-                reply = await self._receive(what)
-                if not isinstance(reply, Started):
-                    raise await self._died(f"the sandbox's agent answered out of turn during {what}")
-                if reply.error or self._carried.newest is None:
-                    raise ActionFailed(f"{argv[0]} cannot be started: {reply.error}")
-                return self._carried.newest
-        raise await self._died(f"the sandbox fell silent during {what}")
-
-    async def stop(self, program: Running) -> None:
-        """Kills it; `program.over` tells when that is done."""
-        await self._send(frames.stop(program.number), "the end of a program")
-
-    async def _listen(self, port: int) -> None:
-        async with self._turn:
-            await self._send(frames.listen(port), "its start")
+            await self.send(frames.listen(port), what)
             with anyio.move_on_after(HELLO_S):
-                reply = await self._receive("its start")
-                if not isinstance(reply, Listening):
-                    raise await self._died("the sandbox's agent answered out of turn during its start")
-                if reply.error:
-                    raise SandboxFailed(f"the sandbox cannot listen on its loopback: {reply.error}")
-                return
-        raise await self._died("the sandbox fell silent during its start")
+                await self._until(lambda: self._listening is not None, what)
+        if self._listening is None:
+            raise await self._died(f"the sandbox fell silent during {what}")
+        if self._listening.error:
+            raise SandboxFailed(f"the sandbox cannot listen on its loopback: {self._listening.error}")
+        yield self._connections
 
-    async def _carry(self, frame: bytes) -> None:
-        await self._send(frame, "a transfer")
+    async def start(self, argv: Sequence[str], cwd: str) -> Running:
+        """A program beside the shell, for as long as it is wanted; `places` has to have room for it.
+
+        ActionFailed for what are no arguments. Cancelled, it was not started.
+        """
+        words, running = checked(argv), self._connections.start()
+        try:
+            await self.send(frames.start(running.number, 0, 0, cwd, words), f"the start of {short(argv[0])}")
+        except BaseException:
+            self._connections.forget(running)
+            raise
+        return running
+
+    async def stop(self, running: Running) -> None:
+        """Ends it and all that it has started; `is_over` tells when that is done."""
+        await self.send(frames.kill(running.number), "the end of a program")
+
+    @property
+    def workdir(self) -> str:
+        """The first folder."""
+        return self._config.cwd
 
     async def close(self) -> None:
         """Ends the agent and with it all that runs; idempotent."""
         self._dead = self._dead or "the sandbox was closed"
         self._wire.close()
 
-    def _next_job(self) -> int:
-        self._job = self._job % (2**32 - 1) + 1
-        return self._job
-
-    async def _perform(self, job: int, request: bytes, sink: "Clip | ProgramJob", limit_s: float, what: str) -> Done:
-        """Sends a request and reads until its end. A cancelled one is ended first, so that the next finds order."""
-        patience_s = self._config.patience_s(limit_s)
-        await self._send(request, what)
+    async def _patiently(
+        self, work: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]], is_over: Callable[[], bool],
+        patience_s: float, what: str,
+    ) -> None:  # fmt: skip
+        """Does the work, until it `is_over`. Cancelled, it is ended first, so that the next finds order."""
         try:
             with anyio.move_on_after(patience_s):
-                return await self._until_done(job, sink, what)
+                return await work()
         except anyio.get_cancelled_exc_class():
-            with suppress(SandboxDied):
-                await self._cancel(job, what)
+            with suppress(SandboxDied), anyio.CancelScope(shield=True):
+                with anyio.move_on_after(self._config.grace_s + SLACK_S):
+                    await end()
+                    await self._until(is_over, what)
+                if not is_over():
+                    raise await self._died(f"the sandbox fell silent during {what}") from None
             raise
         raise await self._died(f"the sandbox fell silent during {what}")
 
-    async def _cancel(self, job: int, what: str) -> None:
-        with anyio.move_on_after(self._config.grace_s + SLACK_S, shield=True):
-            await self._send(frames.kill(job), what)
-            await self._until_done(job, None, what)
-            return
-        raise await self._died(f"the sandbox fell silent during {what}")
+    async def _until(self, ready: Callable[[], bool], what: str) -> None:
+        if self._dead:
+            raise SandboxDied(self._dead)
+        try:
+            await self._inbox.until(ready)
+        except Malformed as error:
+            raise await self._died(f"the sandbox's agent sent nonsense during {what}") from error
+        except ENDS as error:
+            raise await self._died(f"the sandbox ended during {what}") from error
 
-    async def _until_done(self, job: int, sink: "Clip | ProgramJob | None", what: str) -> Done:
-        while True:
-            reply = await self._receive(what)
-            if not isinstance(reply, Out | Done) or reply.id != job:
-                raise await self._died(f"the sandbox's agent answered out of turn during {what}")
-            if isinstance(reply, Done):
-                self._cwd = reply.cwd
-                return reply
-            if sink:
-                sink.add(STREAMS[reply.stream - 1], reply.data)
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """Implements connections.Link, as the next two."""
+        await self._inbox.until(ready)
 
-    async def _send(self, request: bytes, what: str) -> None:
+    def wake(self) -> None:
+        self._inbox.wake()
+
+    async def send(self, frame: bytes, what: str = "a transfer") -> None:
         """Whole or not at all: a request cut by cancelling would be the end of the session."""
         if self._dead:
             raise SandboxDied(self._dead)
         try:
             async with self._sending:
-                sent = self._wire.send_now(request)
-                if sent == len(request):
+                sent = self._wire.send_now(frame)
+                if sent == len(frame):
                     return
                 with anyio.move_on_after(SLACK_S, shield=True):
-                    await self._wire.send(request[sent:])
+                    await self._wire.send(frame[sent:])
                     return
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise await self._died(f"the sandbox ended during {what}") from error
         raise await self._died(f"the sandbox fell silent during {what}")
-
-    async def _receive(self, what: str) -> Reply:
-        if self._dead:
-            raise SandboxDied(self._dead)
-        try:
-            return await self._inbox.next()
-        except Malformed as error:
-            raise await self._died(f"the sandbox's agent sent nonsense during {what}") from error
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise await self._died(f"the sandbox ended during {what}") from error
 
     async def _died(self, message: str) -> SandboxDied:
         self._dead = self._dead or message

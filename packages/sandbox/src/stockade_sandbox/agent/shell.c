@@ -53,7 +53,7 @@ static bool start_shell(void) {
                         shell.report[1], shell.out[1], shell.err[1]};
     const int to[] = {0, 1, 2, 50, 51, 52, 53, 54, 55};
     int cwd = open(shell.last_cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    bool started = spawn(&shell.child, &config, argv, cwd, config.cwd, from, to, sizeof to / sizeof *to);
+    bool started = spawn(&shell.child, &config, argv, cwd, config.cwd, from, to, sizeof to / sizeof *to, false);
     close(null);
     if (cwd >= 0) close(cwd);
     return started;
@@ -66,8 +66,7 @@ static void answer_config(const char *error) {
 
 static void shell_cannot_start(const char *error) {
     answer_config(error);
-    if (job.kind != RUN) return;
-    job_cannot_spawn(error, EXIT_CANNOT);
+    if (job.active) job_cannot_spawn(error);
 }
 
 void shell_open(void) {
@@ -111,7 +110,7 @@ void shell_recover(void) {
 }
 
 void shell_trigger(void) {
-    if (job.kind != RUN || job.phase != WAITING || !shell.waiting) return;
+    if (!job.active || job.phase != WAITING || !shell.waiting) return;
     char line[16];
     struct text text = text_in(line, sizeof line);
     text_add_number(&text, job.id);
@@ -147,7 +146,7 @@ static void shell_ran(void) {
 
 /* Between two commands, for longer than a fork takes. */
 static bool held_up(void) {
-    bool between = job.kind != RUN || job.phase == WAITING || job.phase == DRAINING;
+    bool between = !job.active || job.phase == WAITING || job.phase == DRAINING;
     return between && shell.child.pid && !shell.waiting && !shell.fresh && !shell.thaw;
 }
 
@@ -168,12 +167,12 @@ static void on_report(const char *line) {
     uint64_t id, status;
     char kind = *line++;
     if (kind == 'D' && read_number(&line, &id) && read_number(&line, &status)) {
-        if (job.kind != RUN || job.phase != RUNNING || job.id != id) return;
+        if (!job.active || job.phase != RUNNING || job.id != id) return;
         shell.waiting = strcmp(line, " s") == 0;
         if (shell.waiting) job.flags |= SYNTAX;
         else shell_ran();
         job_finish(status & 255);
-    } else if (job.kind == RUN && job.phase == RUNNING) {
+    } else if (job.active && job.phase == RUNNING) {
         return;
     } else if (kind == 'K' && read_number(&line, &id) && read_number(&line, &status)) {
         if (id < INT_MAX && status < INT_MAX) on_checkpoint((pid_t)id, (pid_t)status);
@@ -187,7 +186,7 @@ static void on_report(const char *line) {
         shell.child.status_fd = -1;
         answer_config(NULL);
         shell_trigger();
-        if (job.kind == IDLE) snapshot_take(&job.before);  /* while the host thinks */
+        if (!job.active) snapshot_take(&job.before);  /* while the host thinks */
     }
 }
 
@@ -220,12 +219,12 @@ void shell_died(int status) {
         text_add_number(&text, exit_status(status));
         error = line;
     }
-    if (job.kind == RUN && (job.phase == TERMINATING || job.phase == KILLING)) return;  /* keep_ending recovers */
+    if (job.active && job.phase == ENDING) return;  /* keep_ending recovers */
     if (error && shell.fresh) {
         shell_cannot_start(error);
         return;
     }
-    if (job.kind == RUN && job.phase == RUNNING) job_finish(exit_status(status));
+    if (job.active && job.phase == RUNNING) job_finish(exit_status(status));
     shell_recover();
 }
 

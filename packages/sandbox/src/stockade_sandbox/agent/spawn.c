@@ -7,10 +7,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* LEAST_FILES: what the shell's own descriptors need. */
-enum { OUT_OF_THE_WAY = 100, LEAST_FILES = 64 };
+enum { OUT_OF_THE_WAY = 100, LEAST_FILES = 64, FEW_FILES = 1024 };
 
 struct failure { int error; char stage[60]; };
 
@@ -66,11 +68,30 @@ static _Noreturn void become(const struct config *config, char *const argv[], in
     fail(status_fd, argv[0]);
 }
 
+/* A program's parent: it adopts whom the program leaves, so that they can be told from everybody else's, and ends with the
+ * program, with its status. It keeps no descriptor, or others would never see the end of theirs. */
+static _Noreturn void hold(pid_t program) {
+    int status;
+    if (syscall(SYS_close_range, 0, ~0u, 0) < 0)
+        for (int fd = 0; fd < FEW_FILES; fd++) close(fd);
+    for (pid_t pid; (pid = waitpid(-1, &status, 0)) > 0 || errno == EINTR;)
+        if (pid == program) _exit((int)exit_status(status));
+    _exit(EXIT_CANNOT);
+}
+
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
-           const int from[], const int to[], size_t count) {
+           const int from[], const int to[], size_t count, bool held) {
     int status[2];
     if (pipe2(status, O_CLOEXEC | O_NONBLOCK) < 0) return false;
     child->pid = fork();
+    if (child->pid == 0 && held) {
+        setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        pid_t program = fork();
+        if (program < 0) fail(status[1], argv[0]);
+        if (program > 0) hold(program);
+    }
     if (child->pid == 0) become(config, argv, cwd_fd, cwd, from, to, count, status[1]);
     close(status[1]);
     child->status_fd = status[0];

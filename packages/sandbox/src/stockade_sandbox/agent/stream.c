@@ -129,21 +129,14 @@ void stream_listening(const char *error) {
     queue_end += HEADER + length;
 }
 
-static void put_reply(uint8_t type, uint32_t first, uint32_t second, const char *error) {
+void stream_ended(uint32_t program, uint32_t status, uint32_t flags, const char *error) {
     size_t length = strlen(error) + 1;
-    uint8_t *payload = frame_start(type, 8 + length);
-    put_u32(payload, first);
-    put_u32(payload + 4, second);
-    memcpy(payload + 8, error, length);
-    queue_end += HEADER + 8 + length;
-}
-
-void stream_started(uint32_t program, uint32_t errors, const char *error) {
-    put_reply(REP_STARTED, program, errors, error);
-}
-
-void stream_ended(uint32_t program, uint32_t status, const char *error) {
-    put_reply(REP_ENDED, program, status, error);
+    uint8_t *payload = frame_start(REP_ENDED, 12 + length);
+    put_u32(payload, program);
+    put_u32(payload + 4, status);
+    put_u32(payload + 8, flags);
+    memcpy(payload + 12, error, length);
+    queue_end += HEADER + 12 + length;
 }
 
 void stream_numbers(uint8_t type, size_t count, uint32_t number, uint32_t second) {

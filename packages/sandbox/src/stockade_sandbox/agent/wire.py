@@ -1,21 +1,20 @@
-"""The host's end of the agent's stream: bytes as they come and go, and what they say, sorted.
+"""The host's end of the agent's stream: bytes as they come and go, and who reads them.
 
-A round trip costs one turn of the event loop: nothing waits that need not. Replies to the session wait in order, the
-rest goes to the connections. Whoever waits for a reply reads the stream; where connections are carried, a task does
-that all the time.
+A round trip costs one turn of the event loop: nothing waits that need not, and no task stands by. Whoever waits for
+something reads the stream, for all; when it has what it wants, the next of those who wait goes on reading.
 """
 
 import socket
-from collections import deque
+from collections.abc import Callable
 
 import anyio
 from anyio import lowlevel
 
-from stockade_sandbox.agent.connections import Connections
-from stockade_sandbox.agent.frames import Closed, Data, Ended, Malformed, Opened, Reader, Reply, Started, Taken
+from stockade_sandbox.agent.frames import Malformed, Reader, Reply
 
 _RECEIVE_BYTES = 1 << 16
-_ENDS = (Malformed, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+ENDS = (Malformed, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+"""After one of these nothing comes any more."""
 
 
 class Wire:
@@ -71,60 +70,55 @@ class Wire:
 
 
 class Inbox:
-    """One waits for replies at a time."""
+    """`take` gets each reply when it comes, and raises Malformed for one out of turn; `lose` is called at the end."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: Wire, take: Callable[[Reply], None], lose: Callable[[], None]) -> None:
+        self._wire, self._take, self._lose = wire, take, lose
         self._reader = Reader()
-        self._replies: deque[Reply] = deque()
-        self._connections: Connections | None = None
-        self._pumping = False
+        self._reading: anyio.CancelScope | None = None
+        self._waiting: dict[anyio.Event, Callable[[], bool]] = {}
         self._end: Exception | None = None
-        self._news, self._empty = anyio.Event(), anyio.Event()
 
-    async def next(self) -> Reply:
-        """Malformed, or an error of anyio's byte streams when there will be none. Cancelled, nothing is lost."""
-        while not self._replies:
-            if self._pumping:
-                self._news = anyio.Event()
-                await self._news.wait()
-            elif self._end:
-                raise self._end
-            else:
-                await self._fill()
-        reply = self._replies.popleft()
-        if not self._replies:
-            self._empty.set()
-        return reply
-
-    async def _fill(self) -> None:
-        """Reads what has come, at least one piece."""
-        self._reader.feed(await self._wire.receive(_RECEIVE_BYTES))
-        while (reply := self._reader.next()) is not None:
-            if isinstance(reply, Opened | Data | Taken | Closed | Started | Ended):
-                if self._connections is None:
-                    raise Malformed("a connection that nobody asked for")
-                self._connections.take(reply)
-            if not isinstance(reply, Opened | Data | Taken | Closed | Ended):
-                self._replies.append(reply)
-
-    async def pump(self, connections: Connections, started: anyio.Event) -> None:
-        """Reads until the stream's end, for `connections` too. Cancelled, whoever waits for a reply reads again.
-
-        Nobody may be waiting for one when it starts.
-        """
-        self._connections, self._pumping = connections, True
-        started.set()
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """Until what came made it so. One of ENDS when it cannot any more. Cancelled, nothing is lost."""
         try:
-            while True:
-                await self._fill()
-                self._news.set()
-                while self._replies:  # nothing more is read into memory meanwhile
-                    self._empty = anyio.Event()
-                    await self._empty.wait()
-        except _ENDS as error:
-            self._end = error
+            while not ready():
+                if self._end:
+                    raise self._end
+                if self._reading:
+                    await self._stand_by(ready)
+                else:
+                    await self._read()
         finally:
-            self._pumping = False
-            self._news.set()
-            connections.lose()
+            if self._waiting and not self._reading:
+                next(iter(self._waiting)).set()
+
+    async def _stand_by(self, ready: Callable[[], bool]) -> None:
+        event = anyio.Event()
+        self._waiting[event] = ready
+        try:
+            await event.wait()
+        finally:
+            del self._waiting[event]
+
+    async def _read(self) -> None:
+        """What has come, at least one piece."""
+        try:
+            with anyio.CancelScope() as self._reading:
+                self._reader.feed(await self._wire.receive(_RECEIVE_BYTES))
+            while (reply := self._reader.next()) is not None:
+                self._take(reply)
+        except ENDS as error:
+            self._end = error
+            self._lose()
+        finally:
+            self._reading = None
+        self.wake()
+
+    def wake(self) -> None:
+        """Something else made so what one of them waits for."""
+        if self._reading:
+            self._reading.cancel()
+        for event, ready in self._waiting.items():
+            if self._end or ready():
+                event.set()

@@ -28,7 +28,7 @@ from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
-from stockade_sandbox.stoppable import Progress, unwrap_exception_group
+from stockade_sandbox.stoppable import Progress
 
 _DEATH_NOTE_S = 5.0
 _END_S = 20.0
@@ -135,12 +135,6 @@ class AgentSandbox(ABC):
             return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
         except SandboxDied as error:
             raise await self._died(error) from error
-
-    @asynccontextmanager
-    async def carried(self) -> AsyncIterator[None]:
-        """Implements port.Programs."""
-        async with unwrap_exception_group(), self._open().carrying():
-            yield
 
     @asynccontextmanager
     async def program(self, argv: Sequence[str]) -> AsyncIterator[RunningProgram]:

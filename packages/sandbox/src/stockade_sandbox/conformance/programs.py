@@ -1,10 +1,10 @@
-"""What every sandbox that carries programs beside the shell (core.ports.Programs) must do, on any backend."""
+"""What every sandbox that carries programs beside the shell (port.Programs) must do, on any backend."""
 
 import anyio
 import pytest
 
 from stockade_sandbox.conformance.bench import Bench, output_of
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import Limits, Policy
 from stockade_sandbox.port import Program, Programs
 
 
@@ -43,7 +43,7 @@ class ProgramConformance:
                     first_is_there.set()
                     await second_is_there.wait()
 
-            async with box.carried(), anyio.create_task_group() as group:
+            async with anyio.create_task_group() as group:
                 group.start_soon(first)
                 await first_is_there.wait()
                 async with box.program(["sh", "-c", "read x; cat"]) as second:
@@ -53,6 +53,38 @@ class ProgramConformance:
                             await anyio.lowlevel.checkpoint()
                     await second.send(b"\nalone\n")
                     assert await second.receive() == b"alone\n"
+
+    async def test_programs_overlap_by_their_own_stamps_beside_a_busy_shell(self, bench: Bench) -> None:
+        meet = "date +%s%N; : > /tmp/$1; until [ -e /tmp/go ]; do sleep 0.05; done; date +%s%N"
+        stamps: list[list[int]] = []
+        async with bench.make(Policy(limits=Limits(command_timeout_s=120))) as box:
+
+            async def one(name: str) -> None:
+                done = await box.exec(["sh", "-c", meet, "sh", name])
+                stamps.append([int(line) for line in done.stdout.split()])
+
+            async with anyio.create_task_group() as group:
+                for i in range(20):
+                    group.start_soon(one, f"one-{i}")
+                waits = "until [ $(ls /tmp | grep -c one-) = 20 ]; do sleep 0.05; done; : > /tmp/go"
+                assert (await box.run(waits)).exit_code == 0
+        assert len(stamps) == 20
+        assert max(start for start, _ in stamps) < min(end for _, end in stamps)
+
+    async def test_a_time_out_of_one_is_not_the_end_of_another(self, bench: Bench) -> None:
+        """All that it has started ends, whatever it left; and nothing else."""
+        tree = "(setsid sleep {0}1 &); (trap '' TERM; sleep {0}2) & sleep {0}3"
+        async with bench.make(Policy()) as box, anyio.create_task_group() as group:
+            group.start_soon(box.exec, ["sh", "-c", tree.format(75)])
+            listing = ""
+            with anyio.fail_after(60):
+                while not all(f"sleep 75{i}" in listing for i in (1, 2, 3)):
+                    listing = await output_of(box, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")
+            assert (await box.exec(["sh", "-c", tree.format(74)], timeout_s=1)).timed_out
+            listing = await output_of(box, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")
+            assert [f"sleep 74{i}" in listing for i in (1, 2, 3)] == [False] * 3
+            assert [f"sleep 75{i}" in listing for i in (1, 2, 3)] == [True] * 3
+            group.cancel_scope.cancel()
 
     async def test_what_is_no_program_says_so(self, bench: Bench) -> None:
         async with bench.make(Policy()) as box:

@@ -311,6 +311,7 @@ class LayerSnapshots:
         limit_bytes: int = 0,
         guard: Callable[[], int | None] = lambda: None,
     ) -> None:
+        self._turn = anyio.Lock()
         given = [*names, *[None] * (len(layers) - len(names))]
         self.layers: list[Snapshots | None] = [
             None if layer.strategy == "direct" else Snapshots(layer, name, limit_bytes, guard)
@@ -318,7 +319,8 @@ class LayerSnapshots:
         ]
 
     async def keep(self) -> tuple[str | None, ...]:
-        return tuple([await self._one(layer) if layer else None for layer in self.layers])
+        async with self._turn:
+            return tuple([await self._one(layer) if layer else None for layer in self.layers])
 
     def close(self) -> None:
         for layer in self.layers:

@@ -81,7 +81,6 @@ class BrowserToolbox(Functions):
             raise UsageError(f"the browser cannot run in {self._sandbox.backend}", "--sandbox bubblewrap")
         binary = await find_chromium(self._sandbox)
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._sandbox.carried())
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
             self._browser = Browser(self._sandbox, chromium_argv(binary))

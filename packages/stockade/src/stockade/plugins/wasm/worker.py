@@ -121,7 +121,7 @@ async def worker_in(sandbox: Programs) -> AsyncIterator["Worker"]:
     """The way to call components in this sandbox."""
     worker = Worker(sandbox)
     try:
-        async with sandbox.carried(), anyio.create_task_group() as group:
+        async with anyio.create_task_group() as group:
             group.start_soon(worker.serve)
             try:
                 yield worker

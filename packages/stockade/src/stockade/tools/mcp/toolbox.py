@@ -52,7 +52,6 @@ class McpToolbox:
     async def __aenter__(self) -> Self:
         if not isinstance(self.sandbox, Programs):
             raise UsageError("MCP servers need a sandbox that can run them", "use --sandbox bubblewrap")
-        await self._stack.enter_async_context(self.sandbox.carried())  # one server may end before the others begin
         group = await self._stack.enter_async_context(anyio.create_task_group())
         self._stack.callback(group.cancel_scope.cancel)
         servers = [McpServer(config, self.sandbox, group, self.rules.start_s) for config in self.servers]
