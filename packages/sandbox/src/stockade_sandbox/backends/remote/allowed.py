@@ -42,7 +42,7 @@ def granted(policy: Policy, allowed: Allowed) -> Policy:
         )
     given = Policy(
         folders=folders, copies=copies, network=policy.network, limits=policy.limits, environment=policy.environment,
-        rootfs=policy.rootfs,
+        rootfs=policy.rootfs, streams=policy.streams,
     )  # fmt: skip
     if replace(policy, folders=folders, copies=copies) != given:  # other paths of this machine
         raise UsageError("installed tools cannot be taken to another machine", "leave them out, or run over there")
