@@ -113,7 +113,7 @@ def test_what_cannot_be_done_is_said(folder: Path) -> None:
 
 @pytest.mark.anyio
 async def test_programs_are_done_at_once_beside_the_shell(folder: Path) -> None:
-    """Each tells when it began and ended; all of them begin before the first ends, and what they write is kept apart."""
+    """Each tells when it began and ended; all begin before the first ends, and what they write is kept apart."""
     meet = "date +%s%N; echo $1 > new-$1; until [ -e go ]; do sleep 0.05; done; date +%s%N"
     stamps: list[list[int]] = []
     async with AsyncSandbox(folder=folder) as box:
