@@ -9,7 +9,7 @@ from stockade.bots.spec import BotSpec
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.loop.run_context import Bot
-from stockade.runtime.bots import bot_of, driver_of, find_bot
+from stockade.runtime.bots import bot_of, driver_of, find_bot, with_defaults
 from stockade.runtime.factory import check_task
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.policy import make_policy
@@ -45,6 +45,15 @@ def test_limits_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (policy.limits.memory_bytes, policy.limits.processes, policy.limits.command_timeout_s) == (512 << 20, 9, 3)
     assert (policy.limits.disk_bytes, policy.limits.file_bytes) == (64 << 20, 32 << 20)
     assert policy.environment == {"A": "1=2", "GIVEN": "from here"}
+
+
+@pytest.mark.parametrize(("bot", "streams"), [("writing", "one"), ("shell", "separate"), ("coder", "separate")])
+def test_a_commands_streams_are_one_but_for_the_bots_that_want_them_apart(bot: str, streams: str) -> None:
+    assert make_policy(with_defaults(options(), find_bot(bot)), "rw").streams == streams
+    for word in ("one", "separate"):
+        assert make_policy(with_defaults(options(streams=word), find_bot(bot)), "rw").streams == word
+    with pytest.raises(ValidationError):
+        options(streams="merged")
 
 
 def test_network() -> None:
