@@ -83,6 +83,7 @@ SILENT = {
         "Write hello.py that says hello", (shell("echo 'print(1)' > hello.py"), shell("python3 hello.py"), DONE)
     ),
     "search-in-vain": Case("Is Oslo in sales.csv?", (shell("grep Oslo sales.csv"), say("finish", answer="No."))),
+    "a-difference": Case("Is it sorted?", (shell("diff sales.csv <(sort sales.csv)"), say("finish", answer="No."))),
     "status-alone": Case("Does a.sh fail?", (shell("false"), say("finish", answer="Yes."))),
     "moved": Case("Rename sales.csv to old.csv", (shell("mv sales.csv old.csv"), DONE)),
     "emptied": Case("Empty sales.csv", (shell(": > sales.csv"), DONE)),
