@@ -1,5 +1,7 @@
 """The public class: as its page shows it, in real sandboxes."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import anyio
@@ -35,6 +37,21 @@ def test_programs_have_their_own_streams_and_commands_one(folder: Path) -> None:
         assert box.exec(["touch", "/workspace/new"]).exit_code == 1
         assert box.exec(["no-such-program"]).exit_code == 127
     assert boxes(folder) == []
+
+
+NEEDLESS = ("stockade_sandbox.overlay", "stockade_sandbox.leftovers", "stockade_sandbox.egress.proxy",
+            "stockade_sandbox.backends.containers", "msgspec", "importlib.metadata")  # fmt: skip
+LOADED = f"""
+import sys
+from stockade_sandbox import Sandbox
+with Sandbox() as box:
+    print(box.exec(["echo", "hello"]).text.strip(), [name for name in sys.modules if name.startswith({NEEDLESS!r})])
+"""
+
+
+def test_without_a_folder_nothing_of_folders_is_imported(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True)
+    assert done.stdout == b"hello []\n"
 
 
 def test_time_and_output_are_bounded(folder: Path) -> None:

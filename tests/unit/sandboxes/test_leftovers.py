@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stockade_sandbox.leftovers import COPIES, DAY_S, clean, private_folder, remove_stale
+from stockade_sandbox.leftovers import DAY_S, clean, remove_stale
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.policy import FolderRule
+from stockade_sandbox.processes import COPIES, private_folder
 
 
 def age(path: Path) -> None:

@@ -18,17 +18,10 @@ from stockade_sandbox.overlay.discard import remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.journal import SUFFIX, all_journals
 from stockade_sandbox.overlay.record import MANIFEST_FILE, read_manifest
 from stockade_sandbox.overlay.safe_fs import DirTree
-from stockade_sandbox.processes import start_time
+from stockade_sandbox.processes import DOCTOR, start_time
 
-COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
 _NAME = re.compile(r"(?:copies|trial|stockade-doctor)-(\d+)-(\d+)-\w+")
 DAY_S = 86_400.0
-
-
-def private_folder(kind: str, base: Path | None = None) -> Path:
-    """A new folder below `base` (the folder for temporary files), named after us. For its owner alone."""
-    pid = os.getpid()
-    return Path(tempfile.mkdtemp(prefix=f"{kind}-{pid}-{start_time(pid)}-", dir=base))
 
 
 def _stale(folders: Iterator[Path]) -> Iterator[Path]:

@@ -1,9 +1,13 @@
 """Processes of this machine, by what /proc says of them: proc_pid_stat(5), proc_pid_status(5)."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
+"""Kinds of private folders."""
 
 
 def start_time(pid: int, *, zombies: bool = True) -> int | None:
@@ -38,3 +42,9 @@ def pids_of(pid: int) -> list[int]:
     with suppress(OSError), open(f"/proc/{pid}/status", "rb") as status:
         return next(([int(word) for word in line.split()[1:]] for line in status if line.startswith(b"NSpid:")), [])
     return []
+
+
+def private_folder(kind: str, base: Path | None = None) -> Path:
+    """A new folder below `base` (the folder for temporary files), named after us. For its owner alone."""
+    pid = os.getpid()
+    return Path(tempfile.mkdtemp(prefix=f"{kind}-{pid}-{start_time(pid)}-", dir=base))

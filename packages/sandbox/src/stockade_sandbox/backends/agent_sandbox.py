@@ -19,14 +19,12 @@ from stockade_sandbox import registry
 from stockade_sandbox.agent.child import Child, channel, death
 from stockade_sandbox.agent.programs import RunningProgram, program
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
-from stockade_sandbox.backends.copies import copy_in
 from stockade_sandbox.egress.inside import MakeServer, way_out
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
-from stockade_sandbox.leftovers import COPIES, private_folder, remove_stale
 from stockade_sandbox.limits.disk import DiskWatch, nothing_in, written_places
-from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork
+from stockade_sandbox.processes import COPIES, private_folder
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
 from stockade_sandbox.stoppable import Progress
 
@@ -148,7 +146,7 @@ class AgentSandbox(ABC):
     def _private_folder(self) -> Path:
         """A new folder in `run_dir`, removed at the end; what killed processes left of theirs goes. Blocks."""
         self._run_dir.mkdir(parents=True, exist_ok=True)
-        remove_stale(self._run_dir)
+        registry.load("leftovers:remove_stale")(self._run_dir)
         self._private = private_folder(COPIES, self._run_dir)
         return self._private
 
@@ -158,7 +156,10 @@ class AgentSandbox(ABC):
             return ()
         folder = (self._private or self._private_folder()) / "copies"
         folder.mkdir()
-        return copy_in(self._policy.copies, folder, uid, self._policy.limits.disk_bytes, progress)
+        copied: tuple[str, ...] = registry.load("backends.copies:copy_in")(
+            self._policy.copies, folder, uid, self._policy.limits.disk_bytes, progress
+        )
+        return copied
 
     async def _connect(self, start: Callable[[socket.socket], Child], config: AgentConfig | None = None) -> None:
         """Starts the child with one end of a stream, and waits for the agent at the other."""
@@ -217,7 +218,7 @@ class AgentSandbox(ABC):
             self._pid = None
             private, self._private = self._private, None
             if private:
-                remove_tree(private)
+                registry.load("overlay.discard:remove_tree")(private)
 
     async def _died(self, error: SandboxDied) -> StockadeError:
         """The same death, with what the host knows of its cause."""

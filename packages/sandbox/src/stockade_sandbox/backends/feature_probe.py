@@ -14,8 +14,8 @@ from stockade_sandbox.backends.bubblewrap.explain import last_line
 from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import complaint, launcher_memfd
-from stockade_sandbox.leftovers import TRIAL, private_folder
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.processes import TRIAL, private_folder
 from stockade_sandbox.results import FolderLayer
 
 _TRIAL_TIMEOUT_S = 20.0

@@ -7,9 +7,8 @@ from pathlib import Path
 from stockade_sandbox.backends.feature_probe import overlay_check
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade_sandbox.overlay import prepare_layer
-from stockade_sandbox.overlay.discard import discard_layer
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.registry import load
 from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress
 
@@ -68,10 +67,11 @@ def make_layers(
     try:
         for rule in policy.folders:
             progress = partial(on_progress, f"copying {rule.host}") if on_progress else None
-            layers.append(prepare_layer(rule, base, sandbox_uid=uid, can_overlay=check, progress=progress))
+            made = load("overlay.prepare:prepare_layer")
+            layers.append(made(rule, base, sandbox_uid=uid, can_overlay=check, progress=progress))
     except BaseException:
         for layer in layers:
-            discard_layer(layer)
+            load("overlay.discard:discard_layer")(layer)
         raise
     lent = [FolderLayer(host=one.host, inside=one.inside, mode="ro", strategy="direct") for one in policy.lent]
     return (*layers, *lent)

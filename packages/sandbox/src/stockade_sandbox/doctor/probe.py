@@ -18,11 +18,11 @@ from stockade_sandbox.backends.seccomp import ARCHITECTURES
 from stockade_sandbox.doctor.escapes import FIRED, TRIED, Bait, Escape, escapes
 from stockade_sandbox.errors import StockadeError
 from stockade_sandbox.launcher.launch import launcher_bytes
-from stockade_sandbox.leftovers import DOCTOR, private_folder
 from stockade_sandbox.limits.cgroups import places
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import Limits, Policy
 from stockade_sandbox.port import Sandbox
+from stockade_sandbox.processes import DOCTOR, private_folder
 from stockade_sandbox.results import Finding
 
 _PROBE = "/tmp/.stockade-probe"
