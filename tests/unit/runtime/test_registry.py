@@ -9,10 +9,11 @@ import pytest
 from stockade.core.errors import UsageError
 from stockade.runtime import registry
 from stockade.runtime.bots import find_bot, list_bots
-from stockade.runtime.hooks import _made
+from stockade.runtime.hooks import _made, place_of
 from stockade.runtime.models import is_ours, open_model, pick_protocol
-from stockade.runtime.sandboxes import open_sandbox
+from stockade.runtime.sandboxes import is_far, is_tried, open_sandbox, sweep_backends
 from stockade.runtime.tools import plan_tools
+from stockade.testing.conformance.runs import FIRST
 from stockade_sandbox.policy import Policy
 
 MODULE = """
@@ -21,6 +22,10 @@ BOT = NUMBER = 7
 def model(name, context): return ScriptedModel([f"{context.provider} {name}"])
 def none(*_): return None
 def raises(*_): raise RuntimeError("no licence")
+from stockade_sandbox.port import Backend
+OPEN = Backend(none, none, sealed=False)
+SWEPT = Backend(none, none, lambda: ["box 7"])
+def far(address): return Backend(none, none, far=True)
 """
 Install = Callable[..., None]
 
@@ -52,6 +57,21 @@ def test_a_provider_of_another_package_is_a_provider(install: Install) -> None:
     assert (model.info.name, name, note) == ("script", "acme/big/one", None)
     assert registry.names("stockade.models")[-1] == "acme"
     assert (is_ours("acme/big"), is_ours("openai/x")) == (False, True)
+
+
+def test_what_is_asked_of_a_backend_is_its_own_word(install: Install) -> None:
+    """Not its name: a stranger's is tried by the doctor, swept, and named by an approval as ours are."""
+    install("acme", backends={"open": "OPEN", "swept": "SWEPT", "far": "far", "broken": "raises"})
+    names = ("open", "swept", "far", "broken", "bubblewrap", "docker", "gvisor", "unconfined", "remote")
+    assert [name for name in names if is_tried(name)] == ["swept", "docker", "gvisor"]
+    assert sweep_backends(("open", "swept")) == ["box 7"]
+    assert [name for name in ("swept", "far=a:1", "remote=127.0.0.1:1", "auto", "an object") if is_far(name)] == [
+        "far=a:1",
+        "remote=127.0.0.1:1",
+    ]
+    started = FIRST.model_copy(update={"policy": Policy()})
+    approved = [place_of(started.model_copy(update={"sandbox": name})) for name in ("swept", "open", "far=a:1")]
+    assert approved == [(), ("open",), ("far=a:1",)]
 
 
 def test_what_is_broken_names_its_package_and_leaves_the_rest_alone(install: Install) -> None:
