@@ -26,6 +26,7 @@ from stockade.core.errors import HookFailed, SandboxFailed, StoreFailed
 from stockade.core.events import CheckFinished, HookRan, MessageInjected, RunEvent, RunStarted, Status, StopReason
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, ExecResult, Reviewer, Sandbox
+from stockade.core.text import is_text
 from stockade.loop.record import Checkpoints, Record
 from stockade.loop.state import HookAct, RunState
 from stockade_sandbox.results import Change
@@ -314,16 +315,11 @@ async def _guarded(hook: Hook, kinds: tuple[type[Any], ...], method: Callable[..
         expected = ", ".join(kind.__name__ for kind in kinds)
         raise _broken(hook, f"it answered {type(reply).__name__}; wanted is one of {expected} or None")
     for one in fields(reply):
-        if not _is_text(value := getattr(reply, one.name)):
+        if not (isinstance(value := getattr(reply, one.name), str) and is_text(value)):
             raise _broken(hook, f"{type(reply).__name__}.{one.name} is no text: {repr(value)[:60]}")
     if isinstance(reply, EndRun) and not (reply.status in get_args(Status) and reply.reason in get_args(StopReason)):
         raise _broken(hook, f"there is no end {reply.status!r}, {reply.reason!r}")
     return reply
-
-
-def _is_text(value: object) -> bool:
-    """Whether it can go on record: a lone surrogate cannot."""
-    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _broken(hook: Hook, what: str) -> HookFailed:

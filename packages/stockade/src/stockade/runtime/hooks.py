@@ -49,7 +49,8 @@ def hooks_of(
     UsageError for a name that no package has, one that cannot be left out, one of the loop for a bot without it.
     """
     bot = bot or Bot()
-    without, requested = left_out(chosen), chosen_hooks(chosen)
+    without = {one[1:] for one in chosen if isinstance(one, str) and one.startswith("-")}
+    requested = [one for one in chosen if f"-{_name(one)}" not in chosen and not _name(one).startswith("-")]
     if fixed := without & {"approval", "budget", "check"}:
         raise UsageError(f"the hook {min(fixed)} is part of every run and cannot be left out")
     hooks: list[Hook]
@@ -81,19 +82,8 @@ def hooks_of(
     return tuple(hook for hook in hooks if hook.name not in without)
 
 
-def left_out(chosen: Sequence[str | HookCommand | Hook]) -> set[str]:
-    """The names with `-` before them."""
-    return {one[1:] for one in chosen if isinstance(one, str) and one.startswith("-")}
-
-
-def chosen_hooks(chosen: Sequence[str | HookCommand | Hook]) -> list[str | HookCommand | Hook]:
-    """Those that are meant to be there: the others, without those that are left out by their names."""
-    without = left_out(chosen)
-    return [
-        one
-        for one in chosen
-        if (not one.startswith("-") and one not in without if isinstance(one, str) else one.name not in without)
-    ]
+def _name(one: str | HookCommand | Hook) -> str:
+    return one if isinstance(one, str) else one.name
 
 
 def _made(one: str | HookCommand | Hook) -> Hook:
