@@ -308,14 +308,6 @@ async def test_more_connections_than_allowed_wait_their_turn() -> None:
         await second.aclose()
 
 
-async def test_a_bound_on_bytes() -> None:
-    async with net(bounds=Bounds(bytes=1000)) as n:
-        port = await n.canned()
-        answer = await n.talk(get(port, "Content-Length: 5000", method="POST"), bytes(5000))
-        assert "more than 1000 bytes" in n.events[0].reason
-        assert b"200 OK" in answer or answer.startswith(b"HTTP/1.1 413 ")
-
-
 async def test_the_end_of_the_proxy_is_the_end_of_every_connection_and_on_record() -> None:
     async with net() as n:
         port = await n.origin(lambda stream: anyio.sleep_forever())

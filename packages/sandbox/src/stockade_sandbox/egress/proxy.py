@@ -36,10 +36,9 @@ _MAX_INTERIM = 8
 
 @dataclass(frozen=True)
 class Bounds:
-    """`connections` at once; the rest waits. `bytes` of one connection, 0 is none. Seconds for the rest."""
+    """`connections` at once; the rest waits. Seconds for the rest."""
 
     connections: int = 64
-    bytes: int = 0
     head_s: float = 15.0
     connect_s: float = 15.0
     idle_s: float = 300.0
@@ -145,7 +144,7 @@ class Egress:
     @contextmanager
     def _recorded(self) -> Iterator[tuple[_Entry, Meter]]:
         """Reports at the end, however it comes, the sandbox's own included."""
-        entry, meter, started = _Entry(), Meter(self.bounds.bytes), time.monotonic()
+        entry, meter, started = _Entry(), Meter(), time.monotonic()
         try:
             yield entry, meter
         finally:

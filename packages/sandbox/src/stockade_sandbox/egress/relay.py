@@ -23,16 +23,13 @@ Cut = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, 
 
 @dataclass
 class Meter:
-    """Bytes to and from the server. Refused (413) when both together pass `limit`; 0 is none."""
+    """Bytes to and from the server."""
 
-    limit: int = 0
     up: int = 0
     down: int = 0
 
     def count(self, way: Literal["up", "down"], size: int) -> None:
         setattr(self, way, getattr(self, way) + size)
-        if self.limit and self.up + self.down > self.limit:
-            raise Refused(f"more than {self.limit} bytes on one connection", 413)
 
 
 @dataclass
