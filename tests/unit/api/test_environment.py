@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade import Environment, Folder
+from stockade import Environment, Execution, Folder
 from stockade.core.errors import SandboxDied, UsageError
 
 
@@ -15,7 +15,7 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_commands_share_a_shell_and_time_out() -> None:
     with Environment() as box:
-        assert box.execute("x=1; echo out; (exit 3)") == box.execute("echo out; (exit 3)")
+        assert box.execute("x=1; echo out; echo err >&2; (exit 3)") == Execution(3, "out\n", "err\n")
         assert box.execute("echo $x").output == "1\n"
         done = box.execute("exit 5")
         assert done.return_code == 5

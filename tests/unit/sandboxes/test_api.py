@@ -54,6 +54,13 @@ def test_without_a_folder_nothing_of_folders_is_imported(folder: Path) -> None:
     assert done.stdout == b"hello []\n"
 
 
+def test_a_policy_may_keep_the_streams_of_commands_apart() -> None:
+    for streams, expected in (("one", (b"out\nerr\n", b"")), ("separate", (b"out\n", b"err\n"))):
+        with Sandbox(policy=Policy(streams=streams)) as box:  # type: ignore[arg-type]
+            done = box.exec(shell="echo out; echo err >&2")
+            assert (done.stdout, done.stderr) == expected
+
+
 def test_time_and_output_are_bounded(folder: Path) -> None:
     with Sandbox() as box:
         assert box.exec(["sleep", "60"], timeout=0.2).timed_out

@@ -35,7 +35,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a program or a command did. Streams are bytes; those of a shell command are one, `stdout`, as it came."""
+    """What a program or a command did. Streams are bytes; a shell command has one, `stdout`, as it came, unless the
+    policy says `streams="separate"`.
+    """
 
     exit_code: int
     stdout: bytes
@@ -333,7 +335,7 @@ def _checked(env: Mapping[str, str]) -> Mapping[str, str]:
 
 def _of_command(done: CommandOutput) -> Result:
     return Result(
-        exit_code=done.exit_code, stdout=done.output, stderr=b"", timed_out=done.timed_out,
+        exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr, timed_out=done.timed_out,
         truncated=bool(done.truncated_bytes),
     )  # fmt: skip
 

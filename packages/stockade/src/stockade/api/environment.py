@@ -1,10 +1,11 @@
 """Folders for bots, and a sandbox as Microbots calls it: an environment."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stockade.core.errors import UsageError
 from stockade_sandbox import Sandbox
+from stockade_sandbox.api import policy_of
 from stockade_sandbox.policy import FolderMode
 
 
@@ -43,7 +44,8 @@ class Environment(Sandbox):
             raise UsageError(f"there is no permission {permission!r}", "READ_ONLY or READ_WRITE")
         if folder_to_mount is not None and not isinstance(folder_to_mount, Folder):
             folder_to_mount = Folder(folder_to_mount, "ro" if permission == "READ_ONLY" else "overlay")
-        super().__init__(None if folder_to_mount is None else str(folder_to_mount))
+        policy = policy_of(None if folder_to_mount is None else str(folder_to_mount), ())
+        super().__init__(policy=replace(policy, streams="separate"))
 
     def execute(self, command: str, timeout: float | None = None) -> Execution:
         """A command in the persistent shell: what it changes there stays. `timeout` in seconds."""
