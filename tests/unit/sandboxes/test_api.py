@@ -1,5 +1,6 @@
 """The public class: as its page shows it, in real sandboxes."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from stockade_sandbox import AsyncSandbox, Policy, Sandbox
 from stockade_sandbox.errors import ActionFailed, ChangedOnHost, SandboxDied, UsageError
+from stockade_sandbox.leftovers import clean
 from stockade_sandbox.policy import FolderRule
 
 
@@ -87,6 +89,26 @@ def test_files_changes_apply_and_undo(folder: Path) -> None:
     assert box.undo().left == {}
     assert [path.name for path in folder.rglob("*")] == ["data.csv"]
     assert (folder / "data.csv").read_text() == "a\nb\n"
+
+
+KILLED = """
+import os, signal, sys
+from stockade_sandbox import Sandbox
+with Sandbox(sys.argv[1]) as box:
+    box.write_file("new", b"1")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_whoever_cleans_up(folder: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", KILLED, folder], check=False).returncode == -signal.SIGKILL
+    (left,) = boxes(folder)
+    with Sandbox(folder) as box:
+        box.write_file("other", b"2")
+        lines = clean(left.parent.parent / "runs", (), lambda _run: False)
+        assert [line for line in lines if str(left.parent) in line] == [f"removed {left}"]
+        assert box.read_file("other") == b"2"
+    assert boxes(folder) == []
 
 
 def test_what_was_changed_on_the_host_meanwhile_is_not_written_over(folder: Path) -> None:

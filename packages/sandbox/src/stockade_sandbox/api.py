@@ -21,6 +21,7 @@ from stockade_sandbox.errors import ActionFailed, SandboxDied, UsageError
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
 from stockade_sandbox.port import Backend, Reviewer, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
+from stockade_sandbox.processes import BOX, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
 from stockade_sandbox.stoppable import stoppable
@@ -91,7 +92,8 @@ class AsyncSandbox:
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        base = Path(platformdirs.user_state_dir("stockade", appauthor=False)) / "boxes" / secrets.token_hex(8)
+        boxes = Path(platformdirs.user_state_dir("stockade", appauthor=False)) / "boxes"
+        base = boxes / f"{own_prefix(BOX)}{secrets.token_hex(4)}"
         prepare = partial(self._backend.prepare, self.policy, base)
         try:
             box = await stoppable(prepare)

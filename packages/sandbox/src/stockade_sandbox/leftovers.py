@@ -18,9 +18,9 @@ from stockade_sandbox.overlay.discard import remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.journal import SUFFIX, all_journals
 from stockade_sandbox.overlay.record import MANIFEST_FILE, read_manifest
 from stockade_sandbox.overlay.safe_fs import DirTree
-from stockade_sandbox.processes import DOCTOR, start_time
+from stockade_sandbox.processes import BOX, DOCTOR, start_time
 
-_NAME = re.compile(r"(?:copies|trial|stockade-doctor)-(\d+)-(\d+)-\w+")
+_NAME = re.compile(r"(?:copies|trial|stockade-doctor|box)-(\d+)-(\d+)-\w+")
 DAY_S = 86_400.0
 
 
@@ -88,6 +88,8 @@ def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -
     lines = [f"removed the control group {folder}" for folder in sweep()]
     gone = _stale(Path(tempfile.gettempdir()).glob(f"{DOCTOR}-*"))
     lines += [f"removed {_removed(folder)}" for folder in gone]
+    boxes = _stale((runs.parent / "boxes").glob(f"{BOX}-*"))
+    lines += [f"removed {_removed(folder)}" for folder in boxes if not _holds_undo(folder)]
     for run_dir in sorted(runs.iterdir()) if runs.is_dir() else ():
         if not run_dir.is_dir() or run_dir.is_symlink() or alive(run_dir.name):
             continue

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-COPIES, TRIAL, DOCTOR = "copies", "trial", "stockade-doctor"
+COPIES, TRIAL, DOCTOR, BOX = "copies", "trial", "stockade-doctor", "box"
 """Kinds of private folders."""
 
 
@@ -46,5 +46,10 @@ def pids_of(pid: int) -> list[int]:
 
 def private_folder(kind: str, base: Path | None = None) -> Path:
     """A new folder below `base` (the folder for temporary files), named after us. For its owner alone."""
+    return Path(tempfile.mkdtemp(prefix=own_prefix(kind), dir=base))
+
+
+def own_prefix(kind: str) -> str:
+    """How the names of our folders of a kind begin: once we are gone, whoever finds one knows it."""
     pid = os.getpid()
-    return Path(tempfile.mkdtemp(prefix=f"{kind}-{pid}-{start_time(pid)}-", dir=base))
+    return f"{kind}-{pid}-{start_time(pid)}-"

@@ -16,6 +16,7 @@ from stockade_sandbox.overlay import Review
 from stockade_sandbox.overlay.discard import TOMBSTONE, remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.restore import note_holder
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.processes import BOX, own_prefix
 from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import stoppable
 
@@ -110,7 +111,7 @@ def noting_its_holder(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -
 @asynccontextmanager
 async def own_sandbox(policy: Policy, backend: str = "bubblewrap") -> AsyncIterator[Sandbox]:
     """A sandbox that is no run's, entered; it leaves nothing."""
-    base = state_dir() / "boxes" / secrets.token_hex(8)
+    base = state_dir() / "boxes" / f"{own_prefix(BOX)}{secrets.token_hex(4)}"
     try:
         async with await prepare_sandbox(policy, backend, base) as sandbox:
             yield sandbox
