@@ -49,7 +49,7 @@ def measure(commands: Mapping[str, Sequence[str]] = COMMANDS, rounds: int = REPE
 
 
 def _cpu_ms(argv: Sequence[str]) -> float:
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if status:
