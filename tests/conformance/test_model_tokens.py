@@ -30,7 +30,7 @@ async def sent(model: EmbeddedModel, request: ModelRequest) -> list[int]:
     adapter = model._model
     assert adapter is not None
     assert adapter._in_tokens is not None
-    prompt = await adapter._in_tokens.prompt(request, adapter._dialect.roles)
+    prompt = await adapter._in_tokens.prompt(request, adapter._dialect.refused)
     assert prompt is not None
     return [int(token) for token in prompt[0].split(",")]
 

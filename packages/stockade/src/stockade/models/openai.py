@@ -203,8 +203,7 @@ class OpenAIModel(ServedModel):
         self._info = self._info.model_copy(update={**facts.told, "sources": sources, "local": local})
         if facts.advice:
             self._on_progress(facts.advice, 0, 0)
-        roles = self._dialect.roles.model_copy(update=dict.fromkeys(facts.lacks, False))
-        self._dialect = self._dialect.model_copy(update={"roles": roles})
+        self._dialect = self._dialect.model_copy(update={"refused": self._dialect.refused | facts.lacks})
 
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         # A prompt that is partly in the cache gives other last bits than one that is read whole: with a seed, the first
@@ -229,13 +228,13 @@ class OpenAIModel(ServedModel):
 
     async def _in_tokens_of(self, request: ModelRequest, afresh: bool) -> _Question | None:
         """For llama.cpp; None where it cannot be had."""
-        roles, refused = self._dialect.roles, self._dialect.refused
-        if self._in_tokens is None or (prompt := await self._in_tokens.prompt(request, roles)) is None:
+        refused = self._dialect.refused
+        if self._in_tokens is None or (prompt := await self._in_tokens.prompt(request, refused)) is None:
             return None
         constraint: dict[str, Any] = {}
         if request.schema_ is not None and "response_format" not in refused:
             constraint = await self._grammars.fields(request.schema_)
-        calls = bool(request.tools and roles.tools)
+        calls = bool(request.tools and "tools" not in refused)
         if calls:
             constraint["preserved_tokens"] = PRESERVED
         body = completion_body(prompt[0], constraint, request, self._model, self._dialect, self._slot, afresh=afresh)
@@ -250,7 +249,7 @@ class OpenAIModel(ServedModel):
 
     async def count(self, request: ModelRequest) -> int | None:
         """See loop.window.CountsTokens."""
-        if self._in_tokens is not None and (prompt := await self._in_tokens.prompt(request, self._dialect.roles)):
+        if self._in_tokens is not None and (prompt := await self._in_tokens.prompt(request, self._dialect.refused)):
             return prompt[0].count(",") + 1
         if not self._counts:
             return None

@@ -38,35 +38,28 @@ class Derived(Generic[T]):
         return self._made
 
 
-class Roles(Data):
-    """What a model's template has."""
-
-    system: bool = True
-    tools: bool = True
-
-
 class RoleAdapter:
     """Adapts a conversation that only grows; messages that were adapted before are the same objects again."""
 
     def __init__(self) -> None:
-        self._roles = Roles()
+        self._lacks: frozenset[str] = frozenset()
         self._tools: Sequence[dict[str, Any]] | None = None
         self._seen: list[Message] = []
         self._sent: list[Message] = []
 
     def messages(
-        self, messages: tuple[Message, ...], roles: Roles, tools: Sequence[dict[str, Any]] | None = None
+        self, messages: tuple[Message, ...], refused: frozenset[str], tools: Sequence[dict[str, Any]] | None = None
     ) -> tuple[Message, ...]:
         """`messages` as the template can take them; the very same where it can take everything."""
-        if roles.system and roles.tools:
+        if not (lacks := refused & {"system", "tools"}):
             return messages
-        offered = None if roles.tools else tools
+        offered = tools if "tools" in lacks else None
         same = len(self._seen) <= len(messages) and all(
             old is new for old, new in zip(self._seen, messages, strict=False)
         )
-        if not same or roles != self._roles or offered != self._tools:
+        if not same or (lacks, offered) != (self._lacks, self._tools):
             self._seen, self._sent = [], []
-            self._roles, self._tools = roles, offered
+            self._lacks, self._tools = lacks, offered
         for message in messages[len(self._seen) :]:
             self._add(message)
         self._seen = list(messages)
@@ -76,12 +69,10 @@ class RoleAdapter:
         role, content = message.role, message.content
         if not self._sent and self._tools:
             content = f"{content}\n\n{described(self._tools)}" if role == "system" else content
-        if role == "tool" and not self._roles.tools:
-            role = "user"
-        if role == "system" and not self._roles.system:
+        if role in self._lacks or (role == "tool" and "tools" in self._lacks):
             role = "user"
         calls = message.tool_calls
-        if calls and not self._roles.tools:
+        if calls and "tools" in self._lacks:
             content = "\n".join([content, *map(_spelled, calls)] if content.strip() else map(_spelled, calls))
             calls = None
         last = self._sent[-1] if self._sent else None
@@ -119,7 +110,7 @@ class Dialect(Data):
 
     `extended_sampling`: top_k, min_p and the like are understood. `llama_cpp`: cache_prompt, id_slot and all of its
     sampling are. `server` tells its window and counts tokens in its own way. `refused` are parameters that this model
-    does not take, `roles` those that its template has.
+    does not take, and `system` or `tools` where its template has no such role.
     """
 
     extended_sampling: bool = True
@@ -127,16 +118,12 @@ class Dialect(Data):
     max_tokens_key: str = "max_tokens"
     server: Literal["", "ollama", "lm-studio", "vllm"] = ""
     refused: frozenset[str] = frozenset()
-    roles: Roles = Roles()
 
     def without(self, feature: str) -> "Dialect | None":
         """What is left when the server would do without `feature`; None when it is left out already."""
-        if feature == "system":
-            update: dict[str, Any] = {"roles": Roles(system=False, tools=self.roles.tools)}
-        elif feature == "max_tokens" and self.max_tokens_key == "max_tokens":
+        update: dict[str, Any] = {"refused": self.refused | {feature}}
+        if feature == "max_tokens" and self.max_tokens_key == "max_tokens":
             update = {"max_tokens_key": "max_completion_tokens"}
-        else:
-            update = {"refused": self.refused | {feature}}
         changed = self.model_copy(update=update)
         return None if changed == self else changed
 
@@ -166,16 +153,16 @@ class PayloadCache:
         """The JSON list of these messages; only those not seen in the last call are serialised."""
         return f"[{','.join(self._json.of(messages))}]"
 
-    def adapted(self, request: ModelRequest, roles: Roles) -> str:
+    def adapted(self, request: ModelRequest, refused: frozenset[str]) -> str:
         """The same of a request, in the roles that the model's template has."""
-        return self.messages(self._adapted.messages(request.messages, roles, request.tools))
+        return self.messages(self._adapted.messages(request.messages, refused, request.tools))
 
     def body(
         self, request: ModelRequest, model: str, dialect: Dialect, slot: int | None = None, *, afresh: bool = False
     ) -> bytes:
         """The whole request, streaming asked for. `afresh`: what the server has in its cache must not count."""
         rest = _options(request, dialect, slot, afresh)
-        messages = self.adapted(request, dialect.roles)
+        messages = self.adapted(request, dialect.refused)
         text = f'{{"model":{_dumps(model)},"messages":{messages},{_dumps(rest)[1:]}'
         # A lone surrogate cannot be sent as UTF-8; "?" instead of a crash deep in the HTTP client.
         return text.encode(errors="replace")
@@ -214,7 +201,7 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: 
     if request.schema_ is not None:
         schema = {"name": "answer", "strict": True, "schema": request.schema_}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if request.tools and dialect.roles.tools:
+    if request.tools:
         # tool_choice stays at its default: "required" makes llama.cpp write newlines until the limit.
         fields["tools"] = request.tools
     if dialect.llama_cpp:

@@ -19,7 +19,7 @@ from operator import is_
 from typing import Any
 
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
-from stockade.models.openai_request import Derived, PayloadCache, Roles
+from stockade.models.openai_request import Derived, PayloadCache
 from stockade.models.replies import as_text, parsed
 from stockade.models.transport import Transport
 
@@ -178,12 +178,12 @@ class TokenPrompt:
         )
         return True
 
-    async def prompt(self, request: ModelRequest, roles: Roles) -> tuple[str, str] | None:
+    async def prompt(self, request: ModelRequest, refused: frozenset[str]) -> tuple[str, str] | None:
         """The prompt as the numbers of a JSON list, and the template's last words, after which the model speaks."""
         if self._kept > _MAX_KEPT_CHARS:
             self._forget()
-        messages = self._payload.adapted(request, roles)
-        body = f'{{"messages":{messages}{self._tools_of(request, roles)}}}'
+        messages = self._payload.adapted(request, refused)
+        body = f'{{"messages":{messages}{self._tools_of(request, refused)}}}'
         rendered = (await self._transport.tell(f"{self._root}/apply-template", _bytes(body), patient=True)).get(
             "prompt"
         )
@@ -193,8 +193,8 @@ class TokenPrompt:
         last = parts[-1][1] if parts[-1][0] == _TEMPLATE else ""
         return ",".join(filter(None, (self._tokens[part] for part in parts))), last
 
-    def _tools_of(self, request: ModelRequest, roles: Roles) -> str:
-        if not request.tools or not roles.tools:
+    def _tools_of(self, request: ModelRequest, refused: frozenset[str]) -> str:
+        if not request.tools or "tools" in refused:
             return ""
         if self._tools[0] is not request.tools:
             self._tools = request.tools, json.dumps(self._hide_in(list(request.tools)), ensure_ascii=False)
