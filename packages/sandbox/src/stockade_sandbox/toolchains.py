@@ -7,10 +7,12 @@ folder's own files name versions and links, and a bot may have written them: non
 """
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from os.path import isdir, isfile, islink
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +120,7 @@ class _Search:
         for name in _VENVS:
             venv = self.folder / name
             bin_folder, variable = (str(venv / "bin"),), {"VIRTUAL_ENV": str(venv)}
-            if (venv / "conda-meta").is_dir():
+            if isdir(venv / "conda-meta"):
                 yield Toolchain(name, f"{name} is in the folder", (), bin_folder, {"CONDA_PREFIX": str(venv)})
             elif base := _base_of(venv):
                 because = f"{name}/bin/python leads to it"
@@ -126,7 +128,7 @@ class _Search:
                 if seen or _in_system(base):
                     self.served.add("python")
                     yield Toolchain(f"python of {name}", because, seen, bin_folder, variable)
-        if (programs := self.folder / "node_modules" / ".bin").is_dir():
+        if isdir(programs := self.folder / "node_modules" / ".bin"):
             yield Toolchain("node_modules", "it is in the folder", (), (str(programs),))
 
     def by_version_files(self) -> Iterator[Toolchain]:
@@ -143,7 +145,7 @@ class _Search:
         entries = self.environment.get("PATH", "").split(":")
         for text in dict.fromkeys(entry.rstrip("/") for entry in entries if entry.startswith("/")):
             entry = Path(text)
-            if text not in _SYSTEM_PATH and entry.is_dir() and not entry.is_relative_to(self.folder):
+            if text not in _SYSTEM_PATH and isdir(entry) and not entry.is_relative_to(self.folder):
                 yield from self._of_entry(entry, f"{text} is on your PATH")
 
     def _of_entry(self, entry: Path, because: str) -> Iterator[Toolchain]:
@@ -180,18 +182,18 @@ class _Search:
     def _of_prefix(self, prefix: Path) -> tuple[str, ...]:
         """What may be seen of an installation: nothing of the system's, which is seen anyway, or of a folder that
         is no installation or has the home in it."""
-        if _in_system(prefix) or self.home.is_relative_to(prefix) or not prefix.is_dir():
+        if _in_system(prefix) or self.home.is_relative_to(prefix) or not isdir(prefix):
             return ()
         if any(_inside_an_install(manager, root, prefix) for manager, root in self.roots.items()):
             return _with_its_links(prefix)
-        if (prefix / "conda-meta").is_dir():
+        if isdir(prefix / "conda-meta"):
             return _with_its_links(prefix)
         if prefix.is_relative_to("/nix/store"):
             return ("/nix/store",)
         if prefix.is_relative_to("/opt") and len(prefix.parts) > 2:
             return (str(Path(*prefix.parts[:3])),)
         if any(prefix.glob("lib/python3*/os.py")):
-            return tuple(str(prefix / name) for name in _OF_A_PREFIX if (prefix / name).is_dir())
+            return tuple(str(prefix / name) for name in _OF_A_PREFIX if isdir(prefix / name))
         return ()
 
 
@@ -221,7 +223,7 @@ def _install(manager: Manager, root: Path, language: str, version: str, because:
         return None
     place, inner = root / above.format(language=language), below.strip("/")
     wanted = version.removeprefix(manager.prefix)
-    names = [one.name for one in place.iterdir() if (one / inner).is_dir()] if place.is_dir() else []
+    names = [name for name in _names_in(place) if isdir(place / name / inner)]
     of_version = {name: name.removeprefix(manager.prefix) for name in names if name.startswith(manager.prefix)}
     fitting = [name for name, own in of_version.items() if _begins_with(own, wanted)]
     exact = [name for name in fitting if of_version[name] == wanted]
@@ -230,7 +232,7 @@ def _install(manager: Manager, root: Path, language: str, version: str, because:
         return None
     install = place / newest[-1] / inner
     variables = {"JAVA_HOME": str(install)} if language == "java" else {}
-    programs = install / "bin" if (install / "bin").is_dir() else install
+    programs = install / "bin" if isdir(install / "bin") else install
     name = f"{language} {newest[-1]} ({manager.name})"
     return Toolchain(name, because, _with_its_links(install), (str(programs),), variables)
 
@@ -264,7 +266,7 @@ def _default(manager: Manager, root: Path, language: str) -> str:
     path = root / manager.default.format(language=language)
     if not manager.default:
         return ""
-    if path.is_symlink():
+    if islink(path):
         below = manager.installs.partition("{version}")[2].count("/")
         return path.resolve().parts[-1 - below]
     text = _text(path)
@@ -274,16 +276,24 @@ def _default(manager: Manager, root: Path, language: str) -> str:
         return next((version for _, version in _of_json("node", text)), "")
     for _ in range(5):
         alias = root / "alias" / text.strip()
-        if not text.strip() or ".." in text or not alias.is_file():
+        if not text.strip() or ".." in text or not isfile(alias):
             break
         text = _text(alias)
     return next(iter(text.split()), "")
 
 
+def _names_in(folder: Path) -> list[str]:
+    """None of a folder that is not there or may not be read."""
+    try:
+        return os.listdir(folder)
+    except (OSError, ValueError):
+        return []
+
+
 def _text(path: Path) -> str:
     """Of a regular file of reasonable size; "" for any other, and for one that is not there."""
     try:
-        return path.read_text(errors="replace") if path.is_file() and path.stat().st_size <= _MOST else ""
+        return path.read_text(errors="replace") if isfile(path) and path.stat().st_size <= _MOST else ""
     except OSError:
         return ""
 
