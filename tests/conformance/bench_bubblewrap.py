@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
+from stockade_sandbox.conformance.bench import descriptors
 from stockade_sandbox.limits.cgroups import places
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Policy
@@ -79,4 +80,4 @@ class BubblewrapBench:
         files = {f"file {path}" for path in self._base.rglob("*") if "trial" not in path.name}
         lines, ours = Path("/proc/self/mounts").read_text().splitlines(), (str(self._base), f"stockade-{os.getpid()}-")
         mounts = {f"mount {line}" for line in lines if any(name in line for name in ours)}
-        return {*self._inside(), *groups, *files, *mounts, f"{len(os.listdir('/proc/self/fd'))} descriptors"}
+        return {*self._inside(), *groups, *files, *mounts, *descriptors()}

@@ -11,6 +11,7 @@ from stockade_sandbox.backends.containers.container import ContainerSandbox
 from stockade_sandbox.backends.containers.engines import EngineName, find_engine
 from stockade_sandbox.backends.containers.host_stage import BASE
 from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.conformance.bench import descriptors
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork, Sandbox
@@ -54,5 +55,4 @@ class ContainerBench:
             if f"stockade-{os.getpid()}-" in line
         }
         stages = {f"stage {path}" for path in BASE.glob(f"stockade-{os.getpid()}-*")}
-        descriptors = f"{len(os.listdir('/proc/self/fd'))} descriptors"
-        return {*containers, *files, *mounts, *stages, descriptors}
+        return {*containers, *files, *mounts, *stages, *descriptors()}

@@ -8,6 +8,7 @@ from pathlib import Path
 from stockade_sandbox.backends.containers.gvisor import STATE, GVisorSandbox
 from stockade_sandbox.backends.containers.host_stage import BASE
 from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.conformance.bench import descriptors
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork, Sandbox
@@ -58,5 +59,5 @@ class GVisorBench:
             *mounts,
             *stages,
             *groups,
-            f"{len(os.listdir('/proc/self/fd'))} descriptors",
+            *descriptors(),
         }

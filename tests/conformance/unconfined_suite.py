@@ -13,6 +13,7 @@ import pytest
 from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.layers import copied_layers
 from stockade_sandbox.backends.unconfined import UnconfinedSandbox, end_tree
+from stockade_sandbox.conformance.bench import descriptors
 from stockade_sandbox.conformance.sandbox import SandboxConformance, fill
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Policy
@@ -44,7 +45,7 @@ class UnconfinedBench:
 
     def traces(self) -> set[str]:
         files = {f"file {path}" for path in self._base.rglob("*")}
-        return {*(f"process {pid}" for pid in descendants()), *files, f"{len(os.listdir('/proc/self/fd'))} descriptors"}
+        return {*(f"process {pid}" for pid in descendants()), *files, *descriptors()}
 
 
 class TestUnconfined(SandboxConformance):

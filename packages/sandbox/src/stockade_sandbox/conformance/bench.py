@@ -1,6 +1,7 @@
 """What the sandbox suite needs of a backend, and asks of every one."""
 
-from contextlib import AbstractAsyncContextManager
+import os
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,15 @@ class Bench(Protocol):
     def kill(self, sandbox: Sandbox) -> None: ...
 
     def traces(self) -> set[str]: ...
+
+
+def descriptors() -> set[str]:
+    """The open ones of this process, each with what it leads to."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.add(f"descriptor {name} {os.readlink(f'/proc/self/fd/{name}')}")
+    return found
 
 
 async def output_of(sandbox: Sandbox, command: str, timeout_s: float | None = 30) -> str:
