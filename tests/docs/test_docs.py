@@ -3,6 +3,7 @@
 import ast
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,29 @@ def test_files_that_are_named_exist(page: Path) -> None:
     inside = re.findall(r"`(stockade|stockade_sandbox)/([\w/]+(?:\.\w+)?)/?`", text)
     named = [*modules, *(ROOT / name for name in others), *(packages[top] / name for top, name in inside)]
     assert not [str(path) for path in named if not path.exists()]
+
+
+def test_each_promise_of_security_has_a_number_and_tests_that_exist() -> None:
+    rows = re.findall(r"^\| (\d+) \|.*\| ([^|]+) \|$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
+    assert [int(number) for number, _ in rows] == [*range(1, len(rows) + 1)]
+    assert rows
+    files = [
+        *(ROOT / "tests").rglob("test_*.py"),
+        *(ROOT / "packages/sandbox/src/stockade_sandbox/conformance").glob("*.py"),
+    ]
+    known = {f"{place}::{name}" for path in files for place, name in _tests_of(path)}
+    for number, tests in rows:
+        named = re.findall(r"`(?:[\w/]+/)?([\w.]+::\w+)`", tests)
+        assert "attacks, *" in tests or named, number
+        assert known.issuperset(named), (number, set(named) - known)
+
+
+def _tests_of(path: Path) -> Iterator[tuple[str, str]]:
+    """(its file or class, the test's name) for each."""
+    for part in ast.parse(path.read_text()).body:
+        inside = part.body if isinstance(part, ast.ClassDef) else [part]
+        place = part.name if isinstance(part, ast.ClassDef) else path.name
+        yield from ((place, one.name) for one in inside if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_pages_that_the_code_names_exist() -> None:
