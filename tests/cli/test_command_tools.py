@@ -61,6 +61,34 @@ def test_what_was_set_up_is_undone_at_the_end(stage: Stage) -> None:
     assert (stage.demo / "log").read_text() == "up\ndown\n"
 
 
+PROJECT = """[setup]
+commands = ["mkdir bin && cp version.txt bin/greet", "chmod +x bin/greet"]
+files = ["version.txt"]
+path = ["/opt/project/bin"]
+"""
+
+
+def test_a_trusted_folder_is_set_up_once_for_what_its_files_say(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stage.demo)
+    (stage.demo / "stockade.toml").write_text(PROJECT)
+    (stage.demo / "version.txt").write_text("#!/bin/sh\necho hello one\n")
+    greet = say("shell", command="greet")
+    ended = stage.run(greet, DONE, flags=("--discard",))
+    assert "is not trusted as it stands" in ended.err
+    assert "not found" in outputs(stage)[0]
+    assert stage.call("trust", "--yes", "stockade.toml").status == 0
+    ended = stage.run(greet, greet, DONE, flags=("--max-turns", "1", "--json"))
+    assert "greet" not in ended.events[0]["system_prompt"]
+    assert outputs(stage) == ["hello one\n"]
+    assert stage.call("runs", "resume", "--max-turns", "9", "--discard").status == 0
+    assert outputs(stage) == ["hello one\n", "hello one\n"]
+    assert len(kept(stage)) == 1
+    (stage.demo / "version.txt").write_text("#!/bin/sh\necho hello two\n")
+    done = stage.call("sandbox", "exec", "--folder", ".", "--", "greet")
+    assert (done.status, done.out) == (0, "hello two\n"), done.err
+    assert len(kept(stage)) == 2
+
+
 def test_a_passed_on_secret_is_not_on_record(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Microbots wrote them into its log."""
     secret = "correct-horse-battery-staple"

@@ -94,6 +94,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 MAX_FILE_BYTES = 1_000_000
+PROJECT_FILE = "stockade.toml"
 
 
 def trusted_file() -> Path:

@@ -151,3 +151,26 @@ def test_a_definition_in_python_is_a_tool() -> None:
     assert (tool.install, tool.verify) == (("apt-get install -y ripgrep",), ("rg --version",))
     assert "apt" in tool.hosts
     assert ToolDefinition(name="x", usage_instructions="x").tool().hosts == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[setup]\ncommands = ['true']\nfiles = ['../../etc/passwd']\n", "is not in the project"),
+        ("[setup]\ncommands = ['true']\nfiles = ['/etc/passwd']\n", "is not in the project"),
+        ("[setup]\ncommands = ['true']\nfile = ['a']\n", "[setup] has no 'file'"),
+        ("[setup]\nfiles = ['a']\n", "commands"),
+        ("setup = 3\n", "setup"),
+    ],
+)
+def test_a_setup_that_is_none(text: str, words: str, tmp_path: Path) -> None:
+    assert words in refusal(written(tmp_path / "stockade.toml", text))
+
+
+def test_a_setup_takes_no_file_by_a_link_out_of_the_project(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "key").write_text("secret")
+    (project / "lock").symlink_to(tmp_path / "key")
+    text = "[setup]\ncommands = ['true']\nfiles = ['lock']\n"
+    assert "leads out of the folder" in refusal(written(project / "stockade.toml", text))

@@ -24,9 +24,9 @@ from stockade.core.model_options import (
     LLAMA_VARIABLES,
 )
 from stockade.core.settings import RENAMED, FrontSettings, RunSettings, fields, key_of
-from stockade.paths import MAX_FILE_BYTES, is_trusted, read_toml
+from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, is_trusted, read_toml
 from stockade.runtime.policy import current_folder
-from stockade.runtime.sources import OTHER_VARIABLES, PREFIX, PROJECT_FILE, SERVERS_FILE, config_file
+from stockade.runtime.sources import OTHER_VARIABLES, PREFIX, SERVERS_FILE, config_file
 from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import FolderMode
 
@@ -62,9 +62,11 @@ def load(
     """The settings of this call. `flags` holds what was given, by key. UsageError names the place and the key."""
     notes: list[str] = []
     merged: dict[str, Any] = {}
+    project = (folder or current_folder()) / PROJECT_FILE
+    of_project, has_setup = _from_project(project, notes)
     for values in (
-        _from_file(user_file or config_file()),
-        _from_project((folder or current_folder()) / PROJECT_FILE, notes),
+        _from_file(user_file or config_file())[0],
+        of_project,
         _from_llama(os.environ if environ is None else environ, notes),
         _from_environment(os.environ if environ is None else environ, notes),
         _from_flags(flags),
@@ -84,6 +86,8 @@ def load(
             raise UsageError(f"--{one} and --{other} exclude each other", "give one of them")
     options = {key: value for key, value in merged.items() if key in OPTION_KEYS}
     front = {key: value for key, value in merged.items() if key in FRONT_KEYS}
+    if has_setup:
+        options["tool"] = (str(project), *options.get("tool", ()))
     options["mcp"] = _servers_of(options.get("folder", ()), options.get("mcp", ()), notes)
     task = str(flags.get("task") or "")
     return Settings(
@@ -167,13 +171,14 @@ def _is_there(path: Path, notes: list[str] | None = None) -> bool:
         return False
 
 
-def _from_project(path: Path, notes: list[str]) -> dict[str, Any]:
+def _from_project(path: Path, notes: list[str]) -> tuple[dict[str, Any], bool]:
+    """Its keys, and whether it has a `[setup]`, which tools/tool_files.py reads."""
     if not _is_there(path, notes):
-        return {}
+        return {}, False
     if is_trusted(path):
-        return _from_file(path)
+        return _from_file(path, tables=("setup",))
     notes.append(_untrusted(path))
-    return {}
+    return {}, False
 
 
 def _untrusted(path: Path) -> str:
@@ -196,18 +201,19 @@ def _servers_of(folders: Sequence[str], given: tuple[str, ...], notes: list[str]
     return given
 
 
-def _from_file(path: Path) -> dict[str, Any]:
-    """The keys of a TOML file; none when there is no such file."""
+def _from_file(path: Path, tables: tuple[str, ...] = ()) -> tuple[dict[str, Any], bool]:
+    """The keys of a TOML file, none when there is no such file; and whether it has one of these `tables` besides."""
     try:
         values = read_toml(path, MAX_FILE_BYTES, "configuration")
     except FileNotFoundError:
-        return {}
+        return {}, False
+    found = [values.pop(name, None) for name in tables]
     for key in values:
         _today(key, f"{path}: {{key}}")
         if key not in KEYS:
             raise UsageError(f"{path}: there is no setting {key!r}", _nearest(key).removeprefix(": ") or None)
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return _checked(lists, f"{path}: {{key}}", strict=True)
+    return _checked(lists, f"{path}: {{key}}", strict=True), any(table is not None for table in found)
 
 
 def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, Any]:

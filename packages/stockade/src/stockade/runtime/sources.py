@@ -10,12 +10,11 @@ from typing import Any
 import platformdirs
 
 from stockade.core.settings import RunSettings, fields
-from stockade.paths import MAX_FILE_BYTES, read_toml
+from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, read_toml
 from stockade.runtime.policy import current_folder
 from stockade_sandbox.policy import LEAST_PROCESSES, parse_memory, parse_network, parse_size
 
 PREFIX = "STOCKADE_"
-PROJECT_FILE = "stockade.toml"
 SERVERS_FILE = ".mcp.json"
 OTHER_VARIABLES = frozenset(
     {

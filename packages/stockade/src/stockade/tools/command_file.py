@@ -14,6 +14,7 @@ import platformdirs
 from stockade.core.errors import UsageError
 from stockade.core.ports import OnProgress, Sandbox, Toolbox
 from stockade.core.tool_plan import ToolPlan, ToolRequest
+from stockade.paths import PROJECT_FILE
 from stockade.tools.layers import Layers, check_layers, check_variables, prepare_tool
 from stockade.tools.program import ExternalTool, InstalledTools
 from stockade.tools.tool_files import SUFFIXES, CommandTool, read_tool, shipped
@@ -50,7 +51,8 @@ def plan_command(tool: CommandTool, request: ToolRequest) -> ToolPlan:
     else:
         policy = _in_loop(partial(prepare_tool, tool, policy, layers(request.on_progress)))
     makers = (*plan.makers, lambda context: InstalledTools((tool,), context.sandbox))
-    return replace(plan, policy=policy, makers=makers, usage=(*plan.usage, usage_text(tool)))
+    told = (usage_text(tool),) if request.path.name != PROJECT_FILE else ()
+    return replace(plan, policy=policy, makers=makers, usage=(*plan.usage, *told))
 
 
 def host_tool(tool: CommandTool, allowed: Sequence[str], environ: Mapping[str, str] = os.environ) -> ExternalTool:

@@ -21,6 +21,7 @@ from stockade.core.errors import SandboxFailed, UsageError
 from stockade.tools.program import failed, host_files, ran, write_file
 from stockade.tools.tool_files import CommandTool
 from stockade_sandbox.backends.building import SystemLayers
+from stockade_sandbox.backends.rootfs import STANDARD_ENVIRONMENT
 from stockade_sandbox.locks import try_lock
 from stockade_sandbox.policy import Network, Policy
 from stockade_sandbox.results import NetworkRequest
@@ -155,6 +156,8 @@ async def prepare_tool(
         network = Network(mode="allow", hosts=tuple(dict.fromkeys((*network.hosts, *tool.runtime_hosts))))
     # what is set already counts: by the user, or by a tool before this one
     environment = {**tool.environment, **passed, **policy.environment}
+    if tool.path:
+        environment["PATH"] = ":".join((*tool.path, environment.get("PATH", STANDARD_ENVIRONMENT["PATH"])))
     return replace(policy, environment=environment, system=system, network=network)
 
 

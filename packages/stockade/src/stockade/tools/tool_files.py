@@ -18,7 +18,7 @@ from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade.core.toolbox import wrong_words
 from stockade.core.tools import NAME, ToolSpec
-from stockade.paths import parse_toml, read_regular
+from stockade.paths import PROJECT_FILE, parse_toml, read_regular
 from stockade.tools.function import short_schema
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -27,6 +27,8 @@ SYSTEM_PLACES = ("/usr/", "/opt/", "/etc/", "/var/lib/")
 """Where a file belongs to the installation. Files for other places are written at the start of each run."""
 MAX_COMMANDS, MAX_USAGE_CHARS = 100, 8000
 SUFFIXES = (".toml", ".yaml", ".yml")
+PROJECT_PLACE = "/opt/project"
+"""Where the commands of a project's `[setup]` run, with the files that it names."""
 MAX_FILE_BYTES = 256 * 1024
 _MICROBOTS = {
     "usage_instructions_to_llm": "usage",
@@ -97,7 +99,7 @@ class CommandTool(Data):
     `install` runs once, as a root in name only, with the network that `hosts` names, and is kept as a layer; `verify`
     runs after it and at the start of each run; `setup` at each start and `uninstall` at each end of a run, in the
     sandbox as the bot's own user. `pass_environment` are variables of the host, `runtime_hosts` the bot's network.
-    `folder` is that of the tool file.
+    `path` goes to the front of the PATH. `folder` is that of the tool file.
     """
 
     name: str = Field(pattern=NAME)
@@ -108,6 +110,7 @@ class CommandTool(Data):
     setup: Commands = ()
     uninstall: Commands = ()
     environment: dict[str, str] = Field(default_factory=dict)
+    path: tuple[str, ...] = ()
     pass_environment: tuple[str, ...] = ()
     files: tuple[ToolFile, ...] = ()
     hosts: tuple[str, ...] = ()
@@ -137,7 +140,8 @@ class CommandTool(Data):
     @model_validator(mode="after")
     def _of_its_kind(self) -> "CommandTool":
         inside = {"install": self.install, "setup": self.setup, "verify": self.verify, "uninstall": self.uninstall,
-                  "files": self.files, "hosts": self.hosts, "runtime_hosts": self.runtime_hosts}  # fmt: skip
+                  "files": self.files, "hosts": self.hosts, "runtime_hosts": self.runtime_hosts,
+                  "path": self.path}  # fmt: skip
         outside = {"command": self.command, "stdin": self.stdin, "parameters": self.parameters}
         if self.external and not self.command:
             raise ValueError("an external tool needs a command: a list of words")
@@ -175,6 +179,28 @@ class CommandTool(Data):
     @property
     def needs_layer(self) -> bool:
         return bool(self.install) or any(file.installed for file in self.files)
+
+
+class ProjectSetup(Data):
+    """`[setup]` of a folder's stockade.toml: what the project needs beside this machine's programs.
+
+    Its `commands` run in PROJECT_PLACE, once for what they, the `files` (relative to stockade.toml) and the rest of it
+    say; `hosts` is whom they may ask, and `path` goes to the front of the PATH.
+    """
+
+    commands: Commands
+    files: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    environment: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("files")
+    @classmethod
+    def _of_the_project(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise ValueError(f"{name!r} is not in the project: name files below its stockade.toml")
+        return value
 
 
 class ToolDefinition(Data):
@@ -221,8 +247,11 @@ def read_tool(path: Path) -> CommandTool:
     data = _parsed(path)
     if not isinstance(data, dict):
         raise UsageError(f"{path} is not a tool file: it is not a table of keys", f"keys are: {', '.join(_KEYS)}")
-    table = _renamed(path, {str(key): value for key, value in data.items()})
     try:
+        if path.name == PROJECT_FILE:
+            table = _of_project(ProjectSetup.model_validate(data.get("setup")), path)
+        else:
+            table = _renamed(path, {str(key): value for key, value in data.items()})
         return CommandTool.model_validate({**table, "folder": str(path.absolute().parent)})
     except ValidationError as error:
         for one in error.errors():
@@ -231,13 +260,32 @@ def read_tool(path: Path) -> CommandTool:
         raise UsageError(f"{path}: {wrong_words(error)}", "docs/tools.md") from None
 
 
+def _of_project(setup: ProjectSetup, path: Path) -> dict[str, Any]:
+    """The fields of a tool. UsageError for a link that leads out of the folder: a repository may come with one."""
+    folder = path.absolute().parent.resolve()
+    for name in setup.files:
+        if not (folder / name).resolve().is_relative_to(folder):
+            raise UsageError(f"{path}: files: {name} leads out of the folder", "copy it into the project")
+    return {
+        "name": "setup",
+        "install": [f"mkdir -p {PROJECT_PLACE} && cd {PROJECT_PLACE} || exit\n{one}" for one in setup.commands],
+        "files": [{"host": name, "inside": f"{PROJECT_PLACE}/{name}"} for name in setup.files],
+        "hosts": setup.hosts,
+        "path": setup.path,
+        "environment": setup.environment,
+    }
+
+
 def _unknown(path: Path, *place: str) -> UsageError:
     """Of a key of the file, or of one of its tables."""
     kinds: dict[str, type[Data]] = {"files": ToolFile, "parameters": Parameter}
-    keys = tuple(kinds[place[0]].model_fields) if len(place) > 1 else (*_KEYS, *_MICROBOTS)
+    if path.name == PROJECT_FILE:
+        keys, what = tuple(ProjectSetup.model_fields), "[setup]"
+    else:
+        keys, what = tuple(kinds[place[0]].model_fields) if len(place) > 1 else (*_KEYS, *_MICROBOTS), "a tool file"
     near = difflib.get_close_matches(place[-1], keys, n=1)
     hint = f"did you mean {near[0]}?" if near else f"keys are: {', '.join(keys)}"
-    return UsageError(f"{path}: a tool file has no {place[-1]!r}", hint)
+    return UsageError(f"{path}: {what} has no {place[-1]!r}", hint)
 
 
 def _parsed(path: Path) -> Any:
