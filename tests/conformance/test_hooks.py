@@ -32,7 +32,7 @@ class TestPlainWords(HookConformance):
 
 
 class TestCheck(HookConformance):
-    first = HookConformance.first.model_copy(update={"check": "fails"})
+    first = HookConformance.first.model_copy(update={"check": ("fails",)})
 
     def make_hook(self) -> Hook:
         return Check()

@@ -278,7 +278,7 @@ async def test_a_passing_check_verifies() -> None:
 
 
 async def test_a_failing_check_is_fed_back_then_ends_unverified() -> None:
-    bench = Bench([say("finish", answer="x")] * 9, MemorySandbox({"( make\n)": 2}))
+    bench = Bench([say("finish", answer="x")] * 9, MemorySandbox({"make": 2}))
     finished = await bench.run(started(check="make"))
     assert (finished.status, finished.reason, finished.verified) == ("done", "check_failed", False)
     assert len(bench.script.requests) == 3

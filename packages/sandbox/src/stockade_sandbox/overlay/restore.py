@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from stockade_sandbox.overlay.safe_fs import (
     copy_data,
     decode_path,
     encode_path,
+    join,
     new_file,
     new_symlink,
     parent,
@@ -44,11 +45,13 @@ from stockade_sandbox.records import line_of, replace
 from stockade_sandbox.results import FolderLayer
 
 HOLDER = "sandbox"
+_OPAQUE = ".overlay.opaque"
 _END_S = 10.0
 
 
-def restore(layer: FolderLayer, name: str | None, source: Path | None = None) -> None:
-    """Make the layer what it was when snapshot `name` was taken; None is as it began.
+def restore(layer: FolderLayer, name: str | None, source: Path | None = None, protect: Collection[str] = ()) -> None:
+    """Make the layer what it was when snapshot `name` was taken; None is as it began. What is at the paths `protect`
+    is what the folder has there.
 
     `source` is the place of another layer of the same folder whose snapshot it is; then this one must be new.
     SandboxFailed when the snapshot is gone or there is no room; UsageError when a file that was untouched then would
@@ -60,6 +63,8 @@ def restore(layer: FolderLayer, name: str | None, source: Path | None = None) ->
         with open_layer(layer, writing=True) as opened:
             folder = (source or opened.base) / KEPT
             wanted = {decode_path(path): entry for path, entry in read_snapshot(folder, name).items()}
+            for path in protect:
+                wanted = _as_given(wanted, path, opened)
             _Restorer(opened, folder, wanted).run()
             if source is None:
                 remove_after(opened.base, name)
@@ -86,6 +91,43 @@ def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
             write_file(base / LAYER_FILE, line_of(own))
     except OSError as error:
         raise SandboxFailed(f"cannot share the snapshots of {other}: {error.strerror}") from error
+
+
+def _as_given(wanted: Mapping[str, Kept], path: str, opened: OpenLayer) -> dict[str, Kept]:
+    """`wanted` without what a bot made of the host's entry at `path`, and of the folders above it only that one shown
+    again: what else a bot removed of them stays removed.
+    """
+    kept = {one: entry for one, entry in wanted.items() if one != path and not one.startswith(f"{path}/")}
+    parts, hidden = path.split("/"), False
+    for depth in range(1, len(parts)):
+        above, way = "/".join(parts[:depth]), "/".join(parts[: depth + 1])
+        entry, node = kept.get(above), opened.host.node(above)
+        if node is None or node.kind != "directory":
+            break  # there was nothing to protect
+        if opened.is_copy:
+            if entry is not None and entry.kind != "directory":
+                del kept[above]
+            continue
+        hidden = hidden or (entry is not None and (entry.kind != "directory" or _is_opaque(entry)))
+        if not hidden:
+            continue
+        shown = (
+            entry
+            if entry is not None and entry.kind == "directory"
+            else Kept(
+                path=encode_path(above), kind="directory", mode=node.mode & MODE_BITS, mtime_ns=node.stat.st_mtime_ns
+            )
+        )
+        marks = {mark: value for mark, value in shown.marks.items() if not mark.endswith(_OPAQUE)}
+        kept[above] = replace(shown, marks=marks)
+        for child in (join(above, name) for name in opened.host.names(above)):
+            if child != way:
+                kept.setdefault(child, Kept(path=encode_path(child), kind="whiteout"))
+    return kept
+
+
+def _is_opaque(entry: Kept) -> bool:
+    return any(mark.endswith(_OPAQUE) for mark in entry.marks)
 
 
 class _Restorer:

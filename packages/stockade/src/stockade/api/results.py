@@ -43,7 +43,9 @@ class Exchange(Data):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`status`: True when done, and the check passed where there was one. `error`: why not, else None."""
+    """`status`: True when done, and the check passed where there was one. `error`: why not, else None.
+    `changed_tests`: of a verified run, what the bot changed of the files that test runners obey.
+    """
 
     run_id: str
     status: bool
@@ -54,6 +56,7 @@ class RunResult:
     turns: int
     usage: Usage
     log: tuple[Exchange, ...]
+    changed_tests: tuple[str, ...] = ()
     layers: tuple[FolderLayer, ...] = ()
     store: str | None = None
     events: tuple[RunEvent, ...] = field(default=(), repr=False)
@@ -143,6 +146,7 @@ def result_of(run_id: str, events: Iterable[RunEvent], store: str | None, redact
         turns=finished.turns,
         usage=finished.usage,
         log=tuple(log_of(seen)),
+        changed_tests=finished.changed_tests,
         layers=changes.facts(seen).layers,
         store=store,
         events=seen,

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from stockade.core.actions import Answer, HookWords, Observation, Step
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.messages import ModelAnswer, ModelInfo, Sampling, Usage
+from stockade.core.settings import listed
 from stockade.core.tools import ToolSpec
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import Change, FolderLayer
@@ -34,6 +35,10 @@ class Autonomy(Data):
 Status = Literal["done", "stopped", "failed"]
 StopReason = Literal["finish", "gave_up", "check_failed", "turns", "time", "tokens", "cost", "loop", "unreadable",
                      "user", "usage", "hook", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
+
+
+Checks = Annotated[tuple[str, ...], BeforeValidator(listed)]
+"""Commands that decide whether a run is verified, in order. One may stand alone."""
 
 
 class Event(Data):
@@ -68,7 +73,9 @@ class RunStarted(Event):
     budget: Budget
     sampling: Sampling = Sampling()
     system_prompt: str
-    check: str | None = None
+    check: Checks = ()
+    protect: tuple[str, ...] = ()
+    """Paths of the working folder that are as they were given while a check runs."""
     options: dict[str, Any] = Field(default_factory=dict)
     tools: tuple[str, ...] = ()
     """Beside the bot's built-in actions: names and files."""
@@ -109,7 +116,7 @@ class RunResumed(Event):
     model: str
     sandbox: str
     budget: Budget
-    check: str | None = None
+    check: Checks = ()
     lost: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
 
@@ -302,17 +309,19 @@ class SubRunFinished(Event):
 
 
 class CheckFinished(Event):
-    """`--check` was run in the sandbox."""
+    """A command of `--check` was run: `apart`, in a fresh sandbox on what the bot wrote, or else beside its shell."""
 
     type: Literal["check_finished"] = "check_finished"
     turn: int
     command: str
     passed: bool
     observation: Observation
+    apart: bool = False
 
 
 class RunFinished(Event):
     """The last event of a run that came to an end. `verified` is None when no check was asked for.
+    `changed_tests`, of a run that is verified: what the bot changed of the files that test runners obey.
 
     `seals`: of each layer, in order, what it held then (FolderLayer.seal).
     """
@@ -323,6 +332,7 @@ class RunFinished(Event):
     detail: str = ""
     answer: str | None = None
     verified: bool | None = None
+    changed_tests: tuple[str, ...] = ()
     turns: int = 0
     usage: Usage = Usage()
     changes: tuple[Change, ...] = ()

@@ -23,6 +23,11 @@ def key_of(name: str) -> str:
     return _KEYS.get(name, name)
 
 
+def listed(value: object) -> object:
+    """One text is a list of one."""
+    return (value,) if isinstance(value, str) else () if value is None else value
+
+
 @dataclass(frozen=True, slots=True)
 class Described:
     """Stands in a pydantic field for its `Setting`."""
@@ -37,7 +42,8 @@ class Described:
 class Setting:
     """`help`: a line on it. `metavar`: what its flag takes; empty for a switch, and where the type names the choices.
 
-    `ge`, `gt`, `le`: bounds of a number. `in_bots`: the file of a bot may set it too.
+    `ge`, `gt`, `le`: bounds of a number. `in_bots`: the file of a bot may set it too. `whole`: of a list; a text in a
+    file is a list of one, and in other places its values stand on lines of their own, not between commas.
     """
 
     help: str
@@ -46,6 +52,7 @@ class Setting:
     gt: float | None = None
     le: float | None = None
     in_bots: bool = False
+    whole: bool = False
 
     __is_annotated_types_grouped_metadata__: typing.ClassVar[Literal[True]] = True
 
@@ -56,6 +63,10 @@ class Setting:
         for kind, bound in ((Ge, self.ge), (Gt, self.gt), (Le, self.le)):
             if bound is not None:
                 yield kind(bound)
+        if self.whole:
+            from pydantic import BeforeValidator  # noqa: PLC0415 (the same)
+
+            yield BeforeValidator(listed)
         yield Described(self)
 
 
@@ -135,8 +146,12 @@ class RunSettings(SamplingSettings, LoadSettings):
     max_tokens: Annotated[int | None, Setting(
         "Tokens of prompts and answers together.", "N", ge=0, in_bots=True)] = None
     max_cost: Annotated[float | None, Setting("What the run may cost.", "USD", ge=0, in_bots=True)] = None
-    check: Annotated[str | None, Setting(
-        "The run is verified when CMD succeeds in the sandbox at the end.", "CMD", in_bots=True)] = None
+    check: Annotated[tuple[str, ...], Setting(
+        "The run is verified when CMD succeeds at the end, in a fresh sandbox on what the bot wrote.", "CMD",
+        in_bots=True, whole=True)] = ()
+    protect: Annotated[tuple[str, ...], Setting(
+        "A path of the folder that is as you gave it while a check runs, whatever the bot wrote there.", "PATH",
+        in_bots=True, whole=True)] = ()
     folder: Annotated[tuple[str, ...], Setting(
         "A folder to work in; MODE is ro, overlay (changes are reviewed) or rw. The first one is /workspace.",
         "PATH[:MODE]")] = ()

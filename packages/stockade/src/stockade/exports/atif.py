@@ -58,7 +58,8 @@ def trajectory(events: Sequence[RunEvent]) -> dict[str, Any]:
     if started.parent is not None:
         document["notes"] = f"a branch of run {started.parent} after its turn {started.parent_turn}"
     if finished is not None:
-        facts = finished.model_dump(include={"status", "reason", "detail", "verified", "changes"}, mode="json")
+        told = {"status", "reason", "detail", "verified", "changed_tests", "changes"}
+        facts = finished.model_dump(include=told, mode="json")
         document["extra"] = {"result": facts}
     return document
 

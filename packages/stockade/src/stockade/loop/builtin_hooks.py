@@ -5,9 +5,9 @@ from stockade.core.events import StopReason
 from stockade.core.messages import Sampling
 from stockade.core.ports import Approver
 from stockade.loop.hooks import Accept, AddMessage, EndRun, Hook, HookContext, Refuse, SendBack
+from stockade.loop.verdict import MAX_EQUAL_FAILURES
 
 MAX_UNREADABLE, MAX_UNREADABLE_WITHOUT_AN_END = 3, 20
-MAX_FAILED_CHECKS = 3
 WARMER_UNREADABLE = 0.4
 WARMEST = 1.0
 DRY = 0.8
@@ -61,20 +61,20 @@ class BudgetLimits(Hook):
 
 
 class Check(Hook):
-    """The command of `--check` decides whether a finish stands. Each failure is shown to the bot, three end the run."""
+    """The commands of `--check` decide whether a finish stands. The bot is shown a failure and may go on; three equal
+    ones, or three on the same files, end the run.
+    """
 
     name = "check"
     timeout_s = None
 
     async def before_finish(self, ctx: HookContext, finish: Finish) -> Accept | SendBack | EndRun | None:
-        command = ctx.started.check
-        if command is None:
-            return None
-        if (await ctx.check(command)).passed:
-            return Accept()
-        if ctx.state.failed_checks >= MAX_FAILED_CHECKS:
-            return EndRun("done", "check_failed", "the check does not pass")
-        return SendBack("")
+        for command in ctx.started.check:
+            if not (await ctx.check(command)).passed:
+                if ctx.state.equal_failures >= MAX_EQUAL_FAILURES:
+                    return EndRun("done", "check_failed", "the check does not pass")
+                return SendBack("")
+        return Accept() if ctx.started.check else None
 
 
 class PlainWords(Hook):

@@ -41,6 +41,8 @@ _FOLDED_CHARS = 120
 # What a token can be of: digits and foreign scripts at one end, long words at the other.
 _FEWEST_BYTES, _MOST_BYTES = 1.0, 6.0
 _WINDOW_EDGE = 16
+_WHERE = {True: ", in a fresh sandbox with the files of your folder", False: ""}
+"""Said of a check that failed, which was run apart."""
 
 
 @dataclass(slots=True)
@@ -131,7 +133,8 @@ class Context:
                 self._add("user", f"Your answer could not be read: {event.message}", event.turn)
             case CheckFinished() if not event.passed:
                 text = describe(event.observation, self.observation_chars)
-                self._add("user", f"The check `{event.command}` does not pass yet:\n{text}", event.turn)
+                words = f"The check `{event.command}` does not pass yet{_WHERE[event.apart]}"
+                self._add("user", f"{words}:\n{text}", event.turn)
             case MessageInjected():
                 self._add("user", event.text, event.turn, user=event.source == "user")
             case SelfConfigChanged():

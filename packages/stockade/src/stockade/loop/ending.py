@@ -14,6 +14,7 @@ from stockade.core.errors import (
 from stockade.core.events import RunFinished, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
 from stockade.loop.record import Record
+from stockade.loop.verdict import changed_tests
 from stockade_sandbox.results import Change
 
 _REASONS: dict[type[StockadeError], StopReason] = {
@@ -43,6 +44,7 @@ def failed(error: StockadeError) -> Ending:
 
 async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending: Ending) -> RunFinished:
     """The last event: how it ended and what it changed. Changes that cannot be read are named, and do not hide it."""
+    started = record.state.started
     changes: list[Change] = []
     seals: list[str | None] = []
     detail = ending.detail
@@ -60,6 +62,7 @@ async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending:
         detail=detail,
         answer=ending.answer,
         verified=ending.verified,
+        changed_tests=changed_tests(changes, started.protect) if ending.verified and started else (),
         turns=record.state.readable,
         usage=record.state.usage,
         changes=tuple(changes),

@@ -20,15 +20,25 @@ from typing import Any, get_args
 
 import anyio
 
-from stockade.core.actions import Action, Finish, HookWords, Observation, Refused, Shell, Step
+from stockade.core.actions import Action, Finish, HookWords, Observation, Refused, Step
 from stockade.core.budget import Account
 from stockade.core.errors import HookFailed, SandboxFailed, StoreFailed
-from stockade.core.events import CheckFinished, HookRan, MessageInjected, RunEvent, RunStarted, Status, StopReason
+from stockade.core.events import (
+    CheckFinished,
+    Checkpoint,
+    HookRan,
+    MessageInjected,
+    RunEvent,
+    RunStarted,
+    Status,
+    StopReason,
+)
 from stockade.core.messages import Sampling
 from stockade.core.ports import Clock, ExecResult, Reviewer, Sandbox
 from stockade.core.text import is_text
 from stockade.loop.record import Checkpoints, Record
 from stockade.loop.state import HookAct, RunState
+from stockade.loop.verdict import Judge, argv_of, observed
 from stockade_sandbox.results import Change
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -102,6 +112,7 @@ class HookContext:
     account: Account
     checkpoints: Checkpoints
     reviewer: Reviewer | None = None
+    judge: Judge | None = None
     attended: bool = False
     spoken: bool = False
     hook: str = ""
@@ -133,12 +144,29 @@ class HookContext:
         return [change for layer in layers if self.reviewer for change in self.reviewer.changes(layer)]
 
     async def check(self, command: str) -> CheckFinished:
-        """`command` in the bot's shell, on record with its result. Raises SandboxFailed."""
-        output = await self.sandbox.run(f"( {command}\n)")
-        checkpoint = await self.checkpoints.after(Shell(command=command), output, self.state)
-        now, passed = self.clock.now(), output.exit_code == 0
-        done = CheckFinished(at=now, turn=self.state.turns, command=command, passed=passed, observation=output)
-        await self.record.add(*checkpoint, done)
+        """Whether `command` passes on what the bot wrote, on record with its result. Raises SandboxFailed.
+
+        It runs in a fresh sandbox where there can be one, else in this one beside the bot's shell.
+        """
+        begun, checkpoints, state = self.clock.now(), self.checkpoints, self.state
+        apart = self.judge is not None and checkpoints.snapshots is not None
+        kept: list[Checkpoint] = []
+        if self.judge is not None and checkpoints.snapshots is not None:
+            names = await checkpoints.snapshots.keep()
+            kept = checkpoints.of(names, state.checkpoint.exports if state.checkpoint else None, state)
+            output = observed(await self.judge(command, state.layers, names, self.sandbox.on_network))
+        else:
+            output = observed(await self.sandbox.exec(argv_of(command)))
+            kept = await checkpoints.after(Finish(answer=""), output, state)
+        done = CheckFinished(
+            at=self.clock.now(),
+            turn=state.turns,
+            command=command,
+            passed=output.exit_code == 0,
+            observation=replace(output, duration_s=self.clock.now() - begun),
+            apart=apart,
+        )
+        await self.record.add(*kept, done)
         return done
 
     async def exec(

@@ -78,6 +78,11 @@ class Checkpoints:
         exports = last.exports if last else None
         if isinstance(action, Shell):
             exports = await self._exports() or exports
+        return self.of(files, exports, state)
+
+    def of(self, files: tuple[str | None, ...], exports: str | None, state: RunState) -> list[Checkpoint]:
+        """None where nothing has changed since the last one."""
+        last = state.checkpoint
         if files == (last.files if last else (None,) * len(files)) and exports == (last.exports if last else None):
             return []
         return [Checkpoint(at=self.clock.now(), turn=state.turns, files=files, exports=exports)]

@@ -9,7 +9,7 @@ over those events (state.py, context.py). Nothing here knows which model, sandbo
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -54,7 +54,7 @@ async def run_to_completion(
 ) -> RunFinished:
     """What `run` and `resume` have in common; `again` is done when sandbox and model are there."""
     try:
-        ending = await _in_sandbox(started, parts, record, again)
+        ending = await _still_verified(await _in_sandbox(started, parts, record, again), parts, record)
     except EndedByHook as by:
         ending = Ending(by.end.status, by.end.reason, by.end.detail)
     except FORESEEN as error:
@@ -70,6 +70,16 @@ async def run_to_completion(
         await close(record, parts.reviewer, parts.clock, Ending("failed", "bug", message))
         raise
     return await close(record, parts.reviewer, parts.clock, ending)
+
+
+async def _still_verified(ending: Ending, parts: Dependencies, record: Record) -> Ending:
+    """What a verdict was about is what there is now that nothing runs any more: else it holds no longer."""
+    if not ending.verified or parts.snapshots is None or record.state.checkpoint is None:
+        return ending
+    if await parts.snapshots.keep() == record.state.checkpoint.files:
+        return ending
+    what = "something of the bot's wrote to its files after the check had passed"
+    return replace(ending, reason="check_failed", detail=what, verified=False)
 
 
 async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, again: ResumeHook | None) -> Ending:
@@ -187,5 +197,5 @@ class _Loop:
 
     def _ended(self, end: EndRun, answer: str | None = None) -> Ending:
         """Verified is what a check said at a finish; where one was asked for, every other end is not."""
-        verified = None if self.started.check is None else end.reason == "finish" and bool(self.record.state.verified)
+        verified = None if not self.started.check else end.reason == "finish" and bool(self.record.state.verified)
         return Ending(end.status, end.reason, end.detail, answer, verified)

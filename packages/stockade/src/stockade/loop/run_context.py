@@ -41,6 +41,7 @@ from stockade.loop.hooks import EndedByHook, Hook, HookContext, Hooks
 from stockade.loop.pause import Pause
 from stockade.loop.record import Checkpoints, Record
 from stockade.loop.state import RunState
+from stockade.loop.verdict import Judge
 from stockade_sandbox.policy import Policy
 
 
@@ -119,6 +120,7 @@ class Dependencies:
     sub_agents: SubAgentRunner | None = None
     reviewer: Reviewer | None = None
     snapshots: SnapshotStore | None = None
+    judge: Judge | None = None
     pause: Pause = field(default_factory=Pause)
     approver: Approver | None = None
     """Also among the hooks, as Approval; here so that a terminal can attach its user to it."""
@@ -139,7 +141,8 @@ def hooks_in(started: RunStarted, parts: Dependencies, record: Record, account: 
     """The hooks of a run with what they see of it."""
     checkpoints = Checkpoints(parts.sandbox, parts.clock, parts.snapshots)
     attended = parts.asker is not None and parts.asker.attended
-    return Hooks(HookContext(started, record, account, checkpoints, parts.reviewer, attended), parts.hooks)
+    ctx = HookContext(started, record, account, checkpoints, parts.reviewer, parts.judge, attended)
+    return Hooks(ctx, parts.hooks)
 
 
 RunLoop = Callable[[Sequence[Step]], Awaitable[Ending]]

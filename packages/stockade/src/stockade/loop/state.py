@@ -33,6 +33,7 @@ from stockade.core.events import (
 )
 from stockade.core.messages import ModelInfo, Usage
 from stockade.core.tools import ToolSpec
+from stockade.loop.verdict import is_equal
 from stockade_sandbox.results import CommandOutput, FolderLayer
 
 
@@ -81,7 +82,8 @@ class RunState:
     injected: list[MessageInjected] = field(default_factory=list)
     hook_acts: Counter[tuple[str, HookAct]] = field(default_factory=Counter)
     """How often each hook has said something to the bot, added words to an observation, or refused, in this task."""
-    failed_checks: int = 0
+    equal_failures: int = 0
+    """Of checks in a row, up to now, that said the same or judged the same files."""
     verified: bool | None = None
     """Whether the last check passed."""
     finished: RunFinished | None = None
@@ -90,6 +92,8 @@ class RunState:
     own: SelfConfigChanged | None = None
     tools: tuple[ToolSpec, ...] = ()
     helpers_turns: int = 0
+    _failed: CheckFinished | None = None
+    _failed_on: tuple[str | None, ...] = ()
     _begun_at: float | None = None
     _earlier_s: float = 0.0
     _earlier_turns: int = 0
@@ -145,12 +149,21 @@ class RunState:
             case SelfConfigChanged():
                 self.own = event
             case CheckFinished():
-                self.failed_checks += not event.passed
-                self.verified = event.passed
+                self._judged(event)
             case RunFinished():
                 self.finished = event
             case _:
                 pass
+
+    def _judged(self, event: CheckFinished) -> None:
+        files = self.checkpoint.files if self.checkpoint else ()
+        last, self.verified = self._failed, event.passed
+        if not event.passed:
+            same = last is not None and (
+                is_equal(last, event) or (last.command == event.command and files == self._failed_on)
+            )
+            self.equal_failures = self.equal_failures + 1 if same else 1
+            self._failed, self._failed_on = event, files
 
     def _go_on(self, event: RunResumed, before: float) -> None:
         """A new task has a budget of its own; what was going wrong before is not held against what comes."""
@@ -163,7 +176,7 @@ class RunState:
         if event.task is not None:
             self._earlier_s, self._earlier_usage = 0.0, self.usage
             self._earlier_turns = self._all_turns()
-            self.failed_checks = 0
+            self._failed, self.equal_failures = None, 0
             self.injected.clear()
             self.hook_acts.clear()
 

@@ -78,7 +78,8 @@ class SubAgents:
                 "budget": Budget(max_turns=turns, timeout_s=0.0, max_tokens=0, max_cost=0.0),
                 "system_prompt": self.prompt,
                 "actions": self.tools,
-                "check": None,
+                "check": (),
+                "protect": (),
                 "used": Usage(),
             }
         )

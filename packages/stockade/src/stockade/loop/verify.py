@@ -18,6 +18,7 @@ from stockade.core.secrets import Redactor
 from stockade.loop.act import Actor
 from stockade.loop.resume import shell_script
 from stockade.loop.state import RunState
+from stockade.loop.verdict import argv_of, observed
 from stockade_sandbox.results import CommandOutput
 
 _NOT_AGAIN = (Unknown, Refused, Answered, ToolResult)
@@ -84,7 +85,7 @@ async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, s
                 if not seen(await _again(begun, event, actor, redactor)):
                     return False
             case CheckFinished():
-                now = await sandbox.run(f"( {redactor.restored(event.command)}\n)")
+                now = observed(await sandbox.exec(argv_of(redactor.restored(event.command))))
                 name = f"check {event.command}"
                 if not seen(_compared(event.turn, 0, name, event.observation, redactor.observation(now))):
                     return False

@@ -160,6 +160,7 @@ class Service:
             "reason": finished.reason,
             "detail": finished.detail,
             "verified": finished.verified,
+            "changed_tests": list(finished.changed_tests[:200]),
             "answer": clip(finished.answer or "", MAX_TEXT),
             "turns": finished.turns,
             "usage": finished.usage.model_dump(mode="json"),

@@ -36,6 +36,7 @@ from stockade.paths import run_dir, state_dir
 from stockade.runtime import models
 from stockade.runtime.bots import bot_of, driver_of, find_bot, with_defaults
 from stockade.runtime.hooks import approval_notes, hooks_of, make_approver
+from stockade.runtime.judging import judge_of
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.policy import make_policy
 from stockade.runtime.records import SystemClock, new_run_id
@@ -228,7 +229,7 @@ class _Build:
         if not bot.loops:
             return parts
         snapshots = LayerSnapshots(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
-        parts = replace(parts, snapshots=snapshots)
+        parts = replace(parts, snapshots=snapshots, judge=judge_of(started) if started.check else None)
         if "sub_task" not in plan.actions:
             return parts
         tools = tuple(name for name in plan.actions if name != "sub_task")
@@ -239,7 +240,8 @@ class _Build:
 
 def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
     """Settings that are about the loop, where the bot never runs it."""
-    return () if bot.bot.loops else tuple(key for key in ("tool", "mcp", "no_tool", "check") if getattr(spec, key))
+    of_the_loop = ("tool", "mcp", "no_tool", "check", "protect")
+    return () if bot.bot.loops else tuple(key for key in of_the_loop if getattr(spec, key))
 
 
 def _asked(spec: RunSpec, bot: BotSpec) -> tuple[tuple[str, ...], Policy]:
@@ -296,6 +298,7 @@ def _first_event(
         sampling=spec.sampling(local=model.local, local_tokens=bot.local_answer_tokens),
         system_prompt="",
         check=spec.check,
+        protect=spec.protect,
         options={**spec.model_dump(include=RECORDED, exclude_none=True), **_granted(spec)},
         tools=plan.asked,
         actions=plan.actions,

@@ -59,7 +59,7 @@ def spec_of(
     """
     started = restore_secrets(first_event(history), os.environ)
     now = _last_resumed(history) or started
-    changed = frozenset(key for key, value in (given or {}).items() if key in CHANGEABLE and value is not None)
+    changed = frozenset(key for key, value in (given or {}).items() if key in CHANGEABLE and value not in (None, ()))
     rules = {key: getattr(today, key) for key in changed if key in RULES}
     started = started.model_copy(update={"options": {**started.options, **rules}})
     values: dict[str, Any] = {
@@ -71,7 +71,8 @@ def spec_of(
         "answers": started.answers,
         "sandbox": started.sandbox,
         "seed": started.sampling.seed,
-        "check": None if task else now.check,
+        "check": () if task else now.check,
+        "protect": started.protect,
         "tool": (*(started.actions or ()), *started.tools),
         "redact": (*hidden_names(started), *today.redact),
         "hooks": _hooks(started, today),

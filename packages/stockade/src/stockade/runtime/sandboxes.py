@@ -65,15 +65,16 @@ def is_tried(name: str) -> bool:
 
 def is_far(name: str) -> bool:
     """Whether the folders of a sandbox are another machine's. One that a program passed as an object is here."""
-    return _is_known(name) and backend_of(name).far
+    return is_known(name) and backend_of(name).far
 
 
 def is_sealed(name: str) -> bool:
     """Whether it holds anything. Who passes an object answers for it."""
-    return not _is_known(name) or backend_of(name).sealed
+    return not is_known(name) or backend_of(name).sealed
 
 
-def _is_known(name: str) -> bool:
+def is_known(name: str) -> bool:
+    """Whether it is a backend's name, and not that of an object which a program passed."""
     return name == AUTO or name.partition("=")[0] in registry.names(GROUP)
 
 

@@ -116,7 +116,7 @@ def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
             raise UsageError(
                 f"-o {pair!r}: " + ("write KEY=VALUE" if not equals else f"there is no setting {key!r}"), hint
             )
-        values[key] = (*values.get(key, ()), *_split(text)) if _is_list(key) else text
+        values[key] = (*values.get(key, ()), *_split(key, text)) if _is_list(key) else text
     return _checked(values, "-o {key}", strict=False)
 
 
@@ -129,7 +129,7 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
         if key not in KEYS:
             notes.append(f"{variable} is not a setting and was not read{_nearest(key, PREFIX, str.upper)}")
         elif environ[variable]:
-            values[key] = _split(environ[variable]) if _is_list(key) else environ[variable]
+            values[key] = _split(key, environ[variable]) if _is_list(key) else environ[variable]
     return _checked(values, PREFIX + "{KEY}", strict=False)
 
 
@@ -244,9 +244,10 @@ def _is_list(key: str) -> bool:
     return key == "hooks" or (key in OPTION_KEYS and fields(RunSettings)[key].many)
 
 
-def _split(text: str) -> tuple[str, ...]:
-    """By lines when there are several, else by commas."""
-    parts: Iterable[str] = text.splitlines() if "\n" in text else text.split(",")
+def _split(key: str, text: str) -> tuple[str, ...]:
+    """By lines when there are several, else by commas, but for values that may hold some."""
+    whole = key in fields(RunSettings) and fields(RunSettings)[key].setting.whole
+    parts: Iterable[str] = text.splitlines() if whole or "\n" in text else text.split(",")
     return tuple(part.strip() for part in parts if part.strip())
 
 

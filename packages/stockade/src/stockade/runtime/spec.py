@@ -4,6 +4,7 @@ the budget that it says.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
@@ -16,7 +17,7 @@ from stockade.core.events import Autonomy, RunEvent, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.model_options import LoadOptions, SamplingOptions
 from stockade.core.settings import RunSettings, Setting, key_of
-from stockade_sandbox.policy import LEAST_PROCESSES, Policy, parse_memory, parse_network, parse_size
+from stockade_sandbox.policy import LEAST_PROCESSES, WORKSPACE, Policy, parse_memory, parse_network, parse_size
 
 if TYPE_CHECKING:
     from stockade.bots.spec import BotSpec
@@ -93,6 +94,12 @@ class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed
         parse_network(value)
         return value
 
+    @field_validator("protect")
+    @classmethod
+    def _protect(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Relative to the working folder."""
+        return tuple(_protected(one) for one in value)
+
     @field_validator("memory")
     @classmethod
     def _memory(cls, value: str | None) -> str | None:
@@ -113,6 +120,15 @@ class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed
         if value and value < LEAST_PROCESSES:
             raise ValueError(f"{value} is too few: at least {LEAST_PROCESSES} (a shell and a pipe; 0 is no limit)")
         return value
+
+
+def _protected(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() and path.is_relative_to(WORKSPACE):
+        path = path.relative_to(WORKSPACE)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in text:
+        raise ValueError(f"{text!r} is no path in the folder: give it relative to the folder, like tests")
+    return str(path)
 
 
 def autonomy(spec: RunSpec) -> Autonomy:

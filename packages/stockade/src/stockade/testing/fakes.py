@@ -16,6 +16,7 @@ from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarte
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import ExecResult, Found, OnNetwork, OnText, RunSummary
 from stockade.core.tools import Offered, ToolSpec
+from stockade.loop.verdict import argv_of
 from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 
 
@@ -128,7 +129,13 @@ class MemorySandbox:
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
-        """Knows what the loop does with files: `sh -c SCRIPT sh PATH ...`, see loop/file_actions.py."""
+        """Knows what the loop does with files: `sh -c SCRIPT sh PATH ...`, see loop/file_actions.py.
+
+        A check is done as a command.
+        """
+        if list(argv) == argv_of(argv[-1]):
+            output = await self.run(argv[-1])
+            return ExecResult(exit_code=output.exit_code, stdout=output.output, stderr=b"")
         script, path = (argv[2], argv[4]) if argv[0] == "sh" and len(argv) > 4 else ("", argv[-1])
         held = self.files.get(path)
         counts = b"" if held is None else b"%d %d %d\n" % (held.count(b"\n"), len(held), held.endswith(b"\n"))

@@ -6,7 +6,7 @@ handled as text, never as markup.
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -59,6 +59,7 @@ from stockade_sandbox.results import CommandOutput
 
 _THOUGHT = "italic cyan"
 _STATUS_STYLES = {"done": "bold green", "stopped": "bold yellow", "failed": "bold red"}
+_NAMED = 3
 _SHELL_EVENTS = {
     "shell_restored": "the command ended the shell; it goes on with the state from before",
     "shell_restarted": "the shell was started anew; its state is lost",
@@ -92,7 +93,7 @@ class Renderer:
         self._show_intro = show_intro
         self._numbered = numbered
         self._cwd = "/workspace"
-        self._check: str | None = None
+        self._check: tuple[str, ...] = ()
         self._started_at = 0.0
         self._requests: Counter[str] = Counter()
         self._model_s = 0.0
@@ -374,7 +375,7 @@ class Renderer:
             self._print(coloured([(event.answer, "")], whole=self._whole))
         more = detail(event, 600)
         why = f" ({event.reason.replace('_', ' ')}{f': {more}' if more else ''})"
-        verified = {True: "verified", False: "not verified", None: ""}[event.verified]
+        verified = {True: f"verified{_but(event.changed_tests)}", False: "not verified", None: ""}[event.verified]
         facts = (verified, some(event.turns, "turn"), f"{max(0.0, event.at - self._started_at):.1f} s",
                  *requests(self._requests), *usage_facts(event.usage, self._model_s))  # fmt: skip
         self._print(
@@ -384,3 +385,10 @@ class Renderer:
                 (" · " + " · ".join(fact for fact in facts if fact), "dim"),
             )
         )
+
+
+def _but(changed_tests: Sequence[str]) -> str:
+    """What a verdict rests on that the bot has changed."""
+    more = len(changed_tests) - _NAMED
+    names = ", ".join(one_line(path) for path in changed_tests[:_NAMED])
+    return f", but the bot changed {names}{f' and {more} more' if more > 0 else ''}" if names else ""

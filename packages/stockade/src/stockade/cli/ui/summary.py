@@ -98,6 +98,7 @@ def result_of(facts: RunFacts) -> dict[str, Any]:
         "reason": finished.reason,
         "detail": finished.detail,
         "verified": finished.verified,
+        "changed_tests": list(finished.changed_tests),
         "answer": finished.answer,
         "turns": finished.turns,
         "usage": finished.usage.model_dump(),

@@ -170,7 +170,7 @@ class HookConformance(ABC):
         assert len(begun) == len(over)
         refused = [isinstance(one.observation, Refused) for one in over]
         commands = [one.action.action for one, no in zip(begun, refused, strict=True) if not no]
-        checks = [f"( {one.command}\n)" for one in this.of(CheckFinished)]
+        checks = [one.command for one in this.of(CheckFinished)]
         ran = [action.command for action in commands if isinstance(action, Shell)]
         assert sorted(this.sandbox.ran) == sorted([*ran, *checks])
 
