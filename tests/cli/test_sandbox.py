@@ -22,6 +22,46 @@ def test_exec_passes_standard_input_on(stage: Stage) -> None:
     assert (ended.status, ended.out) == (0, "HELLO\n" * 1000)
 
 
+@pytest.mark.parametrize("folder", [(), ("--folder", ".")], ids=["nothing beside it", "with a folder"])
+def test_exec_passes_on_as_it_comes(folder: tuple[str, ...], stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A protocol on standard streams: the next line is only written once the answer to the one before was read."""
+    monkeypatch.chdir(stage.demo)
+    script = "while read line; do echo got $line; echo heard $line >&2; done; exit 3"
+    command = [sys.executable, "-m", "stockade.cli", "sandbox", "exec", *folder, "--", "sh", "-c", script]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=stage.environment()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for word in (b"one", b"two", b"three"):
+            process.stdin.write(word + b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"got " + word + b"\n"
+            assert process.stderr.readline() == b"heard " + word + b"\n"
+        process.stdin.close()
+        assert process.wait(PATIENCE_S) == 3
+
+
+@pytest.mark.parametrize("folder", [(), ("--folder", ".")], ids=["nothing beside it", "with a folder"])
+def test_exec_bounds_no_stream(folder: tuple[str, ...], stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stage.demo)
+    size = 70 << 20
+    ended = stage.call(
+        "sandbox", "exec", *folder, "--", "sh", "-c", "cat | tr a b | tee /dev/stderr", stdin=b"a" * size
+    )
+    assert (ended.status, ended.out.count("b"), ended.err.count("b")) == (0, size, size)
+
+
+def test_exec_whose_reader_goes_ends(stage: Stage) -> None:
+    command = [sys.executable, "-m", "stockade.cli", "sandbox", "exec", "--", "yes"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=stage.environment()) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"y\n"
+        process.stdout.close()
+        process.wait(PATIENCE_S)
+
+
 def test_exec_has_only_the_environment_that_was_named(stage: Stage) -> None:
     ended = stage.call("sandbox", "exec", "--env", "COLOUR=red", "--", "env")
     assert "COLOUR=red\n" in ended.out

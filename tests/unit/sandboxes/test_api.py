@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -155,6 +156,50 @@ def test_what_cannot_be_done_is_said(folder: Path) -> None:
             box.exec()
         with pytest.raises(UsageError, match="not the name of a variable"):
             box.exec(["env"], env={"A=B": "x"})
+
+
+def test_a_program_is_spoken_to_while_it_runs(folder: Path) -> None:
+    with Sandbox(folder=folder) as box:
+        with box.start(["sh", "-c", 'pwd; echo "$X"; while read x; do echo "<$x>"; echo no >&2; done; exit 5'],
+                       cwd="/tmp", env={"X": "y"}) as program:  # fmt: skip
+            said = b""
+            while said.count(b"\n") < 2:
+                said += program.read()
+            assert said == b"/tmp\ny\n"
+            program.write(b"one\n")
+            assert (program.read(), program.read_error(), program.exit_code) == (b"<one>\n", b"no\n", None)
+            program.write(b"two\n")
+            program.close_stdin()
+            assert b"".join(program) == b"<two>\n"
+            assert (program.wait(), program.exit_code) == (5, 5)
+            with pytest.raises(BrokenPipeError):
+                program.write(b"x")
+        with box.start(shell="echo $0; sleep 60") as program:
+            assert program.read() == b"/bin/bash\n"
+            with pytest.raises(TimeoutError):
+                program.wait(0.05)
+            program.kill()
+            assert program.wait() in (137, 143, 124)
+        with box.start(["sleep", "60"], timeout=0.2) as program:
+            assert (program.wait(), program.timed_out) == (124, True)
+        with box.start(["no-such-program"]) as program:
+            assert program.wait() == 127
+
+
+@pytest.mark.anyio
+async def test_a_hundred_programs_at_once_and_one_that_is_ended(folder: Path) -> None:
+    async with AsyncSandbox(folder=folder) as box, AsyncExitStack() as stack:
+        programs = [await stack.enter_async_context(box.start(["cat"])) for _ in range(100)]
+        await programs[7].kill()
+        assert await programs[7].wait() != 0
+        for number, program in enumerate(programs):
+            if number != 7:
+                await program.write(b"%d" % number)
+        for number, program in enumerate(programs):
+            if number != 7:
+                assert await program.read() == b"%d" % number
+                await program.close_stdin()
+                assert await program.wait() == 0
 
 
 @pytest.mark.anyio

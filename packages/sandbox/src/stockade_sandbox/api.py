@@ -4,8 +4,8 @@ One sandbox with one persistent shell. What is written to an overlay is thrown a
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,12 @@ from anyio.from_thread import BlockingPortal
 
 from stockade_sandbox.errors import ActionFailed, SandboxDied, UsageError
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
-from stockade_sandbox.port import Backend, Reviewer, SnapshotStore
+from stockade_sandbox.port import Backend, Programs, Reviewer, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
 from stockade_sandbox.processes import BOX, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
+from stockade_sandbox.running import AsyncProgram, Program
 from stockade_sandbox.stoppable import stoppable
 
 MAX_OUTPUT = 1 << 20
@@ -172,13 +173,35 @@ class AsyncSandbox:
             if given := [name for name, value in of_programs.items() if value is not None]:
                 raise UsageError(f"{given[0]}= goes with argv", "the shell keeps its folder and variables: cd, export")
             return _of_command(await self._noted(self.live.run(shell, timeout)))
-        words = list(argv or ())
-        if env:
-            words = ["env", "--", *(f"{name}={value}" for name, value in _checked(env).items()), *words]
-        if cwd is not None:
-            words = ["sh", "-c", _IN_FOLDER, "sh", cwd, *words]
         limit = MAX_OUTPUT if max_output is None else max_output
+        words = _words(argv or (), cwd, env)
         return _of_program(await self._noted(self.live.exec(words, stdin or b"", timeout, limit)))
+
+    @asynccontextmanager
+    async def start(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        shell: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[AsyncProgram]:
+        """`async with box.start(["cat"]) as program`: it runs beside the shell and beside other programs, and is ended
+        when this is left. `shell` is run by a bash of its own. `timeout` in seconds; None is as long as it is wanted.
+
+        UsageError for what is not possible, and where the sandbox has one program at a time.
+        """
+        if (argv is None) == (shell is None) or isinstance(argv, str):
+            raise UsageError("start takes argv or shell=", 'write start(["ls", "-l"]) or start(shell="ls -l")')
+        box = self.live
+        if not isinstance(box, Programs):
+            raise UsageError(f"the sandbox {box.backend} runs one program at a time", "use exec")
+        words = _words(argv or ("/bin/bash", "-c", shell or ""), cwd, env)
+        async with box.program(words, "", timeout, errors=True) as program:
+            yield AsyncProgram(program)
+        if self._snapshots is not None and self._box is not None:
+            await self._snapshots.keep()
 
     async def _noted(self, work: Awaitable[T]) -> T:
         """What the folders had where something was written: what is changed there from now on is the user's."""
@@ -280,10 +303,13 @@ class Sandbox:
         """Calls in the event loop that it lives in, from other threads; None when it is not running."""
         return self._portal
 
-    def _wait(self, work: Callable[[], Awaitable[T]]) -> T:
+    def _running(self) -> BlockingPortal:
         if self._portal is None:
             raise SandboxDied("this sandbox is not running", "use it inside `with Sandbox(...) as box:`")
-        return self._portal.call(work)
+        return self._portal
+
+    def _wait(self, work: Callable[[], Awaitable[T]]) -> T:
+        return self._running().call(work)
 
     def exec(
         self,
@@ -304,6 +330,22 @@ class Sandbox:
                 max_output=max_output,
             )
         )  # fmt: skip
+
+    @contextmanager
+    def start(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        shell: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Program]:
+        """AsyncSandbox.start."""
+        portal = self._running()
+        work = self._box.start(argv, shell=shell, cwd=cwd, env=env, timeout=timeout)
+        with portal.wrap_async_context_manager(work) as program:
+            yield Program(program, portal)
 
     def read_file(self, path: str) -> bytes:
         """AsyncSandbox.read_file."""
@@ -326,6 +368,14 @@ class Sandbox:
         if self._portal is None:
             return self._box._undo(force)
         return self._wait(partial(self._box.undo, force=force))
+
+
+def _words(argv: Sequence[str], cwd: str | None, env: Mapping[str, str] | None) -> list[str]:
+    """The program with its variables, in its folder."""
+    words = list(argv)
+    if env:
+        words = ["env", "--", *(f"{name}={value}" for name, value in _checked(env).items()), *words]
+    return words if cwd is None else ["sh", "-c", _IN_FOLDER, "sh", cwd, *words]
 
 
 def _checked(env: Mapping[str, str]) -> Mapping[str, str]:

@@ -95,9 +95,29 @@ class Program(Protocol):
         """Some of what it wrote to standard output; what is not read stops it, sooner or later."""
         ...
 
+    async def receive_error(self, max_bytes: int = 65536) -> bytes:
+        """The same of standard error, of one that was started with `errors`: both have to be read."""
+        ...
+
     async def send(self, item: bytes) -> None: ...
 
     async def send_eof(self) -> None: ...
+
+    async def kill(self) -> None:
+        """Ends it and all that it has started."""
+        ...
+
+    async def wait(self) -> int | None:
+        """For its end, which comes after all that it wrote; its status."""
+        ...
+
+    @property
+    def timed_out(self) -> bool: ...
+
+    @property
+    def error(self) -> str:
+        """Why it never ran (its status is 126 or 127 then), or which limit of ours ended it; empty for any other."""
+        ...
 
     async def exit_reason(self) -> str:
         """Waits for its end: the end of what it wrote to standard error, or why it never ran."""
@@ -108,8 +128,11 @@ class Program(Protocol):
 class Programs(Protocol):
     """A sandbox that also runs programs beside the shell for as long as they are wanted: servers."""
 
-    def program(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Program]:
-        """Started when entered, in the working folder; ended when left, by the same task, before the sandbox.
+    def program(
+        self, argv: Sequence[str], cwd: str | None = None, timeout_s: float | None = None, *, errors: bool = False
+    ) -> AbstractAsyncContextManager[Program]:
+        """Started when entered, in the working folder or `cwd` (empty: where the shell is); ended when left, by the
+        same task, before the sandbox. `timeout_s`: None is as long as it is wanted; 0 is the policy's limit.
 
         ActionFailed when there are too many; SandboxDied.
         """

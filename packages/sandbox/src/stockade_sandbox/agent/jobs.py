@@ -4,7 +4,7 @@ comes back. Pure.
 
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,6 +20,7 @@ HELLO_S = 20.0
 """How long a sandbox may take to start."""
 SLACK_S = 15.0
 """How long after deadline and grace the agent may stay silent before it counts as dead."""
+Sink = Callable[[Stream, bytes], None]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 
@@ -112,16 +113,17 @@ def short(text: str) -> str:
 
 class ProgramJob:
     """A program beside the shell: what is asked, and its output as it comes, the first `max_output_bytes` of both
-    streams together. ActionFailed for a request that cannot be made.
+    streams together; a `sink` gets it instead, all of it. Where `stdin` is None the input comes by `feed`. ActionFailed
+    for a request that cannot be made.
 
     Whoever speaks with the agent sends the request and what is due, and after each reply that it took what is due then,
     until it has `ended`.
     """
 
-    def __init__(self, config: AgentConfig, number: int, argv: Sequence[str], stdin: bytes,
-                 timeout_s: float | None, max_output_bytes: int) -> None:  # fmt: skip
+    def __init__(self, config: AgentConfig, number: int, argv: Sequence[str], stdin: bytes | None,
+                 timeout_s: float | None, max_output_bytes: int, sink: Sink | None = None) -> None:  # fmt: skip
         checked(argv)
-        if len(stdin) + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
+        if len(stdin or b"") + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
             raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
         self.number = number
         limit_s = config.seconds(timeout_s)
@@ -130,7 +132,8 @@ class ProgramJob:
         self.request = frames.start(number, milliseconds(limit_s), milliseconds(config.grace_s), "", argv)
         self.ended: Ended | None = None
         self._config = config
-        self._left, self._is_told, self._credit = memoryview(stdin), False, frames.WINDOW
+        self._left, self._is_told, self._credit = memoryview(stdin or b""), False, frames.WINDOW
+        self._is_whole, self._sink = stdin is not None, sink
         self._streams: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._untold: dict[Stream, int] = {"stdout": 0, "stderr": 0}
         self._dropped = 0
@@ -153,8 +156,16 @@ class ProgramJob:
         else:
             raise Malformed("a reply out of turn")
 
+    def wants_input(self) -> bool:
+        """Whether `feed` is waited for."""
+        return not self._is_whole and not self._left and self._credit > 0
+
+    def feed(self, data: bytes) -> None:
+        """The next of its input; empty is the end."""
+        self._left, self._is_whole = memoryview(data), not data
+
     def has_due(self) -> bool:
-        to_send = self._credit > 0 if self._left else not self._is_told
+        to_send = self._credit > 0 if self._left else self._is_whole and not self._is_told
         return to_send or max(self._untold.values()) >= frames.WINDOW // 2
 
     def due(self) -> bytes:
@@ -169,12 +180,15 @@ class ProgramJob:
             due += frames.data(self.number, bytes(piece))
             self._credit -= len(piece)
             self._left = self._left[len(piece) :]
-        if not self._left and not self._is_told:
+        if not self._left and self._is_whole and not self._is_told:
             due += frames.data(self.number, b"")
             self._is_told = True
         return due
 
     def _add(self, stream: Stream, data: bytes) -> None:
+        if self._sink is not None:
+            self._sink(stream, data)
+            return
         self._streams[stream] += data[: self._room]
         self._dropped += max(0, len(data) - self._room)
         self._room -= min(len(data), self._room)

@@ -3,11 +3,12 @@ import alone costs more than all of this.
 """
 
 import math
+import os
 import select
 import socket
 import time
 
-from stockade_sandbox.agent.frames import Malformed, Reader, Reply
+from stockade_sandbox.agent.frames import PIECE, Malformed, Reader, Reply
 from stockade_sandbox.agent.jobs import (
     HELLO_S,
     SLACK_S,
@@ -41,16 +42,20 @@ class Conversation:
         self._reader = Reader()
         self._what = "its start"
 
-    def _await(self, event: int, until: float) -> None:
+    def _await(self, event: int, until: float, source: int | None = None) -> bool:
+        """Whether the agent's stream is ready; else it is `source` that can be read."""
         poll = select.poll()
         poll.register(self._socket, event)
         poll.register(self._stop_fd, select.POLLIN)
+        if source is not None:
+            poll.register(source, select.POLLIN)
         left = None if until == math.inf else max(0.0, until - time.monotonic()) * 1000
         ready = [fd for fd, _ in poll.poll(left)]
         if self._stop_fd in ready:
             raise Stopped
         if not ready:
             raise _Silent
+        return self._socket.fileno() in ready
 
     def _send(self, request: bytes) -> None:
         """All of it, as `_next`."""
@@ -67,11 +72,19 @@ class Conversation:
         except OSError as error:
             raise SandboxDied(f"the sandbox ended during {self._what}") from error
 
-    def _next(self, until: float) -> Reply:
-        """SandboxDied at its end, and for what is no frame; _Silent when none came `until` then."""
+    def _next(self, until: float, job: ProgramJob | None = None, source: int | None = None) -> Reply:
+        """SandboxDied at its end, and for what is no frame; _Silent when none came `until` then. Meanwhile the `job`
+        is fed from the descriptor `source`.
+        """
         try:
             while (reply := self._reader.next()) is None:
-                self._await(select.POLLIN, until)
+                feeding = source if job is not None and job.wants_input() else None
+                if not self._await(select.POLLIN, until, feeding):
+                    assert job is not None
+                    assert feeding is not None
+                    job.feed(_read(feeding))
+                    self._send(job.due())
+                    continue
                 data = self._received()
                 if not data:
                     raise SandboxDied(f"the sandbox ended during {self._what}")
@@ -96,17 +109,25 @@ class Conversation:
         except _Silent:
             raise SandboxFailed(f"the sandbox did not start within {HELLO_S:g} s") from None
 
-    def perform(self, job: ProgramJob) -> ExecResult:
-        """What came of it."""
+    def perform(self, job: ProgramJob, source: int | None = None) -> ExecResult:
+        """What came of it. `source` is where its input comes from, a descriptor."""
         self._what = job.what
         try:
             self._send(job.request + job.due())
             until = time.monotonic() + job.patience_s
             while job.ended is None:
-                job.take(self._next(until))
+                job.take(self._next(until, job, source))
                 self._send(job.due())
         except _Silent:
             raise SandboxDied(f"the sandbox fell silent during {job.what}") from None
         except Malformed:
             raise SandboxDied(f"the sandbox's agent answered out of turn during {job.what}") from None
         return job.result()
+
+
+def _read(source: int) -> bytes:
+    """Some of it; nothing at its end, or when it cannot be read any more."""
+    try:
+        return os.read(source, PIECE)
+    except OSError:
+        return b""

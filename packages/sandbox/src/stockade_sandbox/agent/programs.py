@@ -7,6 +7,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from stockade_sandbox.agent.connections import Running
+from stockade_sandbox.agent.frames import TIMED_OUT
 from stockade_sandbox.agent.session import AgentSession
 from stockade_sandbox.agent.wire import ENDS
 from stockade_sandbox.errors import ActionFailed, SandboxDied
@@ -20,13 +21,16 @@ END_S = 1.0
 class RunningProgram(ByteStream):
     """Implements port.Program: what it writes is received, what is sent it reads."""
 
-    def __init__(self, session: AgentSession, running: Running) -> None:
-        self._session, self._running = session, running
+    def __init__(self, session: AgentSession, running: Running, *, errors: bool) -> None:
+        self._session, self._running, self._errors = session, running, errors
         self._words = bytearray()
         self._all_heard = anyio.Event()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         return await self._running.stream.receive(max_bytes)
+
+    async def receive_error(self, max_bytes: int = 65536) -> bytes:
+        return await self._running.errors.receive(max_bytes)
 
     async def send(self, item: bytes) -> None:
         await self._running.stream.send(item)
@@ -43,16 +47,33 @@ class RunningProgram(ByteStream):
         """As a shell would give it; None while it runs, or when nobody can tell."""
         return self._running.ended.status if self._running.ended else None
 
+    @property
+    def timed_out(self) -> bool:
+        return self._running.ended is not None and bool(self._running.ended.flags & TIMED_OUT)
+
+    @property
+    def error(self) -> str:
+        """Why it never ran, or which of our limits ended it."""
+        ended = self._running.ended
+        return (ended.error or self._session.why_ended(ended.status)) if ended else ""
+
+    async def wait(self) -> int | None:
+        await self.is_over()
+        return self.status
+
+    async def kill(self) -> None:
+        if not self._running.is_over:
+            await self._session.stop(self._running)
+
     async def exit_reason(self) -> str:
         """The end of what it wrote as errors, once it has ended, or why it never ran."""
         await self._all_heard.wait()
-        ended = self._running.ended
-        return ended.error if ended and ended.error else self._words.decode(errors="replace").strip()
+        return self.error or self._words.decode(errors="replace").strip()
 
     async def listen(self) -> None:
         """Takes what it writes as errors, so that it never waits for that, until it is over."""
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-            while True:
+            while not self._errors:
                 self._words += await self._running.errors.receive()
                 del self._words[:-WORDS_BYTES]
         await self.is_over()
@@ -64,7 +85,14 @@ class RunningProgram(ByteStream):
 
 
 @asynccontextmanager
-async def program(session: AgentSession, argv: Sequence[str]) -> AsyncIterator[RunningProgram]:
+async def program(
+    session: AgentSession,
+    argv: Sequence[str],
+    cwd: str | None = None,
+    timeout_s: float | None = None,
+    *,
+    errors: bool = False,
+) -> AsyncIterator[RunningProgram]:
     """Started, and ended when this is left: by the end of its input, by force where that is not enough.
 
     ActionFailed when there are too many. That it is no program, or cannot be started, shows as its end, with the reason
@@ -75,8 +103,9 @@ async def program(session: AgentSession, argv: Sequence[str]) -> AsyncIterator[R
     except anyio.WouldBlock:
         raise ActionFailed(f"{argv[0]} cannot be started: there are too many programs") from None
     try:
-        running = await session.start(argv, session.workdir)
-        found = RunningProgram(session, running)
+        limit_s = 0 if timeout_s is None else session.seconds(timeout_s)
+        running = await session.start(argv, session.workdir if cwd is None else cwd, limit_s)
+        found = RunningProgram(session, running, errors=errors)
         async with unwrap_exception_group(), anyio.create_task_group() as group:
             group.start_soon(found.listen)
             try:

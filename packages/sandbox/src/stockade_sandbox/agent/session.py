@@ -229,14 +229,16 @@ class AgentSession:
             raise SandboxFailed(f"the sandbox cannot listen on its loopback: {self._listening.error}")
         yield self._connections
 
-    async def start(self, argv: Sequence[str], cwd: str) -> Running:
-        """A program beside the shell, for as long as it is wanted; `places` has to have room for it.
+    async def start(self, argv: Sequence[str], cwd: str, timeout_s: float = 0) -> Running:
+        """A program beside the shell, for as long as it is wanted, or `timeout_s`; `places` has to have room for it.
+        An empty `cwd` is where the shell is.
 
         ActionFailed for what are no arguments. Cancelled, it was not started.
         """
         words, running = checked(argv), self._connections.start()
         try:
-            await self.send(frames.start(running.number, 0, 0, cwd, words), f"the start of {short(argv[0])}")
+            limit, grace = milliseconds(timeout_s), milliseconds(self._config.grace_s if timeout_s else 0)
+            await self.send(frames.start(running.number, limit, grace, cwd, words), f"the start of {short(argv[0])}")
         except BaseException:
             self._connections.forget(running)
             raise
@@ -250,6 +252,14 @@ class AgentSession:
     def workdir(self) -> str:
         """The first folder."""
         return self._config.cwd
+
+    def seconds(self, wanted: float | None) -> float:
+        """AgentConfig.seconds."""
+        return self._config.seconds(wanted)
+
+    def why_ended(self, status: int) -> str:
+        """AgentConfig.why_ended."""
+        return self._config.why_ended(status).decode().strip()
 
     async def close(self) -> None:
         """Ends the agent and with it all that runs; idempotent."""

@@ -135,10 +135,12 @@ class AgentSandbox(ABC):
             raise await self._died(error) from error
 
     @asynccontextmanager
-    async def program(self, argv: Sequence[str]) -> AsyncIterator[RunningProgram]:
+    async def program(
+        self, argv: Sequence[str], cwd: str | None = None, timeout_s: float | None = None, *, errors: bool = False
+    ) -> AsyncIterator[RunningProgram]:
         """Implements port.Programs."""
         try:
-            async with program(self._open(), argv) as found:
+            async with program(self._open(), argv, cwd, timeout_s, errors=errors) as found:
                 yield found
         except SandboxDied as error:
             raise await self._died(error) from error

@@ -5,8 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -21,7 +20,7 @@ from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
 from stockade.cli.ui.safe import some
 from stockade.core.data import Data
-from stockade.core.errors import ActionFailed, UsageError
+from stockade.core.errors import ActionFailed, SandboxDied, UsageError
 from stockade.core.ports import ExecResult, Sandbox, Toolbox
 from stockade.core.secrets import Redactor, named_redactor
 from stockade.paths import run_dir
@@ -30,10 +29,13 @@ from stockade.runtime import records, sandboxes
 from stockade.runtime.policy import environment_of, make_policy
 from stockade.runtime.spec import RunSpec
 from stockade.runtime.toolchains import own_toolchain
+from stockade_sandbox.agent.jobs import Sink
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.port import MAX_COMMAND_BYTES
-from stockade_sandbox.results import CommandOutput
+from stockade_sandbox.port import MAX_COMMAND_BYTES, Programs
+from stockade_sandbox.results import CommandOutput, Stream
+from stockade_sandbox.stoppable import unwrap_exception_group
 
+MAX_OUTPUT = MAX_STDIN = 64 << 20
 _MAX_LINE = 8 * MAX_COMMAND_BYTES
 
 
@@ -47,18 +49,66 @@ class Request(Data):
 T = TypeVar("T")
 
 
-def execute(options: RunSpec, argv: Sequence[str], stdin: bytes, max_output: int) -> ExecResult | None:
+def stream(options: RunSpec, argv: Sequence[str], source: int | None, sink: Sink) -> ExecResult | None:
     """One program in a sandbox of any kind, with folders, tools or a network; None when it was interrupted.
 
-    Its output is without the values that were named.
+    What it writes goes to `sink` as it comes; at its end where the sandbox has no streams, and where values were named,
+    which it is without.
     """
     redactor = sandbox_redactor(options)
 
     async def work(sandbox: Sandbox) -> ExecResult:
-        return await sandbox.exec(argv, stdin, max_output_bytes=max_output)
+        if isinstance(sandbox, Programs) and not options.redact:
+            return await _streamed(sandbox, argv, source, sink)
+        stdin = b"" if source is None else await anyio.to_thread.run_sync(_whole, source)
+        done = await sandbox.exec(argv, stdin, max_output_bytes=MAX_OUTPUT)
+        sink("stdout", redactor.raw(done.stdout))
+        sink("stderr", redactor.raw(done.stderr))
+        return done
 
-    done = in_sandbox(options, work)
-    return done and replace(done, stdout=redactor.raw(done.stdout), stderr=redactor.raw(done.stderr))
+    return in_sandbox(options, work)
+
+
+def _whole(source: int) -> bytes:
+    with open(source, "rb", closefd=False) as file:
+        data = file.read(MAX_STDIN + 1)
+    if len(data) > MAX_STDIN:
+        raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
+    return data
+
+
+async def _streamed(box: Programs, argv: Sequence[str], source: int | None, sink: Sink) -> ExecResult:
+    async def passed(receive: Callable[[], Awaitable[bytes]], stream: Stream) -> None:
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:
+                await anyio.to_thread.run_sync(sink, stream, await receive())
+
+    async def fed() -> None:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while source is not None and (data := await _some(source)):
+                await program.send(data)
+            await program.send_eof()
+
+    async with box.program(argv, "", 0, errors=True) as program:
+        async with unwrap_exception_group(), anyio.create_task_group() as feeding:
+            feeding.start_soon(fed)
+            async with anyio.create_task_group() as group:
+                group.start_soon(passed, program.receive, "stdout")
+                group.start_soon(passed, program.receive_error, "stderr")
+            status = await program.wait()
+            feeding.cancel_scope.cancel()
+        if program.error:
+            sink("stderr", f"{program.error}\n".encode())
+        if status is None:
+            raise SandboxDied("the sandbox ended before the program")
+        return ExecResult(exit_code=status, stdout=b"", stderr=b"", timed_out=program.timed_out)
+
+
+async def _some(source: int) -> bytes:
+    """The next of it; nothing at its end."""
+    with suppress(PermissionError):  # of a regular file, which need not be waited for
+        await anyio.wait_readable(source)
+    return os.read(source, 1 << 16)
 
 
 @click.command("shell", short_help="One persistent shell: JSON lines in, JSON lines out.")

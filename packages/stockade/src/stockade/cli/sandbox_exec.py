@@ -14,18 +14,17 @@ import click
 
 from stockade.cli import flags
 from stockade.cli.lazy import load
-from stockade.cli.ui.failures import INTERRUPTED, SIGNALS, piped_input, renamed, say
+from stockade.cli.ui.failures import INTERRUPTED, SIGNALS, piped_source, renamed, say
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.settings import RunSettings
 from stockade.runtime.policy import make_policy
 from stockade.runtime.sources import plain_settings
+from stockade_sandbox.agent.jobs import Sink
 from stockade_sandbox.agent.once import Stopped
 from stockade_sandbox.backends.bubblewrap.once import run_once, suits
-from stockade_sandbox.results import ExecResult
+from stockade_sandbox.results import ExecResult, Stream
 
 SANDBOX_FAILED = 125
-MAX_OUTPUT = 64 << 20
-MAX_STDIN = 64 << 20
 
 
 class _Exec(click.Command):
@@ -46,7 +45,7 @@ class _Exec(click.Command):
 @click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="S", help="Seconds; 0 is unlimited.")
 @flags.offered(flags.SANDBOX, flags.TOOL)
 def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
-    """One program in the sandbox, with its own output and exit status.
+    """One program in the sandbox, with its own output and exit status, each stream as it comes.
 
     Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
     """
@@ -54,18 +53,15 @@ def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
     settings: RunSettings | None = plain_settings(given)
     if settings is None or not _is_all(settings):
         settings = flags.settings(given).options
-    run = _once if _is_all(settings) else load("cli.sandbox:execute")
-    stdin = piped_input(MAX_STDIN)
-    if len(stdin) > MAX_STDIN:
-        raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
+    run = _once if _is_all(settings) else load("cli.sandbox:stream")
     try:
-        done: ExecResult | None = run(settings, argv, stdin, MAX_OUTPUT)
+        done: ExecResult | None = run(settings, argv, piped_source(), _pass_on)
     except (SandboxFailed, PolicyNotEnforceable) as error:
         say(error.message, error.hint)
         return SANDBOX_FAILED
     if done is None:
         return INTERRUPTED
-    return _passed_on(done, settings.command_timeout)
+    return _ended(done, settings.command_timeout)
 
 
 def _is_all(settings: RunSettings) -> bool:
@@ -74,11 +70,11 @@ def _is_all(settings: RunSettings) -> bool:
     return plain and suits(make_policy(settings, "overlay"))
 
 
-def _once(settings: RunSettings, argv: tuple[str, ...], stdin: bytes, max_output: int) -> ExecResult | None:
+def _once(settings: RunSettings, argv: tuple[str, ...], source: int | None, sink: Sink) -> ExecResult | None:
     """None when it was interrupted."""
     with _stopping() as stop_fd:
         try:
-            return run_once(make_policy(settings, "overlay"), argv, stdin, None, max_output, stop_fd)
+            return run_once(make_policy(settings, "overlay"), argv, source, sink, stop_fd)
         except Stopped:
             say("interrupted")
             return None
@@ -106,11 +102,14 @@ def _stopping() -> Iterator[int]:
         os.close(descriptor)
 
 
-def _passed_on(done: ExecResult, limit_s: float | None) -> int:
-    sys.stdout.buffer.write(done.stdout)
-    sys.stdout.buffer.flush()
-    sys.stderr.buffer.write(done.stderr)
-    sys.stderr.buffer.flush()
+def _pass_on(stream: Stream, data: bytes) -> None:
+    """As it comes."""
+    out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
+    out.write(data)
+    out.flush()
+
+
+def _ended(done: ExecResult, limit_s: float | None) -> int:
     if done.truncated_bytes:
         say(f"{done.truncated_bytes} bytes of output were cut")
     if done.timed_out:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from stockade_sandbox.agent.child import channel, death
-from stockade_sandbox.agent.jobs import AgentConfig, ProgramJob
+from stockade_sandbox.agent.jobs import AgentConfig, ProgramJob, Sink
 from stockade_sandbox.agent.once import Conversation
 from stockade_sandbox.backends.bubblewrap.argv import Launch
 from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
@@ -29,18 +29,18 @@ def suits(policy: Policy) -> bool:
 def run_once(
     policy: Policy,
     argv: Sequence[str],
-    stdin: bytes,
-    timeout_s: float | None,
-    max_output_bytes: int,
+    source: int | None,
+    sink: Sink,
     stop_fd: int,
 ) -> ExecResult:
-    """As BubblewrapSandbox.exec, in one that is made for it and leaves nothing. Blocks, until `stop_fd` is readable.
+    """As BubblewrapSandbox.exec, in one that is made for it and leaves nothing, with its input from the descriptor
+    `source` and its output to `sink` as it comes. Blocks, until `stop_fd` is readable.
 
     Raises agent.once.Stopped then; ActionFailed, PolicyNotEnforceable, SandboxFailed and SandboxDied.
     """
     assert suits(policy)
     config = AgentConfig.of(policy)
-    job = ProgramJob(config, 1, argv, stdin, timeout_s, max_output_bytes)
+    job = ProgramJob(config, 1, argv, b"" if source is None else None, None, 0, sink)
     host, uid, where = host_facts(), fresh_sandbox_uid(), places()
     sweep(where)
     groups = make_groups(policy.limits, where)
@@ -58,7 +58,7 @@ def run_once(
             status = _status(chain)
             raise start_failure(chain.stderr(), status) if chain.stderr() or status else error from error
         try:
-            return agent.perform(job)
+            return agent.perform(job, source)
         except SandboxDied as error:
             raise death(error, _status(chain), last_line(chain.stderr())) from error
     finally:

@@ -50,9 +50,14 @@ class _Unfailing(io.FileIO):
 
 def piped_input(limit: int) -> bytes:
     """What was piped in, or redirected from a file, up to `limit` bytes and one; nothing from a terminal or device."""
+    return b"" if piped_source() is None else sys.stdin.buffer.read(limit + 1)
+
+
+def piped_source() -> int | None:
+    """Where that can be read as it comes."""
     if sys.stdin is None or stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
-        return b""
-    return sys.stdin.buffer.read(limit + 1)
+        return None
+    return sys.stdin.fileno()
 
 
 INTERRUPTED = 130
