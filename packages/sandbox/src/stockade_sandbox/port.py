@@ -95,13 +95,21 @@ class Program(Protocol):
         """Some of what it wrote to standard output; what is not read stops it, sooner or later."""
         ...
 
-    async def receive_error(self, max_bytes: int = 65536) -> bytes:
-        """The same of standard error, of one that was started with `errors`: both have to be read."""
-        ...
-
     async def send(self, item: bytes) -> None: ...
 
     async def send_eof(self) -> None: ...
+
+    async def exit_reason(self) -> str:
+        """Waits for its end: the end of what it wrote to standard error, or why it never ran."""
+        ...
+
+
+class StartedProgram(Program, Protocol):
+    """One whose end can be asked for, and told from others."""
+
+    async def receive_error(self, max_bytes: int = 65536) -> bytes:
+        """The same of standard error, of one that was started with `errors`: both have to be read."""
+        ...
 
     async def kill(self) -> None:
         """Ends it and all that it has started."""
@@ -119,10 +127,6 @@ class Program(Protocol):
         """Why it never ran (its status is 126 or 127 then), or which limit of ours ended it; empty for any other."""
         ...
 
-    async def exit_reason(self) -> str:
-        """Waits for its end: the end of what it wrote to standard error, or why it never ran."""
-        ...
-
 
 @runtime_checkable
 class Programs(Protocol):
@@ -130,7 +134,7 @@ class Programs(Protocol):
 
     def program(
         self, argv: Sequence[str], cwd: str | None = None, timeout_s: float | None = None, *, errors: bool = False
-    ) -> AbstractAsyncContextManager[Program]:
+    ) -> AbstractAsyncContextManager[StartedProgram]:
         """Started when entered, in the working folder or `cwd` (empty: where the shell is); ended when left, by the
         same task, before the sandbox. `timeout_s`: None is as long as it is wanted; 0 is the policy's limit.
 

@@ -17,7 +17,7 @@ _GONE = (anyio.EndOfStream, anyio.BrokenResourceError)
 class AsyncProgram:
     """What `AsyncSandbox.start` gives. Both streams have to be read where a program writes much: it waits for that."""
 
-    def __init__(self, program: port.Program) -> None:
+    def __init__(self, program: port.StartedProgram) -> None:
         self._program = program
 
     @property
