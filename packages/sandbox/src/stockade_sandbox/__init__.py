@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stockade_sandbox.api import AsyncSandbox, Result, Sandbox
+    from stockade_sandbox.files import FileStat
     from stockade_sandbox.policy import Policy
     from stockade_sandbox.running import AsyncProgram, Program
 
-_WHERE = {"AsyncProgram": "running", "AsyncSandbox": "api", "Policy": "policy", "Program": "running", "Result": "api",
-          "Sandbox": "api"}  # fmt: skip
-__all__ = ["AsyncProgram", "AsyncSandbox", "Policy", "Program", "Result", "Sandbox"]
+_WHERE = {"AsyncProgram": "running", "AsyncSandbox": "api", "FileStat": "files", "Policy": "policy",
+          "Program": "running", "Result": "api", "Sandbox": "api"}  # fmt: skip
+__all__ = ["AsyncProgram", "AsyncSandbox", "FileStat", "Policy", "Program", "Result", "Sandbox"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,8 @@ import platformdirs
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 
-from stockade_sandbox.errors import ActionFailed, SandboxDied, UsageError
+from stockade_sandbox.errors import SandboxDied, UsageError
+from stockade_sandbox.files import FILE_S, MAX_FILE, MAX_FOLDER, Files, FileStat
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
 from stockade_sandbox.port import Backend, Programs, Reviewer, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
@@ -28,10 +29,7 @@ from stockade_sandbox.running import AsyncProgram, Program
 from stockade_sandbox.stoppable import stoppable
 
 MAX_OUTPUT = 1 << 20
-MAX_FILE = 64 << 20
-FILE_S = 600.0
 _IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
-_WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
 T = TypeVar("T")
 
 
@@ -67,7 +65,7 @@ def policy_of(folder: str | Path | None, net: Sequence[str]) -> Policy:
     return Policy(folders=rules, network=network, limits=Limits(output_bytes=MAX_OUTPUT))
 
 
-class AsyncSandbox:
+class AsyncSandbox(Files):
     """`async with AsyncSandbox(folder="data:ro", net=["pypi.org"]) as box`. Commands of the shell wait for each
     other; programs are done at once, as they are asked for.
 
@@ -210,18 +208,8 @@ class AsyncSandbox:
             await self._snapshots.keep()
         return done
 
-    async def read_file(self, path: str) -> bytes:
-        """Of the sandbox, relative to where its shell is. ActionFailed when it cannot be read, or is over MAX_FILE."""
-        done = await self.live.exec(["cat", "--", path], b"", FILE_S, MAX_FILE)
-        if done.exit_code or done.truncated_bytes:
-            raise ActionFailed(f"{path} cannot be read: {_why(done, f'it is over {MAX_FILE >> 20} MiB')}")
-        return done.stdout
-
-    async def write_file(self, path: str, data: bytes) -> None:
-        """A whole file, its parents made. ActionFailed when that is not possible."""
-        done = await self._noted(self.live.exec(["sh", "-c", _WRITE, "sh", path], data, FILE_S))
-        if done.exit_code:
-            raise ActionFailed(f"{path} cannot be written: {_why(done, f'status {done.exit_code}')}")
+    async def _run(self, argv: Sequence[str], stdin: bytes, max_output: int) -> ExecResult:
+        return await self._noted(self.live.exec(argv, stdin, FILE_S, max_output))
 
     async def diff(self) -> str:
         """What was written to the folder so far, as git shows it. Bytes that are not UTF-8 are surrogates."""
@@ -347,13 +335,41 @@ class Sandbox:
         with portal.wrap_async_context_manager(work) as program:
             yield Program(program, portal)
 
-    def read_file(self, path: str) -> bytes:
+    def read_file(self, path: str, *, max_bytes: int = MAX_FILE) -> bytes:
         """AsyncSandbox.read_file."""
-        return self._wait(partial(self._box.read_file, path))
+        return self._wait(partial(self._box.read_file, path, max_bytes=max_bytes))
 
-    def write_file(self, path: str, data: bytes) -> None:
+    def write_file(self, path: str, data: bytes | str) -> None:
         """AsyncSandbox.write_file."""
         self._wait(partial(self._box.write_file, path, data))
+
+    def stat(self, path: str, *, follow: bool = True) -> FileStat:
+        """AsyncSandbox.stat."""
+        return self._wait(partial(self._box.stat, path, follow=follow))
+
+    def list_dir(self, path: str = ".") -> tuple[FileStat, ...]:
+        """AsyncSandbox.list_dir."""
+        return self._wait(partial(self._box.list_dir, path))
+
+    def make_dir(self, path: str, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """AsyncSandbox.make_dir."""
+        self._wait(partial(self._box.make_dir, path, parents=parents, exist_ok=exist_ok))
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """AsyncSandbox.remove."""
+        self._wait(partial(self._box.remove, path, recursive=recursive))
+
+    def exists(self, path: str) -> bool:
+        """AsyncSandbox.exists."""
+        return self._wait(partial(self._box.exists, path))
+
+    def copy_in(self, host: str | Path, path: str) -> None:
+        """AsyncSandbox.copy_in."""
+        self._wait(partial(self._box.copy_in, host, path))
+
+    def copy_out(self, path: str, host: str | Path, *, max_bytes: int = MAX_FOLDER) -> tuple[str, ...]:
+        """AsyncSandbox.copy_out."""
+        return self._wait(partial(self._box.copy_out, path, host, max_bytes=max_bytes))
 
     def diff(self) -> str:
         """AsyncSandbox.diff."""
@@ -397,8 +413,3 @@ def _of_program(done: ExecResult) -> Result:
         exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr, timed_out=done.timed_out,
         truncated=bool(done.truncated_bytes),
     )  # fmt: skip
-
-
-def _why(done: ExecResult, otherwise: str) -> str:
-    said = done.stderr.decode(errors="backslashreplace").strip().splitlines()
-    return said[-1][:300] if said else otherwise

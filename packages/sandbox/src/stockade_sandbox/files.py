@@ -1,0 +1,303 @@
+"""Files of a sandbox, by programs that every root has: a POSIX shell, `stat -c`, `xargs -0`, and `tar` for folders.
+
+Errors are Python's own for files. What comes out is hostile: names, links and archives are whatever is inside.
+"""
+
+import errno
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal
+
+from anyio import to_thread
+
+from stockade_sandbox.errors import ActionFailed
+from stockade_sandbox.results import ExecResult
+from stockade_sandbox.running import AsyncProgram
+
+FILE_S = 600.0
+MAX_FILE = 100 << 20
+MAX_FOLDER = 4 << 30
+_PIECE = 1 << 18
+_ERRORS = {
+    os.strerror(number): number
+    for number in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTEMPTY,
+                   errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT)
+}  # fmt: skip
+_THERE = 'ls -d -- "$1" > /dev/null || exit 1; '
+_READ = 'exec cat -- "$1"'
+_WRITE = 'mkdir -p -- "$2" && cat > "$1"'
+_STAT = 'stat {follow} -c "%f %s %Y" -- "$1" && if [ -L "$1" ]; then readlink -n -- "$1"; fi'
+_LIST = """ls -a -- "$1/" > /dev/null || exit 1
+cd -- "$1" || exit 1
+names() {
+  for name in * .[!.]* ..?*; do
+    if [ -e "$name" ] || [ -L "$name" ]; then printf '%s\\0' "$name"; fi
+  done
+}
+names
+printf '\\0'
+names | xargs -0 -r stat -c '%f %s %Y' --"""
+_MAKE = {
+    (False, False): 'mkdir -- "$1"',
+    (False, True): '[ -d "$1" ] || mkdir -- "$1"',
+    (True, False): 'mkdir -p -- "$2" && mkdir -- "$1"',
+    (True, True): 'mkdir -p -- "$1"',
+}
+_REMOVE = _THERE + 'if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi'
+_REMOVE_ALL = _THERE + 'rm -rf -- "$1"'
+_PACK = _THERE + 'cd -- "$1" && exec tar -cf - .'
+_UNPACK = 'mkdir -p -- "$1" && cd -- "$1" && exec tar -xf - --no-same-owner'
+
+Kind = Literal["file", "directory", "symlink", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStat:
+    """`name` is the last part of the path; `mtime` in seconds; `target` a link's, as it is written there."""
+
+    name: str
+    kind: Kind
+    size: int
+    mode: int
+    mtime: int
+    target: str | None = None
+
+
+class Files(ABC):
+    """The calls on files of a sandbox. Paths are relative to where its shell is. Raised are FileNotFoundError,
+    IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError and other OSErrors, with their path inside;
+    TimeoutError; SandboxDied.
+    """
+
+    @abstractmethod
+    async def _run(self, argv: Sequence[str], stdin: bytes, max_output: int) -> ExecResult:
+        """A program, where the shell is."""
+
+    @abstractmethod
+    def start(self, argv: Sequence[str]) -> AbstractAsyncContextManager[AsyncProgram]: ...
+
+    async def _done(self, script: str, path: str, stdin: bytes = b"", max_output: int = 1 << 20) -> bytes:
+        """What it printed; the folder of `path` is its second argument."""
+        done = await self._run(_argv(script, path), stdin, max_output)
+        if done.timed_out:
+            raise TimeoutError(errno.ETIMEDOUT, f"not done in {FILE_S:g} s", path)
+        if done.exit_code:
+            raise _error(done.stderr, path)
+        if done.truncated_bytes:
+            raise OSError(errno.EFBIG, f"larger than {max_output} bytes", path)
+        return done.stdout
+
+    async def read_file(self, path: str, *, max_bytes: int = MAX_FILE) -> bytes:
+        """The whole file. OSError (EFBIG) for one that is larger."""
+        return await self._done(_READ, path, b"", max_bytes)
+
+    async def write_file(self, path: str, data: bytes | str) -> None:
+        """A whole file, its parents made; text as UTF-8. What was there keeps its mode."""
+        given = data.encode() if isinstance(data, str) else data
+        if len(given) < _PIECE:
+            await self._done(_WRITE, path, given)
+            return
+        pieces = (given[at : at + _PIECE] for at in range(0, len(given), _PIECE))
+        await self._fed(_WRITE, path, lambda: next(pieces, b""))
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileStat:
+        """Of what a link leads to, or with `follow` false of the link itself."""
+        line, _, target = (await self._done(_STAT.format(follow="-L" if follow else ""), path)).partition(b"\n")
+        return _stat(PurePosixPath(path).name, line, None if follow else os.fsdecode(target))
+
+    async def list_dir(self, path: str = ".") -> tuple[FileStat, ...]:
+        """What is in a folder, by name; links are not followed, nor their targets read."""
+        found = await self._done(_LIST, path, b"", MAX_FILE)
+        text, _, stats = found.partition(b"\0\0") if not found.startswith(b"\0") else (b"", b"", b"")
+        names, lines = [os.fsdecode(name) for name in text.split(b"\0") if name], stats.splitlines()
+        if len(names) != len(lines):
+            raise OSError(errno.EAGAIN, "it was changed while it was read", path)
+        return tuple(_stat(name, line, None) for name, line in sorted(zip(names, lines, strict=True)))
+
+    async def make_dir(self, path: str, *, parents: bool = False, exist_ok: bool = False) -> None:
+        await self._done(_MAKE[parents, exist_ok], path)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """A file, a link, or an empty folder; `recursive`: with all that is in it."""
+        await self._done(_REMOVE_ALL if recursive else _REMOVE, path)
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is anything; a link that leads nowhere is nothing."""
+        return (await self._run(_argv('[ -e "$1" ]', path), b"", 1 << 10)).exit_code == 0
+
+    async def copy_in(self, host: str | Path, path: str) -> None:
+        """A file or folder of the host, with modes and links as they are; what is neither is left out. `path` is its
+        new name.
+        """
+        with tempfile.TemporaryFile() as archive:
+            if (mode := await to_thread.run_sync(_packed, Path(host), archive)) is not None:
+                await self._fed(_WRITE, path, lambda: archive.read(_PIECE))
+                await self._done(f'chmod {mode:o} -- "$1"', path)
+                return
+            await self._fed(_UNPACK, path, lambda: archive.read(_PIECE))
+
+    async def copy_out(self, path: str, host: str | Path, *, max_bytes: int = MAX_FOLDER) -> tuple[str, ...]:
+        """A file or folder of the sandbox to a new name on the host. Nothing is written through a link or outside of
+        it. Returned is what was left out: devices, sockets, and links that lead out. FileExistsError when `host` is
+        there; OSError (EFBIG) for more than `max_bytes`.
+        """
+        found = await self.stat(path)
+        if found.kind not in ("file", "directory"):
+            raise OSError(errno.EINVAL, "it is neither a file nor a folder", path)
+        is_file, total = found.kind == "file", 0
+        with tempfile.TemporaryFile() as got:
+            async with aclosing(self._read(_READ if is_file else _PACK, path)) as pieces:
+                async for piece in pieces:
+                    total += len(piece)
+                    if total > max_bytes:
+                        raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", path)
+                    got.write(piece)
+            got.seek(0)
+            if not is_file:
+                return await to_thread.run_sync(_unpack, got, Path(host), max_bytes)
+            await to_thread.run_sync(_put, got, str(host), found.mode & 0o777)
+            return ()
+
+    async def _read(self, script: str, path: str) -> AsyncGenerator[bytes, None]:
+        async with self.start(_argv(script, path)) as program:
+            await program.close_stdin()
+            async for piece in program:
+                yield piece
+            said = await program.read_error()
+            if await program.wait():
+                raise _error(said, path)
+
+    async def _fed(self, script: str, path: str, more: Callable[[], bytes]) -> None:
+        async with self.start(_argv(script, path)) as program:
+            with suppress(BrokenPipeError):
+                while piece := await to_thread.run_sync(more):
+                    await program.write(piece)
+            await program.close_stdin()
+            said = await program.read_error()
+            if await program.wait():
+                raise _error(said, path)
+
+
+def _argv(script: str, path: str) -> list[str]:
+    """The path never is an option, and its folder is worked out here: a shell would lose newlines at its end."""
+    if not path or "\0" in path:
+        raise FileNotFoundError(errno.ENOENT, "no name of a file", path)
+    name = path if path.startswith("/") else f"./{path}"
+    return ["sh", "-c", f"export LC_ALL=C; {script}", "sh", name, str(PurePosixPath(name).parent)]
+
+
+def _error(said: bytes, path: str) -> OSError:
+    """By the words of the C library, in which programs say why."""
+    lines = said.decode(errors="replace").strip().splitlines()
+    words = lines[-1].rpartition(": ")[2] if lines else "it failed without a word"
+    return OSError(_ERRORS.get(words, errno.EIO), words, path)
+
+
+def _stat(name: str, line: bytes, target: str | None) -> FileStat:
+    try:
+        mode, size, mtime = (int(part, base) for part, base in zip(line.split(), (16, 10, 10), strict=True))
+    except ValueError:
+        raise OSError(errno.EIO, "its stat said nonsense", name) from None
+    kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+    kind = kinds.get(stat.S_IFMT(mode), "other")
+    at = target if kind == "symlink" else None
+    return FileStat(name=name, kind=kind, size=size, mode=stat.S_IMODE(mode), mtime=mtime, target=at)
+
+
+def _put(source: IO[bytes], name: str, mode: int, at: int | None = None) -> None:
+    """A new file."""
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=at)
+    with os.fdopen(fd, "wb") as file:
+        while piece := source.read(_PIECE):
+            file.write(piece)
+
+
+def _packed(source: Path, archive: IO[bytes]) -> int | None:
+    """In `archive`, read from its start, the bytes of a file, whose mode is returned, or an archive of a folder. Owners
+    stay behind: what is in a sandbox is its user's.
+    """
+    if not source.is_dir():
+        with source.open("rb") as file:
+            shutil.copyfileobj(file, archive)
+        archive.seek(0)
+        return stat.S_IMODE(source.stat().st_mode) & 0o777
+
+    def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        return member if member.isreg() or member.isdir() or member.issym() or member.islnk() else None
+
+    with tarfile.open(fileobj=archive, mode="w", dereference=False) as out:
+        out.add(source, ".", filter=kept)
+    archive.seek(0)
+    return None
+
+
+def _unpack(archive: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
+    """ActionFailed for what is no archive of a folder."""
+    target.mkdir()
+    root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    left, room = [], max_bytes
+    try:
+        with tarfile.open(fileobj=archive, mode="r") as packed:
+            for member in packed:
+                parts = [part for part in member.name.split("/") if part not in ("", ".")]
+                if ".." in parts or member.name.startswith("/"):
+                    raise ActionFailed(f"the sandbox sent {member.name!r}, which leads out of the folder")
+                if not parts or not _placed(packed, member, parts, root, room):
+                    left += parts and ["/".join(parts)]
+                room -= member.size if member.isreg() else 0
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+        raise ActionFailed(f"the sandbox sent no archive of the folder: {error}") from None
+    finally:
+        os.close(root)
+    return tuple(left)
+
+
+def _placed(packed: tarfile.TarFile, member: tarfile.TarInfo, parts: list[str], root: int, room: int) -> bool:
+    """Whether it is what can be put there. No part of its path is followed as a link."""
+    at, name = root, parts[-1]
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+            if at != root:
+                os.close(at)
+            at = inner
+        if member.isdir():
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700 | member.mode & 0o777, dir_fd=at)
+        elif member.issym() and _stays(parts[:-1], member.linkname):
+            os.symlink(member.linkname, name, dir_fd=at)
+        elif member.isreg() or member.islnk():
+            source = packed.extractfile(member)
+            size = source.seek(0, os.SEEK_END) if source else 0
+            if source is None or size > room:
+                raise OSError(errno.EFBIG, "larger than what there is room for", "/".join(parts))
+            source.seek(0)
+            _put(source, name, member.mode & 0o777, at)
+        else:
+            return False
+    except (NotADirectoryError, FileNotFoundError, FileExistsError, KeyError) as error:
+        raise ActionFailed(f"the sandbox sent {member.name!r} twice, or below what is no folder") from error
+    finally:
+        if at != root:
+            os.close(at)
+    return True
+
+
+def _stays(folder: list[str], target: str) -> bool:
+    """Whether a link in `folder` leads to a place of the tree."""
+    depth = len(folder)
+    for part in target.split("/"):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return False
+    return not target.startswith("/")

@@ -1,0 +1,194 @@
+"""Files of a real sandbox by the public calls: bytes and names as they are, Python's own errors, and what a hostile
+sandbox sends in place of a folder: each first shown to get out where an archive is believed.
+"""
+
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stockade_sandbox import Sandbox
+from stockade_sandbox.errors import ActionFailed
+from stockade_sandbox.files import _unpack
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    place = tmp_path_factory.mktemp("files")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(place / "state"))
+        (place / "data").mkdir()
+        (place / "data" / "a").write_text("x")
+        with Sandbox(folder=place / "data") as found:
+            yield found
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 3 << 20])
+@pytest.mark.parametrize("name", ["plain", "-rf", "new\nline\n", "a b'\"$(x)", "deep/er/one", "\udcff"])
+def test_bytes_come_back(box: Sandbox, name: str, size: int) -> None:
+    data = os.urandom(size)
+    box.write_file(name, data)
+    assert box.read_file(name) == data
+    found = box.stat(name)
+    assert (found.kind, found.size) == ("file", size)
+    box.remove(name)
+    assert not box.exists(name)
+
+
+def test_a_folder_is_listed_with_whatever_is_in_it(box: Sandbox) -> None:
+    assert box.list_dir("/mnt" if box.exists("/mnt") else "/tmp") == ()
+    box.make_dir("all/inner", parents=True)
+    box.write_file("all/.hidden", "x")
+    box.write_file("all/..odd\n", b"four")
+    box.exec(shell="(cd all && ln -s nowhere link && mkfifo pipe)")
+    found = {one.name: (one.kind, one.size) for one in box.list_dir("all") if one.kind != "directory"}
+    assert found == {".hidden": ("file", 1), "..odd\n": ("file", 4), "link": ("symlink", 7), "pipe": ("other", 0)}
+    link = box.stat("all/link", follow=False)
+    assert (link.kind, link.target) == ("symlink", "nowhere")
+    assert not box.exists("all/link")
+    box.remove("all", recursive=True)
+
+
+CALLS: dict[str, Callable[[Sandbox], object]] = {
+    "read nothing": lambda box: box.read_file("none"),
+    "read no name": lambda box: box.read_file(""),
+    "read a NUL": lambda box: box.read_file("a\0b"),
+    "stat nothing": lambda box: box.stat("none"),
+    "list nothing": lambda box: box.list_dir("none"),
+    "remove nothing": lambda box: box.remove("none"),
+    "remove nothing whole": lambda box: box.remove("none", recursive=True),
+    "make in nothing": lambda box: box.make_dir("none/x"),
+    "copy nothing out": lambda box: box.copy_out("none", "/nowhere/x"),
+    "read a folder": lambda box: box.read_file("/etc"),
+    "write a folder": lambda box: box.write_file("/workspace", b""),
+    "read below a file": lambda box: box.read_file("a/b"),
+    "list a file": lambda box: box.list_dir("a"),
+    "make what is there": lambda box: box.make_dir("a"),
+    "make what is there with parents": lambda box: box.make_dir("a", parents=True),
+    "write where nobody may": lambda box: box.write_file("/etc/x", b"x" * (1 << 20)),
+    "read what is larger": lambda box: box.read_file("/etc/passwd", max_bytes=3),
+    "remove what is not empty": lambda box: box.remove("/workspace"),
+}
+SAYS = {
+    "read a folder": (IsADirectoryError, "Is a directory"), "write a folder": (IsADirectoryError, "Is a directory"),
+    "read below a file": (NotADirectoryError, "Not a directory"),
+    "list a file": (NotADirectoryError, "Not a directory"),
+    "make what is there": (FileExistsError, "File exists"),
+    "make what is there with parents": (FileExistsError, "File exists"),
+    "write where nobody may": (OSError, "Read-only file system"), "read what is larger": (OSError, "larger than 3"),
+    "remove what is not empty": (OSError, "Read-only file system"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_errors_are_those_of_files(box: Sandbox, call: str) -> None:
+    kind, words = SAYS.get(call, (FileNotFoundError, "none|no name"))
+    with pytest.raises(kind, match=words):
+        CALLS[call](box)
+
+
+def test_what_may_not_be_read_is_a_permission(box: Sandbox) -> None:
+    box.write_file("closed", b"x")
+    box.exec(shell="chmod 0 closed")
+    with pytest.raises(PermissionError):
+        box.read_file("closed")
+    with pytest.raises(PermissionError):
+        box.write_file("closed", b"y" * (1 << 20))
+    box.remove("closed")
+
+
+def test_folders_go_in_and_come_out_as_they_are(box: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "inner").mkdir(parents=True)
+    (source / "inner" / "run\n").write_text("#!/bin/sh\n")
+    (source / "inner" / "run\n").chmod(0o751)
+    (source / "twin").hardlink_to(source / "inner" / "run\n")
+    (source / "link").symlink_to("inner")
+    os.mkfifo(source / "pipe")
+    box.copy_in(source, "in/here")
+    assert box.stat("in/here/inner/run\n").mode == 0o751
+    assert box.copy_out("in/here", tmp_path / "back") == ()
+    back = tmp_path / "back"
+    assert sorted(path.name for path in back.iterdir()) == ["inner", "link", "twin"]
+    assert (back / "link").readlink() == Path("inner")
+    assert (back / "inner" / "run\n").stat().st_mode & 0o777 == 0o751
+    box.copy_in(source / "twin", "one")
+    box.copy_out("one", tmp_path / "one")
+    assert ((tmp_path / "one").read_text(), (tmp_path / "one").stat().st_mode & 0o777) == ("#!/bin/sh\n", 0o751)
+    with pytest.raises(FileExistsError):
+        box.copy_out("in/here", back)
+    with pytest.raises(OSError, match="larger than"):
+        box.copy_out("in/here", tmp_path / "small", max_bytes=100)
+    assert not (tmp_path / "small").exists()
+
+
+def test_links_that_lead_out_stay_inside(box: Sandbox, tmp_path: Path) -> None:
+    box.exec(shell="mkdir out && (cd out && ln -s /etc/passwd evil && ln -s ../../x up && ln -s ok fine && : > ok)")
+    assert sorted(box.copy_out("out", tmp_path / "out")) == ["evil", "up"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fine", "ok"]
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0) -> tarfile.TarInfo:
+    found = tarfile.TarInfo(name)
+    found.type, found.linkname, found.size, found.mode = kind, link, size, 0o644
+    return found
+
+
+LEADING_OUT = {
+    "by dots": [member("../out", size=3)],
+    "by dots in the middle": [member("a/", tarfile.DIRTYPE), member("a/../../out", size=3)],
+    "below a link": [member("d", tarfile.SYMTYPE, ".."), member("d/out", size=3)],
+    "over a link": [member("f", tarfile.SYMTYPE, "../out"), member("f", size=3)],
+}
+
+
+def archive(members: list[tarfile.TarInfo], target: Path) -> io.BytesIO:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as out:
+        for one in members:
+            out.addfile(one, io.BytesIO(b"bad") if one.size else None)
+    data.seek(0)
+    return data
+
+
+@pytest.mark.parametrize("way", LEADING_OUT)
+def test_who_believes_an_archive_writes_outside(way: str, tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    with tarfile.open(fileobj=archive(LEADING_OUT[way], tmp_path)) as packed:
+        packed.extractall(tmp_path / "target", filter="fully_trusted")
+    assert (tmp_path / "out").read_bytes() == b"bad"
+
+
+@pytest.mark.parametrize("way", LEADING_OUT)
+def test_an_archive_writes_nothing_outside(way: str, tmp_path: Path) -> None:
+    try:
+        left = _unpack(archive(LEADING_OUT[way], tmp_path), tmp_path / "target", 1 << 20)
+    except ActionFailed:
+        left = ()
+    assert [path.name for path in tmp_path.iterdir()] == ["target"], left
+
+
+def test_an_archive_that_is_none_or_has_devices_or_is_larger_than_it_looks(tmp_path: Path) -> None:
+    with pytest.raises(ActionFailed):
+        _unpack(io.BytesIO(os.urandom(5000)), tmp_path / "noise", 1 << 20)
+    devices = [
+        member("dev", tarfile.CHRTYPE),
+        member("pipe", tarfile.FIFOTYPE),
+        member("hard", tarfile.LNKTYPE, "/etc/passwd"),
+    ]
+    with pytest.raises(ActionFailed):
+        _unpack(archive(devices, tmp_path), tmp_path / "devices", 1 << 20)
+    assert _unpack(archive(devices[:2], tmp_path), tmp_path / "two", 1 << 20) == ("dev", "pipe")
+    sparse = b"".join((
+        member("big", tarfile.GNUTYPE_SPARSE, size=0).tobuf(tarfile.GNU_FORMAT)[:386],
+        b"0" * 11 + b"\0" + b"0" * 11 + b"\0" + b"\0" * 72 + b"\0" + b"77777777777\0" + b"\0" * 17,
+    ))  # fmt: skip
+    head = bytearray(sparse[:512].ljust(512, b"\0"))
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    with pytest.raises((ActionFailed, OSError)):
+        _unpack(io.BytesIO(bytes(head) + b"\0" * 1024), tmp_path / "sparse", 1 << 20)
+    assert sum(path.stat().st_blocks for path in tmp_path.rglob("*")) < 100
