@@ -4,7 +4,7 @@ One sandbox with one persistent shell. What is written to an overlay is thrown a
 """
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 
 from stockade_sandbox.errors import SandboxDied, UsageError
-from stockade_sandbox.files import FILE_S, MAX_FILE, MAX_FOLDER, Files, FileStat
+from stockade_sandbox.files import FILE_S, Files
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
 from stockade_sandbox.port import Backend, Programs, Reviewer, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
@@ -26,7 +26,7 @@ from stockade_sandbox.processes import BOX, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
 from stockade_sandbox.running import AsyncProgram, Program
-from stockade_sandbox.stoppable import stoppable
+from stockade_sandbox.stoppable import Twin, blocking, stoppable
 
 MAX_OUTPUT = 1 << 20
 _IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
@@ -248,7 +248,7 @@ class AsyncSandbox(Files):
         return found
 
 
-class Sandbox:
+class Sandbox(Twin[AsyncSandbox]):
     """AsyncSandbox without `await`: `with Sandbox(folder="data:ro") as box`. The same arguments, errors and results."""
 
     def __init__(
@@ -259,14 +259,14 @@ class Sandbox:
         policy: Policy | None = None,
         backend: str | Backend = DEFAULT,
     ) -> None:
-        self._box = AsyncSandbox(folder, net, policy=policy, backend=backend)
+        self._awaited = AsyncSandbox(folder, net, policy=policy, backend=backend)
         self._portal: BlockingPortal | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
-            stack.enter_context(portal.wrap_async_context_manager(self._box))
+            stack.enter_context(portal.wrap_async_context_manager(self._awaited))
             self._portal, self._stack = portal, stack.pop_all()
         return self
 
@@ -279,12 +279,12 @@ class Sandbox:
     @property
     def policy(self) -> Policy:
         """What it holds."""
-        return self._box.policy
+        return self._awaited.policy
 
     @property
     def live(self) -> SandboxPort:
         """AsyncSandbox.live, for calls in `portal`."""
-        return self._box.live
+        return self._awaited.live
 
     @property
     def portal(self) -> BlockingPortal | None:
@@ -295,29 +295,6 @@ class Sandbox:
         if self._portal is None:
             raise SandboxDied("this sandbox is not running", "use it inside `with Sandbox(...) as box:`")
         return self._portal
-
-    def _wait(self, work: Callable[[], Awaitable[T]]) -> T:
-        return self._running().call(work)
-
-    def exec(
-        self,
-        argv: Sequence[str] | None = None,
-        *,
-        shell: str | None = None,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | None = None,
-        user: str | None = None,
-        timeout: float | None = None,
-        max_output: int | None = None,
-    ) -> Result:
-        """AsyncSandbox.exec."""
-        return self._wait(
-            partial(
-                self._box.exec, argv, shell=shell, cwd=cwd, env=env, stdin=stdin, user=user, timeout=timeout,
-                max_output=max_output,
-            )
-        )  # fmt: skip
 
     @contextmanager
     def start(
@@ -331,59 +308,28 @@ class Sandbox:
     ) -> Iterator[Program]:
         """AsyncSandbox.start."""
         portal = self._running()
-        work = self._box.start(argv, shell=shell, cwd=cwd, env=env, timeout=timeout)
+        work = self._awaited.start(argv, shell=shell, cwd=cwd, env=env, timeout=timeout)
         with portal.wrap_async_context_manager(work) as program:
             yield Program(program, portal)
 
-    def read_file(self, path: str, *, max_bytes: int = MAX_FILE) -> bytes:
-        """AsyncSandbox.read_file."""
-        return self._wait(partial(self._box.read_file, path, max_bytes=max_bytes))
-
-    def write_file(self, path: str, data: bytes | str) -> None:
-        """AsyncSandbox.write_file."""
-        self._wait(partial(self._box.write_file, path, data))
-
-    def stat(self, path: str, *, follow: bool = True) -> FileStat:
-        """AsyncSandbox.stat."""
-        return self._wait(partial(self._box.stat, path, follow=follow))
-
-    def list_dir(self, path: str = ".") -> tuple[FileStat, ...]:
-        """AsyncSandbox.list_dir."""
-        return self._wait(partial(self._box.list_dir, path))
-
-    def make_dir(self, path: str, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """AsyncSandbox.make_dir."""
-        self._wait(partial(self._box.make_dir, path, parents=parents, exist_ok=exist_ok))
-
-    def remove(self, path: str, *, recursive: bool = False) -> None:
-        """AsyncSandbox.remove."""
-        self._wait(partial(self._box.remove, path, recursive=recursive))
-
-    def exists(self, path: str) -> bool:
-        """AsyncSandbox.exists."""
-        return self._wait(partial(self._box.exists, path))
-
-    def copy_in(self, host: str | Path, path: str) -> None:
-        """AsyncSandbox.copy_in."""
-        self._wait(partial(self._box.copy_in, host, path))
-
-    def copy_out(self, path: str, host: str | Path, *, max_bytes: int = MAX_FOLDER) -> tuple[str, ...]:
-        """AsyncSandbox.copy_out."""
-        return self._wait(partial(self._box.copy_out, path, host, max_bytes=max_bytes))
-
-    def diff(self) -> str:
-        """AsyncSandbox.diff."""
-        return self._wait(self._box.diff)
-
-    def apply(self, *, flagged: bool = False, force: bool = False, merge: bool = False) -> tuple[str, ...]:
-        """AsyncSandbox.apply."""
-        return self._wait(partial(self._box.apply, flagged=flagged, force=force, merge=merge))
+    exec = blocking(AsyncSandbox.exec)
+    read_file = blocking(AsyncSandbox.read_file)
+    write_file = blocking(AsyncSandbox.write_file)
+    stat = blocking(AsyncSandbox.stat)
+    list_dir = blocking(AsyncSandbox.list_dir)
+    make_dir = blocking(AsyncSandbox.make_dir)
+    remove = blocking(AsyncSandbox.remove)
+    exists = blocking(AsyncSandbox.exists)
+    copy_in = blocking(AsyncSandbox.copy_in)
+    copy_out = blocking(AsyncSandbox.copy_out)
+    diff = blocking(AsyncSandbox.diff)
+    apply = blocking(AsyncSandbox.apply)
 
     def undo(self, *, force: bool = False) -> Moved:
-        """AsyncSandbox.undo; also after the end. Blocks."""
+        """AsyncSandbox.undo; also after the end."""
         if self._portal is None:
-            return self._box._undo(force)
-        return self._wait(partial(self._box.undo, force=force))
+            return self._awaited._undo(force)
+        return self._portal.call(partial(self._awaited.undo, force=force))
 
 
 def _words(argv: Sequence[str], cwd: str | None, env: Mapping[str, str] | None) -> list[str]:

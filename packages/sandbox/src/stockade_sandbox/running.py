@@ -1,16 +1,14 @@
 """Programs of a sandbox while they run, for who uses it from Python: streams out, input in, an end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
-from typing import TypeVar
+from collections.abc import AsyncIterator, Iterator
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
 from stockade_sandbox import port
 from stockade_sandbox.errors import SandboxDied
+from stockade_sandbox.stoppable import Twin, blocking
 
-T = TypeVar("T")
 _GONE = (anyio.EndOfStream, anyio.BrokenResourceError)
 
 
@@ -78,49 +76,32 @@ class AsyncProgram:
         return status
 
 
-class Program:
+class Program(Twin[AsyncProgram]):
     """AsyncProgram without `await`."""
 
     def __init__(self, program: AsyncProgram, portal: BlockingPortal) -> None:
-        self._program, self._portal = program, portal
+        self._awaited, self._portal = program, portal
 
-    def _wait(self, work: Callable[[], Awaitable[T]]) -> T:
-        return self._portal.call(work)
+    def _running(self) -> BlockingPortal:
+        return self._portal
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs."""
-        return self._program.exit_code
+        return self._awaited.exit_code
 
     @property
     def timed_out(self) -> bool:
-        return self._program.timed_out
-
-    def read(self, max_bytes: int = 65536) -> bytes:
-        """AsyncProgram.read."""
-        return self._wait(partial(self._program.read, max_bytes))
-
-    def read_error(self, max_bytes: int = 65536) -> bytes:
-        """AsyncProgram.read_error."""
-        return self._wait(partial(self._program.read_error, max_bytes))
+        return self._awaited.timed_out
 
     def __iter__(self) -> Iterator[bytes]:
         """Standard output, piece by piece."""
         while data := self.read():
             yield data
 
-    def write(self, data: bytes) -> None:
-        """AsyncProgram.write."""
-        self._wait(partial(self._program.write, data))
-
-    def close_stdin(self) -> None:
-        """AsyncProgram.close_stdin."""
-        self._wait(self._program.close_stdin)
-
-    def kill(self) -> None:
-        """AsyncProgram.kill."""
-        self._wait(self._program.kill)
-
-    def wait(self, timeout: float | None = None) -> int:
-        """AsyncProgram.wait."""
-        return self._wait(partial(self._program.wait, timeout))
+    read = blocking(AsyncProgram.read)
+    read_error = blocking(AsyncProgram.read_error)
+    write = blocking(AsyncProgram.write)
+    close_stdin = blocking(AsyncProgram.close_stdin)
+    kill = blocking(AsyncProgram.kill)
+    wait = blocking(AsyncProgram.wait)

@@ -1,15 +1,21 @@
 """Long work in a thread that ends early when nobody waits for it any more, and says how far it is when it is long;
-and task groups whose one failure is raised as itself."""
+task groups whose one failure is raised as itself; and calls that block, made of those that are awaited."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 import anyio.from_thread
 import anyio.to_thread
+from anyio.from_thread import BlockingPortal
 
 T = TypeVar("T")
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
+P = ParamSpec("P")
 Progress = Callable[[str, int, int], None]
 """Called with what is done, bytes done and bytes in all. May raise, to end the work."""
 
@@ -52,3 +58,23 @@ async def unwrap_exception_group() -> AsyncIterator[None]:
         yield
     except BaseExceptionGroup as errors:
         raise _leaf(errors) from errors
+
+
+class Twin(ABC, Generic[A_co]):
+    """A_co for whoever does not await: a thread has the event loop. Its calls are `name = blocking(A.name)`."""
+
+    _awaited: A_co
+
+    @abstractmethod
+    def _running(self) -> BlockingPortal:
+        """Into the loop that it lives in; raises when there is none."""
+
+
+def blocking(call: Callable[Concatenate[A, P], Awaitable[T]]) -> Callable[Concatenate[Twin[A], P], T]:
+    """The same call with the same arguments, errors and words, which returns when it is done."""
+
+    @wraps(call)
+    def done(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._running().call(partial(call, self._awaited, *args, **kwargs))
+
+    return done
