@@ -216,6 +216,15 @@ def test_a_better_priority_is_refused() -> None:
     assert verdict(X86, "setpriority", 0, 0, 19) == ALLOW
 
 
+@pytest.mark.parametrize(
+    ("mode", "allowed"), [(0, False), (1, False), (3, True), (0x10, False), (0x20, False), (0x40, False)]
+)
+def test_only_holes_are_allocated(mode: int, allowed: bool) -> None:
+    for machine in (X86, ARM):
+        found = verdict(machine, "fallocate", 5, mode, 0, 1 << 40)
+        assert found == (ALLOW if allowed else 0x50000 | errno.EOPNOTSUPP)
+
+
 def test_unknown_architecture_is_refused() -> None:
     with pytest.raises(PolicyNotEnforceable, match="riscv64"):
         seccomp.filter_bytes("riscv64")

@@ -129,6 +129,13 @@ def file_limit(disk_bytes: int) -> int:
     return max(disk_bytes // (4 * KIB), KIB)
 
 
+def margin(disk_bytes: int) -> int:
+    """Bytes beyond a limit at which a sandbox is ended, not only what runs in it: a quarter, at least 64 MiB. Beyond as
+    many files as `file_limit` has for them, too.
+    """
+    return max(disk_bytes // 4, 64 * MIB)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds that the operating system holds. 0 means unlimited.

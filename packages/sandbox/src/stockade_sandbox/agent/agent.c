@@ -104,7 +104,9 @@ static void on_listen(const uint8_t *at, const uint8_t *end) {
 
 static void on_kill(const uint8_t *at, const uint8_t *end) {
     uint32_t id = take_u32(&at, end);
-    if (job.active && id == job.id) job_end(KILLED);
+    struct scope running = {.shell = job.active && job.phase == RUNNING ? 0 : shell.child.pid, .spare = shell.checkpoint};
+    if (!id) kill_all(&running);
+    else if (job.active && id == job.id) job_end(KILLED);
     else programs_kill(id);
 }
 

@@ -56,6 +56,7 @@ void signal_youngest(pid_t parent, int signal);  /* its child that was started l
  * `spare`; else all. */
 struct scope { const struct snapshot *before; pid_t shell, spare, holder; };
 struct ending { uint64_t since_ms, killing_ms; };  /* zeroed at its beginning */
+void kill_all(const struct scope *scope);
 bool end_all(const struct scope *scope, struct ending *ending, uint32_t grace_ms);  /* again and again, until true: gone */
 int end_timeout(const struct ending *ending);  /* in ms, for poll */
 

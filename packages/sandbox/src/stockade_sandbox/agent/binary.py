@@ -14,8 +14,8 @@ from pathlib import Path
 from stockade_sandbox.errors import SandboxFailed
 
 SHA256 = {
-    "agent/agent-x86_64": "507eb603806d2790bba6818f9acbed34a24c57d582add1361bff988c71588f38",
-    "agent/agent-aarch64": "70aa76fdbf79cd434e8bc0c7b01dc8dda2ab4c20e0e08318d12d2054a17c510a",
+    "agent/agent-x86_64": "7e5657531323e12ee7890105213369766c619a07418bf3fdb0b4c6cc4f6ad701",
+    "agent/agent-aarch64": "69f777573f3ec5d847cb1b926316a4b3a213bbdabf743f6dbee0515379933292",
     "launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
     "launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
 }

@@ -128,7 +128,9 @@ def start(number: int, timeout_ms: int, grace_ms: int, cwd: str, argv: Sequence[
 
 
 def kill(number: int) -> bytes:
-    """A command or a program, as if its time were over: SIGTERM to all its processes, SIGKILL after the grace."""
+    """A command or a program, as if its time were over: SIGTERM to all its processes, SIGKILL after the grace.
+    0: all that runs, by SIGKILL.
+    """
     return _frame(_KILL, struct.pack("<I", number))
 
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 100, GROUPS_MS = 200, ALL_MS = 5000, TERMINATE_TICK_MS = 10, KILL_TICK_MS = 1 };
+enum { ROUNDS = 100, KILL_ROUNDS = 4, GROUPS_MS = 200, ALL_MS = 5000, TERMINATE_TICK_MS = 10, KILL_TICK_MS = 1 };
 
 struct process { pid_t pid, parent, group, holder; uint64_t start; char state; };  /* holder: of the program it belongs to */
 struct table { struct process *rows; size_t count, size; };
@@ -205,6 +205,14 @@ bool end_all(const struct scope *scope, struct ending *ending, uint32_t grace_ms
 }
 
 int end_timeout(const struct ending *ending) { return ending->killing_ms ? KILL_TICK_MS : ending->since_ms ? TERMINATE_TICK_MS : 0; }
+
+/* What is forked meanwhile is met in the next round; what survives them all, by whoever asks again. */
+void kill_all(const struct scope *scope) {
+    for (int round = 0; round < KILL_ROUNDS; round++) {
+        procs_stale();
+        if (!signal_all(scope, round ? SIGKILL : SIGSTOP)) return;
+    }
+}
 
 void kill_everything(void) {
     if (getpid() == 1) {

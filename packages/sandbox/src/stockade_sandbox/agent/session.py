@@ -248,6 +248,10 @@ class AgentSession:
         """Ends it and all that it has started; `is_over` tells when that is done."""
         await self.send(frames.kill(running.number), "the end of a program")
 
+    async def end_commands(self) -> None:
+        """All that runs inside, at once; the shell goes on as before its command. Their status is 137."""
+        await self.send(frames.kill(0), "the end of what runs")
+
     @property
     def workdir(self) -> str:
         """The first folder."""

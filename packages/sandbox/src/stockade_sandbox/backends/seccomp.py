@@ -75,6 +75,7 @@ _TCP, _UDP = 6, 17
 _SOL_SOCKET = 1
 _SOCKET_FILTERS = (26, 44, 50, 51, 52)  # SO_{ATTACH_FILTER,LOCK_FILTER,ATTACH_BPF,ATTACH_REUSEPORT_{C,E}BPF}
 _PLAIN, _NOT_RANDOM, _ASK = 0, 0x0040000, 0xFFFFFFFF  # PER_LINUX, ADDR_NO_RANDOMIZE
+_PUNCH_HOLE = 2  # all else takes room that no page was written for, faster than limits/disk.py can look
 _INTERNET = Check(0, (_AF_INET, _AF_INET6))
 SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open")
 """None of them to the agent: Linux keeps process one of a namespace from those inside, gVisor does not."""
@@ -104,6 +105,7 @@ CONDITIONS = {
     "open": Condition(((_no_bit(1, _CREATES),), (_no_bit(2, _SET_ID),))),
     "openat": Condition(((_no_bit(2, _CREATES),), (_no_bit(3, _SET_ID),))),
     "setpriority": Condition(((_no_bit(2, _NEGATIVE),),), errno.EACCES),
+    "fallocate": Condition(((Check(1, (_PUNCH_HOLE,), _PUNCH_HOLE),),), errno.EOPNOTSUPP),
     **{name: Condition(((Check(0, (FIRST_PROCESS,), among=False),),)) for name in SIGNALS},
 }
 

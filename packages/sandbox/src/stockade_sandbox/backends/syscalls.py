@@ -15,7 +15,7 @@ ALLOWED: Mapping[str, Table] = {
         "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "pread64": (17, 67), "pwrite64": (18,
         68), "preadv": (295, 69), "pwritev": (296, 70), "preadv2": (327, 286), "pwritev2": (328, 287), "lseek": (8, 62),
         "sendfile": (40, 71), "copy_file_range": (326, 285), "splice": (275, 76), "tee": (276, 77), "vmsplice": (278,
-        75), "readahead": (187, 213), "fadvise64": (221, 223), "fallocate": (285, 47),
+        75), "readahead": (187, 213), "fadvise64": (221, 223),
     },
     "Open and close; `open`, `openat` and `creat` are looked at below.": {
         "close": (3, 57), "close_range": (436, 436), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24), "fcntl":
@@ -136,7 +136,7 @@ CHECKED: Table = {
     "socketpair": (53, 199), "personality": (135, 92), "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53),
     "creat": (85, None), "mknod": (133, None), "mknodat": (259, 33), "open": (2, None), "openat": (257, 56),
     "setpriority": (141, 140), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129,
-    138), "rt_tgsigqueueinfo": (297, 240), "pidfd_open": (434, 434),
+    138), "rt_tgsigqueueinfo": (297, 240), "pidfd_open": (434, 434), "fallocate": (285, 47),
 }
 """Allowed for some arguments: seccomp.py says which."""
 

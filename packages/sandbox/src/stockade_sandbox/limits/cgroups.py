@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from stockade_sandbox.policy import Limits, file_limit
+from stockade_sandbox.policy import Limits, file_limit, margin
 from stockade_sandbox.processes import start_time
 
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
@@ -219,6 +219,9 @@ def guarantees(limits: Limits, held: frozenset[str], scratch: int) -> tuple[str,
         lines.append(f"a file: {limits.file_bytes} bytes")
     if limits.disk_bytes:
         files = file_limit(limits.disk_bytes)
-        lines.append(f"written folders: {limits.disk_bytes} bytes and {files} files in total, watched, not kernel-held")
-    lines.append("the host's disk: the sandbox ends before it is full, watched, not kernel-held")
+        more = margin(limits.disk_bytes)
+        lines.append(
+            f"written folders: {limits.disk_bytes} bytes and {files} files, watched: at most {more} bytes more"
+        )
+    lines.append("the host's disk: what runs ends before it is full, watched, not kernel-held")
     return tuple(lines)

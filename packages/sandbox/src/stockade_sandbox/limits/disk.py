@@ -2,17 +2,21 @@
 
 Watched, not kernel-held: an ordinary user can mount no file system of bounded size, and a layer must still be there for
 review when its sandbox is gone. So one way serves all: root and user, overlay, copy and rw. A thread looks at the file
-system's own counters several times a second, which costs microseconds, and counts the folders themselves when those
-counters have moved, or now and then. Whoever writes past the limit is ended; what they overshot by is what a disk takes
-in one look. Before the host's disk itself is in danger, the sandbox is ended whatever the count says.
+systems' own counters, which costs microseconds, the more often the less is left; by them it knows what may have been
+written at most. Once that reaches the limit the sandbox's processes are stopped, where we may, and the folders counted.
+At the limit all that runs in the sandbox is ended, and the sandbox goes on, so that the bot can delete. What writes on
+is ended again at each further sixty-fourth of the limit; a quarter beyond it, or 64 MiB, the sandbox is. Before the
+host's disk itself is in danger, the same happens whatever the count says. What takes room without writing, fallocate,
+is refused by the filter of system calls.
 
-What is counted is hostile: no symlink is followed, folders nested too deep to be counted end the run, folders the
-writer has closed to us are charged with all that the file system has grown by, and files that were removed while still
-open are found in the descriptors of the sandbox's processes.
+What is counted is hostile: no symlink is followed, folders nested too deep to be counted or closed to us are charged
+with all that the file system has grown by, and files that were removed while still open are found in the descriptors
+of the sandbox's processes.
 """
 
 import functools
 import os
+import signal
 import stat
 import threading
 import time
@@ -20,13 +24,18 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
-from stockade_sandbox.policy import GIB, KIB, MIB, file_limit
-from stockade_sandbox.processes import descendants
+from stockade_sandbox.policy import GIB, KIB, MIB, file_limit, margin
+from stockade_sandbox.processes import descendants, start_time
 from stockade_sandbox.results import FolderLayer
 
-LOOK_S = 0.2
+_STEP = 64
+_LEAST_LOOK_S, _LOOK_S = 0.005, 0.2
+_BYTES_PER_S, _FILES_PER_S = 8 * GIB, 2_000_000
+"""More than a machine of today writes: memory takes 1 to 2 GiB a second of each of two writers, tried 2026-11."""
 _COUNT_EVERY_S = 10.0
+_ENDED_S, _TICK_S = 0.2, 0.001
 _SHARE_OF_A_CORE = 0.1
 _DEPTH = 256
 _BLOCK = 512
@@ -208,25 +217,37 @@ def _memory_device() -> int:
 
 
 class DiskWatch:
-    """Watches `places` until stopped, and calls `end` once, from its own thread, when `reason` is found.
+    """Watches `places` until stopped, from its own thread: calls `end_commands` when they are full and go on growing,
+    and `end` once, when `reason` is found for the sandbox's own end.
 
     `limit` in bytes; 0 watches only that the host's disk stays usable. `guard` gives the pid whose descendants are the
-    sandbox's processes.
+    sandbox's processes, `stoppable` those of them that may be stopped while it is counted. `told` says why commands
+    were last ended, `acts` how many times they were.
     """
 
-    def __init__(self, places: Sequence[Path], limit: int, end: Callable[[], None], guard: Callable[[], int | None]):
+    def __init__(
+        self, places: Sequence[Path], limit: int, end_commands: Callable[[], None], end: Callable[[], None],
+        guard: Callable[[], int | None], stoppable: Callable[[], Iterable[int]] = tuple,
+    ) -> None:  # fmt: skip
         self._places = tuple(place for place in places if place.exists())
         self._limit = limit
-        self._end = end
-        self._guard = guard
+        self._end_commands, self._end = end_commands, end
+        self._guard, self._stoppable = guard, stoppable
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stockade-disk", daemon=True)
         self._devices = {os.stat(place).st_dev for place in self._places}
         self._tops = {os.stat(place).st_dev: place for place in reversed(self._places)}
         self._floors = {place: floor_of(place) for place in self._tops.values()}
-        self._first = self._rooms()
+        self._first = self._counted_at = self._rooms()
         self._before = count(self._places) if limit else Usage()
+        self._counted = _Bounds.of(self._before)
+        self._most = _Bounds(self._before.size + limit, self._before.files + file_limit(limit))
+        self._end_at = _Bounds(self._most.size + margin(limit), self._most.files + file_limit(margin(limit)))
+        self._steps = _Bounds(max(limit // _STEP, MIB), max(file_limit(limit) // _STEP, 64))
+        self._free_then: dict[Path, int] = {}
         self.reason: str | None = None
+        self.told = ""
+        self.acts = 0
 
     def start(self) -> None:
         self._thread.start()
@@ -241,56 +262,147 @@ class DiskWatch:
         return {place: Room.of(place) for place in self._tops.values()}
 
     def _watch(self) -> None:
-        counted, counted_at, not_before = self._first, time.monotonic(), 0.0
-        while not self._stop.wait(LOOK_S):
+        counted, not_before, pause_s = time.monotonic(), 0.0, _LEAST_LOOK_S
+        while not self._stop.wait(pause_s):
             rooms, now = self._rooms(), time.monotonic()
-            self.reason = self._too_full(rooms)
-            due = self._moved(counted, rooms) or now - counted_at >= _COUNT_EVERY_S
-            if due and not self.reason and self._limit and now >= not_before:
-                spent = time.thread_time()
-                self.reason = self._over(rooms)
-                counted, counted_at = rooms, time.monotonic()
-                # not by the clock alone: a machine kept busy must not be a way to be counted seldom
-                not_before = counted_at + max((time.thread_time() - spent) / _SHARE_OF_A_CORE, counted_at - now)
+            self._look_at_host(rooms)
+            if self._limit and not self.reason:
+                bound, next_count = self._bound(rooms), self._next_count()
+                old = now - counted >= _COUNT_EVERY_S and now >= not_before
+                if bound.reaches(next_count) or self._has_shrunk(bound) or old:
+                    spent = time.thread_time()
+                    self._count(next_count)
+                    counted = time.monotonic()
+                    not_before = counted + (time.thread_time() - spent) / _SHARE_OF_A_CORE
+                    bound, next_count = self._bound(rooms), self._next_count()
+                pause_s = self._pause_s(bound, next_count)
+            elif not self._limit:
+                pause_s = _LOOK_S
             if self.reason:
                 self._end()
                 return
 
-    def _too_full(self, rooms: dict[Path, Room]) -> str | None:
+    def _pause_s(self, bound: "_Bounds", next_count: "_Bounds") -> float:
+        """Until what is left, and an eighth of the limit, could have been written at the most."""
+        size = (max(0, next_count.size - bound.size) + self._limit // 8) / _BYTES_PER_S
+        files = (max(0, next_count.files - bound.files) + file_limit(self._limit) // 8) / _FILES_PER_S
+        return min(max(min(size, files), _LEAST_LOOK_S), _LOOK_S)
+
+    def _act(self, told: str) -> None:
+        self.told = told
+        self.acts += 1
+        self._end_commands()
+
+    def _look_at_host(self, rooms: dict[Path, Room]) -> None:
+        """Ends commands once a file system is nearly full, again as it fills on, and the sandbox in the end."""
         for place, room in rooms.items():
-            if room.free < self._floors[place]:
-                return f"the host's disk is nearly full: {spelled(room.free)} are left where {place} is"
-        return None
+            floor, then = self._floors[place], self._free_then.get(place)
+            free = f"{spelled(room.free)} are left where {place} is"
+            if room.free >= floor:
+                self._free_then.pop(place, None)
+            elif room.free < floor // 2:
+                self.reason = f"the host's disk is nearly full: {free}"
+            elif then is None or room.free < then - floor // 16:
+                self._free_then[place] = room.free
+                self._act(f"No space left (the host's disk is nearly full: {free})")
 
-    def _moved(self, then: dict[Path, Room], now: dict[Path, Room]) -> bool:
-        size, files = _growth(then, now)
-        return size > self._limit // 64 or files > file_limit(self._limit) // 64
+    def _bound(self, rooms: dict[Path, Room]) -> "_Bounds":
+        """What there is at the most, by the file systems' own counters, if nobody else has freed some meanwhile."""
+        size, files = _growth(self._counted_at, rooms)
+        return _Bounds(self._counted.size + size, self._counted.files + files)
 
-    def _over(self, rooms: dict[Path, Room]) -> str | None:
-        size_limit, files_limit = self._before.size + self._limit, self._before.files + file_limit(self._limit)
+    def _next_count(self) -> "_Bounds":
+        """What would have to be counted: at the limit, or a step after the last count."""
+        most, steps, counted = self._most, self._steps, self._counted
+        return _Bounds(max(most.size, counted.size + steps.size), max(most.files, counted.files + steps.files))
 
-        def enough(usage: Usage) -> bool:
-            return usage.size > size_limit or usage.files > files_limit or self._stop.is_set()
+    def _has_shrunk(self, bound: "_Bounds") -> bool:
+        """Whether what was full may be so no more."""
+        counted, steps = self._counted, self._steps
+        full = counted.size >= self._most.size or counted.files >= self._most.files
+        return full and (bound.size <= counted.size - steps.size or bound.files <= counted.files - steps.files)
 
-        usage = count(self._places, enough)
-        if usage.deep and not self._before.deep:
-            return f"folders nested more than {_DEPTH} deep were made, which the disk limit cannot count"
+    def _count(self, due: "_Bounds") -> None:
+        """Counts, and ends what runs or all where there is as much as `due`; then what is left is counted anew."""
+        with _Stopped(self._stoppable) as stopped:
+            found = self._look()
+            if not found.reaches(due) or self._stop.is_set():
+                return
+            if found.exceeds(self._end_at):
+                self.reason = f"the disk limit of {spelled(self._limit)} is used up by what the bot wrote"
+                return
+            what = spelled(self._limit) if found.size >= due.size else f"{file_limit(self._limit)} files"
+            self._act(f"No space left (limit {what})")
+            stopped.until_ended()
+        self._look()
+
+    def _look(self) -> "_Bounds":
+        """What is there, as far as it takes to know; remembered."""
+        rooms = self._rooms()
+        usage = count(self._places, lambda usage: self._stop.is_set() or _Bounds.of(usage).exceeds(self._end_at))
         hidden = removed_but_open(self._guard(), self._devices)
-        size, files = usage.size + hidden.size, usage.files + hidden.files
-        if usage.blind and not self._before.blind:
-            grown, grown_files = _growth(self._first, rooms)
-            size, files = max(size, self._before.size + grown), max(files, self._before.files + grown_files)
-        if size > size_limit:
-            return f"the disk limit of {spelled(self._limit)} is used up by what the bot wrote"
-        if files > files_limit:
-            return f"the disk limit's {file_limit(self._limit)} files are used up by what the bot wrote"
-        return None
+        found = _Bounds(usage.size + hidden.size, usage.files + hidden.files)
+        if (usage.blind and not self._before.blind) or (usage.deep and not self._before.deep):
+            size, files = _growth(self._first, rooms)
+            found = _Bounds(max(found.size, self._before.size + size), max(found.files, self._before.files + files))
+        self._counted, self._counted_at = found, rooms
+        return found
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """Bytes, and files."""
+
+    size: int
+    files: int
+
+    @classmethod
+    def of(cls, usage: Usage) -> "_Bounds":
+        return cls(usage.size, usage.files)
+
+    def reaches(self, other: "_Bounds") -> bool:
+        return self.size >= other.size or self.files >= other.files
+
+    def exceeds(self, other: "_Bounds") -> bool:
+        return self.size > other.size or self.files > other.files
+
+
+class _Stopped:
+    """Inside, none of the processes runs; those they start while they are being stopped are stopped too."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self._pids, self._found = pids, set[int]()
+
+    def __enter__(self) -> Self:
+        before = -1
+        while before < len(self._found):
+            before = len(self._found)
+            for pid in self._pids():
+                if pid not in self._found:
+                    self._found.add(pid)
+                    _signal(pid, signal.SIGSTOP)
+        return self
+
+    def until_ended(self) -> None:
+        """Waits, not for long, until somebody has ended all of them but the shell and its checkpoint."""
+        end = time.monotonic() + _ENDED_S
+        while time.monotonic() < end and sum(start_time(pid, zombies=False) is not None for pid in self._found) > 2:
+            time.sleep(_TICK_S)
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self._found:
+            _signal(pid, signal.SIGCONT)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _growth(then: dict[Path, Room], now: dict[Path, Room]) -> tuple[int, int]:
-    """Bytes and files by which the file systems have grown, by anybody's writing."""
-    return (sum(max(0, now[place].used - room.used) for place, room in then.items()),
-            sum(max(0, now[place].used_files - room.used_files) for place, room in then.items()))  # fmt: skip
+    """Bytes and files by which the file systems have grown, by anybody's writing; less than 0 where they shrank."""
+    return (sum(now[place].used - room.used for place, room in then.items()),
+            sum(now[place].used_files - room.used_files for place, room in then.items()))  # fmt: skip
 
 
 def spelled(size: int) -> str:

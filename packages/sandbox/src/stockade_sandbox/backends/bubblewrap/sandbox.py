@@ -7,7 +7,7 @@ Started by root, everything from bubblewrap on runs under a uid of its own that 
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from stockade_sandbox.backends.agent_sandbox import AgentSandbox
@@ -28,12 +28,14 @@ from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.limits.cgroups import Groups, guarantees, make_groups, places, remove_groups, sweep
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import Backend
+from stockade_sandbox.processes import descendants, pids_of
 from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress, stoppable
 
 __all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
 
-_DEATH_NOTE_S = 2.0
+_NAMESPACES = 3
+"""Process namespaces that a process inside has a number in: the host's, the guard's ward's, bubblewrap's."""
 
 
 def prepare_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
@@ -154,6 +156,12 @@ class BubblewrapSandbox(AgentSandbox):
 
     def _guard(self) -> int | None:
         return self._chain.pid if self._chain else None
+
+    def _stoppable(self) -> Iterable[int]:
+        """All but the guard, bubblewrap and the agent, which is process one of the inner of two namespaces."""
+        for pid in descendants(self._chain.pid) if self._chain else ():
+            if len(numbers := pids_of(pid)) == _NAMESPACES and numbers[-1] != 1:
+                yield pid
 
     def _kill(self) -> None:
         if chain := self._chain:
