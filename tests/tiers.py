@@ -63,6 +63,7 @@ SLOW = (
     "tests/conformance/test_toolbox_browser.py",
     "tests/conformance/test_toolbox_documents.py::test_all_of_it_as_an_ordinary_user",
     "tests/docs/test_plugin_example.py",
+    "tests/integrations",
     "tests/faults/",
     "tests/trajectories/test_trajectories.py",
     "tests/trajectories/test_trajectories.py::test_forced_on_a_strong_model",

@@ -90,6 +90,14 @@ def test_errors_are_those_of_files(box: Sandbox, call: str) -> None:
         CALLS[call](box)
 
 
+def test_nobody_waits_for_the_other_end_of_a_pipe(box: Sandbox) -> None:
+    box.exec(shell="mkfifo waits")
+    for call in (box.read_file, lambda path: box.write_file(path, b"x")):
+        with pytest.raises(OSError, match="Invalid argument"):
+            call("waits")
+    box.remove("waits")
+
+
 def test_what_may_not_be_read_is_a_permission(box: Sandbox) -> None:
     box.write_file("closed", b"x")
     box.exec(shell="chmod 0 closed")

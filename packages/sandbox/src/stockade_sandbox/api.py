@@ -291,6 +291,14 @@ class Sandbox(Twin[AsyncSandbox]):
         """Calls in the event loop that it lives in, from other threads; None when it is not running."""
         return self._portal
 
+    async def awaited(self, call: Callable[[AsyncSandbox], Awaitable[T]]) -> T:
+        """What `call` gives of its twin, from any event loop and task, also beside other calls; cancelled, it is too."""
+        future = self._running().start_task_soon(call, self._box)
+        try:
+            return await to_thread.run_sync(future.result, abandon_on_cancel=True)
+        finally:
+            future.cancel()
+
     def _running(self) -> BlockingPortal:
         if self._portal is None:
             raise SandboxDied("this sandbox is not running", "use it inside `with Sandbox(...) as box:`")

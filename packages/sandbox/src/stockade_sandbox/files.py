@@ -29,11 +29,14 @@ _PIECE = 1 << 18
 _ERRORS = {
     os.strerror(number): number
     for number in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTEMPTY,
-                   errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT)
+                   errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT, errno.EINVAL)
 }  # fmt: skip
 _THERE = 'ls -d -- "$1" > /dev/null || exit 1; '
-_READ = 'exec cat -- "$1"'
-_WRITE = 'mkdir -p -- "$2" && cat > "$1"'
+_NO_PIPE = 'if [ -e "$1" ] && [ ! -f "$1" ] && [ ! -d "$1" ]; then echo "$1: Invalid argument" >&2; exit 1; fi; '
+"""Nobody waits for the other end of one."""
+_IN_FOLDER = 'if [ -e "$2" ] && [ ! -d "$2" ]; then echo "$2: Not a directory" >&2; exit 1; fi; '
+_READ = _NO_PIPE + 'exec cat -- "$1"'
+_WRITE = _NO_PIPE + _IN_FOLDER + 'mkdir -p -- "$2" && cat > "$1"'
 _STAT = 'stat {follow} -c "%f %s %Y" -- "$1" && if [ -L "$1" ]; then readlink -n -- "$1"; fi'
 _LIST = """ls -a -- "$1/" > /dev/null || exit 1
 cd -- "$1" || exit 1

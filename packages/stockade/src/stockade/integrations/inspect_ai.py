@@ -1,0 +1,134 @@
+"""`sandbox="stockade"` in inspect_ai (https://inspect.aisi.org.uk/sandboxing.html): one sandbox a sample, without network
+unless its configuration names hosts. inspect_ai finds this by its entry point group.
+
+`sandbox=("stockade", "FILE.toml")`, or a StockadeConfig in place of the file's name.
+"""
+
+import tomllib
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from anyio import to_thread
+from inspect_ai.util import (
+    ExecResult,
+    OutputLimitExceededError,
+    SandboxEnvironment,
+    SandboxEnvironmentConfigType,
+    SandboxEnvironmentLimits,
+    SandboxUnavailableError,
+    SandboxUserUnsupportedError,
+    sandboxenv,
+)
+from pydantic import BaseModel, ConfigDict
+
+from stockade_sandbox import Sandbox
+from stockade_sandbox.api import policy_of
+from stockade_sandbox.errors import SandboxDied
+from stockade_sandbox.policy import GIB
+
+_CANNOT_EXECUTE = 126
+
+
+class StockadeConfig(BaseModel):
+    """`folder`: PATH, PATH:ro or PATH:overlay, of which a sample has a copy on write; None is an empty one. `net`: names
+    of hosts. `memory_gib`: of the sandbox as a whole where this machine can hold that, else of each process.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: str | None = None
+    net: tuple[str, ...] = ()
+    memory_gib: float = 4.0
+    backend: str = "bubblewrap"
+
+
+@sandboxenv(name="stockade")
+class StockadeSandboxEnvironment(SandboxEnvironment):
+    """A sandbox that lives in a thread of its own, so that any task may call it."""
+
+    def __init__(self, box: Sandbox) -> None:
+        super().__init__()
+        self.box = box
+
+    @classmethod
+    def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
+        return StockadeConfig.model_validate(config)
+
+    @classmethod
+    async def sample_init(
+        cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
+    ) -> dict[str, SandboxEnvironment]:
+        if isinstance(config, str):
+            text = await to_thread.run_sync(Path(config).read_text)
+            config = StockadeConfig.model_validate(tomllib.loads(text))
+        given = config if isinstance(config, StockadeConfig) else StockadeConfig()
+        policy = policy_of(given.folder, given.net)
+        limits = replace(policy.limits, command_timeout_s=0.0, memory_bytes=int(given.memory_gib * GIB))
+        box = Sandbox(policy=replace(policy, limits=limits), backend=given.backend)
+        await to_thread.run_sync(box.__enter__)
+        return {"default": cls(box)}
+
+    @classmethod
+    async def sample_cleanup(
+        cls,
+        task_name: str,
+        config: SandboxEnvironmentConfigType | None,
+        environments: dict[str, SandboxEnvironment],
+        interrupted: bool,
+    ) -> None:
+        for one in environments.values():
+            await to_thread.run_sync(one.as_type(cls).box.__exit__, None, None, None)
+
+    async def exec(
+        self,
+        cmd: list[str],
+        input: str | bytes | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        user: str | None = None,
+        timeout: int | None = None,
+        timeout_retry: bool = True,
+        concurrency: bool = True,
+    ) -> ExecResult[str]:
+        if user is not None:
+            raise SandboxUserUnsupportedError(f"a sandbox of Stockade has one user, so not {user}")
+        most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
+        given = input.encode() if isinstance(input, str) else input
+        try:
+            done = await self.box.awaited(
+                lambda box: box.exec(cmd, cwd=cwd, env=env, stdin=given, timeout=timeout, max_output=most)
+            )
+        except SandboxDied as error:
+            raise SandboxUnavailableError(str(error)) from error
+        said, errors = done.text, done.stderr.decode(errors="replace")
+        if done.timed_out:
+            raise TimeoutError(f"not done in {timeout} s")
+        if done.truncated:
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, said + errors)
+        if done.exit_code == _CANNOT_EXECUTE:
+            raise PermissionError(_CANNOT_EXECUTE, errors.strip() or "cannot be executed", cmd[0])
+        return ExecResult(done.exit_code == 0, done.exit_code, said, errors)
+
+    async def write_file(self, file: str, contents: str | bytes) -> None:
+        await self.box.awaited(lambda box: box.write_file(file, contents))
+
+    @overload
+    async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
+
+    @overload
+    async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
+
+    async def read_file(self, file: str, text: bool = True) -> str | bytes:
+        most = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
+        found = await self.box.awaited(lambda box: box.stat(file))
+        if found.size > most:
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
+        data = await self.box.awaited(partial(_read, file, most))
+        return data.decode() if text else data
+
+
+async def _read(file: str, most: int, box: Any) -> bytes:
+    data: bytes = await box.read_file(file, max_bytes=most)
+    return data
