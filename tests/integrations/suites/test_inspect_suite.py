@@ -1,4 +1,4 @@
-"""inspect_ai's own checks of a sandbox (run by tests/integrations/test_public_suites.py, in an environment of their own)."""
+"""inspect_ai's own checks of a sandbox, run by tests/integrations/test_public_suites.py."""
 
 from collections.abc import AsyncIterator
 

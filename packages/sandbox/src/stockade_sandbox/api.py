@@ -4,7 +4,7 @@ One sandbox with one persistent shell. What is written to an overlay is thrown a
 """
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -292,8 +292,8 @@ class Sandbox(Twin[AsyncSandbox]):
         return self._portal
 
     async def awaited(self, call: Callable[[AsyncSandbox], Awaitable[T]]) -> T:
-        """What `call` gives of its twin, from any event loop and task, also beside other calls; cancelled, it is too."""
-        future = self._running().start_task_soon(call, self._box)
+        """What `call` gives of its twin, from any event loop and task; cancelled, it is cancelled too."""
+        future = self._running().start_task_soon(call, self._awaited)
         try:
             return await to_thread.run_sync(future.result, abandon_on_cancel=True)
         finally:

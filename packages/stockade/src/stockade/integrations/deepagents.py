@@ -23,8 +23,8 @@ _ERRORS = {
 
 
 class StockadeBackend(BaseSandbox):
-    """`box` stays its maker's, who ends it. Calls may come from any thread, several at once. `timeout` in seconds, where
-    a call says none; what the policy bounds a command to stands.
+    """`box` stays its maker's, who ends it. Calls may come from any thread, several at once. `timeout` in seconds,
+    where a call says none; what the policy bounds a command to stands.
     """
 
     def __init__(self, box: Sandbox, timeout: int = DEFAULT_TIMEOUT_S) -> None:

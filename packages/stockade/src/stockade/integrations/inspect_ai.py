@@ -1,5 +1,5 @@
-"""`sandbox="stockade"` in inspect_ai (https://inspect.aisi.org.uk/sandboxing.html): one sandbox a sample, without network
-unless its configuration names hosts. inspect_ai finds this by its entry point group.
+"""`sandbox="stockade"` in inspect_ai (https://inspect.aisi.org.uk/sandboxing.html): one sandbox a sample, without
+network unless its configuration names hosts. inspect_ai finds this by its entry point group.
 
 `sandbox=("stockade", "FILE.toml")`, or a StockadeConfig in place of the file's name.
 """
@@ -32,8 +32,8 @@ _CANNOT_EXECUTE = 126
 
 
 class StockadeConfig(BaseModel):
-    """`folder`: PATH, PATH:ro or PATH:overlay, of which a sample has a copy on write; None is an empty one. `net`: names
-    of hosts. `memory_gib`: of the sandbox as a whole where this machine can hold that, else of each process.
+    """`folder`: PATH, PATH:ro or PATH:overlay, of which a sample has a copy on write; None is an empty one. `net`:
+    names of hosts. `memory_gib`: of the sandbox as a whole where this machine can hold that, else of each process.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,4 +1,5 @@
-"""A sandbox as a workspace of pydantic-ai (https://ai.pydantic.dev/workspaces): `agent.run(..., workspace=StockadeBackend())`.
+"""A sandbox as a workspace of pydantic-ai (https://ai.pydantic.dev/workspaces): pass
+`workspace=StockadeBackend(folder="repo")` to `agent.run`.
 
 The environment is made by the first operation and lives until `destroy`, or the end of this process.
 """
@@ -96,9 +97,7 @@ class StockadeBackend:
             raise TypeError("a text needs shell=True, a list of words shell=False")
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         cwd = await self.working_dir()
-        done = await self._done(
-            lambda box: box.exec(argv, cwd=cwd, env=env, timeout=timeout, max_output=MAX_OUTPUT)
-        )
+        done = await self._done(lambda box: box.exec(argv, cwd=cwd, env=env, timeout=timeout, max_output=MAX_OUTPUT))
         said, errors = (data.decode(errors="replace") for data in (done.stdout, done.stderr))
         if done.timed_out:
             raise WorkspaceTimeoutError(f"not done in {timeout} s", stdout=said, stderr=errors)
