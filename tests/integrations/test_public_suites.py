@@ -24,7 +24,15 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fresh = tmp_path_factory.mktemp("frameworks")
     subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
     found = fresh / "bin" / "python"
-    install = [found, "-m", "pip", "install", "--quiet", "--requirement", ROOT / "requirements-integrations.lock"]
+    install: list[str | Path] = [
+        found,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--requirement",
+        ROOT / "requirements-integrations.lock",
+    ]
     subprocess.run(install, check=True)
     sources = [ROOT / "packages" / "sandbox" / "src", ROOT / "packages" / "stockade" / "src"]
     (next(fresh.glob("lib/python*/site-packages")) / "ours.pth").write_text("\n".join(map(str, sources)))
@@ -33,7 +41,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_public_suite(suite: str, python: Path, tmp_path: Path) -> None:
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", tmp_path,
+    command: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", tmp_path,
                "--confcutdir", ROOT / "tests/integrations/suites",
                "-o", "asyncio_mode=auto", ROOT / "tests/integrations/suites" / suite]  # fmt: skip
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": ""}

@@ -58,14 +58,15 @@ class StockadeBackend:
 
     async def _live(self) -> Sandbox:
         async with self._making:
-            if self._ref is None:
+            ref = self._ref
+            if ref is None:
                 box, name = Sandbox(policy=self._policy, backend=self._backend), uuid4().hex
                 with anyio.CancelScope(shield=True):
                     await to_thread.run_sync(box.__enter__)
-                    _open[name], self._ref = box, WorkspaceRef(provider="stockade", id=name)
-            found = _open.get(self._ref.id)
+                    _open[name], self._ref = box, (ref := WorkspaceRef(provider="stockade", id=name))
+            found = _open.get(ref.id)
             if found is None:
-                raise WorkspaceUnavailableError(f"the sandbox {self._ref.id} is gone")
+                raise WorkspaceUnavailableError(f"the sandbox {ref.id} is gone")
             return found
 
     async def _done(self, call: Callable[[AsyncSandbox], Awaitable[T]]) -> T:
