@@ -63,9 +63,10 @@ class StockadeBackend:
                 box, name = Sandbox(policy=self._policy, backend=self._backend), uuid4().hex
                 with anyio.CancelScope(shield=True):
                     await to_thread.run_sync(box.__enter__)
-                    _open[name], self._ref = box, (ref := WorkspaceRef(provider="stockade", id=name))
-            found = _open.get(ref.id)
-            if found is None:
+                    ref = WorkspaceRef(provider="stockade", id=name)
+                    _open[name], self._ref = box, ref
+                return box
+            if (found := _open.get(ref.id)) is None:
                 raise WorkspaceUnavailableError(f"the sandbox {ref.id} is gone")
             return found
 
