@@ -43,7 +43,17 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_public_suite(suite: str, python: Path, tmp_path: Path) -> None:
     suites = ROOT / "tests/integrations/suites"
     how = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "-o", "asyncio_mode=auto"]
-    command = [python, "-m", "pytest", *how, "--rootdir", tmp_path, "--confcutdir", suites, suites / suite]
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "pytest",
+        *how,
+        "--rootdir",
+        tmp_path,
+        "--confcutdir",
+        suites,
+        suites / suite,
+    ]
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": ""}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-5000:]
