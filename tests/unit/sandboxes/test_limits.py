@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from stockade_sandbox.errors import PolicyNotEnforceable
 from stockade_sandbox.limits.cgroups import (
     CgroupParent,
     Groups,
@@ -45,7 +48,7 @@ def test_v2_group_is_made_beside_our_own(tmp_path: Path) -> None:
     proc = fake_proc(
         tmp_path / "proc", "0::/user/run\n", f"30 24 0:26 / {tmp_path} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
     )
-    assert places(proc) == [CgroupParent(tmp_path / "user", ("memory", "pids"), 2)]
+    assert places(proc) == [CgroupParent(tmp_path / "user", ("memory", "pids", "cpu"), 2)]
 
 
 def test_v2_without_handed_down_controllers_is_nowhere(tmp_path: Path) -> None:
@@ -69,6 +72,24 @@ def test_settings_of_both_versions() -> None:
         ("memory.max", "1000"), ("?memory.swap.max", "0"), ("?memory.oom.group", "0"), ("pids.max", "7"),
     ]  # fmt: skip
     assert settings(CgroupParent(Path("/x"), ("memory", "pids"), 2), Limits(memory_bytes=0, processes=0)) == []
+
+
+def test_processor_time_in_both_versions() -> None:
+    """As cpu(7)'s Documentation/scheduler/sched-bwc and admin-guide/cgroup-v2 have it; never less than 1 ms."""
+    limits = Limits(memory_bytes=0, processes=0, cpus=1.5)
+    assert settings(CgroupParent(Path("/x"), ("cpu",), 1), limits) == [
+        ("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "150000"),
+    ]  # fmt: skip
+    assert settings(CgroupParent(Path("/x"), ("cpu", "memory"), 2), limits) == [("cpu.max", "150000 100000")]
+    least = Limits(memory_bytes=0, processes=0, cpus=0.001)
+    assert settings(CgroupParent(Path("/x"), ("cpu",), 2), least) == [("cpu.max", "1000 100000")]
+    assert "processor time: 1.5 processors in total" in guarantees(limits, frozenset({"cpu"}), 0)
+
+
+def test_processor_time_is_refused_where_it_cannot_be_held(tmp_path: Path) -> None:
+    with pytest.raises(PolicyNotEnforceable, match="processor time"):
+        make_groups(Limits(cpus=1, memory_bytes=0, processes=0), [CgroupParent(tmp_path, ("pids",), 2)])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_groups_are_made_and_removed(tmp_path: Path) -> None:

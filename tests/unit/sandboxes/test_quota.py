@@ -141,7 +141,7 @@ def _children(pid: int) -> list[int]:
 def test_a_nearly_full_disk_ends_it_without_any_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stockade_sandbox.limits.disk.floor_of", lambda _: 1 << 60)
     ended: list[str] = []
-    watch = DiskWatch([tmp_path], 0, lambda: None, lambda: ended.append("now"), lambda: None)
+    watch = DiskWatch([tmp_path], 0, lambda _: None, lambda: ended.append("now"), lambda: None)
     watch.start()
     watch._thread.join()
     assert ended == ["now"]
@@ -155,8 +155,8 @@ def test_commands_are_ended_while_the_host_fills_up(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Room, "of", lambda _: Room(0, 0, free[0]))
     told = []
 
-    def fill() -> None:
-        told.append(watch.told)
+    def fill(words: str) -> None:
+        told.append(words)
         free[0] -= MIB if len(told) == 1 else 8 * MIB  # not enough to be ended again; then enough
 
     watch = DiskWatch([tmp_path], 0, fill, lambda: told.append("the end"), lambda: None)
@@ -169,7 +169,7 @@ def test_commands_are_ended_while_the_host_fills_up(tmp_path: Path, monkeypatch:
 def test_who_fights_the_limit_loses_the_sandbox(tmp_path: Path) -> None:
     """64 MiB beyond it: nobody ends what writes here."""
     ended = threading.Event()
-    watch = DiskWatch([tmp_path], MIB, lambda: None, ended.set, lambda: None)
+    watch = DiskWatch([tmp_path], MIB, lambda _: None, ended.set, lambda: None)
     watch.start()
     for number in range(70):
         (tmp_path / f"{number}").write_bytes(bytes(MIB))
@@ -179,8 +179,13 @@ def test_who_fights_the_limit_loses_the_sandbox(tmp_path: Path) -> None:
 
 
 def test_what_is_full_and_made_empty_can_be_filled_again(tmp_path: Path) -> None:
-    acted = threading.Semaphore(0)
-    watch = DiskWatch([tmp_path], 16 * MIB, acted.release, lambda: None, lambda: None)
+    acted, told = threading.Semaphore(0), set()
+
+    def act(words: str) -> None:
+        told.add(words)
+        acted.release()
+
+    watch = DiskWatch([tmp_path], 16 * MIB, act, lambda: None, lambda: None)
     watch.start()
     for _ in range(2):
         (tmp_path / "x").write_bytes(bytes(20 * MIB))
@@ -190,9 +195,28 @@ def test_what_is_full_and_made_empty_can_be_filled_again(tmp_path: Path) -> None
             time.sleep(0.01)
         while acted.acquire(blocking=False):  # it was ended more than once while it wrote
             pass
-    assert watch.told == "No space left (limit 16 MiB)"
+    assert told == {"No space left (limit 16 MiB)"}
     assert watch.reason is None
     watch.stop()
+
+
+@pytest.mark.anyio
+async def test_programs_are_told_too(tmp_path: Path) -> None:
+    """With streams or with a result; those that ended before are not."""
+    (tmp_path / "folder").mkdir()
+    policy = Policy(folders=(FolderRule(host=str(tmp_path / "folder")),), limits=LIMITS)
+    layers = prepare_layers(policy, tmp_path / "run")
+    words = "stockade: No space left (limit 32 MiB): what ran was ended; deleting makes room"
+    async with BubblewrapSandbox(policy, layers, tmp_path / "run") as box:
+        before = await box.exec(["sh", "-c", "kill -9 $$"])
+        result = await box.exec(["bash", "-c", BYTES])
+        await box.exec(["sh", "-c", "rm *"])
+        async with box.program(["bash", "-c", BYTES]) as program:
+            reason = await program.exit_reason()
+    Review().discard(layers[0])
+    assert (before.exit_code, before.stderr) == (137, b"")
+    assert (result.exit_code, result.stderr.decode()) == (137, f"{words}\n")
+    assert (program.status, reason) == (137, words)
 
 
 @pytest.mark.anyio
@@ -213,7 +237,7 @@ async def test_allocating_without_writing_is_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_written_needs_no_places() -> None:
-    watch = DiskWatch([], 100, lambda: None, lambda: None, lambda: None)
+    watch = DiskWatch([], 100, lambda _: None, lambda: None, lambda: None)
     watch.start()
     watch.stop()
     assert watch.reason is None

@@ -143,12 +143,14 @@ class Limits:
     `memory_bytes` is the total of the sandbox where a cgroup can be made, and the bound of each process always.
     `disk_bytes` bounds /tmp and /dev/shm together, and the written folders together; the latter are watched.
     `file_bytes` bounds each file, by the kernel; `--disk` sets it to half of `disk_bytes`.
+    `cpus` is how many processors' time all of it has together; refused where no control group holds it.
     `output_bytes` is what one command may add to the conversation; the rest is cut from the middle.
     """
 
     __pydantic_config__ = STRICT
 
     memory_bytes: int = 2 * GIB
+    cpus: float = 0.0
     processes: int = 256
     open_files: int = 1024
     file_bytes: int = 1 * GIB

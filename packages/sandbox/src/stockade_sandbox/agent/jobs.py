@@ -193,9 +193,10 @@ class ProgramJob:
         self._dropped += max(0, len(data) - self._room)
         self._room -= min(len(data), self._room)
 
-    def result(self) -> ExecResult:
-        """Of one that has ended. What cannot be executed has status 126 or 127 and the reason. SandboxFailed when
-        nothing could be started.
+    def result(self, why: bytes = b"") -> ExecResult:
+        """Of one that has ended, with `why` it was. What cannot be executed has status 126 or 127 and the reason.
+
+        SandboxFailed when nothing could be started.
         """
         assert self.ended is not None
         _, status, flags, error = self.ended
@@ -203,7 +204,7 @@ class ProgramJob:
             if status not in (126, 127):
                 raise SandboxFailed(f"the sandbox cannot start a program: {error}")
             self._add("stderr", f"{error}\n".encode())
-        self._add("stderr", self._config.why_ended(status))
+        self._add("stderr", why or self._config.why_ended(status))
         return ExecResult(
             exit_code=status,
             stdout=bytes(self._streams["stdout"]),

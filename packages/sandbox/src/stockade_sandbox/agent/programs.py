@@ -23,6 +23,7 @@ class RunningProgram(ByteStream):
 
     def __init__(self, session: AgentSession, running: Running, *, errors: bool) -> None:
         self._session, self._running, self._errors = session, running, errors
+        self._endings = session.endings
         self._words = bytearray()
         self._all_heard = anyio.Event()
 
@@ -55,7 +56,7 @@ class RunningProgram(ByteStream):
     def error(self) -> str:
         """Why it never ran, or which of our limits ended it."""
         ended = self._running.ended
-        return (ended.error or self._session.why_ended(ended.status)) if ended else ""
+        return (ended.error or self._session.why_ended(ended.status, self._endings).decode().strip()) if ended else ""
 
     async def wait(self) -> int | None:
         await self.is_over()

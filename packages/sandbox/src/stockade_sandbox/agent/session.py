@@ -90,6 +90,8 @@ class AgentSession:
         self._listening: Listening | None = None
         self._cwd = config.cwd
         self._dead: str | None = None
+        self.endings, self._why = 0, ""
+        """How many times all that ran was ended, and why the last time."""
 
     @classmethod
     async def open(cls, stream: socket.socket, config: AgentConfig) -> Self:
@@ -144,7 +146,7 @@ class AgentSession:
         text = _command_bytes(command)
         clip = Clip(self._config.output_bytes, spill, self._config.spill_bytes)
         async with self._turn:
-            started = anyio.current_time()
+            started, endings = anyio.current_time(), self.endings
             if reason := refuse_fullscreen(command):
                 refused = Chunk.of(self._streams[-1], reason.encode())
                 return CommandOutput(exit_code=_CANNOT_EXECUTE, chunks=(refused,), cwd=self._cwd)
@@ -152,7 +154,7 @@ class AgentSession:
             job = _Command(self._connections.number(), clip)
             request = frames.run(job.number, milliseconds(limit_s), milliseconds(self._config.grace_s), text)
             done = await self._perform(job, request, limit_s, f"the command {short(command)}")
-            clip.add(self._streams[-1], self._config.why_ended(done.status))
+            clip.add(self._streams[-1], self.why_ended(done.status, endings))
             duration_s = anyio.current_time() - started
         if done.flags & frames.SPAWN_FAILED:
             raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")
@@ -196,6 +198,7 @@ class AgentSession:
             return job.ended is not None
 
         async with self.places:
+            endings = self.endings
             self._jobs[job.number] = job
             try:
                 await self.send(job.request + job.due(), job.what)
@@ -203,7 +206,7 @@ class AgentSession:
                 await self._patiently(partial(self._feed, job), stop, is_over, job.patience_s, job.what)
             finally:
                 del self._jobs[job.number]
-        return job.result()
+        return job.result(self.why_ended(job.ended.status, endings) if job.ended else b"")
 
     async def _feed(self, job: ProgramJob) -> None:
         """Until it has ended: its input as it takes it, room for its output."""
@@ -248,8 +251,10 @@ class AgentSession:
         """Ends it and all that it has started; `is_over` tells when that is done."""
         await self.send(frames.kill(running.number), "the end of a program")
 
-    async def end_commands(self) -> None:
-        """All that runs inside, at once; the shell goes on as before its command. Their status is 137."""
+    async def end_commands(self, why: str) -> None:
+        """All that runs inside, at once, and is told why; its status is 137. The shell is as before its command."""
+        self.endings += 1
+        self._why = why
         await self.send(frames.kill(0), "the end of what runs")
 
     @property
@@ -261,9 +266,9 @@ class AgentSession:
         """AgentConfig.seconds."""
         return self._config.seconds(wanted)
 
-    def why_ended(self, status: int) -> str:
-        """AgentConfig.why_ended."""
-        return self._config.why_ended(status).decode().strip()
+    def why_ended(self, status: int, endings: int) -> bytes:
+        """What the kernel does not say, of what began after so many `endings`: all was ended, or it met a limit."""
+        return f"stockade: {self._why}\n".encode() if self.endings != endings else self._config.why_ended(status)
 
     async def close(self) -> None:
         """Ends the agent and with it all that runs; idempotent."""

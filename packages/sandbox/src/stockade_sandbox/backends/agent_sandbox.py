@@ -4,7 +4,6 @@ death and its last words, and a proxy of its own for what it asks of the network
 A backend says how it starts (`_start`, which calls `_connect`) and what it lets go of at the end (`_let_go`).
 """
 
-import dataclasses
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -28,7 +27,7 @@ from stockade_sandbox.limits.disk import DiskWatch, nothing_in, written_places
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork
 from stockade_sandbox.processes import COPIES, private_folder
-from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, FolderLayer, NetworkRequest, Stream
+from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
 from stockade_sandbox.stoppable import Progress
 
 _DEATH_NOTE_S = 5.0
@@ -128,35 +127,18 @@ class AgentSandbox(ABC):
             self.on_network(event)
 
     async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
-        acts = self._acts()
         try:
-            done = await self._open().run(command, timeout_s)
+            return await self._open().run(command, timeout_s)
         except SandboxDied as error:
             raise await self._died(error) from error
-        if not (why := self._why_ended(acts)):
-            return done
-        stream: Stream = "stderr" if self._policy.streams == "separate" else "stdout"
-        return dataclasses.replace(done, chunks=(*done.chunks, Chunk.of(stream, why)))
 
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
-        acts = self._acts()
         try:
-            done = await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
+            return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
         except SandboxDied as error:
             raise await self._died(error) from error
-        why = self._why_ended(acts)
-        return dataclasses.replace(done, stderr=done.stderr + why) if why else done
-
-    def _acts(self) -> int:
-        return self._watch.acts if self._watch else 0
-
-    def _why_ended(self, acts: int) -> bytes:
-        """What to tell of a command before which the disk watch had acted so many times."""
-        if not self._watch or self._watch.acts == acts:
-            return b""
-        return f"stockade: {self._watch.told}: what ran was ended; deleting makes room\n".encode()
 
     @asynccontextmanager
     async def program(
@@ -214,11 +196,13 @@ class AgentSandbox(ABC):
         written, limit = written_places(self._layers, more), self._policy.limits.disk_bytes
         token = anyio.lowlevel.current_token()
 
-        def end_commands() -> None:
+        def end_commands(why: str) -> None:
             """From the watch's thread."""
             if session := self._session:
                 with suppress(SandboxDied, anyio.RunFinishedError):  # what writes is gone then
-                    anyio.from_thread.run(session.end_commands, token=token)
+                    anyio.from_thread.run(
+                        session.end_commands, f"{why}: what ran was ended; deleting makes room", token=token
+                    )
             else:
                 self._kill()
 

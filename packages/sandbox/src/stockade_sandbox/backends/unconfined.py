@@ -91,6 +91,8 @@ class UnconfinedSandbox(AgentSandbox):
             "system calls: not held",
             "environment: commands get only what was given, but can read that of your other processes",
         ]
+        if limits.cpus:
+            lines.append(f"processor time ({limits.cpus:g} processors): not held")
         if limits.memory_bytes:
             lines.append(f"memory ({limits.memory_bytes} bytes): not held in total, only for each process")
         if limits.disk_bytes:

@@ -1,4 +1,5 @@
-"""Limits held by control groups, where this machine lets us make them: memory and processes of a sandbox in total.
+"""Limits held by control groups, where this machine lets us make them: memory, processes and processor time of a
+sandbox in total.
 
 cgroup v1: a group below our own in the hierarchies `memory` and `pids`. cgroup v2: a group beside our own (a group with
 processes in it may not hand on controllers), where those controllers are handed down and the parent is writable. What
@@ -18,11 +19,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from stockade_sandbox.errors import PolicyNotEnforceable
 from stockade_sandbox.policy import Limits, file_limit, margin
 from stockade_sandbox.processes import start_time
 
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
-CONTROLLERS = ("memory", "pids")
+CONTROLLERS = ("memory", "pids", "cpu")
+_PERIOD_US = 100_000
+"""Of processor time: in each, as many microseconds of it as `cpus` allows; the least the kernel takes is 1000."""
 _REMOVE_TRIES = 1500
 
 
@@ -119,13 +123,20 @@ def settings(place: CgroupParent, limits: Limits) -> list[tuple[str, str]]:
             wanted += [("memory.limit_in_bytes", memory), ("?memory.memsw.limit_in_bytes", memory)]
         else:
             wanted += [("memory.max", memory), ("?memory.swap.max", "0"), ("?memory.oom.group", "0")]
+    if "cpu" in place.controllers and limits.cpus:
+        quota = max(round(limits.cpus * _PERIOD_US), 1000)
+        v1 = [("cpu.cfs_period_us", str(_PERIOD_US)), ("cpu.cfs_quota_us", str(quota))]
+        wanted += v1 if place.version == 1 else [("cpu.max", f"{quota} {_PERIOD_US}")]
     if "pids" in place.controllers and limits.processes:
         wanted.append(("pids.max", str(limits.processes)))
     return wanted
 
 
 def make_groups(limits: Limits, where: list[CgroupParent] | None = None) -> Groups:
-    """Groups with the limits set. A place that refuses is left out: what holds is in `controllers`."""
+    """Groups with the limits set. A place that refuses is left out: what holds is in `controllers`.
+
+    PolicyNotEnforceable when processor time is limited and cannot be.
+    """
     folders, held = [], set()
     name = _group_name()
     for place in places() if where is None else where:
@@ -146,7 +157,12 @@ def make_groups(limits: Limits, where: list[CgroupParent] | None = None) -> Grou
             continue
         folders.append(folder)
         held |= set(place.controllers)
-    return Groups(tuple(folders), frozenset(held))
+    groups = Groups(tuple(folders), frozenset(held))
+    if limits.cpus and "cpu" not in held:
+        remove_groups(groups)
+        hint = "run under systemd with Delegate=yes, or as root; docker and podman have control groups of their own"
+        raise PolicyNotEnforceable("cpus", "no control group for processor time can be made here", hint)
+    return groups
 
 
 def _set(path: str, value: str, *, optional: bool) -> None:
@@ -211,6 +227,8 @@ def guarantees(limits: Limits, held: frozenset[str], scratch: int) -> tuple[str,
     if limits.memory_bytes:
         scope = "in total" if "memory" in held else "for each process, not as a total (no memory control group here)"
         lines.append(f"memory: {limits.memory_bytes} bytes {scope}")
+    if limits.cpus:
+        lines.append(f"processor time: {limits.cpus:g} processors in total")
     if limits.processes:
         lines.append(f"processes: {limits.processes} in total")
     if scratch:

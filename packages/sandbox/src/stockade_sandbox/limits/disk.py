@@ -217,16 +217,15 @@ def _memory_device() -> int:
 
 
 class DiskWatch:
-    """Watches `places` until stopped, from its own thread: calls `end_commands` when they are full and go on growing,
-    and `end` once, when `reason` is found for the sandbox's own end.
+    """Watches `places` until stopped, from its own thread: calls `end_commands`, with the words for it, when they are
+    full and go on growing, and `end` once, when `reason` is found for the sandbox's own end.
 
     `limit` in bytes; 0 watches only that the host's disk stays usable. `guard` gives the pid whose descendants are the
-    sandbox's processes, `stoppable` those of them that may be stopped while it is counted. `told` says why commands
-    were last ended, `acts` how many times they were.
+    sandbox's processes, `stoppable` those of them that may be stopped while it is counted.
     """
 
     def __init__(
-        self, places: Sequence[Path], limit: int, end_commands: Callable[[], None], end: Callable[[], None],
+        self, places: Sequence[Path], limit: int, end_commands: Callable[[str], None], end: Callable[[], None],
         guard: Callable[[], int | None], stoppable: Callable[[], Iterable[int]] = tuple,
     ) -> None:  # fmt: skip
         self._places = tuple(place for place in places if place.exists())
@@ -246,8 +245,6 @@ class DiskWatch:
         self._steps = _Bounds(max(limit // _STEP, MIB), max(file_limit(limit) // _STEP, 64))
         self._free_then: dict[Path, int] = {}
         self.reason: str | None = None
-        self.told = ""
-        self.acts = 0
 
     def start(self) -> None:
         self._thread.start()
@@ -288,11 +285,6 @@ class DiskWatch:
         files = (max(0, next_count.files - bound.files) + file_limit(self._limit) // 8) / _FILES_PER_S
         return min(max(min(size, files), _LEAST_LOOK_S), _LOOK_S)
 
-    def _act(self, told: str) -> None:
-        self.told = told
-        self.acts += 1
-        self._end_commands()
-
     def _look_at_host(self, rooms: dict[Path, Room]) -> None:
         """Ends commands once a file system is nearly full, again as it fills on, and the sandbox in the end."""
         for place, room in rooms.items():
@@ -304,7 +296,7 @@ class DiskWatch:
                 self.reason = f"the host's disk is nearly full: {free}"
             elif then is None or room.free < then - floor // 16:
                 self._free_then[place] = room.free
-                self._act(f"No space left (the host's disk is nearly full: {free})")
+                self._end_commands(f"No space left (the host's disk is nearly full: {free})")
 
     def _bound(self, rooms: dict[Path, Room]) -> "_Bounds":
         """What there is at the most, by the file systems' own counters, if nobody else has freed some meanwhile."""
@@ -332,7 +324,7 @@ class DiskWatch:
                 self.reason = f"the disk limit of {spelled(self._limit)} is used up by what the bot wrote"
                 return
             what = spelled(self._limit) if found.size >= due.size else f"{file_limit(self._limit)} files"
-            self._act(f"No space left (limit {what})")
+            self._end_commands(f"No space left (limit {what})")
             stopped.until_ended()
         self._look()
 

@@ -66,7 +66,7 @@ BOT: Flags = (flag("bot"), *LIVING, *CHECK)
 TOOL = _group("tool")
 TOOLS = (*TOOL, *_group("search", "mcp", "no_tool", "allow_external", "approve"))
 SANDBOX = _group("folder", "copy", "toolchain", "sandbox", "image", "net", "command_timeout", "memory", "processes",
-                 "disk", "env", "redact")  # fmt: skip
+                 "cpus", "disk", "env", "redact")  # fmt: skip
 CHANGES = _group("apply", "discard", "no_input")
 JSON = _group("json")
 SHOWN = (*JSON, *_group("quiet", "plain"))

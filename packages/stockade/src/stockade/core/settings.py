@@ -174,6 +174,8 @@ class RunSettings(SamplingSettings, LoadSettings):
         "A command's stdout and stderr: one stream in exact order, or separate ones (the Shell bot's default), whose"
         " order is approximate.", in_bots=True)] = "one"
     memory: Annotated[str | None, Setting("Memory of the sandbox, as 512M or 2G.", "SIZE", in_bots=True)] = None
+    cpus: Annotated[float | None, Setting(
+        "Processors' time of the sandbox, as 1.5; refused where it cannot be held.", "N", ge=0, in_bots=True)] = None
     processes: Annotated[int | None, Setting("Processes in the sandbox.", "N", ge=0, in_bots=True)] = None
     disk: Annotated[str | None, Setting(
         "Bytes that may be written; one file has at most half of them.", "SIZE", in_bots=True)] = None

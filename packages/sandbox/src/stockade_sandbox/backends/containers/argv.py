@@ -185,6 +185,8 @@ def _hardening(policy: Policy, engine: Engine, launched: Launched) -> list[str]:
     args += ["--user", f"{launched.uid}:{launched.gid}", *_masked(engine)]
     if engine.private_cgroups:
         args += ["--cgroupns", "private"]
+    if limits.cpus:
+        args += ["--cpus", f"{max(limits.cpus, 0.01):.2f}"]
     if limits.memory_bytes:
         args += [
             "--memory",

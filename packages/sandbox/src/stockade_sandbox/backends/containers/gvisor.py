@@ -194,6 +194,8 @@ def bundle_config(policy: Policy, layers: Sequence[FolderLayer], launched: Launc
     if policy.limits.memory_bytes:
         memory = policy.limits.memory_bytes
         resources["memory"] = {"limit": memory, "swap": memory}
+    if policy.limits.cpus:
+        resources["cpu"] = {"period": 100_000, "quota": max(round(policy.limits.cpus * 100_000), 1000)}
     return {
         "ociVersion": "1.0.2",
         "hostname": "sandbox",
