@@ -10,9 +10,11 @@ import click
 import pytest
 
 from stockade.cli import commands as cli
+from stockade.cli.help import TOPICS
 from stockade.cli.lazy import COMMANDS, RUNS, SANDBOX
 from stockade.cli.ui import failures
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
+from stockade.core.settings import FrontSettings, RunSettings, fields
 
 HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sqlite3", "asyncio", "stockade.paths")
 
@@ -72,7 +74,7 @@ def test_the_listed_words_are_those_of_the_command(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rum"], "No such command 'rum'"),
+        (["rum"], "there is no command 'rum'"),
         (["run", "--foldre", "x", "y"], "No such option"),
         (["run"], "Missing argument 'TASK'"),
         (["run", "x", "--max-turns", "many"], "'many' is not a valid integer"),
@@ -147,3 +149,38 @@ def test_a_bug_leaves_its_trace_in_a_file(
 def test_every_error_of_ours_has_a_status() -> None:
     assert failures.expected(StockadeError("x")) is not None
     assert failures.expected(ValueError("x")) is None
+
+
+def test_the_help_of_a_run_is_one_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 columns and 24 rows; what it leaves out is taken all the same, and told by `help settings`."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.call(["run", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 90
+    assert cli.call(["help", "settings"]) == 0
+    told = capsys.readouterr().out
+    every = {*fields(RunSettings), *fields(FrontSettings)}
+    assert not [key for key in every if f"\n{key} " not in told]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_topic_has_a_page(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["help", topic]) == 0
+    assert len(capsys.readouterr().out) > 300
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rnu",), "did you mean run?"),
+        (("runs", "shwo"), "did you mean show?"),
+        (("xyz",), "stockade --help"),
+        (("help", "xyz"), "topics are settings"),
+    ],
+)
+def test_what_is_no_command_has_the_nearest(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(list(words)) == 2
+    assert said in capsys.readouterr().err

@@ -9,18 +9,17 @@ from typing import Any
 import click
 
 from stockade.cli import flags
+from stockade.cli.help import Brief
 from stockade.cli.lazy import load
 
 
-@click.command("run", short_help="Run a bot on a task.")
+@click.command("run", cls=Brief, short_help="Run a bot on a task.")
 @click.argument("task")
 @flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
 def run(task: str, **values: Any) -> int:
     """Run a bot on TASK, which may also be - (standard input) or @FILE.
 
-    The answer goes to stdout, everything else to stderr. At the end the changes are shown, and applied only when you
-    say so. Exit status: 0 done, 1 gave up or check failed, 2 usage, 3 stopped, 4 sandbox or machine, 5 model,
-    130 Ctrl-C.
+    The answer goes to stdout, all else to stderr. Changes are shown at the end, and applied only when you say so.
     """
     return int(load("cli.run:begin")(task, flags.given(values)))
 

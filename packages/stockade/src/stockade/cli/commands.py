@@ -1,5 +1,6 @@
 """The command `stockade` and its groups: the commands in them are imported when they are called."""
 
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,15 @@ class LazyGroup(click.Group):
         found = load(f"cli.{where}" if ":" in where else f"cli.{where}:command")
         assert isinstance(found, click.Command)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.table and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.table, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"{ctx.command_path} --help"
+            raise UsageError(f"there is no command {args[0]!r}", hint)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -30,6 +30,7 @@ def _given(_: click.Context, __: click.Parameter, variables: tuple[str, ...]) ->
     return variables
 
 
+_SHORT = {"bot": ("-b",), "model": ("-m",)}
 _AT_ONCE = {"redact": _redacted, "env": _given}
 """Hidden before anything else of the command line is read."""
 
@@ -46,7 +47,8 @@ def flag(key: str, words: str = "") -> Callable[[Command], Command]:
     if typing.get_origin(field.kind) is Literal and not field.setting.metavar:
         return click.option(name, type=click.Choice(typing.get_args(field.kind)), **how)
     kind = field.kind if field.kind in (int, float) else str
-    return click.option(name, type=kind, multiple=field.many, metavar=field.setting.metavar, **how)
+    names, takes = (*_SHORT.get(key, ()), name), field.setting.metavar
+    return click.option(*names, type=kind, multiple=field.many, metavar=takes, **how)
 
 
 def _group(*keys: str) -> Flags:

@@ -28,6 +28,7 @@ COMMANDS: Table = {
     "approvals": ("approvals", "What bots may always do without asking, and where."),
     "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
     "bots": ("bots", "The bots that exist, with their permissions."),
+    "help": ("help", "A topic: settings, sampling, sandbox, models, network, statuses."),
 }
 RUNS: Table = {
     "apply": ("changes:apply", "Write a run's changes to the folder."),

@@ -1,0 +1,124 @@
+"""`run --help` on one screen, and `stockade help TOPIC` for what it leaves out."""
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+
+import click
+
+from stockade.core.errors import UsageError
+from stockade.core.settings import Field, FrontSettings, LoadSettings, RunSettings, SamplingSettings, fields
+
+ON_A_SCREEN = {
+    "Work": ("folder", "copy", "bot", "check", "protect"),
+    "Model": ("model", "max_turns", "timeout", "max_tokens", "max_cost"),
+    "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "redact", "allow_external", "toolchain",
+              "sandbox", "image", "memory", "disk"),
+    "Review": ("apply", "discard", "no_input"),
+    "Output": ("json", "quiet", "plain"),
+    "More": ("option",),
+}  # fmt: skip
+_SHORT = {"bot": "-b, --bot", "model": "-m, --model", "option": "-o"}
+_MODELS = """\
+auto                the default: what `model` says in a configuration, else a server that runs here, else
+                    what was pulled, else the embedded default; a line says which, and why
+embedded/NAME       from `stockade model list`; run here, offline
+gguf//PATH          any GGUF file
+llama-server/NAME   llamafile/NAME   ollama/NAME   vllm/NAME   lm-studio/NAME: servers of this machine or another
+openai/NAME         any compatible server by OPENAI_BASE_URL; azure/NAME   anthropic/NAME   openrouter/NAME
+scripted/FILE.jsonl answers from a file, for tests
+
+`stockade model probe NAME` tries one. What each is good for: docs/models.md."""
+_NETWORK = """\
+--net none          the default: nothing is sent or received, not to this machine either
+--net allow=NAMES   HOST, HOST:PORT or *.SUFFIX, separated by commas; through a proxy that records each request
+--net open          every public name; never this machine's own addresses, or private ones
+
+More: docs/network.md."""
+_STATUSES = """\
+0    done, and verified where --check was given
+1    gave up, a check failed, or a conflict at apply
+2    usage or configuration
+3    stopped by a budget, a loop, unreadable answers, or the user
+4    sandbox or machine
+5    model
+130  interrupted
+
+`stockade sandbox exec`: the program's own; 124 time-out, 125 sandbox."""
+TOPICS = ("settings", "sampling", "sandbox", "models", "network", "statuses")
+_SANDBOX = ("folder", "copy", "sandbox", "image", "toolchain", "net", "memory", "disk", "processes", "command_timeout",
+            "streams", "env", "redact")  # fmt: skip
+
+
+class Brief(click.Command):
+    """Its flags by what they are for, without a line on each. All others are taken too, and told by `help settings`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        takes = {one.name: one for one in self.get_params(ctx) if isinstance(one, click.Option)}
+        takes = {one.opts[-1].removeprefix("--").replace("-", "_"): one for one in takes.values()} | takes
+        formatter.write("\n")
+        for title, keys in ON_A_SCREEN.items():
+            words = [_word(key, takes[key]) for key in keys if key in takes]
+            if title == "More":
+                words.append("any other setting, as -o temperature=0.2")
+            for number, line in enumerate(_wrapped("   ".join(words), formatter.width - 9)):
+                formatter.write(f"{title if not number else '':<9}{line}\n")
+        formatter.write(f"\nstockade help TOPIC: {', '.join(TOPICS)}\n")
+
+
+def _word(key: str, option: click.Option) -> str:
+    name = _SHORT.get(key, f"--{key.replace('_', '-')}")
+    takes = option.metavar or ("|".join(option.type.choices) if isinstance(option.type, click.Choice) else "")
+    return f"{name} {takes}".rstrip().replace(" ", "\xa0")
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+@click.command("help", short_help="A topic: settings, sampling, sandbox, models, network, statuses.")
+@click.argument("topic", required=False)
+@click.pass_context
+def command(ctx: click.Context, topic: str | None) -> int:
+    """What may be set, and how. TOPIC: settings, sampling, sandbox, models, network, statuses; or a command."""
+    top = ctx.find_root()
+    if topic is None:
+        click.echo(top.get_help())
+        return 0
+    if topic not in TOPICS:
+        group = top.command
+        assert isinstance(group, click.Group)
+        found = group.get_command(top, topic)
+        if found is None:
+            raise UsageError(f"there is no topic {topic!r}", f"topics are {', '.join(TOPICS)}, and the commands")
+        click.echo(found.get_help(click.Context(found, info_name=topic, parent=top)))
+        return 0
+    click.echo(_TEXTS[topic] if topic in _TEXTS else _settings(_KEYS[topic]()))
+    return 0
+
+
+def _named(keys: Iterable[str]) -> Mapping[str, Field]:
+    every = {**fields(RunSettings), **fields(FrontSettings)}
+    return {key: every[key] for key in keys}
+
+
+_TEXTS = {"models": _MODELS, "network": _NETWORK, "statuses": _STATUSES}
+_KEYS: dict[str, Callable[[], Mapping[str, Field]]] = {
+    "settings": lambda: {**fields(RunSettings), **fields(FrontSettings)},
+    "sampling": lambda: {**fields(SamplingSettings), **fields(LoadSettings)},
+    "sandbox": lambda: _named(_SANDBOX),
+}
+
+
+def _settings(found: Mapping[str, Field]) -> str:
+    """A line each, in the order of the definitions."""
+    head = "-o KEY=VALUE, KEY in a stockade.toml, STOCKADE_KEY in the environment; most have a flag --key too.\n"
+    rows = [head]
+    for key, field in found.items():
+        takes = field.setting.metavar or ("true|false" if field.kind is bool else "")
+        lines = textwrap.wrap(field.setting.help, 80) or [""]
+        rows.append(
+            f"{key:<20} {takes}".rstrip() if len(takes) > 8 else f"{key:<20} {takes:<8} {lines.pop(0)}".rstrip()
+        )
+        rows += [f"{'':<29} {line}" for line in lines]
+    return "\n".join(rows)
