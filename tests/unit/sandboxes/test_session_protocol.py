@@ -19,6 +19,7 @@ from stockade_sandbox.agent.frames import (
     Data,
     Done,
     Ended,
+    Exports,
     Hello,
     Listening,
     Malformed,
@@ -45,6 +46,8 @@ def _wire(reply: Reply) -> bytes:
         kind, payload = 7, struct.pack("<2I", reply.number, reply.size)
     elif isinstance(reply, Ended):
         kind, payload = 9, struct.pack("<3I", reply.number, reply.status, reply.flags) + reply.error.encode() + b"\0"
+    elif isinstance(reply, Exports):
+        kind, payload = 10, reply.text
     elif isinstance(reply, Opened | Closed):
         kind, payload = 5 if isinstance(reply, Opened) else 8, struct.pack("<I", reply.number)
     else:
@@ -64,6 +67,7 @@ REPLIES: st.SearchStrategy[Reply] = st.one_of(
     st.builds(Data, WORDS, st.binary(max_size=50)),
     st.builds(Taken, WORDS, WORDS),
     st.builds(Closed, WORDS),
+    st.builds(Exports, st.binary(max_size=50)),
     st.builds(Ended, WORDS, st.integers(0, 255), WORDS, TEXT),
     st.builds(Done, WORDS, st.integers(0, 255), WORDS, TEXT, TEXT),
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sandboxes.session_support import agent, shell
+from tests.unit.sandboxes.session_support import agent, deadly, shell
 
 pytestmark = pytest.mark.anyio
 
@@ -162,3 +162,45 @@ async def test_it_also_works_when_it_is_not_pid_1() -> None:
         out = await session.run("(setsid sleep 31 &); sleep 30", timeout_s=0.1)
         assert (out.exit_code, out.timed_out, out.cwd) == (124, True, "/tmp")
         assert (await session.exec(["echo", "hi"])).stdout == b"hi\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("export A='b c'", 'declare -x A="b c"'),
+        ("export A=1; unset A", None),
+        ("export A=1; exit", None),
+        ("export A=1; kill -9 $$", None),
+        ("export A=1; f() { echo no; }; export() { f; }; printf() { f; }", 'declare -x A="1"'),
+        ("set -uo pipefail; set -C -f; export A=1; false", 'declare -x A="1"'),
+        ("export A=1; (export A=2; exec 56>&-; echo x >&56)", 'declare -x A="1"'),
+        ("export A=1; ((", None),
+    ],
+)
+async def test_the_shell_says_what_it_exports(command: str, told: str | None) -> None:
+    async with shell() as session:
+        await session.run("export KEPT=1")
+        await session.run(command)
+        exports = (session.exports or "").splitlines()
+        again = (await session.run("builtin export -p")).stdout.decode()
+    assert [line for line in exports if line.startswith("declare -x A=")] == ([told] if told else [])
+    assert 'declare -x KEPT="1"' in exports
+    assert "\n".join(exports) + "\n" == again
+
+
+async def test_exports_that_are_too_long_are_not_told() -> None:
+    async with shell() as session:
+        await session.run("export A=1")
+        told = session.exports
+        assert (await session.run("export B=$(printf %070000d 0)")).exit_code == 0
+        assert session.exports == told
+        await session.run("unset B; export A=2")
+        assert 'declare -x A="2"' in (session.exports or "")
+
+
+async def test_a_shell_started_afresh_says_what_it_exports() -> None:
+    async with shell() as session:
+        await session.run("export A=1")
+        out = await session.run(deadly("kill -9 -1; exit 5"))
+        assert out.shell_event == "shell_restarted"
+        assert "A=" not in (session.exports or "A=")

@@ -143,6 +143,16 @@ class Programs(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsExports(Protocol):
+    """A sandbox whose shell says of itself what it exports, so that nobody has to ask."""
+
+    @property
+    def exports(self) -> str | None:
+        """At the end of its last command, as `export -p` says it; None before that. Too long: as it was before."""
+        ...
+
+
 class Differ(Protocol):
     """How one side of a folder differs from another, by path."""
 

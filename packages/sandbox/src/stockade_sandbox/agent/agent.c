@@ -90,6 +90,7 @@ static void on_run(const uint8_t *at, const uint8_t *end) {
     for (ssize_t sent; at < end; at += sent)
         if ((sent = write(shell.text, at, (size_t)(end - at))) <= 0) die("no memory for a request");
     lseek(shell.text, 0, SEEK_SET);
+    shell_forget_exports();
     if (!shell.child.pid) shell_recover();
     shell_trigger();
 }

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROTOCOL_VERSION = 5, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_ARGS = 4096, HOLD_MS = 3 };
+enum { PROTOCOL_VERSION = 6, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_EXPORTS = CHUNK - HEADER, MAX_ARGS = 4096, HOLD_MS = 3 };
 enum { MAX_PROGRAMS = 128, MAX_CLIENTS = 64, MAX_CONNECTIONS = MAX_CLIENTS + 2 * MAX_PROGRAMS, MAX_POLLED = 1 + 2 * MAX_CONNECTIONS };
 #define CLIENT 0x80000000u       /* in the numbers of connections that clients inside have opened */
 
@@ -18,7 +18,7 @@ enum request {
 };
 enum reply {
     REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3, REP_LISTENING = 4, REP_OPENED = 5, REP_DATA = 6, REP_TAKEN = 7, REP_CLOSED = 8,
-    REP_ENDED = 9,
+    REP_ENDED = 9, REP_EXPORTS = 10,
 };
 enum flag {
     TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32,
@@ -35,6 +35,7 @@ void stream_hello(void);
 size_t stream_output(uint32_t id, uint8_t stream, int fd, size_t limit);  /* read fd, send; bytes moved, 0: none there */
 void stream_done(uint32_t id, uint32_t status, uint32_t flags, const char *cwd, const char *error);
 void stream_listening(const char *error);
+void stream_exports(const char *text, size_t length);  /* at most MAX_EXPORTS, where there is room */
 void stream_ended(uint32_t program, uint32_t status, uint32_t flags, const char *error);  /* where there is room */
 void stream_numbers(uint8_t type, size_t count, uint32_t number, uint32_t second);  /* 1 or 2; where there is room */
 ssize_t stream_data(uint32_t id, int fd, size_t limit);  /* read fd, send; as read(2), 0 is sent too */
@@ -76,7 +77,7 @@ struct shell {
     bool stale;                  /* the checkpoint is from before an older command than the last */
     uint64_t ran_ms;             /* when the last command ended */
     bool answered;               /* CONFIG */
-    int text, trigger[2][2], in, report[2], out[2], err[2];  /* err[0] is -1 where both streams are one pipe */
+    int text, exports, trigger[2][2], in, report[2], out[2], err[2];  /* err[0] is -1 where both streams are one pipe */
     uint32_t flags;              /* what befell it since the last DONE */
     char last_cwd[PATH_MAX];
 };
@@ -85,6 +86,8 @@ void shell_open(void);                         /* and start it */
 const char *shell_cwd(void);
 int shell_open_cwd(void);                      /* -1: it was deleted, or there is no shell */
 void shell_trigger(void);                      /* the job's command, once the shell waits for one */
+void shell_tell_exports(void);                 /* where they are others than last time; there is room */
+void shell_forget_exports(void);               /* before it says them anew */
 void shell_recover(void);                      /* a new shell for one that is gone: the checkpoint, else a fresh one */
 void shell_thaw(void);                         /* the checkpoint, once the older one is gone */
 void shell_read_reports(void);

@@ -14,8 +14,8 @@ from pathlib import Path
 from stockade_sandbox.errors import SandboxFailed
 
 SHA256 = {
-    "agent/agent-x86_64": "7e5657531323e12ee7890105213369766c619a07418bf3fdb0b4c6cc4f6ad701",
-    "agent/agent-aarch64": "69f777573f3ec5d847cb1b926316a4b3a213bbdabf743f6dbee0515379933292",
+    "agent/agent-x86_64": "e24494aa34fd2b84c4ee07a7ce093050a46b6370e7efce69804ca7f7e7e7f07e",
+    "agent/agent-aarch64": "a00ca945aaea515f8507f526fdc08b081eecd7abbfe1f3e8bf2a52e715bef674",
     "launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
     "launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
 }

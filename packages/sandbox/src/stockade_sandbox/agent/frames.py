@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-VERSION = 5
+VERSION = 6
 MAX_REQUEST_BYTES = 64 << 20
 MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
@@ -18,7 +18,7 @@ WINDOW = 128 << 10
 PIECE = 64 << 10
 
 _CONFIG, _RUN, _START, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE = range(1, 9)
-_HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED, _ENDED = range(1, 10)
+_HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED, _ENDED, _EXPORTS = range(1, 11)
 
 TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED = 1, 2, 4, 8, 16, 32
 
@@ -91,7 +91,13 @@ class Ended(NamedTuple):
     error: str
 
 
-Reply = Hello | Out | Done | Listening | Opened | Data | Taken | Closed | Ended
+class Exports(NamedTuple):
+    """What the shell exports from the command on whose end comes next, as `export -p` says it."""
+
+    text: bytes
+
+
+Reply = Hello | Out | Done | Listening | Opened | Data | Taken | Closed | Ended | Exports
 
 
 def _frame(kind: int, payload: bytes) -> bytes:
@@ -191,6 +197,8 @@ def _reply(kind: int, payload: bytes) -> Reply:
             number, status, flags = struct.unpack_from("<3I", payload)
             if status <= 255:
                 return Ended(number, status, flags, payload[12:-1].decode("utf-8", "replace"))
+        if kind == _EXPORTS:
+            return Exports(payload)
         if kind == _LISTENING and payload.endswith(b"\0"):
             return Listening(payload[:-1].decode("utf-8", "replace"))
         if kind == _HELLO:

@@ -56,6 +56,7 @@ void job_cannot_spawn(const char *error) {
 }
 
 static void close_job(void) {
+    shell_tell_exports();
     const char *cwd = shell_cwd();
     stream_done(job.id, job.status, job.flags | shell.flags, cwd, job.error);
     shell.flags = 0;
@@ -75,7 +76,7 @@ static void drain(void) {
             int got = (int)stream_output(job.id, (uint8_t)(i + 1), job.out[i], (size_t)job.remaining[i]);
             job.remaining[i] = got ? job.remaining[i] - got : 0;
         }
-    if (!recovering()) close_job();
+    if (!recovering() && stream_room()) close_job();
 }
 
 /* The shell is stopped first, so that it does not go on with its next line when the program before it ends. */

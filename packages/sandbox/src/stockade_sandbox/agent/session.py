@@ -16,7 +16,7 @@ from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.binary import agent_memfd
 from stockade_sandbox.agent.clip import Clip
 from stockade_sandbox.agent.connections import Connections, Running
-from stockade_sandbox.agent.frames import Data, Done, Ended, Hello, Listening, Malformed, Out, Reply, Taken
+from stockade_sandbox.agent.frames import Data, Done, Ended, Exports, Hello, Listening, Malformed, Out, Reply, Taken
 from stockade_sandbox.agent.fullscreen import refuse_fullscreen
 from stockade_sandbox.agent.jobs import (
     HELLO_S,
@@ -89,6 +89,7 @@ class AgentSession:
         self._hello: Hello | None = None
         self._listening: Listening | None = None
         self._cwd = config.cwd
+        self._exports: bytes | None = None
         self._dead: str | None = None
         self.endings, self._why = 0, ""
         """How many times all that ran was ended, and why the last time."""
@@ -130,7 +131,9 @@ class AgentSession:
                         self._command.sink.add(STREAMS[reply.stream - 1], reply.data)
                 else:
                     self._command.done, self._command, self._cwd = reply, None, reply.cwd
-            case Hello() | Listening() | Out() | Done():
+            case Exports() if self._command is not None:
+                self._exports = reply.text
+            case Hello() | Listening() | Out() | Done() | Exports():
                 raise Malformed("a reply out of turn")
             case Data() | Taken() | Ended() if (job := self._jobs.get(reply.number & ~1)) is not None:
                 job.take(reply)
@@ -256,6 +259,11 @@ class AgentSession:
         self.endings += 1
         self._why = why
         await self.send(frames.kill(0), "the end of what runs")
+
+    @property
+    def exports(self) -> str | None:
+        """Implements port.TellsExports."""
+        return None if self._exports is None else self._exports.decode(errors="replace")
 
     @property
     def workdir(self) -> str:

@@ -50,8 +50,8 @@ static bool start_shell(void) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) return false;
     const int from[] = {null, shell.out[1], shell.err[1], shell.text, shell.trigger[0][0], shell.trigger[1][0],
-                        shell.report[1], shell.out[1], shell.err[1]};
-    const int to[] = {0, 1, 2, 50, 51, 52, 53, 54, 55};
+                        shell.report[1], shell.out[1], shell.err[1], shell.exports};
+    const int to[] = {0, 1, 2, 50, 51, 52, 53, 54, 55, 56};
     int cwd = open(shell.last_cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
     bool started = spawn(&shell.child, &config, argv, cwd, config.cwd, from, to, sizeof to / sizeof *to, false);
     close(null);
@@ -71,7 +71,8 @@ static void shell_cannot_start(const char *error) {
 
 void shell_open(void) {
     shell.text = memfd_create("command", MFD_CLOEXEC);
-    if (shell.text < 0) die("no memfd");
+    shell.exports = memfd_create("exports", MFD_CLOEXEC);
+    if (shell.text < 0 || shell.exports < 0) die("no memfd");
     for (int i = 0; i < 2; i++)
         if (pipe2(shell.trigger[i], O_CLOEXEC) < 0) die("no pipe");
     new_pipe(shell.report);
@@ -80,6 +81,24 @@ void shell_open(void) {
     shell.err[1] = shell.out[1];
     if (config.streams == 2) new_pipe(shell.err);
     if (!start_shell()) shell_cannot_start(error_name(errno));
+}
+
+/* The descriptors of ours and the shell's share one place in the file. */
+void shell_forget_exports(void) {
+    if (ftruncate(shell.exports, 0) < 0 || lseek(shell.exports, 0, SEEK_SET) < 0) die("the exports cannot be emptied");
+}
+
+void shell_tell_exports(void) {
+    static char texts[2][MAX_EXPORTS];
+    static ssize_t told = -1;
+    static int last;
+    struct stat status;
+    if (fstat(shell.exports, &status) < 0 || status.st_size > MAX_EXPORTS) return;
+    ssize_t length = pread(shell.exports, texts[!last], MAX_EXPORTS, 0);
+    if (length <= 0 || (length == told && memcmp(texts[0], texts[1], (size_t)length) == 0)) return;
+    last = !last;
+    told = length;
+    stream_exports(texts[last], (size_t)length);
 }
 
 /* Not before the older checkpoint is gone, which reads the same pipe. */
@@ -94,6 +113,7 @@ void shell_thaw(void) {
 /* A new shell for one that is gone: the checkpoint, else a fresh one, which is the same where nothing was run yet. */
 void shell_recover(void) {
     if (shell.child.pid) return;
+    shell_forget_exports();
     if (shell.checkpoint && descends(shell.checkpoint, getpid())) {
         shell.flags |= SHELL_RESTORED;
         shell.child = (struct child){.pid = shell.checkpoint, .status_fd = -1};

@@ -129,6 +129,11 @@ void stream_listening(const char *error) {
     queue_end += HEADER + length;
 }
 
+void stream_exports(const char *text, size_t length) {
+    memcpy(frame_start(REP_EXPORTS, length), text, length);
+    queue_end += HEADER + length;
+}
+
 void stream_ended(uint32_t program, uint32_t status, uint32_t flags, const char *error) {
     size_t length = strlen(error) + 1;
     uint8_t *payload = frame_start(REP_ENDED, 12 + length);

@@ -35,7 +35,7 @@ _END_S = 20.0
 
 
 class AgentSandbox(ABC):
-    """port.Sandbox and port.Programs on prepared layers. The caller owns layers and `run_dir`.
+    """port.Sandbox, port.Programs and port.TellsExports on prepared layers. The caller owns layers and `run_dir`.
 
     `_session` and `_child` are there while the sandbox is. With a network it has to be left by the task that entered
     it. `egress` makes the proxy; tests give one that finds their servers.
@@ -139,6 +139,11 @@ class AgentSandbox(ABC):
             return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
         except SandboxDied as error:
             raise await self._died(error) from error
+
+    @property
+    def exports(self) -> str | None:
+        """Implements port.TellsExports."""
+        return self._open().exports
 
     @asynccontextmanager
     async def program(

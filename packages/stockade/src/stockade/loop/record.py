@@ -17,6 +17,7 @@ from stockade.core.ports import Clock, OnEvent, RunStore, Sandbox, SnapshotStore
 from stockade.core.secrets import Redactor
 from stockade.loop.context import Context
 from stockade.loop.state import RunState
+from stockade_sandbox.port import TellsExports
 from stockade_sandbox.results import NetworkRequest
 
 
@@ -55,7 +56,7 @@ def _may_wait(event: RunEvent) -> bool:
 
 
 EXPORTS = "(s=$?; export -p; exit $s)"
-"""What the shell says of its environment. Leaves `$?` as it was: a bot may look at it in its next command."""
+"""Asks a shell that does not tell its environment by itself. Leaves `$?` as it was: a bot may look at it next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class Checkpoints:
 
     async def _exports(self) -> str | None:
         """None when they cannot be had, or are too long to be kept whole."""
+        if isinstance(self.sandbox, TellsExports):
+            return self.sandbox.exports
         output = await self.sandbox.run(EXPORTS)
         if output.shell_event is not None or output.timed_out or output.truncated_bytes:
             return None
