@@ -4,6 +4,7 @@ Errors are Python's own for files. What comes out is hostile: names, links and a
 """
 
 import errno
+import io
 import os
 import shutil
 import stat
@@ -26,6 +27,7 @@ FILE_S = 600.0
 MAX_FILE = 100 << 20
 MAX_FOLDER = 4 << 30
 _PIECE = 1 << 18
+_HEADERS = 1 << 20
 _ERRORS = {
     os.strerror(number): number
     for number in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTEMPTY,
@@ -57,7 +59,7 @@ _MAKE = {
 _REMOVE = _THERE + 'if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi'
 _REMOVE_ALL = _THERE + 'rm -rf -- "$1"'
 _PACK = _THERE + 'cd -- "$1" && exec tar -cf - .'
-_UNPACK = 'mkdir -p -- "$1" && cd -- "$1" && exec tar -xf - --no-same-owner'
+_UNPACK = 'mkdir -p -- "$1" && cd -- "$1" && exec tar -xpof -'
 
 Kind = Literal["file", "directory", "symlink", "other"]
 
@@ -85,15 +87,13 @@ class Files(ABC):
         """A program, where the shell is."""
 
     @abstractmethod
-    def start(self, argv: Sequence[str]) -> AbstractAsyncContextManager[AsyncProgram]: ...
+    def start(self, argv: Sequence[str], *, timeout: float) -> AbstractAsyncContextManager[AsyncProgram]: ...
 
     async def _done(self, script: str, path: str, stdin: bytes = b"", max_output: int = 1 << 20) -> bytes:
         """What it printed; the folder of `path` is its second argument."""
         done = await self._run(_argv(script, path), stdin, max_output)
-        if done.timed_out:
-            raise TimeoutError(errno.ETIMEDOUT, f"not done in {FILE_S:g} s", path)
-        if done.exit_code:
-            raise _error(done.stderr, path)
+        if done.timed_out or done.exit_code:
+            raise _error(done.stderr, path, timed_out=done.timed_out)
         if done.truncated_bytes:
             raise OSError(errno.EFBIG, f"larger than {max_output} bytes", path)
         return done.stdout
@@ -134,11 +134,11 @@ class Files(ABC):
 
     async def exists(self, path: str) -> bool:
         """Whether there is anything; a link that leads nowhere is nothing."""
-        return (await self._run(_argv('[ -e "$1" ]', path), b"", 1 << 10)).exit_code == 0
+        return bool(await self._done('if [ -e "$1" ]; then echo; fi', path))
 
     async def copy_in(self, host: str | Path, path: str) -> None:
-        """A file or folder of the host, with modes and links as they are; what is neither is left out. `path` is its
-        new name.
+        """A file or folder of the host, with modes (no set-uid bits) and links as they are; what is neither is left
+        out. `path` is its new name.
         """
         with tempfile.TemporaryFile() as archive:
             if (mode := await to_thread.run_sync(_packed, Path(host), archive)) is not None:
@@ -149,8 +149,8 @@ class Files(ABC):
 
     async def copy_out(self, path: str, host: str | Path, *, max_bytes: int = MAX_FOLDER) -> tuple[str, ...]:
         """A file or folder of the sandbox to a new name on the host. Nothing is written through a link or outside of
-        it. Returned is what was left out: devices, sockets, and links that lead out. FileExistsError when `host` is
-        there; OSError (EFBIG) for more than `max_bytes`.
+        it. Returned is what was left out: devices, sockets, and links that lead out, or may: `..` after a name.
+        FileExistsError when `host` is there; OSError (EFBIG) for more than `max_bytes`.
         """
         found = await self.stat(path)
         if found.kind not in ("file", "directory"):
@@ -170,23 +170,19 @@ class Files(ABC):
             return ()
 
     async def _read(self, script: str, path: str) -> AsyncGenerator[bytes, None]:
-        async with self.start(_argv(script, path)) as program:
+        async with self.start(_argv(script, path), timeout=FILE_S) as program:
             await program.close_stdin()
             async for piece in program:
                 yield piece
-            said = await program.read_error()
-            if await program.wait():
-                raise _error(said, path)
+            await _ended(program, path)
 
     async def _fed(self, script: str, path: str, more: Callable[[], bytes]) -> None:
-        async with self.start(_argv(script, path)) as program:
+        async with self.start(_argv(script, path), timeout=FILE_S) as program:
             with suppress(BrokenPipeError):
                 while piece := await to_thread.run_sync(more):
                     await program.write(piece)
             await program.close_stdin()
-            said = await program.read_error()
-            if await program.wait():
-                raise _error(said, path)
+            await _ended(program, path)
 
 
 def _argv(script: str, path: str) -> list[str]:
@@ -197,8 +193,16 @@ def _argv(script: str, path: str) -> list[str]:
     return ["sh", "-c", f"export LC_ALL=C; {script}", "sh", name, str(PurePosixPath(name).parent)]
 
 
-def _error(said: bytes, path: str) -> OSError:
+async def _ended(program: AsyncProgram, path: str) -> None:
+    said = await program.read_error()
+    if await program.wait():
+        raise _error(said, path, timed_out=program.timed_out)
+
+
+def _error(said: bytes, path: str, *, timed_out: bool) -> OSError:
     """By the words of the C library, in which programs say why."""
+    if timed_out:
+        return TimeoutError(errno.ETIMEDOUT, f"not done in {FILE_S:g} s", path)
     lines = said.decode(errors="replace").strip().splitlines()
     words = lines[-1].rpartition(": ")[2] if lines else "it failed without a word"
     return OSError(_ERRORS.get(words, errno.EIO), words, path)
@@ -228,13 +232,17 @@ def _packed(source: Path, archive: IO[bytes]) -> int | None:
     stay behind: what is in a sandbox is its user's.
     """
     if not source.is_dir():
-        with source.open("rb") as file:
+        with os.fdopen(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise OSError(errno.EINVAL, "it is neither a file nor a folder", str(source))
             shutil.copyfileobj(file, archive)
         archive.seek(0)
-        return stat.S_IMODE(source.stat().st_mode) & 0o777
+        return mode & 0o777
 
     def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         member.uid = member.gid = 0
+        member.mode &= 0o777
         member.uname = member.gname = ""
         return member if member.isreg() or member.isdir() or member.issym() or member.islnk() else None
 
@@ -244,63 +252,107 @@ def _packed(source: Path, archive: IO[bytes]) -> int | None:
     return None
 
 
-def _unpack(archive: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
-    """ActionFailed for what is no archive of a folder."""
+class _Archive(io.RawIOBase):
+    """Its headers may ask for any number of bytes to be read at once: `room` says how many are to be had."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.room = file, _HEADERS
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= self.room:
+            raise tarfile.ReadError("headers larger than any")
+        self.room -= size
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _unpack(file: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
+    """ActionFailed for what is no archive of a folder. Where it fails, `target` is gone again."""
     target.mkdir()
     root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    left, room = [], max_bytes
+    archive, left, room = _Archive(file), list[str](), max_bytes
     try:
-        with tarfile.open(fileobj=archive, mode="r") as packed:
-            for member in packed:
+        with tarfile.open(fileobj=archive, mode="r:") as packed:
+            while (member := packed.next()) is not None:
+                packed.members.clear()  # type: ignore[attr-defined]  # millions would fill the memory
                 parts = [part for part in member.name.split("/") if part not in ("", ".")]
-                if ".." in parts or member.name.startswith("/"):
-                    raise ActionFailed(f"the sandbox sent {member.name!r}, which leads out of the folder")
-                if not parts or not _placed(packed, member, parts, root, room):
-                    left += parts and ["/".join(parts)]
-                room -= member.size if member.isreg() else 0
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        raise ActionFailed(f"the sandbox sent no archive of the folder: {error}") from None
+                if ".." in parts or member.name.startswith("/") or member.size < 0:
+                    raise ActionFailed(f"the sandbox sent {member.name!r}, which is no name or no file of a folder")
+                if member.isreg() and (room := room - member.size) < 0:
+                    raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", "/".join(parts))
+                archive.room = member.size
+                if parts and not _placed(packed, member, parts, root):
+                    left.append("/".join(parts))
+                archive.room = _HEADERS
+    except BaseException as error:
+        shutil.rmtree(target)
+        if isinstance(error, (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)):
+            raise ActionFailed(f"the sandbox sent no archive of the folder: {error}") from None
+        raise
     finally:
         os.close(root)
     return tuple(left)
 
 
-def _placed(packed: tarfile.TarFile, member: tarfile.TarInfo, parts: list[str], root: int, room: int) -> bool:
-    """Whether it is what can be put there. No part of its path is followed as a link."""
-    at, name = root, parts[-1]
-    try:
-        for part in parts[:-1]:
+def _folder(parts: list[str], root: int) -> int:
+    """A descriptor of its own. No part of the path is followed as a link."""
+    at = os.dup(root)
+    for part in parts:
+        try:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-            if at != root:
-                os.close(at)
-            at = inner
+        finally:
+            os.close(at)
+        at = inner
+    return at
+
+
+def _placed(packed: tarfile.TarFile, member: tarfile.TarInfo, parts: list[str], root: int) -> bool:
+    """Whether it is what can be put there."""
+    name, at = parts[-1], -1
+    try:
+        at = _folder(parts[:-1], root)
         if member.isdir():
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700 | member.mode & 0o777, dir_fd=at)
         elif member.issym() and _stays(parts[:-1], member.linkname):
             os.symlink(member.linkname, name, dir_fd=at)
-        elif member.isreg() or member.islnk():
-            source = packed.extractfile(member)
-            size = source.seek(0, os.SEEK_END) if source else 0
-            if source is None or size > room:
-                raise OSError(errno.EFBIG, "larger than what there is room for", "/".join(parts))
-            source.seek(0)
+        elif member.islnk():
+            _link(member.linkname, root, name, at)
+        elif member.isreg() and (source := packed.extractfile(member)) is not None:
             _put(source, name, member.mode & 0o777, at)
         else:
             return False
-    except (NotADirectoryError, FileNotFoundError, FileExistsError, KeyError) as error:
+    except (NotADirectoryError, FileNotFoundError, FileExistsError) as error:
         raise ActionFailed(f"the sandbox sent {member.name!r} twice, or below what is no folder") from error
     finally:
-        if at != root:
+        if at >= 0:
             os.close(at)
     return True
 
 
+def _link(target: str, root: int, name: str, at: int) -> None:
+    """To a file that came before, by a path from the root: to a link it would be one that nobody has looked at."""
+    *parts, last = [part for part in target.split("/") if part not in ("", ".")] or [""]
+    if ".." in (*parts, last):
+        raise FileNotFoundError(errno.ENOENT, "it leads out", target)
+    place = _folder(parts, root)
+    try:
+        if not stat.S_ISREG(os.stat(last, dir_fd=place, follow_symlinks=False).st_mode):
+            raise FileNotFoundError(errno.ENOENT, "no file that came before", target)
+        os.link(last, name, src_dir_fd=place, dst_dir_fd=at, follow_symlinks=False)
+    finally:
+        os.close(place)
+
+
 def _stays(folder: list[str], target: str) -> bool:
-    """Whether a link in `folder` leads to a place of the tree."""
-    depth = len(folder)
-    for part in target.split("/"):
-        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
-        if depth < 0:
-            return False
-    return not target.startswith("/")
+    """Whether a link in `folder` leads to a place of the tree, whatever the links are that it leads through: it goes up
+    from where it is, which is no link, and then only down.
+    """
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    up = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
+    return up <= len(folder) and ".." not in parts[up:] and not target.startswith("/")
