@@ -7,7 +7,7 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade_sandbox.overlay import paths, prepare_layer
-from stockade_sandbox.overlay.prepare import all_owned_by_us, check_space
+from stockade_sandbox.overlay.prepare import OwnersWalk, check_space, foreign
 from stockade_sandbox.policy import FolderMode, FolderRule
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
 from tests.unit.sandboxes.test_folders.helpers import Bench
@@ -84,11 +84,33 @@ def test_files_of_others_are_copied(tmp_path: Path) -> None:
     folder = tmp_path / "host"
     (folder / "d").mkdir(parents=True)
     (folder / "d/f").touch()
-    assert all_owned_by_us(folder)
+    assert foreign(folder, lambda: False) is None
     os.chown(folder / "d/f", -1, 12)
-    assert not all_owned_by_us(folder)
+    assert foreign(folder, lambda: False) == f"{folder}/d/f"
+    assert foreign(folder, lambda: True) is None
+    os.chown(folder, -1, 12)
+    assert foreign(folder, lambda: True) == str(folder)
+    os.chown(folder, -1, os.getegid())
     layer = prepare_layer(FolderRule(host=str(folder)), tmp_path / "l", sandbox_uid=None, can_overlay=CAN)
     assert layer.strategy == "copy"
+
+
+@pytest.mark.root
+def test_what_a_short_look_does_not_reach_is_named_once_it_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "host"
+    (folder / "a/b/c").mkdir(parents=True)
+    (folder / "a/b/c/f").touch()
+    os.chown(folder / "a/b/c/f", 12, -1)
+    rule = FolderRule(host=str(folder), inside="/work")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stockade_sandbox.overlay.prepare._WALK_S", -1)
+        layer = prepare_layer(rule, tmp_path / "l", sandbox_uid=None, can_overlay=CAN)
+    assert layer.strategy == "overlay"
+    told: list[str] = []
+    walk = OwnersWalk([layer], told.append)
+    walk._thread.join()
+    walk.stop()
+    assert told == ["/work/a/b/c/f belongs to somebody else on the host: it can be read, not changed"]
 
 
 def test_a_copy_is_faithful(make_bench: MakeBench) -> None:

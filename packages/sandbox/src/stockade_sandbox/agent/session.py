@@ -4,6 +4,7 @@ Knows nothing of how the sandbox was made. The agent keeps the time; what is her
 """
 
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -93,6 +94,8 @@ class AgentSession:
         self._dead: str | None = None
         self.endings, self._why = 0, ""
         """How many times all that ran was ended, and why the last time."""
+        self.notes: deque[str] = deque()
+        """What to tell at the end of the next command; from any thread."""
 
     @classmethod
     async def open(cls, stream: socket.socket, config: AgentConfig) -> Self:
@@ -158,6 +161,8 @@ class AgentSession:
             request = frames.run(job.number, milliseconds(limit_s), milliseconds(self._config.grace_s), text)
             done = await self._perform(job, request, limit_s, f"the command {short(command)}")
             clip.add(self._streams[-1], self.why_ended(done.status, endings))
+            while self.notes:
+                clip.add(self._streams[-1], f"stockade: {self.notes.popleft()}\n".encode(errors="surrogateescape"))
             duration_s = anyio.current_time() - started
         if done.flags & frames.SPAWN_FAILED:
             raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")

@@ -9,7 +9,9 @@ import os
 import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
+from stockade_sandbox import registry
 from stockade_sandbox.backends.agent_sandbox import AgentSandbox
 from stockade_sandbox.backends.bubblewrap.argv import (
     Build,
@@ -33,6 +35,13 @@ from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress, stoppable
 
 __all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
+
+
+class _Walk(Protocol):
+    """Of overlay.prepare, which is loaded where there are folders."""
+
+    def stop(self) -> None: ...
+
 
 _NAMESPACES = 3
 """Process namespaces that a process inside has a number in: the host's, the guard's ward's, bubblewrap's."""
@@ -99,6 +108,7 @@ class BubblewrapSandbox(AgentSandbox):
     _host: HostFacts | None = None
     _groups = Groups((), frozenset())
     _unmapped: tuple[str, ...] = ()
+    _walk: _Walk | None = None
 
     @classmethod
     def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "BubblewrapSandbox":
@@ -147,6 +157,9 @@ class BubblewrapSandbox(AgentSandbox):
             if said or status:
                 raise start_failure(said, status) from error
             raise
+        overlays = [layer for layer in self._layers if layer.strategy == "overlay"]
+        if overlays and not host.root:
+            self._walk = registry.load("overlay.prepare:OwnersWalk")(overlays, self._open().notes.append)
 
     def _launch(self, host: HostFacts, stream: socket.socket, launch: Launch) -> ProcessTree:
         self._chain = start_tree(self._policy, self._layers, host, stream, launch)
@@ -168,6 +181,8 @@ class BubblewrapSandbox(AgentSandbox):
             chain.kill()
 
     def _let_go(self, status: int | None) -> None:
+        if self._walk:
+            self._walk.stop()
         self._chain = None
         groups, self._groups = self._groups, Groups((), frozenset())
         if left := remove_groups(groups):
