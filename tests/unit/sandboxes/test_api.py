@@ -112,6 +112,22 @@ def test_what_a_killed_process_left_is_removed_by_whoever_cleans_up(folder: Path
     assert boxes(folder) == []
 
 
+NEVER_LEFT = """
+from stockade_sandbox import Sandbox
+box = Sandbox(folder="."); box.__enter__()
+print(box.exec(["pwd"]).text)
+"""
+
+
+def test_a_sandbox_that_is_never_left_ends_with_the_process(folder: Path, tmp_path: Path) -> None:
+    """As a framework may: the process ends, and nothing of the sandbox is left."""
+    state = tmp_path / "own"
+    command = ["env", f"XDG_STATE_HOME={state}", sys.executable, "-c", NEVER_LEFT]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=120)
+    assert (done.stdout.strip(), done.stderr) == ("/workspace", "")
+    assert list((state / "stockade" / "boxes").iterdir()) == []
+
+
 def test_what_was_changed_on_the_host_meanwhile_is_not_written_over(folder: Path) -> None:
     with Sandbox(folder) as box:
         box.exec(shell="echo bot > data.csv")

@@ -3,7 +3,9 @@
 One sandbox with one persistent shell. What is written to an overlay is thrown away at the end, unless it was applied.
 """
 
+import concurrent.futures.thread  # noqa: F401  (what it does at the end comes after what was registered later)
 import secrets
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -248,6 +250,18 @@ class AsyncSandbox(Files):
         return found
 
 
+_entered = set[ExitStack]()
+"""What the interpreter would wait for, where a framework never leaves it."""
+
+
+def _leave_all() -> None:
+    for stack in list(_entered):
+        stack.close()
+
+
+threading._register_atexit(_leave_all)  # type: ignore[attr-defined]  # atexit's own come when no thread may begin
+
+
 class Sandbox(Twin[AsyncSandbox]):
     """AsyncSandbox without `await`: `with Sandbox(folder="data:ro") as box`. The same arguments, errors and results."""
 
@@ -268,12 +282,14 @@ class Sandbox(Twin[AsyncSandbox]):
             portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
             stack.enter_context(portal.wrap_async_context_manager(self._awaited))
             self._portal, self._stack = portal, stack.pop_all()
+        _entered.add(self._stack)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._portal = None
+        _entered.discard(self._stack)
         self._stack.__exit__(kind, error, trace)
 
     @property
