@@ -125,6 +125,12 @@ def test_tokens_that_are_none(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
     assert "no plain file" in refused()
 
 
+def test_an_address_that_is_none_makes_no_token(stage: Stage) -> None:
+    token = stage.tmp_path / "token"
+    assert stage.call("sandbox", "serve", "--listen", "nowhere", "--token-file", str(token)).status == 2
+    assert not token.exists()
+
+
 def test_a_wrong_token_is_named(knowing: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(knowing) as (_, address):
         other = knowing.tmp_path / "other"

@@ -160,7 +160,8 @@ def test_what_a_command_prints_cannot_command_the_terminal(stage: Stage) -> None
     )
     ended = stage.run(attack, say("finish", answer="\x1b]8;;http://evil\x07link"))
     assert ended.status == 0
-    for text in (ended.out, ended.err, stage.call("runs", "show").out):
+    assert ended.out == "\x1b]8;;http://evil\x07link\n"
+    for text in (ended.err, stage.call("runs", "show").out):
         assert not any(char in text for char in "\x1b\x07\r\x9b")
     assert "\\x1b[2Jgone\\x0dfake" in ended.err
 

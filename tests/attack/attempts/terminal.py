@@ -33,6 +33,12 @@ SEQUENCES = {
     "text isolated": "q\u2066q".encode(),
     "text without width": "q\u200bq".encode(),
     "invisible tags": "q\U000e0041q".encode(),
+    "bytes hidden in selectors": "q\ufe03\U000e0151q".encode(),
+    "a selector on a letter": "q\ufe0fq".encode(),
+    "two selectors on a picture": "\u26a0\ufe0f\ufe0f".encode(),
+    "a separator of lines": "q\u2028q".encode(),
+    "a filler": "q\u3164q".encode(),
+    "marks over the lines around": ("q" + "\u0300\u0301\u0302\u0303\u0489" * 8).encode(),
 }
 """Must not reach a terminal as it is."""
 

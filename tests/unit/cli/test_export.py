@@ -41,11 +41,12 @@ async def test_a_recording_has_its_times_in_order() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_report_says_all_and_obeys_nothing() -> None:
+async def test_a_report_says_all_and_nothing_of_it_is_markup() -> None:
     text = report(await sample_run(), "diff --git a/x b/x\n+````\n")
     assert "| status | done (finish) |" in text
-    assert "\x1b" not in text
-    assert "\u202e" not in text
+    assert "\x1b]0;owned" in text
+    assert "\x1b" not in _outside_fences(text)
+    assert "\u202e" not in _outside_fences(text)
     assert "> Look \\*first\\*." in text
     outside = _outside_fences(text)
     assert "<script>" not in outside

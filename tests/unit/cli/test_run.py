@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -175,9 +176,13 @@ def test_quiet_still_says_why_a_run_failed(stage: Stage, capsys: pytest.CaptureF
     assert capsys.readouterr() == ("", "stockade: failed (model): the model is gone (start it)\n")
 
 
-def test_an_answer_cannot_command_the_terminal(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_answer_cannot_command_the_terminal_and_is_whole_in_a_pipe(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     assert stage.run(say("finish", answer="\x1b[2Jgone\rfake")) == 0
-    assert capsys.readouterr().out == "\\x1b[2Jgone\\x0dfake\n"
+    assert capsys.readouterr().out == ("\\x1b[2Jgone\\x0dfake\n" if terminal else "\x1b[2Jgone\rfake\n")
 
 
 def test_a_sandbox_that_dies_is_status_4(stage: Stage) -> None:

@@ -23,7 +23,7 @@ from stockade.cli.ui import review
 from stockade.cli.ui.console import can_ask, moves_cursor, progress, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.review import Decider, ask_person
-from stockade.cli.ui.safe import hide, moment, one_line, safe_text, screen, some
+from stockade.cli.ui.safe import hide, moment, one_line, result_text, screen, some
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import Deciding, Differ, RunStore
@@ -186,7 +186,7 @@ def diff(run: str | None, host: bool, show_secrets: bool, **values: Any) -> int:
         if found.settings.front.json_lines:
             lines = _json_lines(reviewer, pending)
             if terminal:
-                print(*map(safe_text, lines), sep="\n")
+                print(*map(result_text, lines), sep="\n")
             else:
                 review.write_patch(f"{line}\n" for line in lines)
         elif terminal:

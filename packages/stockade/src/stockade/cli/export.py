@@ -1,7 +1,7 @@
 """`stockade runs export`: a run for other programs and for people.
 
-In Markdown, whatever a model or a command produced stands in code fences longer than any fence in it, made safe as
-for a terminal, so that nothing of it is taken for markup.
+In Markdown, whatever a model or a command produced stands in code fences longer than any fence in it, so that nothing
+of it is taken for markup. A file and a pipe get every byte; only on a terminal it is made fit for one.
 """
 
 import json
@@ -18,7 +18,7 @@ import click
 from stockade.cli import flags
 from stockade.cli.ui import review
 from stockade.cli.ui.asciicast import cast
-from stockade.cli.ui.safe import one_line, safe_text
+from stockade.cli.ui.safe import one_line, result_text
 from stockade.core.actions import Finish, Observation, Shell, Step
 from stockade.core.errors import UsageError
 from stockade.core.events import (
@@ -57,7 +57,7 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     view = review.view(events, settings.options.redact)
     lines = _lines([view.redactor.event(event) for event in events], form, view)
     if output is None:
-        sys.stdout.writelines(f"{line}\n" for line in lines)
+        sys.stdout.writelines(f"{result_text(line)}\n" for line in lines)
         return 0
     try:
         fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -195,9 +195,9 @@ def _result(observation: Observation) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str = "text") -> Iterator[str]:
-    safe = safe_text(text).strip("\n")
-    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", safe)), default=0))
-    yield f"{ticks}{language}\n{safe}\n{ticks}\n"
+    text = text.strip("\n")
+    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
+    yield f"{ticks}{language}\n{text}\n{ticks}\n"
 
 
 def _plain(text: str) -> str:

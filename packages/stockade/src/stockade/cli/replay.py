@@ -16,7 +16,7 @@ from stockade.cli.ui import review
 from stockade.cli.ui.console import moves_cursor, progress
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.render import Renderer
-from stockade.cli.ui.safe import hide, one_line, safe_text, some
+from stockade.cli.ui.safe import hide, one_line, result_text, some
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished
 from stockade.core.secrets import build_redactor
@@ -56,7 +56,7 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
                 _wait((event.at - before.at) / speed, renderer)
             renderer.event(event)
             if isinstance(event, RunFinished) and event.answer:
-                print(safe_text(event.answer), flush=True)
+                print(result_text(event.answer), flush=True)
     finally:
         renderer.close()
     try:

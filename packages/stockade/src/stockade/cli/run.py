@@ -21,7 +21,7 @@ from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal
 from stockade.cli.ui.render import Renderer
 from stockade.cli.ui.review import Decider, ask_person
-from stockade.cli.ui.safe import hide, one_line, safe_text
+from stockade.cli.ui.safe import hide, one_line, result_text
 from stockade.cli.ui.summary import closed_folders, detail, result_of, status_of, way_on
 from stockade.cli.ui.watch import Scratch, Watch, traced
 from stockade.core.errors import UsageError
@@ -100,7 +100,7 @@ def carry_out(
         say("interrupted before the run began")
         return INTERRUPTED
     if not front.json_lines and finished.answer:
-        watch.put(safe_text(finished.answer))
+        watch.put(result_text(finished.answer))
     if watch.silent and watch.lost is None and finished.status != "done":
         say(f"{finished.status} ({finished.reason}): {detail(finished)}", way_on(watch.facts))
     if not watch.silent and watch.scratch is not None and (lost := watch.scratch.words()):

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from stockade.cli import flags
 from stockade.cli.lazy import load
 from stockade.cli.ui.failures import INTERRUPTED, SIGNALS, piped_source, renamed, say
+from stockade.cli.ui.safe import TerminalBytes
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.settings import RunSettings
 from stockade.runtime.policy import make_policy
@@ -43,22 +44,26 @@ class _Exec(click.Command):
 @click.command("exec", cls=_Exec, short_help="One program, with its own output and exit status.")
 @click.argument("argv", nargs=-1, required=True, metavar="-- CMD ...", type=click.UNPROCESSED)
 @click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="S", help="Seconds; 0 is unlimited.")
+@click.option("--raw", is_flag=True, help="To a terminal too as it is; else what it would obey is spelled out.")
 @flags.offered(flags.SANDBOX, flags.TOOL)
-def exec_(argv: tuple[str, ...], timeout: float | None, **values: Any) -> int:
+def exec_(argv: tuple[str, ...], timeout: float | None, raw: bool, **values: Any) -> int:
     """One program in the sandbox, with its own output and exit status, each stream as it comes.
 
     Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
     """
+    output = _Output(raw=raw)
     given = flags.given(values) | ({} if timeout is None else {"command_timeout": timeout})
     settings: RunSettings | None = plain_settings(given)
     if settings is None or not _is_all(settings):
         settings = flags.settings(given).options
     run = _once if _is_all(settings) else load("cli.sandbox:stream")
     try:
-        done: ExecResult | None = run(settings, argv, piped_source(), _pass_on)
+        done: ExecResult | None = run(settings, argv, piped_source(), output.pass_on)
     except (SandboxFailed, PolicyNotEnforceable) as error:
         say(error.message, error.hint)
         return SANDBOX_FAILED
+    finally:
+        output.end()
     if done is None:
         return INTERRUPTED
     return _ended(done, settings.command_timeout)
@@ -102,11 +107,22 @@ def _stopping() -> Iterator[int]:
         os.close(descriptor)
 
 
-def _pass_on(stream: Stream, data: bytes) -> None:
-    """As it comes."""
-    out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
-    out.write(data)
-    out.flush()
+class _Output:
+    """Passes on what comes as it comes; to a terminal fit for it, unless it is to be `raw`."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self._outs: dict[Stream, TextIO] = {"stdout": sys.stdout, "stderr": sys.stderr}
+        self._fit = {name: TerminalBytes() for name, out in self._outs.items() if out.isatty() and not raw}
+
+    def pass_on(self, stream: Stream, data: bytes, *, final: bool = False) -> None:
+        out = self._outs[stream].buffer
+        out.write(self._fit[stream].fit(data, final=final) if stream in self._fit else data)
+        out.flush()
+
+    def end(self) -> None:
+        """What waited for more of it."""
+        for stream in self._fit:
+            self.pass_on(stream, b"", final=True)
 
 
 def _ended(done: ExecResult, limit_s: float | None) -> int:

@@ -10,12 +10,14 @@ import click
 from stockade import changes
 from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
+from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.core.ports import OnNetwork, Sandbox
 from stockade.paths import run_dir
 from stockade.run_lock import lock
 from stockade.runtime import records, sandboxes
 from stockade_sandbox.backends.remote import endpoint
+from stockade_sandbox.backends.remote.client import Address
 from stockade_sandbox.policy import Policy, parse_network
 
 OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
@@ -47,6 +49,7 @@ def serve(
         network = parse_network(net)
     except ValueError as error:
         raise UsageError(f"--net: {error}") from None
+    Address.of(listen)
     if endpoint.ensure_token(token_file):
         say(f"made a token: copy {token_file} to the other machine")
     token = endpoint.read_token(token_file)
@@ -90,5 +93,5 @@ def opener(backend: str) -> OpenBox:
 def health(address: str) -> int:
     """Whether sandboxes are served at HOST:PORT. Status 0 when they are, 4 when not; no token is needed."""
     version = anyio.run(endpoint.health, address)
-    print(f"{address} serves sandboxes, protocol {version}")
+    print(f"{one_line(address)} serves sandboxes, protocol {version}")
     return 0

@@ -12,7 +12,7 @@ from stockade.cli import flags
 from stockade.cli.sandbox import in_sandbox, sandbox_redactor
 from stockade.cli.ui.console import progress
 from stockade.cli.ui.failures import INTERRUPTED, say
-from stockade.cli.ui.safe import one_line, safe_text
+from stockade.cli.ui.safe import one_line, result_text
 from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox
 from stockade.core.tools import ToolSpec
@@ -76,7 +76,7 @@ def inspect(file: Path, policy: Path | None, **values: Any) -> int:
     if front.json_lines:
         print(json.dumps(as_json(component)))
     else:
-        print("\n".join(inspected(component)))
+        print(result_text("\n".join(inspected(component))))
     return 0
 
 
@@ -99,7 +99,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     run_policy = with_tool(component)(make_policy(settings.options, "overlay"))
     silent = settings.front.json_lines or settings.front.quiet
     if not silent:
-        print("\n".join(before_call(component, tool)), flush=True)
+        print(result_text("\n".join(before_call(component, tool))), flush=True)
 
     async def work(sandbox: Sandbox) -> Reply:
         async with WasmToolbox((component,), sandbox, run_policy) as box:
@@ -113,9 +113,9 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     if settings.front.json_lines:
         print(json.dumps(reply.model_dump()))
     elif settings.front.quiet and reply.status != "error":
-        print(reply.text)
+        print(result_text(reply.text))
     else:
-        print(after_call(reply))
+        print(result_text(after_call(reply)))
     return 1 if reply.status == "error" else 0
 
 
@@ -144,9 +144,10 @@ def build(source: Path, output: Path | None, wit: Path | None, world: str | None
     """
     component, manifest = build_component(source, output, wit, world, adapter)
     opened = _opened(component, None)
-    print(f"{component} ({opened.size} bytes): {', '.join(tool.spec.name for tool in opened.tools)}")
+    names = ", ".join(tool.spec.name for tool in opened.tools)
+    print(result_text(f"{component} ({opened.size} bytes): {names}"))
     if manifest is not None:
-        print(f"{manifest}: names and descriptions from the comments of the WIT")
+        print(f"{one_line(str(manifest))}: names and descriptions from the comments of the WIT")
     return 0
 
 
@@ -271,8 +272,8 @@ def before_call(component: Component, tool: Tool) -> list[str]:
 def after_call(reply: Reply) -> str:
     """And last."""
     if reply.status == "error":
-        return f"[Error] Tool error: {safe_text(reply.text)}"
-    return f"[Success] Tool output: {safe_text(reply.text)}"
+        return f"[Error] Tool error: {reply.text}"
+    return f"[Success] Tool output: {reply.text}"
 
 
 def _parameters(spec: ToolSpec) -> Iterator[str]:

@@ -6,19 +6,29 @@ shrinks or goes.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from stockade.cli.ui.safe import fit_for_terminal
 
 PIPE_WIDTH = 200
 
 
 class _Console(Console):
-    """Rich would end the process when its reader has gone. A run goes on without its picture; a result is an error."""
+    """Rich would end the process when its reader has gone. A run goes on without its picture; a result is an error.
+
+    Whatever a caller forgot: no text is drawn that a terminal would obey.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(fit_for_terminal(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

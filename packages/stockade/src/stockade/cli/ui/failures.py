@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stockade.cli.lazy import load
-from stockade.cli.ui.safe import one_line, without_secrets
+from stockade.cli.ui.safe import fit_for_terminal, one_line, without_secrets
 from stockade.core.errors import CommandFailed, StockadeError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def expected(error: BaseException) -> StockadeError | None:
 
 def _usage(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True)
+        click.echo(fit_for_terminal(error.format_message()), err=True)
         return error.exit_code
     if isinstance(error, click.NoSuchOption) and (new := renamed(error)):
         say(error.format_message(), f"it is {new} now")

@@ -15,7 +15,7 @@ from stockade.approval.approver import Authoriser, Question, Reply, RulesApprove
 from stockade.cli.ui.console import write_line
 from stockade.cli.ui.drawing import clip_lines
 from stockade.cli.ui.interrupt import Interrupt
-from stockade.cli.ui.safe import one_line, safe_text
+from stockade.cli.ui.safe import fit_for_terminal, one_line, safe_text
 from stockade.core.actions import Action, EditFile, Shell, ToolCall, WriteFile
 from stockade.core.events import RunEvent
 from stockade.loop.pause import Pause, PausingPrompt
@@ -31,7 +31,7 @@ async def typed(question: str, *, fresh: bool = False, leave: anyio.Event | None
     """
     if fresh:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    sys.stderr.write(question)
+    sys.stderr.write(fit_for_terminal(question))
     sys.stderr.flush()
     if not await _readable(leave):
         return None

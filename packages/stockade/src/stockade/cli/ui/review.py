@@ -29,7 +29,7 @@ from stockade.changes import (
 from stockade.cli import flags
 from stockade.cli.ui.console import write_line
 from stockade.cli.ui.drawing import MAX_LINE_CHARS
-from stockade.cli.ui.safe import hide, one_line, safe_text, screen, some
+from stockade.cli.ui.safe import fit_for_terminal, hide, one_line, safe_text, screen, some
 from stockade.core.errors import UsageError
 from stockade.core.events import ChangesDiscarded, RunEvent, RunStarted
 from stockade.core.ports import Applying, Differ, Reviewer, RunStore
@@ -179,7 +179,7 @@ Ask = Callable[[str], str | None]
 
 def ask_person(question: str) -> str | None:
     """On stderr, so that stdout holds the answer of the run only."""
-    sys.stderr.write(question)
+    sys.stderr.write(fit_for_terminal(question))
     sys.stderr.flush()
     line = sys.stdin.readline()
     return line.strip().lower() if line else None

@@ -1,12 +1,15 @@
-"""Text from a model, a command, a file name or a task, made fit for a terminal.
+"""Text from a model, a command, a file name, a server or a task, made fit for a terminal: the one place that does it.
 
 What would move the cursor, start an escape sequence, turn the direction of writing or take no room is shown in its
 Python spelling instead (`\\x1b`, `\\u202e`), so that it can be seen and does nothing.
 """
 
+import codecs
 import os
 import re
+import sys
 import time
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,26 +20,72 @@ if TYPE_CHECKING:
     from stockade.core.secrets import Redactor
 
 
-_UNSAFE = re.compile(
-    "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
-    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners and fillers without width
-    "\u200b-\u200f\u2028-\u202e\u2060-\u206f"  # zero width, separators, bidirectional controls
-    "\u3164\ufeff\uffa0\ufff0-\ufffb"  # fillers, byte order mark, interlinear annotation
-    "\ud800-\udfff"  # halves of characters, undecodable bytes
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # invisible musical signs, tags
-    "]"
-)
+_SPELLED = {
+    "C0 but tab and newline, DEL, C1": "\x00-\x08\x0b-\x1f\x7f-\x9f",
+    "separators of lines and paragraphs": "\u2028\u2029",
+    "direction": "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069",
+    "without width": "\xad\u034f\u180e\u200b-\u200d\u2060-\u2065\u206a-\u206f\ufeff\ufff0-\ufffb",
+    "fillers": "\u115f\u1160\u17b4\u17b5\u3164\uffa0",
+    "variation selectors": "\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef",
+    "tags": "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff",
+    "format controls of scripts": "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a",
+    "halves of characters, undecodable bytes": "\ud800-\udfff",
+}
+"""What is shown in its spelling, never as it is: class by class, as ranges of a regular expression. An escape sequence
+is ESC or a C1 control and then plain text, so that none is left, a link (OSC 8) or a title neither.
+"""
+_PICTURES = "#*0-9\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
+"""What one selector U+FE0E or U+FE0F may follow, as in ⚠️: it chooses between two pictures of it."""
+_UNSAFE = re.compile(f"(?<=[{_PICTURES}])[\ufe0e\ufe0f]|([{''.join(_SPELLED.values())}])")
+_MAX_MARKS = 4
+"""Combining marks on one character; more of them would be drawn over the lines around it."""
+_FLOOD = re.compile(rf"[\u0300-\u1fff\u20d0-\u20ff\u2c00-\U0010ffff]{{{_MAX_MARKS + 1},}}")
+"""Where such marks can be: all of them are in these ranges."""
 _LAST_SECOND = 253402300799.0
 """Of the year 9999."""
 _NEWLINE = re.compile(r"\r+\n")
 
 
-def _spelled(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _spelling(char: str) -> str:
+    code = ord(char)
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _thinned(run: re.Match[str]) -> str:
+    marks, kept = 0, list[str]()
+    for char in run[0]:
+        marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
+        kept.append(char if marks <= _MAX_MARKS else _spelling(char))
+    return "".join(kept)
+
+
+def fit_for_terminal(text: str) -> str:
+    """`text` with every character that a terminal would obey, or that nobody would see, spelled out. Tabs and newlines
+    stay; CRLF is a newline. What is fit already stays as it is.
+    """
+    text = _FLOOD.sub(_thinned, _NEWLINE.sub("\n", text))
+    return _UNSAFE.sub(lambda found: _spelling(found[1]) if found[1] else found[0], text)
+
+
+class TerminalBytes:
+    """The same for bytes that come in pieces, as UTF-8; what is not is spelled out, byte for byte."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
+        self._shown = self._held = ""
+
+    def fit(self, data: bytes, *, final: bool = False) -> bytes:
+        """What is to be shown of it now. A CR at its end waits for what follows it, half a character too; not if this
+        is the `final` piece.
+        """
+        text = self._held + self._decoder.decode(data, final)
+        self._held = "\r" if text.endswith("\r") and not final else ""
+        text = self._shown + text.removesuffix(self._held)
+        fit = fit_for_terminal(text)[len(fit_for_terminal(self._shown)) :]
+        self._shown = "" if text.endswith("\r") else text[-_MAX_MARKS - 1 :]
+        return fit.encode()
 
 
 @dataclass(slots=True)
@@ -79,11 +128,13 @@ def without_secrets(text: str) -> str:
 
 
 def safe_text(text: str) -> str:
-    """`text` with every character that a terminal would obey spelled out, and without secrets.
+    """`text` fit for a terminal, and without secrets."""
+    return fit_for_terminal(without_secrets(text))
 
-    Tabs and newlines stay; CRLF is a newline.
-    """
-    return _UNSAFE.sub(_spelled, _NEWLINE.sub("\n", without_secrets(text)))
+
+def result_text(text: str) -> str:
+    """A result for standard output, without secrets: fit for a terminal where it is one; a pipe gets what there is."""
+    return safe_text(text) if sys.stdout.isatty() else without_secrets(text)
 
 
 def moment(at: float) -> str:
