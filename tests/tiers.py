@@ -128,6 +128,7 @@ SANDBOX = (
     "tests/unit/sandboxes/test_building.py",
     "tests/unit/sandboxes/test_connections.py",
     "tests/unit/sandboxes/test_folders/",
+    "tests/unit/sandboxes/test_kept.py",
     "tests/unit/sandboxes/test_launcher.py",
     "tests/unit/sandboxes/test_once.py",
     "tests/unit/sandboxes/test_probe_facts.py",

@@ -1,6 +1,7 @@
 """`sandbox exec` and `sandbox shell` through the real command."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -182,3 +183,26 @@ def test_shell_answers_bad_lines_and_goes_on(stage: Stage) -> None:
     assert all(set(answer) == {"error"} for answer in answers[:-1])
     assert len(answers) == len(bad) + 2
     assert answers[-1]["stdout"] == "on\n"
+
+
+KEEP = "from stockade_sandbox import Sandbox\nwith Sandbox(keep=True) as box: print(box.id, box.base)"
+
+
+def test_kept_sandboxes_are_listed_and_removed(stage: Stage) -> None:
+    made = [
+        subprocess.run([sys.executable, "-c", KEEP], env=stage.environment(), capture_output=True, check=True)
+        .stdout.decode().split()
+        for _ in range(3)
+    ]  # fmt: skip
+    (one, _), (two, base), (three, _) = made
+    listed = stage.call("sandbox", "list", "--json").events
+    assert {(line["id"], line["state"], line["clients"]) for line in listed} == {
+        (name, "running", 0) for name in (one, two, three)
+    }
+    os.kill(int(base.split("-")[-3]), signal.SIGKILL)
+    assert (ended := stage.call("sandbox", "rm", one)).status == 0
+    assert ended.err == f"stockade: removed {one}\n"
+    assert f"{two} holder gone" in stage.call("sandbox", "list").out
+    assert stage.call("sandbox", "rm", one).status == stage.call("sandbox", "rm").status == 2
+    assert stage.call("sandbox", "rm", "--all").status == 0
+    assert (stage.call("sandbox", "list").out, list((stage.state / "boxes").iterdir())) == ("", [])

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import anyio.from_thread
-import platformdirs
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 
@@ -24,13 +23,14 @@ from stockade_sandbox.files import FILE_S, Files
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
 from stockade_sandbox.port import Backend, Programs, Reviewer, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
-from stockade_sandbox.processes import BOX, own_prefix
+from stockade_sandbox.processes import BOX, boxes_dir, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
 from stockade_sandbox.running import AsyncProgram, Program
 from stockade_sandbox.stoppable import Twin, blocking, stoppable
 
 MAX_OUTPUT = 1 << 20
+DAY_S = 86_400.0
 _IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
 T = TypeVar("T")
 
@@ -67,12 +67,30 @@ def policy_of(folder: str | Path | None, net: Sequence[str]) -> Policy:
     return Policy(folders=rules, network=network, limits=Limits(output_bytes=MAX_OUTPUT))
 
 
+class Kept(SandboxPort, Protocol):
+    """keeping.KeptSandbox, which is imported where it is wanted."""
+
+    @property
+    def base(self) -> Path: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    async def stop(self) -> None:
+        """Nothing runs in it any more; what was written stays."""
+        ...
+
+    async def destroy(self) -> None: ...
+
+
 class AsyncSandbox(Files):
     """`async with AsyncSandbox(folder="data:ro", net=["pypi.org"]) as box`. Commands of the shell wait for each
     other; programs are done at once, as they are asked for.
 
-    `policy` replaces `folder` and `net`. Raises UsageError here; entering raises UsageError, PolicyNotEnforceable and
-    SandboxFailed; every call SandboxDied.
+    `policy` replaces `folder` and `net`. With `keep` it outlives its maker: a process of its own has it until
+    `destroy`, or until nobody has used it for `expires_s`; leaving lets go of it, and `attach` takes it up again.
+
+    Raises UsageError here; entering raises UsageError, PolicyNotEnforceable and SandboxFailed; every call SandboxDied.
     """
 
     def __init__(
@@ -82,41 +100,103 @@ class AsyncSandbox(Files):
         *,
         policy: Policy | None = None,
         backend: str | Backend = DEFAULT,
+        keep: bool = False,
+        expires_s: float = DAY_S,
     ) -> None:
         if policy is not None and (folder is not None or net):
             raise UsageError("folder= and net= are parts of a policy", "give either them or policy=")
+        if keep and not isinstance(backend, str):
+            raise UsageError("keep= goes with the name of a backend", "its holder is another process")
+        if keep and expires_s <= 0:
+            raise UsageError(f"expires_s={expires_s} is no time", "give seconds: 3600 is an hour")
         self.policy = policy or policy_of(folder, net)
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
+        self._keep = (backend, expires_s) if keep and isinstance(backend, str) else None
+        self._kept: Kept | None = None
+        self._is_applied = False
+        self._base: Path | None = None
         self._layers: tuple[FolderLayer, ...] = ()
         self._box: SandboxPort | None = None
         self._snapshots: SnapshotStore | None = None
         self._running = AsyncExitStack()
 
+    @classmethod
+    def attach(cls, id: str) -> Self:
+        """`async with AsyncSandbox.attach(id) as box`: a kept sandbox of this user, also of another process, and beside
+        others that use it. UsageError when there is none.
+        """
+        box = cls()
+        box._kept = load("keeping:find")(id)
+        return box
+
     async def __aenter__(self) -> Self:
-        boxes = Path(platformdirs.user_state_dir("stockade", appauthor=False)) / "boxes"
-        base = boxes / f"{own_prefix(BOX)}{secrets.token_hex(4)}"
-        prepare = partial(self._backend.prepare, self.policy, base)
+        if self._keep is not None and self._kept is None:
+            self._kept = await load("keeping:hold")(self.policy, *self._keep)
+        if self._kept is not None:
+            self._box = kept = await self._running.enter_async_context(self._kept)
+            self._base, self._layers, self.policy = kept.base, kept.layers, kept.policy
+            return self
+        base = boxes_dir() / f"{own_prefix(BOX)}{secrets.token_hex(4)}"
+        self._base, prepare = base, partial(self._backend.prepare, self.policy, base)
         try:
             box = await stoppable(prepare)
             self._layers = box.layers
             self._box = await self._running.enter_async_context(box)
             self._snapshots = load("overlay.snapshots:base_snapshots")(box.layers) if box.layers else None
         except BaseException:
-            await self._end(base)
+            await self._end()
             raise
-        self._base = base
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end(self._base)
+        await self.close()
 
-    async def _end(self, base: Path) -> None:
+    @property
+    def base(self) -> Path:
+        """Its folder on the host, where what it writes is. SandboxDied before it was entered."""
+        if self._base is None:
+            raise SandboxDied("this sandbox is not running", "use it inside `with`")
+        return self._base
+
+    @property
+    def id(self) -> str:
+        """By which it is attached to, where it is kept."""
+        return self.base.name.rpartition("-")[2]
+
+    @property
+    def layers(self) -> tuple[FolderLayer, ...]:
+        """Where what is written to its folders goes."""
+        return self._layers
+
+    @property
+    def is_running(self) -> bool:
+        return self._box is not None
+
+    async def close(self) -> None:
+        """As leaving `with` does: lets go of one that is kept, ends any other. Nothing when that was done before."""
+        if self._kept is None:
+            await self._end()
+        elif self._is_applied:
+            await self.destroy()
+        else:
+            await self._stop()
+
+    async def destroy(self) -> None:
+        """Ends it, kept or not. Nothing of it is left but what undo needs."""
+        if self._kept is None:
+            await self._end()
+            return
+        await self._stop()
+        await self._kept.destroy()
+
+    async def _end(self) -> None:
         """Nothing runs in it any more, and its layers are gone; what undo needs stays."""
         with anyio.CancelScope(shield=True):
             await self._stop()
-            await to_thread.run_sync(self._throw_away, base)
+            if self._base is not None:
+                await to_thread.run_sync(self._throw_away, self._base)
 
     async def _stop(self) -> None:
         self._box = None
@@ -228,6 +308,9 @@ class AsyncSandbox(Files):
         from the one that the sandbox met, unless `merge`, or `force` writes over it.
         """
         self.live  # noqa: B018  (says so when it is not running)
+        if self._kept is not None:
+            await self._kept.stop()
+            self._is_applied = True
         await self._stop()
         return await to_thread.run_sync(partial(self._apply, flagged=flagged, force=force, merge=merge))
 
@@ -272,10 +355,19 @@ class Sandbox(Twin[AsyncSandbox]):
         *,
         policy: Policy | None = None,
         backend: str | Backend = DEFAULT,
+        keep: bool = False,
+        expires_s: float = DAY_S,
     ) -> None:
-        self._awaited = AsyncSandbox(folder, net, policy=policy, backend=backend)
+        self._awaited = AsyncSandbox(folder, net, policy=policy, backend=backend, keep=keep, expires_s=expires_s)
         self._portal: BlockingPortal | None = None
         self._stack = ExitStack()
+
+    @classmethod
+    def attach(cls, id: str) -> Self:
+        """AsyncSandbox.attach."""
+        box = cls()
+        box._awaited = AsyncSandbox.attach(id)
+        return box
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -336,6 +428,21 @@ class Sandbox(Twin[AsyncSandbox]):
         with portal.wrap_async_context_manager(work) as program:
             yield Program(program, portal)
 
+    @property
+    def id(self) -> str:
+        """AsyncSandbox.id."""
+        return self._awaited.id
+
+    @property
+    def base(self) -> Path:
+        """AsyncSandbox.base."""
+        return self._awaited.base
+
+    def close(self) -> None:
+        """AsyncSandbox.close; not inside a block of `start`."""
+        self.__exit__(None, None, None)
+
+    destroy = blocking(AsyncSandbox.destroy)
     exec = blocking(AsyncSandbox.exec)
     read_file = blocking(AsyncSandbox.read_file)
     write_file = blocking(AsyncSandbox.write_file)

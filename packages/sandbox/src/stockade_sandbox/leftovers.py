@@ -29,7 +29,7 @@ def _stale(folders: Iterator[Path]) -> Iterator[Path]:
         found = _NAME.fullmatch(folder.name)
         with suppress(FileNotFoundError):
             ours = folder.lstat().st_uid == os.geteuid() and folder.is_dir() and not folder.is_symlink()
-            if found and ours and start_time(int(found[1])) != int(found[2]):
+            if found and ours and start_time(int(found[1]), zombies=False) != int(found[2]):
                 yield folder
 
 

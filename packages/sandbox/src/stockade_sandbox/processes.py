@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import platformdirs
+
 COPIES, TRIAL, DOCTOR, BOX = "copies", "trial", "stockade-doctor", "box"
 """Kinds of private folders."""
 
@@ -53,3 +55,8 @@ def own_prefix(kind: str) -> str:
     """How the names of our folders of a kind begin: once we are gone, whoever finds one knows it."""
     pid = os.getpid()
     return f"{kind}-{pid}-{start_time(pid)}-"
+
+
+def boxes_dir() -> Path:
+    """Where sandboxes from Python have their folders, each named after the process that has it."""
+    return Path(platformdirs.user_state_dir("stockade", appauthor=False)) / "boxes"

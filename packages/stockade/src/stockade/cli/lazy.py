@@ -47,6 +47,8 @@ RUNS: Table = {
 SANDBOX: Table = {
     "exec": ("sandbox_exec:exec_", "One program, with its own output and exit status."),
     "health": ("sandbox_serve:health", "Whether another machine serves sandboxes."),
+    "list": ("sandbox_kept:list_sandboxes", "Sandboxes that are kept."),
+    "rm": ("sandbox_kept:rm", "End sandboxes that are kept."),
     "serve": ("sandbox_serve:serve", "Sandboxes of this machine for another one."),
     "shell": ("sandbox:shell", "One persistent shell: JSON lines in, JSON lines out."),
 }
