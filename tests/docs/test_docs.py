@@ -13,7 +13,7 @@ from tests.docs.shown import PAGES, ROOT, all_flags, anchors, calls, columns, in
 SOURCE = ROOT / "packages/stockade/src/stockade"
 PACKAGES = "|".join(sorted(path.parent.name for path in SOURCE.glob("*/__init__.py")))
 OTHERS_FLAGS = {
-    "--": "ends the flags of every program", "--security-opt": "docker", "--network": "docker",
+    "--": "ends the flags of every program", "--security-opt": "docker", "--network": "docker", "--cap-add": "docker",
     "--cgroup-manager": "podman", "--no-sandbox": "chromium", "--remote-debugging-pipe": "chromium",
     "--arms": "bench.humaneval", "--turns": "bench/store.py", "--directory": "git",
 }  # fmt: skip

@@ -1,5 +1,8 @@
 """Which bubblewrap is used, and what is said when none can be."""
 
+import os
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,7 +90,9 @@ def test_sandbox_uids_are_in_their_range() -> None:
     [
         (Causes(clone_off=True), "unprivileged_userns_clone=1"),
         (Causes(none_allowed=True), "max_user_namespaces"),
-        (Causes(apparmor=True), "AppArmor"),
+        (Causes(apparmor=True), "sudo apparmor_parser -r /etc/apparmor.d/stockade"),
+        (Causes(container=True, podman=True), "--security-opt unmask=ALL"),
+        (Causes(container=True), "root needs --cap-add SYS_ADMIN"),
         (Causes(container=True, apparmor=True), "--security-opt seccomp=unconfined"),
         (Causes(), "doctor"),
     ],
@@ -103,6 +108,31 @@ def test_causes_are_read_from_the_machine(tmp_path: Path) -> None:
     assert Causes.of_this_machine(tmp_path) == Causes(none_allowed=True, container=True)
 
 
+def test_ubuntu_s_restriction_is_met_with_a_profile_to_paste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the script that was started, without links: odd names too, as one line of shell and one of AppArmor."""
+    restriction = tmp_path / "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+    restriction.parent.mkdir(parents=True)
+    restriction.write_text("1\n")
+    (tmp_path / "it's {odd}").mkdir()
+    script = tmp_path / "it's {odd}" / "stockade"
+    script.touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/stockade").symlink_to(script)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "bin/stockade")])
+    hint = namespace_hint(Causes.of_this_machine(tmp_path))
+    echo, profile, pipe, *rest = shlex.split(hint.partition("this program: ")[2])
+    assert (echo, pipe) == ("echo", "|")
+    assert rest == shlex.split("sudo tee /etc/apparmor.d/stockade && sudo apparmor_parser -r /etc/apparmor.d/stockade")
+    path = str(script).replace("{", "\\{").replace("}", "\\}")
+    head = "abi <abi/4.0>, include <tunables/global>"
+    assert profile == f'{head} profile stockade "{path}" flags=(unconfined) {{ userns, }}'
+
+
+def test_a_python_of_its_own_is_what_the_profile_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["-c"])
+    assert os.path.realpath(sys.executable) in namespace_hint(Causes(apparmor=True))
+
+
 @pytest.mark.parametrize(
     ("stderr", "kind", "words"),
     [
@@ -114,6 +144,7 @@ def test_causes_are_read_from_the_machine(tmp_path: Path) -> None:
         ("launch: dir /mnt/scratch: No space left on device", SandboxFailed, "launcher failed"),
         ("bwrap: Creating new namespace failed: Operation not permitted", PolicyNotEnforceable, "namespaces"),
         ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", PolicyNotEnforceable, "new /proc"),
+        ("launch: proc /tmp/proc: Operation not permitted", PolicyNotEnforceable, "new /proc"),
         ("bwrap: Can't find source path /x\n\n", SandboxFailed, "Can't find source path"),
         ("", SandboxFailed, "with status 9"),
     ],

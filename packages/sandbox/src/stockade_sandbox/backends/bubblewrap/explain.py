@@ -1,5 +1,9 @@
 """Why a sandbox did not start, and the way out: from the failure lines of launcher and bubblewrap to our errors."""
 
+import os
+import re
+import shlex
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +20,7 @@ class Causes(NamedTuple):
     none_allowed: bool = False
     apparmor: bool = False
     container: bool = False
+    podman: bool = False
 
     @classmethod
     def of_this_machine(cls, root: Path = Path("/")) -> "Causes":
@@ -28,7 +33,31 @@ class Causes(NamedTuple):
             none_allowed=reads("proc/sys/user/max_user_namespaces", "0"),
             apparmor=reads("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
             container=(root / ".dockerenv").exists() or (root / "run/.containerenv").exists(),
+            podman=(root / "run/.containerenv").exists(),
         )
+
+
+def apparmor_profile(program: str) -> str:
+    """The profile, in one line, by which AppArmor lets this program and what it starts make user namespaces, and is to
+    it as it was otherwise (the form that Ubuntu ships for browsers). The launcher has no path of its own to name: it
+    runs from memory, and inherits this.
+    """
+    escaped = re.sub(r'([][\\*?{}^"])', r"\\\1", program)
+    return f'abi <abi/4.0>, include <tunables/global> profile stockade "{escaped}" flags=(unconfined) {{ userns, }}'
+
+
+def _own_program() -> str:
+    """The script `stockade` that was started, else the Python that runs us; by its path without links, as AppArmor."""
+    script = Path(sys.argv[0])
+    return os.path.realpath(script if script.name == "stockade" and script.is_file() else sys.executable)
+
+
+def _container_hint(causes: Causes) -> str:
+    shown = "unmask=ALL" if causes.podman else "systempaths=unconfined"
+    return (
+        f"this is a container: start it with --security-opt seccomp=unconfined --security-opt {shown}, and run "
+        "stockade there as an ordinary user (root needs --cap-add SYS_ADMIN too)"
+    )
 
 
 def namespace_hint(causes: Causes) -> str:
@@ -38,14 +67,12 @@ def namespace_hint(causes: Causes) -> str:
     if causes.none_allowed:
         return "an administrator can allow it: sysctl user.max_user_namespaces=10000"
     if causes.container:
-        return (
-            "this is a container: start it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
-        )
+        return _container_hint(causes)
     if causes.apparmor:
+        profile = shlex.quote(apparmor_profile(_own_program()))
         return (
-            "AppArmor restricts user namespaces: install a profile for bwrap with `userns,` "
-            "(Ubuntu: apt-get install apparmor-profiles, file bwrap-userns-restrict), "
-            "or sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+            "AppArmor restricts user namespaces here; an administrator can allow them to this program: "
+            f"echo {profile} | sudo tee /etc/apparmor.d/stockade && sudo apparmor_parser -r /etc/apparmor.d/stockade"
         )
     return "user or mount namespaces are refused by this machine's security settings; `stockade doctor` says more"
 
@@ -54,6 +81,8 @@ def _of_launcher(operation: str, reason: str, causes: Causes) -> StockadeError:
     why = f"{operation} {reason}"
     if operation in ("userns", "mountns"):
         return PolicyNotEnforceable("sandbox", f"a namespace could not be made: {why}", namespace_hint(causes), _OTHERS)
+    if operation == "proc":
+        return _no_proc(why, causes)
     if operation == "idmap":
         hint = "use overlay for the folder, or run stockade as the folder's owner instead of root"
         return PolicyNotEnforceable("folders", f"the folder's owner cannot be mapped here: {why}", hint, _OTHERS)
@@ -78,6 +107,11 @@ _BWRAP_NAMESPACE = (
 )
 
 
+def _no_proc(why: str, causes: Causes) -> StockadeError:
+    """Where parts of /proc are covered, as in containers, the kernel lets nobody mount a whole one."""
+    return PolicyNotEnforceable("sandbox", f"a new /proc is not allowed here: {why}", _container_hint(causes), _OTHERS)
+
+
 def start_failure(stderr: str, status: int | None, causes: Causes | None = None) -> StockadeError:
     """The error for a sandbox that ended before its agent spoke. `stderr` is what launcher and bubblewrap wrote."""
     known = causes or Causes.of_this_machine()
@@ -91,8 +125,11 @@ def start_failure(stderr: str, status: int | None, causes: Causes | None = None)
             "sandbox", f"namespaces are not allowed here: {line}", namespace_hint(known), _OTHERS
         )
     if "mount proc" in lower:
-        hint = "inside a container: start it with --security-opt systempaths=unconfined"
-        return PolicyNotEnforceable("sandbox", f"a new /proc is not allowed here: {line}", hint, _OTHERS)
+        return _no_proc(line, known)
+    if "set hostname" in lower and known.container:
+        return PolicyNotEnforceable(
+            "sandbox", f"namespaces are not whole here: {line}", _container_hint(known), _OTHERS
+        )
     how = f"with status {status}" if status is not None else "without a word"
     detail = f": {line}" if line else ""
     return SandboxFailed(
