@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from inspect_ai.util import SandboxEnvironment
+from anyio import to_thread
+from inspect_ai.util import SandboxEnvironment, SandboxUnavailableError
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
-from stockade.integrations.inspect_ai import StockadeSandboxEnvironment
+from stockade_sandbox.integrations.inspect_ai import StockadeSandboxEnvironment
 
 KNOWN = {"test_exec_as_user": "a sandbox has one user, and says so by type"}
 
@@ -18,3 +19,15 @@ async def sandbox_env(request: pytest.FixtureRequest) -> AsyncIterator[SandboxEn
     made = await StockadeSandboxEnvironment.sample_init("task", None, {})
     yield made["default"]
     await StockadeSandboxEnvironment.sample_cleanup("task", None, made, interrupted=False)
+
+
+async def test_a_sandbox_that_has_ended_is_unavailable_to_every_call(sandbox_env: SandboxEnvironment) -> None:
+    await sandbox_env.write_file("a", "x")
+    box = sandbox_env.as_type(StockadeSandboxEnvironment).box
+    await to_thread.run_sync(box.__exit__, None, None, None)
+    with pytest.raises(SandboxUnavailableError):
+        await sandbox_env.exec(["true"])
+    with pytest.raises(SandboxUnavailableError):
+        await sandbox_env.read_file("a")
+    with pytest.raises(SandboxUnavailableError):
+        await sandbox_env.write_file("a", "y")

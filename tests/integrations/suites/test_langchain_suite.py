@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
-from stockade.integrations.deepagents import StockadeBackend
 from stockade_sandbox import Sandbox
+from stockade_sandbox.integrations.deepagents import StockadeBackend
 
 WHY = "deepagents 0.7 says otherwise: its glob gives absolute paths, and its write replaces"
 KNOWN = (

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
-from stockade.integrations.pydantic_ai import StockadeBackend
+from stockade_sandbox.integrations.pydantic_ai import StockadeBackend
 
 
 class TestStockade(WorkspaceBackendSuite):

@@ -8,7 +8,8 @@ IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 import stockade_sandbox as package
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    importlib.import_module(module.name)
+    if not module.name.startswith("stockade_sandbox.integrations."):  # each needs its framework
+        importlib.import_module(module.name)
 print(json.dumps(sorted(sys.modules)))
 """
 

@@ -5,12 +5,12 @@ network unless its configuration names hosts. inspect_ai finds this by its entry
 """
 
 import tomllib
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 from inspect_ai.util import (
     ExecResult,
     OutputLimitExceededError,
@@ -23,12 +23,13 @@ from inspect_ai.util import (
 )
 from pydantic import BaseModel, ConfigDict
 
-from stockade_sandbox import Sandbox
+from stockade_sandbox import AsyncSandbox, Sandbox
 from stockade_sandbox.api import policy_of
 from stockade_sandbox.errors import SandboxDied
 from stockade_sandbox.policy import GIB
 
 _CANNOT_EXECUTE = 126
+T = TypeVar("T")
 
 
 class StockadeConfig(BaseModel):
@@ -67,7 +68,8 @@ class StockadeSandboxEnvironment(SandboxEnvironment):
         policy = policy_of(given.folder, given.net)
         limits = replace(policy.limits, command_timeout_s=0.0, memory_bytes=int(given.memory_gib * GIB))
         box = Sandbox(policy=replace(policy, limits=limits), backend=given.backend)
-        await to_thread.run_sync(box.__enter__)
+        with CancelScope(shield=True):  # who cancels it gets it, and ends it
+            await to_thread.run_sync(box.__enter__)
         return {"default": cls(box)}
 
     @classmethod
@@ -96,12 +98,9 @@ class StockadeSandboxEnvironment(SandboxEnvironment):
             raise SandboxUserUnsupportedError(f"a sandbox of Stockade has one user, so not {user}")
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         given = input.encode() if isinstance(input, str) else input
-        try:
-            done = await self.box.awaited(
-                lambda box: box.exec(cmd, cwd=cwd, env=env, stdin=given, timeout=timeout, max_output=most)
-            )
-        except SandboxDied as error:
-            raise SandboxUnavailableError(str(error)) from error
+        done = await self._done(
+            lambda box: box.exec(cmd, cwd=cwd, env=env, stdin=given, timeout=timeout, max_output=most)
+        )
         said, errors = done.text, done.stderr.decode(errors="replace")
         if done.timed_out:
             raise TimeoutError(f"not done in {timeout} s")
@@ -112,7 +111,7 @@ class StockadeSandboxEnvironment(SandboxEnvironment):
         return ExecResult(done.exit_code == 0, done.exit_code, said, errors)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        await self.box.awaited(lambda box: box.write_file(file, contents))
+        await self._done(lambda box: box.write_file(file, contents))
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -122,13 +121,18 @@ class StockadeSandboxEnvironment(SandboxEnvironment):
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
         most = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
-        found = await self.box.awaited(lambda box: box.stat(file))
+        found = await self._done(lambda box: box.stat(file))
         if found.size > most:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
-        data = await self.box.awaited(partial(_read, file, most))
+        data = await self._done(lambda box: box.read_file(file, max_bytes=most))
         return data.decode() if text else data
 
+    def default_polling_interval(self) -> float:
+        """Seconds. Nothing is far away."""
+        return 0.2
 
-async def _read(file: str, most: int, box: Any) -> bytes:
-    data: bytes = await box.read_file(file, max_bytes=most)
-    return data
+    async def _done(self, call: Callable[[AsyncSandbox], Awaitable[T]]) -> T:
+        try:
+            return await self.box.awaited(call)
+        except SandboxDied as error:
+            raise SandboxUnavailableError(str(error)) from error

@@ -36,7 +36,8 @@ class StockadeBackend(BaseSandbox):
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         limit = self._timeout if timeout is None else timeout or None
-        done = self._box.exec(["sh", "-c", f"exec 2>&1\n{command}"], timeout=limit, max_output=MAX_OUTPUT)
+        words = ["sh", "-c", 'exec sh -c "$1" 2>&1', "sh", command]
+        done = self._box.exec(words, timeout=limit, max_output=MAX_OUTPUT)
         return ExecuteResponse(output=done.text + done.stderr.decode(errors="replace"), exit_code=done.exit_code,
                                truncated=done.truncated)  # fmt: skip
 
