@@ -22,6 +22,7 @@ _NO_MASK = (
 )
 _WHOLE = "gVisor bounds memory for the sandbox as a whole, which ends when it takes more"
 _NO_NODES = "gVisor makes no such file in a folder of the host"
+_READS = "gVisor runs no program that it may not read, and knows no other way to close the shell's descriptors and maps"
 
 KNOWN = (
     Known("docker", "kernel command line", "through", _NO_MASK),
@@ -35,6 +36,11 @@ KNOWN = (
     Known("gvisor", "memory that is shared", "ends", _WHOLE),
     Known("gvisor", "a named pipe", "unmade", _NO_NODES),
     Known("gvisor", "a socket", "unmade", _NO_NODES),
+    Known("gvisor", "descriptors of the shell", "through", _READS),
+    Known("gvisor", "descriptors of a thread of the shell", "through", _READS),
+    Known("gvisor", "writing to a descriptor of the shell", "through", _READS),
+    Known("gvisor", "writing to a descriptor of a fork of the shell", "through", _READS),
+    Known("gvisor", "map of the shell", "through", _READS),
 )
 
 

@@ -2,7 +2,16 @@
 
 # ruff: noqa: E501 - a script stays in one piece
 
+from dataclasses import replace
+
 from tests.attack.attempts.attempt import Attempt, c
+
+
+def of_shell(name: str, body: str) -> Attempt:
+    """As `c`, with the pid of the bot's shell as `shell`."""
+    attempt = c(name, f"shell = int(os.environ['SHELL_PID'])\n{body}")
+    return replace(attempt, script=f"export SHELL_PID=$$\n{attempt.script}")
+
 
 PROCESSES = (
     Attempt("seeing a process of the host", "grep -qa stockade-victim /proc/$VICTIM/cmdline && echo FIRED"),
@@ -17,6 +26,21 @@ PROCESSES = (
     Attempt("a signal to process 1", "kill -0 $FIRST && echo FIRED"),
     Attempt("memory of process 1", "( exec 3< /proc/$FIRST/mem ) && echo FIRED"),
     Attempt("map of process 1", "[ -n \"$(cat /proc/$FIRST/maps 2>/dev/null)\" ] && echo FIRED"),
+    Attempt("descriptors of the shell", '[ -n "$(ls /proc/$$/fd 2>/dev/null)" ] && echo FIRED'),
+    Attempt("descriptors of a thread of the shell", '[ -n "$(ls /proc/$$/task/$$/fd 2>/dev/null)" ] && echo FIRED'),
+    Attempt("writing to a descriptor of the shell", 'sh -c "echo FIRED > /proc/$$/fd/1"'),
+    Attempt("writing to a descriptor of a fork of the shell", 'exec 53>&1; sh -c "echo FIRED > /proc/$BASHPID/fd/53"; true'),
+    Attempt("memory of the shell", 'sh -c "exec 3<> /proc/$$/mem" && echo FIRED'),
+    Attempt("map of the shell", '[ -n "$(cat /proc/$$/maps 2>/dev/null)" ] && echo FIRED'),
+    Attempt("program of the shell", '[ -n "$(head -c 4 /proc/$$/exe | tr -d "\\0")" ] && echo FIRED'),
+    of_shell("tracing the shell", "call(101, 0x4206, shell, 0, 0)"),
+    of_shell("memory of the shell by a call", """
+class Vec(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+start = int(open(f"/proc/{shell}/maps").read().split("-")[0], 16)
+buf = ctypes.create_string_buffer(8)
+call(310, shell, ctypes.byref(Vec(ctypes.addressof(buf), 8)), 1, ctypes.byref(Vec(start, 8)), 1, 0)"""),
+    of_shell("taking a descriptor of the shell", "call(438, os.pidfd_open(shell), 1, 0)"),
+    of_shell("comparing what the shell has open", "call(312, os.getpid(), shell, 0, 1, 1)"),
     Attempt("an inherited descriptor", 'for f in /proc/self/fd/*; do [ -s "$f/secret" ] && echo FIRED && break; done'),
     Attempt("capabilities in the bounding set", "grep -q '^CapBnd:.*[1-9a-f]' /proc/self/status && echo FIRED"),
     Attempt("gaining by set-id programs", "grep -q '^NoNewPrivs:.*0' /proc/self/status && echo FIRED"),

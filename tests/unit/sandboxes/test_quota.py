@@ -17,7 +17,9 @@ from stockade_sandbox.backends.bubblewrap import sandbox as bubblewrap
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.limits.disk import DiskWatch, Room, count, nothing_in, removed_but_open, spelled, written_places
 from stockade_sandbox.overlay import Review
+from stockade_sandbox.overlay.watch import is_for_writing
 from stockade_sandbox.policy import GIB, KIB, MIB, CopyRule, FolderMode, FolderRule, Limits, Policy, file_limit
+from stockade_sandbox.processes import open_files, taken_files
 from stockade_sandbox.results import FolderLayer
 from tests.conformance.ordinary_user import run_as_ordinary_user
 
@@ -132,6 +134,21 @@ def test_a_removed_file_is_found_while_it_is_open(tmp_path: Path) -> None:
         process.stdout.readline()
         assert removed_but_open(process.pid, {tmp_path.stat().st_dev}).size >= MIB
         subprocess.run(["kill", *(str(pid) for pid in _children(process.pid)), str(process.pid)], check=True)
+
+
+def test_copies_of_descriptors_tell_what_a_list_of_them_tells(tmp_path: Path) -> None:
+    """An ordinary user has no list of those of a sandbox's shell."""
+    with subprocess.Popen(["bash", "-c", f"exec 7> {tmp_path}/x; echo; read"], stdin=-1, stdout=-1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = [
+            {(os.stat(path).st_ino, is_for_writing(described)) for path, described in files}
+            for files in (open_files(process.pid), taken_files(process.pid))
+        ]
+        assert found[0] == found[1]
+        assert (os.stat(tmp_path / "x").st_ino, True) in found[1]
+        process.stdin.close()
 
 
 def _children(pid: int) -> list[int]:

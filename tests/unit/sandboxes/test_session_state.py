@@ -204,3 +204,19 @@ async def test_a_shell_started_afresh_says_what_it_exports() -> None:
         out = await session.run(deadly("kill -9 -1; exit 5"))
         assert out.shell_event == "shell_restarted"
         assert "A=" not in (session.exports or "A=")
+
+
+FORGED = "for f in {10..40}; do printf '\\r%s\\n' >&$f; done 2> /dev/null"
+
+
+@pytest.mark.parametrize("report", ["N", "K 5 5", "D 1000 0", "D", "hello"])
+async def test_a_report_out_of_turn_restarts_the_shell(report: str) -> None:
+    """From a fork of the shell that was left to write it: only these have the descriptors."""
+    async with shell() as session:
+        await session.run("x=5")
+        forged = await session.run(f"x=6; {FORGED % report}; sleep 50")
+        assert (forged.exit_code, forged.shell_event) == (137, "shell_impersonated")
+        assert (await session.run("echo $x")).stdout == b"5\n"
+        await session.run(f"( {FORGED % report} ) > /dev/null 2>&1 & sleep 0.01")
+        afterwards = await session.run("wait; echo $x")
+        assert afterwards.stdout.endswith(b"5\n")

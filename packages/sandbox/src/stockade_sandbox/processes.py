@@ -1,5 +1,7 @@
 """Processes of this machine, by what /proc says of them: proc_pid_stat(5), proc_pid_status(5)."""
 
+import ctypes
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +12,8 @@ import platformdirs
 
 COPIES, TRIAL, DOCTOR, BOX = "copies", "trial", "stockade-doctor", "box"
 """Kinds of private folders."""
+_PIDFD_GETFD = 438
+"""The number of the call, on every architecture."""
 
 
 def start_time(pid: int, *, zombies: bool = True) -> int | None:
@@ -37,6 +41,40 @@ def descendants(pid: int) -> Iterator[int]:
             for task in os.listdir(f"/proc/{one}/task"):
                 with suppress(OSError):
                     waiting += [int(word) for word in Path(f"/proc/{one}/task/{task}/children").read_text().split()]
+
+
+def open_files(pid: int) -> Iterator[tuple[str, str]]:
+    """Paths below /proc of each open file of a process and of what proc_pid_fdinfo(5) says of it, good until the next.
+
+    The descriptors of a sandbox's shell are closed to lists, to an ordinary user's too: copies of them are taken, one
+    by one, by pidfd_getfd(2). OSError where that is not possible.
+    """
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except PermissionError:
+        yield from taken_files(pid)
+        return
+    for name in names:
+        yield f"/proc/{pid}/fd/{name}", f"/proc/{pid}/fdinfo/{name}"
+
+
+def taken_files(pid: int) -> Iterator[tuple[str, str]]:
+    """As `open_files`, by copies of the descriptors."""
+    with open(f"/proc/{pid}/status", "rb") as status:
+        size = next((int(line.split()[1]) for line in status if line.startswith(b"FDSize:")), 0)
+    handle, call = os.pidfd_open(pid), ctypes.CDLL(None, use_errno=True).syscall
+    try:
+        for number in range(size):
+            fd = call(_PIDFD_GETFD, handle, number, 0)
+            if fd >= 0:
+                try:
+                    yield f"/proc/self/fd/{fd}", f"/proc/self/fdinfo/{fd}"
+                finally:
+                    os.close(fd)
+            elif (error := ctypes.get_errno()) != errno.EBADF:
+                raise OSError(error, os.strerror(error))
+    finally:
+        os.close(handle)
 
 
 def pids_of(pid: int) -> list[int]:

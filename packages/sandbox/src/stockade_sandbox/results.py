@@ -8,7 +8,7 @@ from typing import Literal
 from stockade_sandbox.policy import STRICT
 
 Stream = Literal["stdout", "stderr"]
-ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state"]
+ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state", "shell_impersonated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,8 @@ class CommandOutput:
     """What a command did. `truncated_bytes` were cut from the middle of the output and are not in `chunks`.
 
     `shell_event`: the command ended the shell itself. `shell_restored`: it goes on with the state from before the
-    command; `shell_restarted`: a fresh one was started and the state is lost.
+    command; `shell_restarted`: a fresh one was started and the state is lost; `shell_impersonated`: something else
+    reported in its place, and it was restarted, from before the command where that is possible.
     """
 
     __pydantic_config__ = STRICT

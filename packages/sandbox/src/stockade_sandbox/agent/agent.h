@@ -21,7 +21,7 @@ enum reply {
     REP_ENDED = 9, REP_EXPORTS = 10,
 };
 enum flag {
-    TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32,
+    TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32, OUT_OF_TURN = 64,
 };
 
 /* stream.c: frames to and from the host */
@@ -62,7 +62,7 @@ bool end_all(const struct scope *scope, struct ending *ending, uint32_t grace_ms
 int end_timeout(const struct ending *ending);  /* in ms, for poll */
 
 /* spawn.c: children with limits */
-struct config { uint64_t nproc, nofile, fsize, data; uint32_t streams; char *cwd; char **shell; size_t shell_args; };
+struct config { uint64_t nproc, nofile, fsize, data; uint32_t streams; char *cwd; char **shell; size_t shell_args; int shell_fd; };
 struct child { pid_t pid; int status_fd; };
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
            const int from[], const int to[], size_t count, bool held);  /* held: by a parent of its own, which `child` is */
@@ -77,7 +77,7 @@ struct shell {
     bool stale;                  /* the checkpoint is from before an older command than the last */
     uint64_t ran_ms;             /* when the last command ended */
     bool answered;               /* CONFIG */
-    int text, exports, trigger[2][2], in, report[2], out[2], err[2];  /* err[0] is -1 where both streams are one pipe */
+    int text, exports, folder, trigger[2][2], in, report[2], out[2], err[2];  /* err[0] is -1 where both streams are one pipe */
     uint32_t flags;              /* what befell it since the last DONE */
     char last_cwd[PATH_MAX];
 };

@@ -1,6 +1,6 @@
 # The persistent shell. The agent runs this text with `bash -c`, on these descriptors:
 #   50 text of the command (a memfd)   51, 52 triggers (pipes)   53 reports to the agent   54, 55 stdout and stderr (one pipe, or two)
-#   56 exported variables, as of the last report (a memfd that the agent empties)
+#   56, 57 exported variables and current folder, as of the last report (memfds that the agent empties)
 # Every command is evaluated at top level of this very process, so all that it changes stays. After each, a frozen
 # fork of the shell (the checkpoint) takes the place of the one before it; the agent thaws it when this shell is lost.
 # A shell that has run nothing needs none: a fresh one is the same.
@@ -25,6 +25,7 @@ __stockade_report() {
     builtin set +eu
     __stockade_self=$BASHPID
     builtin export -p >&56
+    builtin pwd -L >&57
     builtin printf '\rD %s %s %s\n' "$__stockade_id" "$__stockade_status" "${1-}" >&53
 }
 
@@ -63,7 +64,7 @@ __stockade_next() {
         __stockade_text=()
         builtin mapfile -t -d '' -u 50 __stockade_text
         __stockade_parses "${__stockade_text-}" && builtin break
-        "$__stockade_bash" -O extglob -n </proc/self/fd/50 >&55 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&- 56>&-
+        builtin printf %s "${__stockade_text-}" | "$__stockade_bash" -O extglob -n >&55 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&- 56>&- 57>&-
         [[ $? == 2 ]] || builtin break
         __stockade_status=2
         __stockade_report s
@@ -82,7 +83,7 @@ case "$( ( { __stockade_freeze; \builtin eval "$__stockade_main"; } >/dev/null 2
 \builtin printf "\\rK %s %s\n" "$!" "$__stockade_self" >&53 )" in esac;
 fi;
 __stockade_next;
-\builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&- 56>&-;
+\builtin eval -- "${__stockade_text-}" </dev/null >&54 2>&55 50<&- 51<&- 52<&- 53>&- 54>&- 55>&- 56>&- 57>&-;
 __stockade_status=$? __stockade_text=();
 done;
 \builtin eval "$__stockade_main";

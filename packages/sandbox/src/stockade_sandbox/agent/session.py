@@ -56,6 +56,8 @@ def _command_bytes(command: str) -> bytes:
 
 
 def _shell_event(flags: int) -> ShellEvent | None:
+    if flags & frames.OUT_OF_TURN:
+        return "shell_impersonated"
     if flags & frames.SHELL_RESTARTED:
         return "shell_restarted"
     return "shell_restored" if flags & frames.SHELL_RESTORED else None

@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +17,7 @@ __asm__(".section .rodata\n.global driver\ndriver: .incbin \"" DRIVER_FILE "\"\n
         ".section .note.GNU-stack,\"\",@progbits\n.text");
 extern char driver[];
 
-enum { HURRY_MS = 50 };
+enum { HURRY_MS = 50, OUT_OF_THE_WAY = 100, MFD_EXECUTABLE = 0x10 };
 
 struct shell shell = {.child = {.status_fd = -1}};
 
@@ -26,11 +28,59 @@ static void drain_trigger(int which) {
         if (read(shell.trigger[which][0], rest, left < 64 ? (size_t)left : 64) <= 0) return;
 }
 
+/* As the shell said it with its last report, without links. */
 const char *shell_cwd(void) {
-    pid_t pid = shell.child.pid ? shell.child.pid : shell.checkpoint;
-    ssize_t length = pid && !shell.fresh ? readlink(proc_path(pid, "cwd"), shell.last_cwd, sizeof shell.last_cwd - 1) : -1;
-    if (length >= 0) shell.last_cwd[length] = 0;
-    return shell.last_cwd;
+    static char said[PATH_MAX + 1];
+    ssize_t length = pread(shell.folder, said, sizeof said, 0) - 1;
+    if (length <= 0 || *said != '/' || said[length] != '\n') return shell.last_cwd;
+    said[length] = 0;
+    strcpy(shell.last_cwd, said);
+    int fd = open(said, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return shell.last_cwd;
+    char name[24];
+    struct text text = text_in(name, sizeof name);
+    text_add(&text, "fd/");
+    text_add_number(&text, (uint64_t)fd);
+    length = readlink(proc_path(getpid(), name), said, sizeof said - 1);
+    close(fd);
+    if (length <= 0 || length == sizeof said - 1) return shell.last_cwd;
+    said[length] = 0;
+    return strcpy(shell.last_cwd, said);
+}
+
+/* A copy of the shell that nobody may read: the kernel then lets nobody else at its memory and descriptors, see
+ * would_dump() and ptrace(2). -1: it is no file that we can read, and execvp says why, or a script. */
+static int unreadable(const char *name) {
+    char path[PATH_MAX], magic[2];
+    const char *folders = getenv("PATH");
+    int file = -1;
+    if (strchr(name, '/')) file = open(name, O_RDONLY | O_CLOEXEC);
+    else for (const char *at = folders ? folders : "/usr/local/bin:/bin:/usr/bin"; file < 0 && *at;) {
+        size_t length = strcspn(at, ":");
+        struct text text = text_in(path, sizeof path);
+        if (length + strlen(name) + 2 < sizeof path) {
+            memcpy(path, at, length);
+            path[length] = 0;
+            text.at += length;
+            text_add(&text, "/");
+            text_add(&text, name);
+            if (access(path, X_OK) == 0) file = open(path, O_RDONLY | O_CLOEXEC);
+        }
+        at += length + (at[length] == ':');
+    }
+    if (file < 0) return -1;
+    int copy = -1;
+    if (pread(file, magic, 2, 0) == 2 && memcmp(magic, "#!", 2) != 0) {
+        int first = memfd_create("bash", MFD_CLOEXEC | MFD_EXECUTABLE);
+        if (first < 0) first = memfd_create("bash", MFD_CLOEXEC);  /* before Linux 6.3 */
+        ssize_t sent;
+        while ((sent = sendfile(first, file, NULL, 1 << 30)) > 0) {}
+        copy = fcntl(first, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+        close(first);
+        if (sent < 0 || copy < 0 || fchmod(copy, 0111) < 0) die("the shell cannot be copied");
+    }
+    close(file);
+    return copy;
 }
 
 static bool start_shell(void) {
@@ -50,8 +100,8 @@ static bool start_shell(void) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) return false;
     const int from[] = {null, shell.out[1], shell.err[1], shell.text, shell.trigger[0][0], shell.trigger[1][0],
-                        shell.report[1], shell.out[1], shell.err[1], shell.exports};
-    const int to[] = {0, 1, 2, 50, 51, 52, 53, 54, 55, 56};
+                        shell.report[1], shell.out[1], shell.err[1], shell.exports, shell.folder};
+    const int to[] = {0, 1, 2, 50, 51, 52, 53, 54, 55, 56, 57};
     int cwd = open(shell.last_cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
     bool started = spawn(&shell.child, &config, argv, cwd, config.cwd, from, to, sizeof to / sizeof *to, false);
     close(null);
@@ -72,7 +122,9 @@ static void shell_cannot_start(const char *error) {
 void shell_open(void) {
     shell.text = memfd_create("command", MFD_CLOEXEC);
     shell.exports = memfd_create("exports", MFD_CLOEXEC);
-    if (shell.text < 0 || shell.exports < 0) die("no memfd");
+    shell.folder = memfd_create("folder", MFD_CLOEXEC);
+    if (shell.text < 0 || shell.exports < 0 || shell.folder < 0) die("no memfd");
+    config.shell_fd = unreadable(config.shell[0]);
     for (int i = 0; i < 2; i++)
         if (pipe2(shell.trigger[i], O_CLOEXEC) < 0) die("no pipe");
     new_pipe(shell.report);
@@ -86,6 +138,7 @@ void shell_open(void) {
 /* The descriptors of ours and the shell's share one place in the file. */
 void shell_forget_exports(void) {
     if (ftruncate(shell.exports, 0) < 0 || lseek(shell.exports, 0, SEEK_SET) < 0) die("the exports cannot be emptied");
+    if (ftruncate(shell.folder, 0) < 0 || lseek(shell.folder, 0, SEEK_SET) < 0) die("the folder cannot be emptied");
 }
 
 void shell_tell_exports(void) {
@@ -182,18 +235,30 @@ void shell_hurry(void) {
     signal_youngest(shell.child.pid, SIGCHLD);
 }
 
-/* One line of the shell's report. A command can forge these, and would only fool itself; nonsense is passed over. */
+/* While a command runs its end is all that the shell has to tell, and while it waits nothing: the rest was written by
+ * what a command left or forked of it. */
+static bool in_turn(const char *line) {
+    uint64_t id, status;
+    if (job.active && job.phase == ENDING) return true;
+    if (!job.active || job.phase != RUNNING) return !shell.waiting;
+    return *line++ == 'D' && read_number(&line, &id) && read_number(&line, &status) && id == job.id;
+}
+
+/* One line of the shell's report. A command can forge the one of its end, and would only fool itself. */
 static void on_report(const char *line) {
     uint64_t id, status;
+    if (!in_turn(line)) {
+        shell.flags |= OUT_OF_TURN;
+        if (shell.child.pid) kill(shell.child.pid, SIGKILL);
+        return;
+    }
     char kind = *line++;
     if (kind == 'D' && read_number(&line, &id) && read_number(&line, &status)) {
-        if (!job.active || job.phase != RUNNING || job.id != id) return;
+        if (!job.active || job.phase != RUNNING) return;
         shell.waiting = strcmp(line, " s") == 0;
         if (shell.waiting) job.flags |= SYNTAX;
         else shell_ran();
         job_finish(status & 255);
-    } else if (job.active && job.phase == RUNNING) {
-        return;
     } else if (kind == 'K' && read_number(&line, &id) && read_number(&line, &status)) {
         if (id < INT_MAX && status < INT_MAX) on_checkpoint((pid_t)id, (pid_t)status);
     } else if (kind == 'N' && !*line) {
@@ -251,7 +316,7 @@ void shell_died(int status) {
 /* The folder the shell is in, also when its path is gone from the agent's sight; not when it was deleted. */
 int shell_open_cwd(void) {
     struct stat status;
-    int fd = shell.child.pid ? open(proc_path(shell.child.pid, "cwd"), O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    int fd = shell.child.pid ? open(shell_cwd(), O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0 && (fstat(fd, &status) < 0 || status.st_nlink == 0)) {
         close(fd);
         return -1;

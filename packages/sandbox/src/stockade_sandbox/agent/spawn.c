@@ -64,7 +64,9 @@ static _Noreturn void become(const struct config *config, char *const argv[], in
     if ((cwd_fd < 0 || fchdir(cwd_fd) < 0) && chdir(cwd) < 0) fail(status_fd, cwd);
     set_limits(config, status_fd);
     reset_signals();
-    execvp(argv[0], argv);
+    if (argv[0] == config->shell[0] && config->shell_fd >= 0) fexecve(config->shell_fd, argv, environ);
+    if (argv[0] != config->shell[0] || config->shell_fd < 0 || errno == EACCES)  /* gVisor wants to read what it runs */
+        execvp(argv[0], argv);
     fail(status_fd, argv[0]);
 }
 

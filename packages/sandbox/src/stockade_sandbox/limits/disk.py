@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Self
 
 from stockade_sandbox.policy import GIB, KIB, MIB, file_limit, margin
-from stockade_sandbox.processes import descendants, start_time
+from stockade_sandbox.processes import descendants, open_files, start_time
 from stockade_sandbox.results import FolderLayer
 
 _STEP = 64
@@ -196,9 +196,9 @@ def removed_but_open(pid: int | None, devices: set[int]) -> Usage:
     for one in descendants(pid) if pid else ():
         with suppress(OSError):
             skipped = (memory | _in_memory(one)) - devices
-            for fd in os.listdir(f"/proc/{one}/fd"):
+            for path, _ in open_files(one):
                 with suppress(OSError):
-                    found = os.stat(f"/proc/{one}/fd/{fd}")
+                    found = os.stat(path)
                     key = found.st_dev, found.st_ino
                     nameless = found.st_nlink == 0 and stat.S_ISREG(found.st_mode)
                     if nameless and found.st_dev not in skipped and key not in seen:

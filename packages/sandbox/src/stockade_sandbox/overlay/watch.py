@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from stockade_sandbox.overlay.safe_fs import DirTree
-from stockade_sandbox.processes import descendants, pids_of
+from stockade_sandbox.processes import descendants, open_files, pids_of
 from stockade_sandbox.results import FolderLayer
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
@@ -159,15 +159,15 @@ class Watch:
         return False
 
     def _has_open(self, pid: int) -> bool:
-        for fd in os.listdir(b"/proc/%d/fd" % pid):
+        for path, described in open_files(pid):
             with suppress(FileNotFoundError):
-                if os.readlink(b"/proc/%d/fd/%s" % (pid, fd)).startswith(self._below) and _is_for_writing(pid, fd):
+                if os.fsencode(os.readlink(path)).startswith(self._below) and is_for_writing(described):
                     return True
         return False
 
 
-def _is_for_writing(pid: int, fd: bytes) -> bool:
-    with open(b"/proc/%d/fdinfo/%s" % (pid, fd), "rb") as info:
+def is_for_writing(described: str) -> bool:
+    with open(described, "rb") as info:
         flags = next(int(line.split()[1], 8) for line in info if line.startswith(b"flags:"))
     return flags & os.O_ACCMODE != os.O_RDONLY
 

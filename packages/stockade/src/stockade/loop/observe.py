@@ -12,6 +12,7 @@ _SHELL_EVENTS = {
     "shell_restored": "The command ended the shell; it goes on with the state from before the command.",
     "shell_restarted": "The shell was ended and started anew; variables and functions are lost.",
     "shell_lost_state": "The shell lost its state.",
+    "shell_impersonated": "Something else reported in the shell's place; the shell was restarted.",
 }
 
 

@@ -64,6 +64,7 @@ _SHELL_EVENTS = {
     "shell_restored": "the command ended the shell; it goes on with the state from before",
     "shell_restarted": "the shell was started anew; its state is lost",
     "shell_lost_state": "the shell lost its state",
+    "shell_impersonated": "something else reported in the shell's place; the shell was restarted",
 }
 _BAR_STEP = 10
 _OF_A_TURN = (AnswerUnderstood, ActionStarted, ActionFinished)
