@@ -413,6 +413,12 @@ def test_a_coder_bot_says_what_it_has_no_use_for(folder: Path) -> None:
     assert caught.value.hint == "pass a Policy in its place"
 
 
+@pytest.mark.parametrize("tool", ["lost", ["lost"]])
+def test_tools_by_name_stay_beside_those_of_yours(tool: str | list[str]) -> None:
+    with pytest.raises(UsageError, match="lost"):
+        WritingBot(model=ScriptedModel([]), tool=tool, tools=[double]).run("x")
+
+
 def test_a_planner_and_a_shell_bot_take_objects(folder: Path) -> None:
     def planned(**action: object) -> str:
         return json.dumps({"thoughts": {"text": "I act."}, "action": action})

@@ -103,6 +103,7 @@ class Bot:
         mounted = folder if folder is not None else folder_to_mount
         self.environment, policy = _sandbox(sandbox, environment, {**options, "folder": mounted})
         wanted = (*additional_tools, *tools)
+        named = (tool,) if isinstance(tool := options.get("tool", ()), str) else tuple(tool)
         self._objects = Objects(
             model=None if isinstance(model, str) else model,
             policy=policy,
@@ -115,7 +116,7 @@ class Bot:
                 **({"model": model} if isinstance(model, str) else {}),
                 **({"sandbox": sandbox} if isinstance(sandbox, str) else {}),
                 "folder": () if mounted is None else (_mount(mounted, self.spec.folder_mode, permission),),
-                "tool": tuple(_tool(one) for one in wanted if _box(one) is None),
+                "tool": (*named, *(_tool(one) for one in wanted if _box(one) is None)),
                 "hooks": tuple(one for one in hooks if isinstance(one, str)),
             }
         )

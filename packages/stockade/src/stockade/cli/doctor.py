@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stockade.cli.ui.console import results
+from stockade.cli.ui.failures import say
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import StoreFailed
 from stockade.paths import state_dir
@@ -136,7 +137,10 @@ async def _recorded() -> tuple[set[str], list[str]]:
 
 def _clean(*, json_lines: bool) -> int:
     recorded, lines = anyio.run(_recorded)
-    for line in lines + _remains(recorded, is_locked):
+    lines += _remains(recorded, is_locked)
+    if not lines:
+        say("there is nothing to clean")
+    for line in lines:
         print(json.dumps({"type": "clean", "message": line}) if json_lines else one_line(line))
     return 0
 

@@ -24,7 +24,8 @@ _FIELDS = re.compile(r"\$[1-9]")
 _SEPARATED = re.compile(r"\s-F|\bFS\s*=|--field-separator|--csv|\bsplit\(")
 _PRINTS_FIELDS = re.compile(r"\bprint\b[^;}]*\$\d+\s*,\s*\$\d")
 _JOINED = re.compile(r"\bOFS\b|['\"],['\"]|printf")
-_WAITS = re.compile(r"\b(?:sleep|wait)\b")
+_WAITS = {"sleep", "wait"}
+"""Programs after which the same command may come out otherwise."""
 
 Rule = Callable[[HookContext, str, list[list[Program]]], Awaitable[str | None]]
 
@@ -50,7 +51,8 @@ async def again(ctx: HookContext, command: str, lines: list[list[Program]]) -> s
     last = ctx.state.done[-1] if ctx.state.done else None
     if last is None or not isinstance(last.step.action, Shell) or last.step.action.command.strip() != command.strip():
         return None
-    if not isinstance(last.observation, CommandOutput) or _WAITS.search(command):
+    waits = any(not _WAITS.isdisjoint(one.words) for line in lines for one in line)
+    if not isinstance(last.observation, CommandOutput) or waits:
         return None
     seen = last.observation
     if seen.exit_code:
