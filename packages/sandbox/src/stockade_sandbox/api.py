@@ -266,9 +266,11 @@ class AsyncSandbox(Files):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        pty: bool | tuple[int, int] = False,
     ) -> AsyncIterator[AsyncProgram]:
         """`async with box.start(["cat"]) as program`: it runs beside the shell and beside other programs, and is ended
         when this is left. `shell` is run by a bash of its own. `timeout` in seconds; None is as long as it is wanted.
+        `pty`: it has a terminal, of 24 rows and 80 columns or as given, and all that it writes comes by `read`.
 
         UsageError for what is not possible, and where the sandbox has one program at a time.
         """
@@ -277,8 +279,12 @@ class AsyncSandbox(Files):
         box = self.live
         if not isinstance(box, Programs):
             raise UsageError(f"the sandbox {box.backend} runs one program at a time", "use exec")
-        words = _words(argv or ("/bin/bash", "-c", shell or ""), cwd, env)
-        async with box.program(words, "", timeout, errors=True) as program:
+        size = (24, 80) if pty is True else pty or None
+        if size is not None and not all(0 < one < 1 << 16 for one in size):
+            raise UsageError(f"no terminal has {size[0]} rows and {size[1]} columns", "write pty=(24, 80)")
+        variables = env if size is None else {"TERM": "xterm", **(env or {})}
+        words = _words(argv or ("/bin/bash", "-c", shell or ""), cwd, variables)
+        async with box.program(words, "", timeout, errors=True, terminal=size) as program:
             yield AsyncProgram(program)
         if self._snapshots is not None and self._box is not None:
             await self._snapshots.keep()
@@ -421,10 +427,11 @@ class Sandbox(Twin[AsyncSandbox]):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        pty: bool | tuple[int, int] = False,
     ) -> Iterator[Program]:
         """AsyncSandbox.start."""
         portal = self._running()
-        work = self._awaited.start(argv, shell=shell, cwd=cwd, env=env, timeout=timeout)
+        work = self._awaited.start(argv, shell=shell, cwd=cwd, env=env, timeout=timeout, pty=pty)
         with portal.wrap_async_context_manager(work) as program:
             yield Program(program, portal)
 

@@ -115,6 +115,14 @@ class StartedProgram(Program, Protocol):
         """Ends it and all that it has started."""
         ...
 
+    async def signal(self, number: int) -> None:
+        """To the group in the foreground of its terminal, else to its own. ValueError for what is no signal."""
+        ...
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Its terminal, 1 to 65535 each, else ValueError; nothing where it has none."""
+        ...
+
     async def wait(self) -> int | None:
         """For its end, which comes after all that it wrote; its status."""
         ...
@@ -133,10 +141,17 @@ class Programs(Protocol):
     """A sandbox that also runs programs beside the shell for as long as they are wanted: servers."""
 
     def program(
-        self, argv: Sequence[str], cwd: str | None = None, timeout_s: float | None = None, *, errors: bool = False
+        self,
+        argv: Sequence[str],
+        cwd: str | None = None,
+        timeout_s: float | None = None,
+        *,
+        errors: bool = False,
+        terminal: tuple[int, int] | None = None,
     ) -> AbstractAsyncContextManager[StartedProgram]:
         """Started when entered, in the working folder or `cwd` (empty: where the shell is); ended when left, by the
         same task, before the sandbox. `timeout_s`: None is as long as it is wanted; 0 is the policy's limit.
+        `terminal`: rows and columns of one; all that it writes there is its standard output.
 
         ActionFailed when there are too many; SandboxDied.
         """

@@ -54,7 +54,7 @@ class AsyncProgram:
             raise BrokenPipeError("the program has ended, or its input was closed") from None
 
     async def close_stdin(self) -> None:
-        """It finds the end of its input."""
+        """It finds the end of its input; on a terminal this is Ctrl-D."""
         try:
             await self._program.send_eof()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -63,6 +63,14 @@ class AsyncProgram:
     async def kill(self) -> None:
         """Ends it and all that it has started: SIGTERM, and SIGKILL a second later."""
         await self._program.kill()
+
+    async def signal(self, number: int) -> None:
+        """To who is in the foreground of its terminal, else to it and its process group. Nothing once it has ended."""
+        await self._program.signal(number)
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Its terminal (`pty=`); nothing where it has none."""
+        await self._program.resize(rows, columns)
 
     async def wait(self, timeout: float | None = None) -> int:
         """For its end; its exit code: 126 or 127 where it could not be started, 124 where its time was over.
@@ -104,4 +112,6 @@ class Program(Twin[AsyncProgram]):
     write = blocking(AsyncProgram.write)
     close_stdin = blocking(AsyncProgram.close_stdin)
     kill = blocking(AsyncProgram.kill)
+    signal = blocking(AsyncProgram.signal)
+    resize = blocking(AsyncProgram.resize)
     wait = blocking(AsyncProgram.wait)

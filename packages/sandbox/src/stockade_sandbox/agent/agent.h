@@ -9,12 +9,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROTOCOL_VERSION = 6, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_EXPORTS = CHUNK - HEADER, MAX_ARGS = 4096, HOLD_MS = 3 };
+enum { PROTOCOL_VERSION = 7, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_EXPORTS = CHUNK - HEADER, MAX_ARGS = 4096, HOLD_MS = 3 };
 enum { MAX_PROGRAMS = 128, MAX_CLIENTS = 64, MAX_CONNECTIONS = MAX_CLIENTS + 2 * MAX_PROGRAMS, MAX_POLLED = 1 + 2 * MAX_CONNECTIONS };
 #define CLIENT 0x80000000u       /* in the numbers of connections that clients inside have opened */
 
 enum request {
     REQ_CONFIG = 1, REQ_RUN = 2, REQ_START = 3, REQ_KILL = 4, REQ_LISTEN = 5, REQ_DATA = 6, REQ_TAKEN = 7, REQ_CLOSE = 8,
+    REQ_RESIZE = 9, REQ_SIGNAL = 10,
 };
 enum reply {
     REP_HELLO = 1, REP_OUT = 2, REP_DONE = 3, REP_LISTENING = 4, REP_OPENED = 5, REP_DATA = 6, REP_TAKEN = 7, REP_CLOSED = 8,
@@ -51,7 +52,8 @@ void procs_stale(void);                        /* time has passed since the last
 bool descends(pid_t pid, pid_t ancestor);
 pid_t parent_of(pid_t pid);
 void kill_everything(void);
-void signal_youngest(pid_t parent, int signal);  /* its child that was started last */
+pid_t youngest_child(pid_t parent);            /* the one that was started last; 0: none */
+pid_t oldest_child(pid_t parent);
 
 /* Whose processes: those of the program of `holder`; else those of a command, new since `before`, but for its shell and
  * `spare`; else all. */
@@ -65,7 +67,8 @@ int end_timeout(const struct ending *ending);  /* in ms, for poll */
 struct config { uint64_t nproc, nofile, fsize, data; uint32_t streams; char *cwd; char **shell; size_t shell_args; int shell_fd; };
 struct child { pid_t pid; int status_fd; };
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
-           const int from[], const int to[], size_t count, bool held);  /* held: by a parent of its own, which `child` is */
+           const int from[], const int to[], size_t count, bool held, bool terminal);
+                                               /* held: by a parent of its own, which `child` is; terminal: it is 0 */
 const char *spawn_error(struct child *child);  /* after its death: why it never ran, or NULL; closes status_fd */
 
 /* shell.c. `checkpoint` sleeps with the state from before the last command; `dying` is the one before it. */
@@ -132,7 +135,9 @@ void connections_close(const uint8_t *at, const uint8_t *end);
 size_t connections_poll(struct pollfd polled[MAX_POLLED]);  /* how many it set */
 int connections_timeout(int otherwise);        /* in ms, for poll */
 void connections_serve(const struct pollfd polled[MAX_POLLED]);
-void connections_adopt(uint32_t id, int in, int out);  /* a program's pipes; -1: none */
+void connections_adopt(uint32_t id, int in, int out, bool terminal);  /* a program's pipes; -1: none */
+void connections_resize(uint32_t id, uint32_t size);  /* its terminal: 65536 * rows + columns */
+pid_t connections_foreground(uint32_t id);     /* of its terminal, a process group; 0: none */
 void connections_last(uint32_t id);            /* it has ended: what is in the pipe now is the last of it */
 void connections_drop(uint32_t id);            /* the host knows that it is gone, or will at once */
 bool connections_unread(uint32_t id);          /* some of that is still to be sent */
@@ -140,6 +145,7 @@ bool connections_unread(uint32_t id);          /* some of that is still to be se
 /* programs.c: programs beside the shell */
 void programs_start(const uint8_t *at, const uint8_t *end);
 void programs_kill(uint32_t number);           /* as if its time were over */
+void programs_signal(const uint8_t *at, const uint8_t *end);
 bool programs_hold(pid_t pid);                 /* it is the holder of one */
 bool programs_are_young(void);                 /* what waits to be sent may wait a moment more */
 int programs_timeout(int otherwise);           /* in ms, for poll */

@@ -8,10 +8,11 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BACKLOG = 128, WINDOW = 128 << 10, PIECE = 32 << 10, REST_MS = 100 };
+enum { BACKLOG = 128, WINDOW = 128 << 10, PIECE = 32 << 10, LAST_OF_TERMINAL = 128 << 10, REST_MS = 100 };
 
 static struct connection {
     bool used, opened;           /* opened: the host knows of it */
@@ -22,6 +23,7 @@ static struct connection {
     uint32_t untold;             /* bytes that the client took since the host was told */
     bool client_ended;           /* and the host knows */
     bool host_ended, shut;       /* the client learns it after the last byte */
+    bool terminal;               /* `in` and `out` are a pseudo terminal's */
     bool let_go;                 /* by the host: it ends after the last byte */
     int last;                    /* of a program that has ended: what it wrote and is still to be read; -1: it lives */
     uint8_t *bytes;              /* WINDOW of them: from the host, for the client */
@@ -152,16 +154,36 @@ static void accept_all(void) {
     }
 }
 
-void connections_adopt(uint32_t id, int in, int out) {
+void connections_adopt(uint32_t id, int in, int out, bool terminal) {
     struct connection *one = free_one();
     if (!one || find(id) || !id || id & CLIENT) die("a number that is none");
     if (!use(one, id, in, out)) die("no memory for a program's input");
+    one->terminal = terminal;
+}
+
+void connections_resize(uint32_t id, uint32_t size) {
+    const struct connection *one = find(id);
+    struct winsize window = {.ws_row = (unsigned short)(size >> 16), .ws_col = (unsigned short)(size & 0xffff)};
+    if (one && one->terminal && one->in >= 0) ioctl(one->in, TIOCSWINSZ, &window);
+}
+
+pid_t connections_foreground(uint32_t id) {
+    const struct connection *one = find(id);
+    pid_t group = one && one->terminal && one->in >= 0 ? tcgetpgrp(one->in) : 0;
+    return group > 1 ? group : 0;
+}
+
+/* What is left in a pseudo terminal cannot be counted; poll looks behind what is on its way. A background job that goes on
+ * writing is cut off. */
+static bool has_more(const struct connection *one) {
+    struct pollfd polled = {one->in, POLLIN, 0};
+    return poll(&polled, 1, 0) > 0 && polled.revents & POLLIN;
 }
 
 void connections_last(uint32_t id) {
     struct connection *one = find(id);
     if (!one || one->broken) return;
-    one->last = one->in < 0 ? 0 : bytes_in(one->in);
+    one->last = one->in < 0 ? 0 : !one->terminal ? bytes_in(one->in) : has_more(one) ? LAST_OF_TERMINAL : 0;
     one->start = one->end = 0;
     close_out(one);
 }
@@ -179,9 +201,12 @@ bool connections_unread(uint32_t id) {
 static void read_client(struct connection *one) {
     ssize_t got = stream_data(one->id, one->in, one->credit < PIECE ? one->credit : PIECE);
     if (got > 0) one->credit -= (uint32_t)got;
-    else if (got == 0) one->client_ended = true;
+    else if (got < 0 && errno == EIO && one->terminal) {     /* nobody has it open any more */
+        stream_numbers(REP_DATA, 1, one->id, 0);
+        one->client_ended = true;
+    } else if (got == 0) one->client_ended = true;
     else if (errno != EAGAIN && errno != EINTR) break_off(one);
-    if (got > 0 && one->last > 0) one->last = got < one->last ? one->last - (int)got : 0;
+    if (got > 0 && one->last > 0) one->last = got < one->last && (!one->terminal || has_more(one)) ? one->last - (int)got : 0;
 }
 
 static void write_client(struct connection *one) {

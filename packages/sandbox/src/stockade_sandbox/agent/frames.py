@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-VERSION = 6
+VERSION = 7
 MAX_REQUEST_BYTES = 64 << 20
 MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
@@ -17,7 +17,7 @@ WINDOW = 128 << 10
 """Bytes of one connection, each way, that may be under way without having been taken."""
 PIECE = 64 << 10
 
-_CONFIG, _RUN, _START, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE = range(1, 9)
+_CONFIG, _RUN, _START, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE, _RESIZE, _SIGNAL = range(1, 11)
 _HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED, _ENDED, _EXPORTS = range(1, 11)
 
 TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED, OUT_OF_TURN = 1, 2, 4, 8, 16, 32, 64
@@ -126,11 +126,34 @@ def run(job: int, timeout_ms: int, grace_ms: int, text: bytes) -> bytes:
     return _frame(_RUN, struct.pack("<3I", job, timeout_ms, grace_ms) + text)
 
 
-def start(number: int, timeout_ms: int, grace_ms: int, cwd: str, argv: Sequence[str]) -> bytes:
+Size = tuple[int, int]
+"""Rows and columns of a terminal, 1 to 65535 each."""
+
+
+def start(
+    number: int, timeout_ms: int, grace_ms: int, cwd: str, argv: Sequence[str], terminal: Size | None = None
+) -> bytes:
     """A program beside the shell, at any time. `number` is even and not in use; it is also that of the connection of
-    its standard input and output, and the next one its standard error's. Without `cwd` it starts where the shell is.
+    its standard input and output, and the next one its standard error's. Without `cwd` it starts where the shell is,
+    without `argv` it is an agent like this one, with a shell of its own. In a `terminal` all three are one.
     """
-    return _frame(_START, struct.pack("<3I", number, timeout_ms, grace_ms) + _string(cwd) + _strings(argv))
+    return _frame(
+        _START, struct.pack("<4I", number, timeout_ms, grace_ms, _packed(terminal)) + _string(cwd) + _strings(argv)
+    )
+
+
+def _packed(size: Size | None) -> int:
+    return 0 if size is None else size[0] << 16 | size[1]
+
+
+def resize(number: int, size: Size) -> bytes:
+    """The terminal of a program; without one it is passed over."""
+    return _frame(_RESIZE, struct.pack("<2I", number, _packed(size)))
+
+
+def signal(number: int, which: int) -> bytes:
+    """To whom the program's terminal would send it: the group in the foreground; else to the program's group."""
+    return _frame(_SIGNAL, struct.pack("<2I", number, which))
 
 
 def kill(number: int) -> bytes:

@@ -165,19 +165,24 @@ static size_t signal_all(const struct scope *scope, int signal) {
     return count;
 }
 
-void signal_youngest(pid_t parent, int signal) {
+static pid_t child_at(pid_t parent, bool last) {
     struct table table;
-    const struct process *youngest = NULL;
+    const struct process *found = NULL;
     table_read(&table);
     for (size_t i = 0; i < table.count; i++) {
         const struct process *row = &table.rows[i];
-        if (row->parent == parent && (!youngest || row->start > youngest->start ||
-                                      (row->start == youngest->start && row->pid > youngest->pid)))
-            youngest = row;
+        if (row->parent != parent) continue;
+        bool later = !found || row->start > found->start || (row->start == found->start && row->pid > found->pid);
+        if (!found || later == last) found = row;
     }
-    if (youngest) kill(youngest->pid, signal);
+    pid_t pid = found ? found->pid : 0;
     free(table.rows);
+    return pid;
 }
+
+pid_t youngest_child(pid_t parent) { return child_at(parent, true); }
+
+pid_t oldest_child(pid_t parent) { return child_at(parent, false); }
 
 /* One kill(2) reaches a whole process group at once, which a fork bomb cannot outrun. */
 static void kill_groups(const struct scope *scope) {

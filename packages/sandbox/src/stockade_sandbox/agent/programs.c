@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static struct program {
@@ -13,7 +14,7 @@ static struct program {
     struct child child;          /* its holder (spawn.c); pid 0: it has ended */
     enum phase phase;
     struct ending ending;
-    uint32_t grace_ms, status, flags;
+    uint32_t grace_ms, status, flags, terminal;  /* its size; 0: it has pipes */
     uint64_t started_ms, deadline_ms;
     char error[200];             /* why it never ran */
 } programs[MAX_PROGRAMS];
@@ -27,6 +28,23 @@ bool programs_hold(pid_t pid) {
 /* `ours` is which of its ends is the agent's. */
 static bool open_pipe(int ends[2], int ours) {
     return pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[ours], F_SETFL, O_NONBLOCK) == 0;
+}
+
+/* As two pipes: the program's ends are its side of a new pseudo terminal, ours the other. */
+static bool open_terminal(uint32_t size, int in[2], int out[2]) {
+    struct winsize window = {.ws_row = (unsigned short)(size >> 16), .ws_col = (unsigned short)(size & 0xffff)};
+    char path[32];
+    struct text text = text_in(path, sizeof path);
+    int number, unlocked = 0;
+    out[0] = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    if (out[0] < 0 || ioctl(out[0], TIOCSPTLCK, &unlocked) < 0 || ioctl(out[0], TIOCGPTN, &number) < 0) return false;
+    text_add(&text, "/dev/pts/");
+    text_add_number(&text, (uint64_t)number);
+    if ((in[0] = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC)) < 0) return false;
+    ioctl(in[0], TIOCSWINSZ, &window);
+    in[1] = fcntl(out[0], F_DUPFD_CLOEXEC, 0);
+    out[1] = fcntl(in[0], F_DUPFD_CLOEXEC, 0);
+    return in[1] >= 0 && out[1] >= 0;
 }
 
 static void close_all(const int fds[], size_t count) {
@@ -48,25 +66,29 @@ static void is_over(struct program *one, uint32_t status, uint32_t flags, const 
 /* In the folder `cwd`; none: where the shell is. */
 static void start(struct program *one, char *const argv[], const char *cwd) {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, folder = *cwd ? -1 : shell_open_cwd();
-    bool ready = open_pipe(in, 1) && open_pipe(out, 0) && open_pipe(err, 0);
-    const int from[] = {in[0], out[1], err[1], folder}, to[] = {0, 1, 2};
-    ready = ready && spawn(&one->child, &config, argv, folder, *cwd ? cwd : config.cwd, from, to, 3, true);
-    connections_adopt(one->number, out[0], in[1]);
-    connections_adopt(one->number + 1, err[0], -1);
+    bool ready = one->terminal ? open_terminal(one->terminal, in, out) : open_pipe(in, 1) && open_pipe(out, 0) && open_pipe(err, 0);
+    const int from[] = {in[0], out[1], one->terminal ? out[1] : err[1], folder}, to[] = {0, 1, 2};
+    ready = ready && spawn(&one->child, &config, argv, folder, *cwd ? cwd : config.cwd, from, to, 3, true, one->terminal);
+    int error = errno;
+    connections_adopt(one->number, out[0], in[1], one->terminal);
+    connections_adopt(one->number + 1, err[0], -1, false);
+    errno = error;
     if (!ready) is_over(one, EXIT_CANNOT, SPAWN_FAILED, error_name(errno));
-    close_all(from, 4);
+    close_all((const int[]){in[0], out[1], err[1], folder}, 4);
 }
 
 void programs_start(const uint8_t *at, const uint8_t *end) {
     struct program *one = programs, started = {.number = take_u32(&at, end), .child = {.status_fd = -1}, .phase = RUNNING};
     uint32_t timeout_ms = take_u32(&at, end);
     started.grace_ms = take_u32(&at, end);
+    started.terminal = take_u32(&at, end);
     const char *cwd = take_string(&at, end);
     uint32_t count = take_u32(&at, end);
-    if (count == 0 || count > MAX_ARGS) die("bad arguments");
-    char *argv[count + 1];
+    if (count > MAX_ARGS) die("bad arguments");
+    char *argv[count + 3];
     for (uint32_t i = 0; i < count; i++) argv[i] = take_string(&at, end);
     argv[count] = NULL;
+    if (!count) memcpy(argv, (char *[]){"/proc/self/exe", "0", NULL}, 3 * sizeof *argv);  /* one like us, with a shell of its own */
     while (one < programs + MAX_PROGRAMS && one->number) one++;
     if (one == programs + MAX_PROGRAMS) die("too many programs");
     started.started_ms = now_ms();
@@ -87,6 +109,18 @@ static void end_program(struct program *one, uint32_t why) {
 void programs_kill(uint32_t number) {
     for (size_t i = 0; number && i < MAX_PROGRAMS; i++)
         if (programs[i].number == number) end_program(&programs[i], KILLED);
+}
+
+/* Whom a terminal would signal; else the process group that it was started as. */
+void programs_signal(const uint8_t *at, const uint8_t *end) {
+    uint32_t number = take_u32(&at, end), signal = take_u32(&at, end);
+    if (!number || !signal || signal >= NSIG) die("no such signal");
+    for (size_t i = 0; i < MAX_PROGRAMS; i++) {
+        if (programs[i].number != number || programs[i].phase != RUNNING) continue;
+        pid_t group = connections_foreground(number), program;
+        if (group && kill(-group, (int)signal) == 0) continue;
+        if ((program = oldest_child(programs[i].child.pid)) && kill(-program, (int)signal) < 0) kill(program, (int)signal);
+    }
 }
 
 void programs_died(pid_t pid, int status) {

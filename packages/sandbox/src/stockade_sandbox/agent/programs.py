@@ -7,13 +7,14 @@ import anyio
 from anyio.abc import ByteStream
 
 from stockade_sandbox.agent.connections import Running
-from stockade_sandbox.agent.frames import TIMED_OUT
+from stockade_sandbox.agent.frames import TIMED_OUT, Size
 from stockade_sandbox.agent.session import AgentSession
 from stockade_sandbox.agent.wire import ENDS
 from stockade_sandbox.errors import ActionFailed, SandboxDied
 from stockade_sandbox.stoppable import unwrap_exception_group
 
 WORDS_BYTES = 4096
+_LAST_SIGNAL = 64
 END_S = 1.0
 """How long a program may go on after the end of its input."""
 
@@ -21,9 +22,9 @@ END_S = 1.0
 class RunningProgram(ByteStream):
     """Implements port.Program: what it writes is received, what is sent it reads."""
 
-    def __init__(self, session: AgentSession, running: Running, *, errors: bool) -> None:
+    def __init__(self, session: AgentSession, running: Running, *, errors: bool, terminal: bool = False) -> None:
         self._session, self._running, self._errors = session, running, errors
-        self._endings = session.endings
+        self._endings, self._terminal = session.endings, terminal
         self._words = bytearray()
         self._all_heard = anyio.Event()
 
@@ -37,7 +38,8 @@ class RunningProgram(ByteStream):
         await self._running.stream.send(item)
 
     async def send_eof(self) -> None:
-        await self._running.stream.send_eof()
+        """On a terminal what ends the input of whoever reads there: Ctrl-D, at the beginning of a line."""
+        await (self.send(b"\x04") if self._terminal else self._running.stream.send_eof())
 
     async def aclose(self) -> None:
         """It finds its input ended, and what it still writes is lost."""
@@ -66,6 +68,20 @@ class RunningProgram(ByteStream):
         if not self._running.is_over:
             await self._session.stop(self._running)
 
+    async def resize(self, rows: int, columns: int) -> None:
+        """ValueError for what no terminal has."""
+        if not (0 < rows < 1 << 16 and 0 < columns < 1 << 16):
+            raise ValueError(f"no terminal has {rows} rows and {columns} columns")
+        if not self._running.is_over:
+            await self._session.resize(self._running, (rows, columns))
+
+    async def signal(self, number: int) -> None:
+        """ValueError for what is no signal."""
+        if not 0 < number <= _LAST_SIGNAL:
+            raise ValueError(f"no signal has the number {number}")
+        if not self._running.is_over:
+            await self._session.signal(self._running, number)
+
     async def exit_reason(self) -> str:
         """The end of what it wrote as errors, once it has ended, or why it never ran."""
         await self._all_heard.wait()
@@ -88,11 +104,12 @@ class RunningProgram(ByteStream):
 @asynccontextmanager
 async def program(
     session: AgentSession,
-    argv: Sequence[str],
+    argv: Sequence[str] | None,
     cwd: str | None = None,
     timeout_s: float | None = None,
     *,
     errors: bool = False,
+    terminal: Size | None = None,
 ) -> AsyncIterator[RunningProgram]:
     """Started, and ended when this is left: by the end of its input, by force where that is not enough.
 
@@ -102,11 +119,11 @@ async def program(
     try:
         session.places.acquire_nowait()
     except anyio.WouldBlock:
-        raise ActionFailed(f"{argv[0]} cannot be started: there are too many programs") from None
+        raise ActionFailed(f"{argv[0] if argv else 'a shell'} cannot be started: there are too many programs") from None
     try:
         limit_s = 0 if timeout_s is None else session.seconds(timeout_s)
-        running = await session.start(argv, session.workdir if cwd is None else cwd, limit_s)
-        found = RunningProgram(session, running, errors=errors)
+        running = await session.start(argv, session.workdir if cwd is None else cwd, limit_s, terminal)
+        found = RunningProgram(session, running, errors=errors, terminal=terminal is not None)
         async with unwrap_exception_group(), anyio.create_task_group() as group:
             group.start_soon(found.listen)
             try:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import BinaryIO, Self
 
 import anyio
+from anyio.abc import ByteStream
 
 from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.binary import agent_memfd
@@ -31,7 +32,7 @@ from stockade_sandbox.agent.jobs import (
     milliseconds,
     short,
 )
-from stockade_sandbox.agent.wire import ENDS, Inbox, Wire
+from stockade_sandbox.agent.wire import ENDS, CarriedWire, Inbox, Wire
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed
 from stockade_sandbox.port import MAX_COMMAND_BYTES
 from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEvent
@@ -77,8 +78,8 @@ class AgentSession:
     raises it again.
     """
 
-    def __init__(self, stream: socket.socket, config: AgentConfig) -> None:
-        self._wire = Wire(stream)
+    def __init__(self, stream: socket.socket | ByteStream, config: AgentConfig) -> None:
+        self._wire = Wire(stream) if isinstance(stream, socket.socket) else CarriedWire(stream)
         self._config = config
         self._streams = STREAMS if config.streams == "separate" else STREAMS[:1]
         self._connections = Connections(self)
@@ -100,10 +101,10 @@ class AgentSession:
         """What to tell at the end of the next command; from any thread."""
 
     @classmethod
-    async def open(cls, stream: socket.socket, config: AgentConfig) -> Self:
+    async def open(cls, stream: socket.socket | ByteStream, config: AgentConfig) -> Self:
         """Waits until the shell is ready. SandboxFailed when the agent or the shell cannot be started.
 
-        Takes over `stream`: it is closed when this fails.
+        Takes over `stream`: a socket is closed when this fails.
         """
         session = cls(stream, config)
         try:
@@ -242,16 +243,20 @@ class AgentSession:
             raise SandboxFailed(f"the sandbox cannot listen on its loopback: {self._listening.error}")
         yield self._connections
 
-    async def start(self, argv: Sequence[str], cwd: str, timeout_s: float = 0) -> Running:
+    async def start(
+        self, argv: Sequence[str] | None, cwd: str, timeout_s: float = 0, terminal: frames.Size | None = None
+    ) -> Running:
         """A program beside the shell, for as long as it is wanted, or `timeout_s`; `places` has to have room for it.
-        An empty `cwd` is where the shell is.
+        An empty `cwd` is where the shell is; no `argv` is an agent with a shell of its own. In a `terminal` all its
+        streams are one.
 
         ActionFailed for what are no arguments. Cancelled, it was not started.
         """
-        words, running = checked(argv), self._connections.start()
+        words, running = () if argv is None else checked(argv), self._connections.start()
         try:
             limit, grace = milliseconds(timeout_s), milliseconds(self._config.grace_s if timeout_s else 0)
-            await self.send(frames.start(running.number, limit, grace, cwd, words), f"the start of {short(argv[0])}")
+            request = frames.start(running.number, limit, grace, cwd, words, terminal)
+            await self.send(request, f"the start of {short(words[0]) if words else 'a shell'}")
         except BaseException:
             self._connections.forget(running)
             raise
@@ -260,6 +265,14 @@ class AgentSession:
     async def stop(self, running: Running) -> None:
         """Ends it and all that it has started; `is_over` tells when that is done."""
         await self.send(frames.kill(running.number), "the end of a program")
+
+    async def resize(self, running: Running, size: frames.Size) -> None:
+        """Its terminal."""
+        await self.send(frames.resize(running.number, size), "a new size of a terminal")
+
+    async def signal(self, running: Running, number: int) -> None:
+        """To whom its terminal would send it, else to its own group."""
+        await self.send(frames.signal(running.number, number), "a signal")
 
     async def end_commands(self, why: str) -> None:
         """All that runs inside, at once, and is told why; its status is 137. The shell is as before its command."""
@@ -271,6 +284,11 @@ class AgentSession:
     def exports(self) -> str | None:
         """Implements port.TellsExports."""
         return None if self._exports is None else self._exports.decode(errors="replace")
+
+    @property
+    def config(self) -> AgentConfig:
+        """What it was started with."""
+        return self._config
 
     @property
     def workdir(self) -> str:

@@ -103,7 +103,7 @@ static bool start_shell(void) {
                         shell.report[1], shell.out[1], shell.err[1], shell.exports, shell.folder};
     const int to[] = {0, 1, 2, 50, 51, 52, 53, 54, 55, 56, 57};
     int cwd = open(shell.last_cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    bool started = spawn(&shell.child, &config, argv, cwd, config.cwd, from, to, sizeof to / sizeof *to, false);
+    bool started = spawn(&shell.child, &config, argv, cwd, config.cwd, from, to, sizeof to / sizeof *to, false, false);
     close(null);
     if (cwd >= 0) close(cwd);
     return started;
@@ -232,7 +232,8 @@ int shell_timeout(int otherwise) {
 void shell_hurry(void) {
     if (!held_up() || now_ms() < shell.ran_ms + HURRY_MS) return;
     kill(shell.child.pid, SIGCHLD);
-    signal_youngest(shell.child.pid, SIGCHLD);
+    pid_t last = youngest_child(shell.child.pid);
+    if (last) kill(last, SIGCHLD);
 }
 
 /* While a command runs its end is all that the shell has to tell, and while it waits nothing: the rest was written by

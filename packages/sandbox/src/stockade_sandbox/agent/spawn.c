@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -50,7 +51,7 @@ static void reset_signals(void) {
 }
 
 static _Noreturn void become(const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
-                             const int from[], const int to[], size_t count, int status_fd) {
+                             const int from[], const int to[], size_t count, int status_fd, bool terminal) {
     int parked[16];
     status_fd = fcntl(status_fd, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
     for (size_t i = 0; i < count; i++) {
@@ -59,7 +60,8 @@ static _Noreturn void become(const struct config *config, char *const argv[], in
     }
     for (size_t i = 0; i < count; i++)
         if (dup2(parked[i], to[i]) < 0) fail(status_fd, "descriptors");
-    setpgid(0, 0);
+    if (terminal && (setsid() < 0 || ioctl(0, TIOCSCTTY, 0) < 0)) fail(status_fd, "the terminal");
+    if (!terminal) setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if ((cwd_fd < 0 || fchdir(cwd_fd) < 0) && chdir(cwd) < 0) fail(status_fd, cwd);
     set_limits(config, status_fd);
@@ -82,7 +84,7 @@ static _Noreturn void hold(pid_t program) {
 }
 
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
-           const int from[], const int to[], size_t count, bool held) {
+           const int from[], const int to[], size_t count, bool held, bool terminal) {
     int status[2];
     if (pipe2(status, O_CLOEXEC | O_NONBLOCK) < 0) return false;
     child->pid = fork();
@@ -94,7 +96,7 @@ bool spawn(struct child *child, const struct config *config, char *const argv[],
         if (program < 0) fail(status[1], argv[0]);
         if (program > 0) hold(program);
     }
-    if (child->pid == 0) become(config, argv, cwd_fd, cwd, from, to, count, status[1]);
+    if (child->pid == 0) become(config, argv, cwd_fd, cwd, from, to, count, status[1], terminal);
     close(status[1]);
     child->status_fd = status[0];
     if (child->pid > 0) return true;

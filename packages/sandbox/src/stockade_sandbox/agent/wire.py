@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import anyio
 from anyio import lowlevel
+from anyio.abc import ByteStream
 
 from stockade_sandbox.agent.frames import Malformed, Reader, Reply
 
@@ -69,10 +70,33 @@ class Wire:
             self._socket.close()
 
 
+class CarriedWire:
+    """As Wire, over a stream that another agent carries, and whose end is its maker's: this only stops to use it."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._closed = False
+
+    def send_now(self, _data: bytes) -> int:
+        """None of it: there is nothing that could be known without waiting."""
+        return 0
+
+    async def send(self, data: bytes) -> None:
+        await self._stream.send(data)
+
+    async def receive(self, max_bytes: int) -> bytes:
+        if self._closed:
+            raise anyio.ClosedResourceError
+        return await self._stream.receive(max_bytes)
+
+    def close(self) -> None:
+        self._closed = True
+
+
 class Inbox:
     """`take` gets each reply when it comes, and raises Malformed for one out of turn; `lose` is called at the end."""
 
-    def __init__(self, wire: Wire, take: Callable[[Reply], None], lose: Callable[[], None]) -> None:
+    def __init__(self, wire: Wire | CarriedWire, take: Callable[[Reply], None], lose: Callable[[], None]) -> None:
         self._wire, self._take, self._lose = wire, take, lose
         self._reader = Reader()
         self._reading: anyio.CancelScope | None = None

@@ -147,11 +147,17 @@ class AgentSandbox(ABC):
 
     @asynccontextmanager
     async def program(
-        self, argv: Sequence[str], cwd: str | None = None, timeout_s: float | None = None, *, errors: bool = False
+        self,
+        argv: Sequence[str],
+        cwd: str | None = None,
+        timeout_s: float | None = None,
+        *,
+        errors: bool = False,
+        terminal: tuple[int, int] | None = None,
     ) -> AsyncIterator[RunningProgram]:
         """Implements port.Programs."""
         try:
-            async with program(self._open(), argv, cwd, timeout_s, errors=errors) as found:
+            async with program(self._open(), argv, cwd, timeout_s, errors=errors, terminal=terminal) as found:
                 yield found
         except SandboxDied as error:
             raise await self._died(error) from error
