@@ -1,12 +1,15 @@
 """On a terminal: the question at the end, colours, and a Ctrl-C at the question."""
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -242,3 +245,38 @@ def test_a_run_on_a_terminal_has_no_wall_limit(stage: Stage) -> None:
     assert shown.status() == 0, shown.seen
     assert b"100 turns, any time" in shown.seen
     assert "100 turns, 60 min" in stage.run(COUNT, DONE, DONE, flags=("--discard",)).err
+
+
+def test_a_program_on_a_terminal_of_its_own(stage: Stage) -> None:
+    shell = Terminal(stage, "sandbox", "exec", "-t", "--", "bash", "--norc", TERM="screen")
+    fcntl.ioctl(shell.descriptor, termios.TIOCSWINSZ, struct.pack("4H", 33, 77, 0, 0))
+    shell.until(b"$ ")
+    assert not termios.tcgetattr(shell.descriptor)[3] & termios.ICANON
+    fcntl.ioctl(shell.descriptor, termios.TIOCSWINSZ, struct.pack("4H", 44, 88, 0, 0))
+    shell.type(b"until [ \"$(stty size)\" = '44 88' ]; do sleep 0.1; done; echo $TERM si''zed\r")
+    shell.until(b"screen sized")
+    shell.type(b"sleep 1000\r")
+    shell.until(b"sleep 1000\r\n")
+    shell.type(b"\x03")
+    shell.until(b"$ ")
+    shell.type(b"echo was $?; exit 7\r")
+    shell.until(b"was 130")
+    assert shell.status() == 7
+
+
+def test_a_terminal_is_as_before_when_the_program_is_ended(stage: Stage) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    with subprocess.Popen(
+        [sys.executable, "-m", "stockade.cli", "sandbox", "exec", "-t", "--timeout", "1", "--", "sleep", "1000"],
+        stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=stage.environment(),
+    ) as process:  # fmt: skip
+        assert process.wait(PATIENCE_S) == 124
+        assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_without_a_terminal_there_is_none(stage: Stage) -> None:
+    ended = stage.call("sandbox", "exec", "-t", "--", "true")
+    assert (ended.status, "-t needs a terminal" in ended.err) == (2, True)

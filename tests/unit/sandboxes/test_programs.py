@@ -158,3 +158,43 @@ def test_frames_are_read_back() -> None:
     reader.feed(b"\x0f\0\0\0\x09\x06\0\0\0\x7f\0\0\0\x20\0\0\0no\0" + b"\x0d\0\0\0\x09\x08\0\0\0\x89\0\0\0\0\0\0\0\0")
     assert reader.next() == frames.Ended(6, 127, frames.SPAWN_FAILED, "no")
     assert reader.next() == frames.Ended(8, 137, 0, "")
+
+
+async def test_all_that_was_written_on_a_terminal_comes_before_its_end() -> None:
+    script = "stty -onlcr; seq 1 100000; (sleep 100) & exit 3"
+    async with shell() as session, program(session, ["bash", "-c", script], errors=True, terminal=(24, 80)) as found:
+        assert await everything(found) == b"".join(b"%d\n" % i for i in range(1, 100_001))
+        assert await found.wait() == 3
+
+
+async def test_a_job_that_floods_a_terminal_does_not_hold_up_the_end() -> None:
+    script = "(trap '' HUP; yes) & sleep 0.2; exit 3"
+    async with shell() as session, program(session, ["bash", "-c", script], errors=True, terminal=(24, 80)) as found:
+        with anyio.fail_after(60):
+            assert set((await everything(found)).split()) == {b"y"}
+            assert await found.wait() == 3
+
+
+async def test_the_end_of_input_on_a_terminal_and_its_hangup() -> None:
+    async with shell() as session:
+        async with program(session, ["cat"], errors=True, terminal=(24, 80)) as found:
+            await found.send(b"x\n")
+            assert await exactly(found, 6) == b"x\r\nx\r\n"
+            await found.send_eof()
+            assert await found.wait() == 0
+        async with program(session, ["/no/such"], errors=True, terminal=(24, 80)) as found:
+            assert (await found.wait(), "No such file" in found.error) == (127, True)
+        async with program(session, ["sleep", "1234"], errors=True, terminal=(24, 80)):
+            await there(session, "sleep 1234")
+        await gone(session, "sleep 1234")
+
+
+@pytest.mark.parametrize("number", [0, -1, 65, 1 << 33])
+async def test_what_is_no_signal_or_size_is_refused_here(number: int) -> None:
+    async with shell() as session, program(session, ["cat"], errors=True, terminal=(24, 80)) as found:
+        with pytest.raises(ValueError, match="no signal"):
+            await found.signal(number)
+        with pytest.raises(ValueError, match="no terminal"):
+            await found.resize(24, number if number != 65 else 0)
+        await found.send(b"on\n")
+        assert (await exactly(found, 4)).startswith(b"on")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxDied, SandboxFailed
@@ -106,6 +106,10 @@ def test_garbage_is_malformed_or_incomplete(data: bytes) -> None:
         frames.config(0, 0, 0, 0, 1, "/", []),
         frames.config(0, 0, 0, 0, 1, "/", ["/bin/bash"]) * 2,
         frames.config(0, 0, 0, 0, 3, "/", ["/bin/bash"]),
+        frames.config(0, 0, 0, 0, 1, "/", ["/bin/bash"]) + frames.signal(2, 65),
+        frames.config(0, 0, 0, 0, 1, "/", ["/bin/bash"]) + frames.signal(0, 9),
+        frames.config(0, 0, 0, 0, 1, "/", ["/bin/bash"]) + struct.pack("<IBI", 4, 9, 2),
+        frames.config(0, 0, 0, 0, 1, "/", ["/bin/bash"]) + struct.pack("<IB4I", 16, 3, 2, 0, 0, 0),
     ],
 )
 def test_garbage_ends_the_agent(garbage: bytes) -> None:
@@ -113,6 +117,38 @@ def test_garbage_ends_the_agent(garbage: bytes) -> None:
     with stream:
         stream.sendall(garbage)
         assert process.wait(10) != 0
+
+
+REQUESTS = st.one_of(
+    st.builds(frames.kill, st.integers(0, 8)),
+    st.builds(frames.resize, st.integers(0, 8), st.tuples(st.integers(0, 65535), st.integers(0, 65535))),
+    st.builds(frames.signal, st.integers(1, 8), st.sampled_from([1, 2, 15, 18, 20, 28, 64])),
+    st.builds(frames.taken, st.integers(0, 8), st.just(0)),
+    st.builds(frames.close, st.integers(0, 9)),
+    st.builds(frames.data, st.just(2), st.binary(min_size=1, max_size=100)),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(REQUESTS, max_size=20), st.booleans())
+def test_any_order_of_requests_about_programs_ends_with_its_end(requests: list[bytes], terminal: bool) -> None:
+    """The agent goes on, and tells the end of the one that runs: it is alive, whatever was asked of whom."""
+    stream, process = start_agent()
+    size = (24, 80) if terminal else None
+    with stream:
+        stream.sendall(frames.config(0, 0, 0, 0, 1, "/", ["/bin/bash", "--norc"]))
+        stream.sendall(frames.start(2, 0, 0, "/", ["sh", "-c", "trap '' INT HUP; cat"], size))
+        stream.sendall(b"".join(requests) + frames.kill(2) + frames.start(4, 0, 0, "/", ["echo", "alive"]))
+        stream.settimeout(20)
+        reader, ended = Reader(), dict[int, int]()
+        while set(ended) != {2, 4}:
+            data = stream.recv(1 << 16)
+            assert data
+            reader.feed(data)
+            while reply := reader.next():
+                if isinstance(reply, Ended):
+                    ended[reply.number] = reply.status
+    assert process.wait(10) == 0
 
 
 def test_the_end_of_the_stream_ends_the_agent() -> None:

@@ -1,5 +1,7 @@
 """What every sandbox that carries programs beside the shell (port.Programs) must do, on any backend."""
 
+import signal
+
 import anyio
 import pytest
 
@@ -16,6 +18,14 @@ async def everything(found: Program) -> bytes:
             data += await found.receive()
     except anyio.EndOfStream:
         return data
+
+
+async def _until(found: Program, words: bytes) -> bytes:
+    """What it writes up to them."""
+    data = b""
+    while not data.endswith(words):
+        data += await found.receive()
+    return data
 
 
 class ProgramConformance:
@@ -104,3 +114,39 @@ class ProgramConformance:
             with anyio.fail_after(30):  # killed together, each takes its time to be gone
                 while "sleep 765" in await output_of(box, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"):
                     await anyio.lowlevel.checkpoint()
+
+    async def test_one_on_a_terminal(self, bench: Bench) -> None:
+        """Its size, keys, signals and end; beside it a flood that nobody reads."""
+        said = "trap w=1 WINCH; trap i=1 INT; tty; stty size; stty -echo; echo ready"
+        waits = "until [ $w ]; do sleep 0.1; done; stty size; until [ $i ]; do sleep 0.1; done; i=; echo signal"
+        asks = "until [ $i ]; do sleep 0.1; done; echo key; read x; echo $x last; exit 5"
+        async with bench.make(Policy()) as box:
+            assert isinstance(box, Programs)
+            async with (
+                box.program(["sh", "-c", "yes"], errors=True),
+                box.program(["bash", "-c", f"{said}; {waits}; {asks}"], errors=True, terminal=(33, 77)) as found,
+            ):
+                seen = await _until(found, b"ready\r\n")
+                assert seen.startswith(b"/dev/pts/")
+                assert b"\r\n33 77\r\n" in seen
+                await found.resize(50, 100)
+                assert await _until(found, b"50 100\r\n") == b"50 100\r\n"
+                await found.signal(signal.SIGINT)
+                await _until(found, b"signal\r\n")
+                await found.send(b"\x03")
+                await _until(found, b"key\r\n")
+                await found.send(b"the\n")
+                assert await everything(found) == b"the last\r\n"
+                assert (await found.wait(), found.error) == (5, "")
+
+    async def test_a_signal_reaches_the_group_of_one_without_a_terminal(self, bench: Bench) -> None:
+        async with bench.make(Policy()) as box:
+            assert isinstance(box, Programs)
+            catches = "trap 'echo caught' USR1; (trap 'exit 3' USR1; echo ready; while :; do sleep 0.05; done); exit $?"
+            async with box.program(["bash", "-c", catches]) as found, box.program(["cat"]) as other:
+                assert await _until(found, b"ready\n") == b"ready\n"
+                await found.signal(signal.SIGUSR1)
+                assert await everything(found) == b"caught\n"
+                assert await found.wait() == 3
+                await other.send(b"on")
+                assert await other.receive() == b"on"

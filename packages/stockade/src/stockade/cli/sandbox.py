@@ -3,9 +3,12 @@
 import base64
 import json
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import termios
+import tty
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -31,7 +34,7 @@ from stockade.runtime.spec import RunSpec
 from stockade.runtime.toolchains import own_toolchain
 from stockade_sandbox.agent.jobs import Sink
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.port import MAX_COMMAND_BYTES, Programs
+from stockade_sandbox.port import MAX_COMMAND_BYTES, Programs, StartedProgram
 from stockade_sandbox.results import CommandOutput, Stream
 from stockade_sandbox.stoppable import unwrap_exception_group
 
@@ -69,6 +72,56 @@ def stream(options: RunSpec, argv: Sequence[str], source: int | None, sink: Sink
     return in_sandbox(options, work)
 
 
+def on_terminal(options: RunSpec, argv: Sequence[str], sink: Sink, *, limited: bool) -> ExecResult | None:
+    """As `stream`, on a terminal in the sandbox that ours is the screen and the keyboard of. Its time has an end only
+    where that was asked for. UsageError where we have none, or something has to be hidden.
+    """
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "-t needs a terminal, and there is none here", "leave -t out: streams are passed on as they are"
+        )
+    if options.redact:
+        raise UsageError("--redact hides nothing on a terminal", "leave -t or --redact out")
+    words = ("sh", "-c", 'export TERM="$1"; shift; exec "$@"', "sh", os.environ.get("TERM") or "xterm", *argv)
+    source = sys.stdin.fileno()
+
+    async def resized(program: StartedProgram) -> None:
+        with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
+            async for _ in signals:
+                await program.resize(*_size(source))
+
+    async def work(sandbox: Sandbox) -> ExecResult:
+        if not isinstance(sandbox, Programs):
+            raise UsageError(f"the sandbox {sandbox.backend} has no terminal", "leave -t out")
+        limit = 0 if limited else None
+        async with sandbox.program(words, "", limit, errors=True, terminal=_size(source)) as program:
+            with _raw(source):
+                async with unwrap_exception_group(), anyio.create_task_group() as group:
+                    group.start_soon(resized, program)
+                    done = await _carried(program, source, sink)
+                    group.cancel_scope.cancel()
+            return done
+
+    return in_sandbox(options, work)
+
+
+def _size(terminal: int) -> tuple[int, int]:
+    """Rows and columns; of one that does not say, what it had for decades."""
+    columns, rows = os.get_terminal_size(terminal)
+    return rows or 24, columns or 80
+
+
+@contextmanager
+def _raw(terminal: int) -> Iterator[None]:
+    """Inside, each key comes as its bytes, Ctrl-C too, and what is written there changes nothing."""
+    before = termios.tcgetattr(terminal)
+    tty.setraw(terminal)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
 def _whole(source: int) -> bytes:
     with open(source, "rb", closefd=False) as file:
         data = file.read(MAX_STDIN + 1)
@@ -78,6 +131,13 @@ def _whole(source: int) -> bytes:
 
 
 async def _streamed(box: Programs, argv: Sequence[str], source: int | None, sink: Sink) -> ExecResult:
+    async with box.program(argv, "", 0, errors=True) as program:
+        return await _carried(program, source, sink)
+
+
+async def _carried(program: StartedProgram, source: int | None, sink: Sink) -> ExecResult:
+    """Its streams, until it has ended."""
+
     async def passed(receive: Callable[[], Awaitable[bytes]], stream: Stream) -> None:
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
             while True:
@@ -89,19 +149,18 @@ async def _streamed(box: Programs, argv: Sequence[str], source: int | None, sink
                 await program.send(data)
             await program.send_eof()
 
-    async with box.program(argv, "", 0, errors=True) as program:
-        async with unwrap_exception_group(), anyio.create_task_group() as feeding:
-            feeding.start_soon(fed)
-            async with anyio.create_task_group() as group:
-                group.start_soon(passed, program.receive, "stdout")
-                group.start_soon(passed, program.receive_error, "stderr")
-            status = await program.wait()
-            feeding.cancel_scope.cancel()
-        if program.error:
-            sink("stderr", f"{program.error}\n".encode())
-        if status is None:
-            raise SandboxDied("the sandbox ended before the program")
-        return ExecResult(exit_code=status, stdout=b"", stderr=b"", timed_out=program.timed_out)
+    async with unwrap_exception_group(), anyio.create_task_group() as feeding:
+        feeding.start_soon(fed)
+        async with anyio.create_task_group() as group:
+            group.start_soon(passed, program.receive, "stdout")
+            group.start_soon(passed, program.receive_error, "stderr")
+        status = await program.wait()
+        feeding.cancel_scope.cancel()
+    if program.error:
+        sink("stderr", f"{program.error}\n".encode())
+    if status is None:
+        raise SandboxDied("the sandbox ended before the program")
+    return ExecResult(exit_code=status, stdout=b"", stderr=b"", timed_out=program.timed_out)
 
 
 async def _some(source: int) -> bytes:

@@ -45,20 +45,25 @@ class _Exec(click.Command):
 @click.argument("argv", nargs=-1, required=True, metavar="-- CMD ...", type=click.UNPROCESSED)
 @click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="S", help="Seconds; 0 is unlimited.")
 @click.option("--raw", is_flag=True, help="To a terminal too as it is; else what it would obey is spelled out.")
+@click.option("-t", "terminal", is_flag=True, help="On a terminal of its own, with your keys; implies --raw.")
 @flags.offered(flags.SANDBOX, flags.TOOL)
-def exec_(argv: tuple[str, ...], timeout: float | None, raw: bool, **values: Any) -> int:
+def exec_(argv: tuple[str, ...], timeout: float | None, raw: bool, terminal: bool, **values: Any) -> int:
     """One program in the sandbox, with its own output and exit status, each stream as it comes.
 
     Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
     """
-    output = _Output(raw=raw)
+    output = _Output(raw=raw or terminal)
     given = flags.given(values) | ({} if timeout is None else {"command_timeout": timeout})
-    settings: RunSettings | None = plain_settings(given)
+    settings: RunSettings | None = None if terminal else plain_settings(given)
     if settings is None or not _is_all(settings):
         settings = flags.settings(given).options
-    run = _once if _is_all(settings) else load("cli.sandbox:stream")
     try:
-        done: ExecResult | None = run(settings, argv, piped_source(), output.pass_on)
+        done: ExecResult | None
+        if terminal:
+            done = load("cli.sandbox:on_terminal")(settings, argv, output.pass_on, limited=timeout is not None)
+        else:
+            run = _once if _is_all(settings) else load("cli.sandbox:stream")
+            done = run(settings, argv, piped_source(), output.pass_on)
     except (SandboxFailed, PolicyNotEnforceable) as error:
         say(error.message, error.hint)
         return SANDBOX_FAILED
