@@ -1,14 +1,14 @@
 """A sandbox as a workspace of pydantic-ai (https://ai.pydantic.dev/workspaces): pass
 `workspace=StockadeBackend(folder="repo")` to `agent.run`.
 
-The environment is made by the first operation and lives until `destroy`, or the end of this process.
+The environment is made by the first operation and outlives this process: whoever has its ref reaches it, until
+`destroy`, `stockade sandbox rm ID`, or until nobody was attached for `expires_s` seconds.
 """
 
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
-from uuid import uuid4
 
 import anyio
 from anyio import to_thread
@@ -24,12 +24,10 @@ from pydantic_ai.workspaces.protocol import validate_timeout
 
 from stockade_sandbox import AsyncSandbox, FileStat, Policy, Sandbox
 from stockade_sandbox.api import policy_of
-from stockade_sandbox.errors import SandboxDied
+from stockade_sandbox.errors import SandboxDied, UsageError
 
 MAX_OUTPUT = 10 << 20
 T = TypeVar("T")
-_open: dict[str, Sandbox] = {}
-"""By the id of their ref: of this process."""
 
 
 class StockadeBackend:
@@ -45,8 +43,11 @@ class StockadeBackend:
         net: Sequence[str] = (),
         policy: Policy | None = None,
         backend: str = "bubblewrap",
+        expires_s: float = 3600.0,
     ) -> None:
         self._ref = ref
+        self._box: Sandbox | None = None
+        self._expires_s = expires_s
         given = policy or policy_of(folder, net)
         self._policy = replace(given, limits=replace(given.limits, command_timeout_s=0.0))
         self._backend = backend
@@ -58,17 +59,21 @@ class StockadeBackend:
 
     async def _live(self) -> Sandbox:
         async with self._making:
-            ref = self._ref
-            if ref is None:
-                box, name = Sandbox(policy=self._policy, backend=self._backend), uuid4().hex
-                with anyio.CancelScope(shield=True):
-                    await to_thread.run_sync(box.__enter__)
-                    ref = WorkspaceRef(provider="stockade", id=name)
-                    _open[name], self._ref = box, ref
-                return box
-            if (found := _open.get(ref.id)) is None:
-                raise WorkspaceUnavailableError(f"the sandbox {ref.id} is gone")
-            return found
+            if self._box is not None:
+                return self._box
+            with anyio.CancelScope(shield=True):
+                made = await to_thread.run_sync(self._entered)
+                self._box, self._ref = made, WorkspaceRef(provider="stockade", id=made.id)
+            return made
+
+    def _entered(self) -> Sandbox:
+        if self._ref is None:
+            made = Sandbox(policy=self._policy, backend=self._backend, keep=True, expires_s=self._expires_s)
+            return made.__enter__()
+        try:
+            return Sandbox.attach(self._ref.id).__enter__()
+        except (UsageError, SandboxDied) as error:
+            raise WorkspaceUnavailableError(f"the sandbox {self._ref.id} is gone: {error}") from error
 
     async def _done(self, call: Callable[[AsyncSandbox], Awaitable[T]]) -> T:
         box = await self._live()
@@ -79,9 +84,17 @@ class StockadeBackend:
 
     async def destroy(self) -> None:
         """Ends the environment, for everybody who holds its ref."""
-        box = _open.pop(self._ref.id, None) if self._ref is not None else None
-        if box is not None:
-            await to_thread.run_sync(box.__exit__, None, None, None)
+        if self._ref is not None:
+            box = await self._live()
+            await to_thread.run_sync(box.destroy)
+            await self.close()
+
+    async def close(self) -> None:
+        """Lets go of it: it lives on. The next operation attaches to it again."""
+        async with self._making:
+            box, self._box = self._box, None
+            if box is not None:
+                await to_thread.run_sync(box.__exit__, None, None, None)
 
     async def working_dir(self) -> str:
         return (await self._live()).policy.workdir
