@@ -235,3 +235,22 @@ async def test_programs_are_done_at_once_beside_the_shell(folder: Path) -> None:
             assert (await box.exec(shell=waits)).exit_code == 0
         assert max(start for start, _ in stamps) < min(end for _, end in stamps)
         assert (await box.diff()).count("+++ b/new-") == 6
+
+
+def test_further_shells_and_a_terminal_without_await() -> None:
+    with Sandbox() as box:
+        with box.shell("a") as one, box.shell("b") as other:
+            assert one.exec("x=1; cd /tmp").exit_code == 0
+            assert (other.exec("echo [$x]; pwd").text, one.exec("echo [$x]; pwd").text) == (
+                "[]\n/workspace\n",
+                "[1]\n/tmp\n",
+            )
+            with pytest.raises(UsageError, match="there is a shell 'a'"), box.shell("a"):
+                pass
+        with box.shell("a") as again:
+            assert again.exec("echo [$x]").text == "[]\n"
+        with box.start(["bash", "-c", "stty size; echo $TERM"], pty=(10, 20)) as program:
+            assert b"".join(program) == b"10 20\r\nxterm\r\n"
+            assert program.wait() == 0
+        with pytest.raises(UsageError, match="no terminal has"), box.start(["cat"], pty=(0, 20)):
+            pass

@@ -11,6 +11,7 @@ import pytest
 from stockade.core.errors import ActionFailed, SandboxDied
 from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.programs import RunningProgram, program
+from stockade_sandbox.agent.programs import shell as further_shell
 from stockade_sandbox.agent.session import AgentSession
 from tests.unit.sandboxes.session_support import agent, shell
 
@@ -198,3 +199,18 @@ async def test_what_is_no_signal_or_size_is_refused_here(number: int) -> None:
             await found.resize(24, number if number != 65 else 0)
         await found.send(b"on\n")
         assert (await exactly(found, 4)).startswith(b"on")
+
+
+async def test_a_further_shell_that_is_ended_from_inside_is_no_end_of_the_sandbox() -> None:
+    async with shell() as session:
+        with pytest.raises(ActionFailed, match="ended from inside"):
+            async with further_shell(session) as found:
+                assert (await found.run("x=1; echo $x")).stdout == b"1\n"
+                await session.run("kill -9 $(pgrep -x exe)")
+                await found.run("echo $x")
+        assert (await session.run("echo on")).stdout == b"on\n"
+        async with further_shell(session) as found:
+            assert (await found.run("echo again")).stdout == b"again\n"
+            await found.run("sleep 4321 &")
+            await there(session, "sleep 4321")
+        await gone(session, "sleep 4321")

@@ -21,8 +21,9 @@ from anyio.from_thread import BlockingPortal
 from stockade_sandbox.errors import SandboxDied, UsageError
 from stockade_sandbox.files import FILE_S, Files
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
-from stockade_sandbox.port import Backend, Programs, Reviewer, SnapshotStore
+from stockade_sandbox.port import Backend, Programs, Reviewer, Shells, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
+from stockade_sandbox.port import Shell as ShellPort
 from stockade_sandbox.processes import BOX, boxes_dir, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
@@ -117,6 +118,7 @@ class AsyncSandbox(Files):
         self._base: Path | None = None
         self._layers: tuple[FolderLayer, ...] = ()
         self._box: SandboxPort | None = None
+        self._shells = set[str]()
         self._snapshots: SnapshotStore | None = None
         self._running = AsyncExitStack()
 
@@ -289,6 +291,25 @@ class AsyncSandbox(Files):
         if self._snapshots is not None and self._box is not None:
             await self._snapshots.keep()
 
+    @asynccontextmanager
+    async def shell(self, name: str) -> AsyncIterator["AsyncShell"]:
+        """`async with box.shell("server") as shell`: one more persistent shell, in the working folder, beside the
+        sandbox's own (`exec(shell=)`) and others of another name; ended when this is left.
+
+        UsageError where the name is in use, and where the sandbox has one shell.
+        """
+        box = self.live
+        if not isinstance(box, Shells):
+            raise UsageError(f"the sandbox {box.backend} has one shell", "use exec(shell=...)")
+        if name in self._shells:
+            raise UsageError(f"there is a shell {name!r}", "give this one another name")
+        self._shells.add(name)
+        try:
+            async with box.shell() as found:
+                yield AsyncShell(name, found, self._noted)
+        finally:
+            self._shells.remove(name)
+
     async def _noted(self, work: Awaitable[T]) -> T:
         """What the folders had where something was written: what is changed there from now on is the user's."""
         done = await work
@@ -349,6 +370,35 @@ def _leave_all() -> None:
 
 
 threading._register_atexit(_leave_all)  # type: ignore[attr-defined]  # atexit's own come when no thread may begin
+
+
+class AsyncShell:
+    """What `AsyncSandbox.shell` gives. Its commands wait for each other, and for nobody else's."""
+
+    def __init__(
+        self, name: str, shell: ShellPort, noted: Callable[[Awaitable[CommandOutput]], Awaitable[CommandOutput]]
+    ):
+        self.name, self._shell, self._noted = name, shell, noted
+
+    async def exec(self, command: str, timeout: float | None = None) -> Result:
+        """As `AsyncSandbox.exec(shell=command)`."""
+        return _of_command(await self._noted(self._shell.run(command, timeout)))
+
+
+class Shell(Twin[AsyncShell]):
+    """AsyncShell without `await`."""
+
+    def __init__(self, shell: AsyncShell, portal: BlockingPortal) -> None:
+        self._awaited, self._portal = shell, portal
+
+    def _running(self) -> BlockingPortal:
+        return self._portal
+
+    @property
+    def name(self) -> str:
+        return self._awaited.name
+
+    exec = blocking(AsyncShell.exec)
 
 
 class Sandbox(Twin[AsyncSandbox]):
@@ -450,6 +500,14 @@ class Sandbox(Twin[AsyncSandbox]):
         self.__exit__(None, None, None)
 
     destroy = blocking(AsyncSandbox.destroy)
+
+    @contextmanager
+    def shell(self, name: str) -> Iterator[Shell]:
+        """AsyncSandbox.shell."""
+        portal = self._running()
+        with portal.wrap_async_context_manager(self._awaited.shell(name)) as shell:
+            yield Shell(shell, portal)
+
     exec = blocking(AsyncSandbox.exec)
     read_file = blocking(AsyncSandbox.read_file)
     write_file = blocking(AsyncSandbox.write_file)

@@ -159,6 +159,24 @@ class Programs(Protocol):
 
 
 @runtime_checkable
+class Shells(Protocol):
+    """A sandbox that also has further persistent shells, beside its own and each other."""
+
+    def shell(self) -> AbstractAsyncContextManager["Shell"]:
+        """One with a state of its own, in the working folder; ended when left, by the same task, before the sandbox.
+
+        ActionFailed when there are too many, and when it was ended from inside; SandboxDied.
+        """
+        ...
+
+
+class Shell(Protocol):
+    async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
+        """As Sandbox.run."""
+        ...
+
+
+@runtime_checkable
 class TellsExports(Protocol):
     """A sandbox whose shell says of itself what it exports, so that nobody has to ask."""
 

@@ -136,6 +136,25 @@ async def program(
         session.places.release()
 
 
+@asynccontextmanager
+async def shell(session: AgentSession) -> AsyncIterator[AgentSession]:
+    """One more persistent shell, in an agent of its own that is carried as any program; ended when this is left.
+
+    ActionFailed when there are too many programs, and when a command has ended the agent from inside.
+    """
+    async with program(session, None) as carried:
+        try:
+            found = await AgentSession.open(carried, session.config)
+            try:
+                yield found
+            finally:
+                await found.close()
+        except SandboxDied as error:
+            if carried.status is None:
+                raise
+            raise ActionFailed("the shell was ended from inside, and its state is lost", "open it again") from error
+
+
 async def _end(session: AgentSession, running: Running, found: RunningProgram) -> None:
     """The streams are let go of first, so that a program that waits to write finds that nobody reads."""
     await found.aclose()

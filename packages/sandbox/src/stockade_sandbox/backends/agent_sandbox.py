@@ -19,7 +19,7 @@ import anyio.to_thread
 
 from stockade_sandbox import registry
 from stockade_sandbox.agent.child import Child, channel, death
-from stockade_sandbox.agent.programs import RunningProgram, program
+from stockade_sandbox.agent.programs import RunningProgram, program, shell
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
 from stockade_sandbox.egress.inside import MakeServer, way_out
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
@@ -158,6 +158,15 @@ class AgentSandbox(ABC):
         """Implements port.Programs."""
         try:
             async with program(self._open(), argv, cwd, timeout_s, errors=errors, terminal=terminal) as found:
+                yield found
+        except SandboxDied as error:
+            raise await self._died(error) from error
+
+    @asynccontextmanager
+    async def shell(self) -> AsyncIterator[AgentSession]:
+        """Implements port.Shells."""
+        try:
+            async with shell(self._open()) as found:
                 yield found
         except SandboxDied as error:
             raise await self._died(error) from error

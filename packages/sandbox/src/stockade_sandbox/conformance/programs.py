@@ -1,13 +1,14 @@
 """What every sandbox that carries programs beside the shell (port.Programs) must do, on any backend."""
 
 import signal
+from contextlib import AsyncExitStack
 
 import anyio
 import pytest
 
 from stockade_sandbox.conformance.bench import Bench, output_of
 from stockade_sandbox.policy import Limits, Policy
-from stockade_sandbox.port import Program, Programs
+from stockade_sandbox.port import Program, Programs, Shells
 
 
 async def everything(found: Program) -> bytes:
@@ -150,3 +151,19 @@ class ProgramConformance:
                 assert await found.wait() == 3
                 await other.send(b"on")
                 assert await other.receive() == b"on"
+
+    async def test_further_shells_have_a_state_of_their_own_and_work_at_once(self, bench: Bench) -> None:
+        """Each waits inside for all: they overlap, or none ends."""
+        meet = "cd /tmp; x={0}; : > at-{0}; until [ -e at-1 ] && [ -e at-2 ] && [ -e at-3 ]; do sleep 0.05; done"
+        async with bench.make(Policy()) as box, AsyncExitStack() as stack:
+            assert isinstance(box, Shells)
+            shells = [await stack.enter_async_context(box.shell()) for _ in range(3)]
+            async with anyio.create_task_group() as group:
+                for number, shell in enumerate(shells, 1):
+                    group.start_soon(shell.run, meet.format(number))
+            said = [(await shell.run("pwd; echo $x")).stdout for shell in shells]
+            assert said == [b"/tmp\n1\n", b"/tmp\n2\n", b"/tmp\n3\n"]
+            assert (await shells[0].run("sleep 100", 0.3)).timed_out
+            assert (await shells[0].run("exit")).shell_event == "shell_restored"
+            assert (await shells[0].run("echo $x")).stdout == b"1\n"
+            assert await output_of(box, "pwd; echo $x") == "/workspace\n\n"
