@@ -201,13 +201,17 @@ async def test_what_is_no_signal_or_size_is_refused_here(number: int) -> None:
         assert (await exactly(found, 4)).startswith(b"on")
 
 
+async def ended_from_inside(session: AgentSession) -> None:
+    async with further_shell(session) as found:
+        assert (await found.run("x=1; echo $x")).stdout == b"1\n"
+        await session.run("kill -9 $(pgrep -x exe)")
+        await found.run("echo $x")
+
+
 async def test_a_further_shell_that_is_ended_from_inside_is_no_end_of_the_sandbox() -> None:
     async with shell() as session:
         with pytest.raises(ActionFailed, match="ended from inside"):
-            async with further_shell(session) as found:
-                assert (await found.run("x=1; echo $x")).stdout == b"1\n"
-                await session.run("kill -9 $(pgrep -x exe)")
-                await found.run("echo $x")
+            await ended_from_inside(session)
         assert (await session.run("echo on")).stdout == b"on\n"
         async with further_shell(session) as found:
             assert (await found.run("echo again")).stdout == b"again\n"
