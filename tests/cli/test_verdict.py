@@ -49,6 +49,10 @@ WAYS = {
     "asserts that are left out": "export PYTHONOPTIMIZE=1",
     "another current folder": "mkdir -p /tmp/other/tests; : > /tmp/other/tests/check.sh; cd /tmp/other",
     "a process that mends the file while it is tested": _DAEMON,
+    "a report of its end from a fork of the shell": (
+        "(until grep -qs tests/check /proc/[0-9]*/cmdline; do :; done; for f in {10..40}; do "
+        "printf '\\rD %s 0\\n' $((__stockade_id + 2)) >&$f; done) > /dev/null 2>&1 &"
+    ),
     "a compiled file that is not of its source": _PYC,
     "another test": "echo exit 0 > tests/check.sh",
     "another test by another name": "echo exit 0 > /workspace/x; ln -f /workspace/x tests/check.sh",
