@@ -75,7 +75,7 @@ def test_a_reader_that_has_gone(stage: Stage, pipe: str) -> None:
     assert "done" in statuses(stage)
 
 
-@pytest.mark.parametrize("words", ["runs list", "run x", "mcp", "trust stockade.toml", "shell start"])
+@pytest.mark.parametrize("words", ["runs list", "run x", "mcp", "trust stockade.toml", "auto"])
 def test_a_current_folder_that_is_gone(stage: Stage, words: str) -> None:
     gone = stage.tmp_path / "gone"
     gone.mkdir()

@@ -1,6 +1,7 @@
-"""`stockade shell` for real: its workspace, what the bot may set itself, and defects of pocket-ASI that stay away."""
+"""`stockade auto` for real: its workspace, what the bot may set itself, and defects of pocket-ASI that stay away."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def act(**fields: str) -> str:
 def live(stage: Stage, *answers: str, flags: tuple[str, ...] = (), turns: int | None = None) -> Ended:
     """A bot with these answers in a workspace of its own, as many turns as it has answers."""
     where, limit = str(stage.tmp_path / "home"), str(turns or len(answers))
-    return stage.call("shell", "--workspace", where, "--model", stage.script(*answers), "--no-intro", "--json",
+    return stage.call("auto", "--workspace", where, "--model", stage.script(*answers), "--no-intro", "--json",
                       "--max-turns", limit, *flags)  # fmt: skip
 
 
@@ -50,8 +51,7 @@ def test_a_bot_lives_in_a_new_workspace_until_its_budget_ends_it(stage: Stage) -
 def test_the_intro_is_there_hidden_and_can_be_shown(stage: Stage) -> None:
     home = str(stage.tmp_path / "home")
     common = (
-        "shell",
-        "start",
+        "auto",
         "--workspace",
         home,
         "--model",
@@ -63,8 +63,7 @@ def test_the_intro_is_there_hidden_and_can_be_shown(stage: Stage) -> None:
     assert "echo after" in hidden.err
     assert "git init" not in hidden.err
     assert (Path(home) / "test.txt").read_text() == "This is a test.\n"
-    stage.call("shell", "reset", "--workspace", home)
-    assert not (Path(home) / "test.txt").exists()
+    shutil.rmtree(home)
     cast = stage.tmp_path / "live.cast"
     shown = stage.call(*common, "--show-intro", "--cast", str(cast))
     assert "git init" in shown.err
@@ -120,38 +119,22 @@ def test_a_folder_of_yours_is_its_home_only_when_you_name_it(stage: Stage, monke
     monkeypatch.chdir(stage.tmp_path)
     stage.demo.rename(stage.tmp_path / "workspace")
     common = ("--model", stage.script(act(command="touch new")), "--max-turns", "1", "--no-intro")
-    refused = stage.call("shell", *common)
+    refused = stage.call("auto", *common)
     assert (refused.status, "--workspace" in refused.err) == (2, True)
     assert sorted(path.name for path in (stage.tmp_path / "workspace").iterdir()) == ["data.csv"]
-    assert stage.call("shell", *common, "--workspace", "workspace").status == 3
+    assert stage.call("auto", *common, "--workspace", "workspace").status == 3
     assert (stage.tmp_path / "workspace" / "new").exists()
-
-
-def test_reset_removes_only_what_was_made_here(stage: Stage) -> None:
-    refused = stage.call("shell", "reset", "--workspace", str(stage.demo))
-    assert (refused.status, "was not made by stockade shell" in refused.err) == (2, True)
-    assert stage.tree() == {"data.csv": b"a\nb\nc\n"}
-    home = stage.tmp_path / "home"
-    assert stage.call("shell", "reset", "--workspace", str(home)).status == 0
-    (home / "deep" / "er").mkdir(parents=True)
-    (home / "link").symlink_to(stage.demo)
-    assert stage.call("shell", "reset", "--workspace", str(home)).status == 0
-    assert sorted(path.name for path in home.iterdir()) == ["config.json", "main.py", "system.md"]
-    assert stage.tree() == {"data.csv": b"a\nb\nc\n"}
-    (stage.tmp_path / "alias").symlink_to(home)
-    assert stage.call("shell", "reset", "--workspace", str(stage.tmp_path / "alias")).status == 2
 
 
 def test_ctrl_c_ends_it_in_order_nobody_else_may_have_its_workspace_and_it_goes_on(stage: Stage) -> None:
     home = str(stage.tmp_path / "home")
     script = stage.script(act(file="goal", content="learn C"), act(command="sleep 300"), act(command="cat goal"))
-    process = stage.start("shell", "--workspace", home, "--model", script, "--json", "--no-intro")
+    process = stage.start("auto", "--workspace", home, "--model", script, "--json", "--no-intro")
     until_event(process, "self_config_changed")
     until_event(process, "self_config_changed")
     until_event(process, "action_started")
-    second = stage.call("shell", "--workspace", home, "--model", script, "--max-turns", "1")
+    second = stage.call("auto", "--workspace", home, "--model", script, "--max-turns", "1")
     assert (second.status, "a bot lives in" in second.err) == (2, True)
-    assert stage.call("shell", "reset", "--workspace", home).status == 2
     interrupt(process, signal.SIGINT)
     assert process.wait(PATIENCE_S) == 130
     again = stage.call("runs", "resume", "last", "--json", "--max-turns", "3")
@@ -218,13 +201,12 @@ def test_a_stream_in_config_json_changes_nothing(stage: Stage) -> None:
         (("--workspace", "/proc/nothing/here"), "cannot be made"),
         (("--cast", "/"), "there already"),
         (("--goal", " "), "empty"),
-        (("start", "now"), "unexpected"),
         (("dance",), "unexpected extra argument"),
     ],
 )
 def test_mistakes_are_named_in_one_line(stage: Stage, arguments: tuple[str, ...], words: str) -> None:
     where = () if "--workspace" in arguments else ("--workspace", str(stage.tmp_path / "home"))
-    ended = stage.call("shell", *arguments, *where, "--model", stage.script(act(command="true")), "--max-turns", "1")
+    ended = stage.call("auto", *arguments, *where, "--model", stage.script(act(command="true")), "--max-turns", "1")
     assert ended.status == 2
     assert words in ended.err
     assert "Traceback" not in ended.err

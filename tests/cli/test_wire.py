@@ -89,7 +89,7 @@ def test_the_prompt_only_grows(stage: Stage, bot: str, answers: str) -> None:
     turns: list[Turn] = [FAILING, *[[one] for one in SAME], "{not readable", *ending]
     (stage.home / ".config" / "stockade").mkdir(parents=True)
     (stage.home / ".config" / "stockade" / "config.toml").write_text(HOOKS)
-    command = {"shell": ["shell"], "planner": ["plan", "do it"]}.get(bot, ["run", "do it", "--bot", bot])
+    command = {"shell": ["auto"], "planner": ["plan", "do it"]}.get(bot, ["run", "do it", "--bot", bot])
     place = ["--workspace" if bot == "shell" else "--folder", str(stage.demo)]
     check = [] if bot == "shell" else ["--check", "test -e /tmp/ok"]
     ended, asked = run(stage, answers, turns, *command, *place, *check, *BOTS[bot])

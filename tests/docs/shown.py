@@ -65,8 +65,6 @@ def _follow(group: click.Group, words: list[str]) -> tuple[click.Group, str | No
             if command.context_settings.get("ignore_unknown_options"):
                 continue
             names = [name.partition("=")[0] for name in word.split("|") if name.startswith("-")]
-            if isinstance(command, click.Group) and not flags_of(command).issuperset(names):
-                command = _found(command, "start") or command  # `stockade shell` alone is `stockade shell start`
             wrong = [name for name in names if name not in flags_of(command)]
             if wrong:
                 return group, f"{wrong[0]} is no flag of {command.name}"

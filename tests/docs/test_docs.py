@@ -110,9 +110,7 @@ def test_what_does_not_exist_is_found(call: str) -> None:
     assert problem(call)
 
 
-@pytest.mark.parametrize(
-    "call", ["runs show | less -R", "runs list | show --json", "run T -- --lost", "shell --goal X"]
-)
+@pytest.mark.parametrize("call", ["runs show | less -R", "runs list | show --json", "run T -- --lost", "auto --goal X"])
 def test_what_exists_is_not_found_wanting(call: str) -> None:
     assert problem(call) is None
 

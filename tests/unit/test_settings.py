@@ -310,7 +310,7 @@ def test_the_servers_of_a_folder_are_read_once_trusted(tmp_path: Path) -> None:
 def test_flag_key_variable_and_schema_come_from_one_definition(tmp_path: Path) -> None:
     """Of a setting that is in the class: nothing else has to be written for it."""
     schema = RunSpec.model_json_schema()["properties"]
-    offered = {name for command in (begin.run, begin.plan, begin.start) for one in command.params for name in one.opts}
+    offered = {name for command in (begin.run, begin.plan, begin.auto) for one in command.params for name in one.opts}
     for key, field in fields(RunSettings).items():
         assert schema[key]["description"] == field.setting.help
         if key not in ("loop_repeats", "small_models", "streams"):  # by -o

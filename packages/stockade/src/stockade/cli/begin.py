@@ -1,4 +1,4 @@
-"""`stockade run`, `code`, `plan`, `shell` and `doctor` as they are typed.
+"""`stockade run`, `code`, `plan`, `auto` and `doctor` as they are typed.
 
 All that does the work is imported when it begins, so that `--help` stays quick.
 """
@@ -82,48 +82,21 @@ def plan(task: str | None, **values: Any) -> int:
     return int(load("cli.plan:begin")(task, values))
 
 
-class _StartIsMeant(click.Group):
-    """`stockade shell --goal X` is `stockade shell start --goal X`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["start", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("shell", cls=_StartIsMeant, short_help="The autonomous Shell bot, which lives in a folder.")
-def shell() -> None:
-    """The autonomous Shell bot: a model that lives in a shell, with a goal, until a budget or Ctrl-C ends it.
-
-    It lives in a folder, the workspace, and rules itself by three files in it: `goal`, `system.md` (its part of the
-    prompt) and `config.json` (its sampling). `stockade shell` alone is `stockade shell start`.
-    """
-
-
-_WHERE = click.option("--workspace", metavar="PATH", help="The folder that it lives in; ./workspace by default.")
-
-
-@shell.command("start", short_help="Start the bot; its workspace is made when it is not there.")
-@_WHERE
+@click.command("auto", short_help="The autonomous Shell bot, which lives in a folder.")
+@click.option("--workspace", metavar="PATH", help="The folder that it lives in; ./workspace by default.")
 @click.option("--goal", metavar="TEXT", help="The goal while there is no file `goal`; else $STOCKADE_GOAL.")
 @click.option("--show-intro", is_flag=True, help="Show them; else $LLAMA_SHOW_INTRO.")
 @click.option("--cast", type=click.Path(path_type=Path), metavar="FILE", help="Keep the terminal as an asciicast.")
 @flags.offered(flags.OWN, flags.LIVING, flags.SANDBOX, flags.SHOWN, flags.STORE)
-def start(workspace: str | None, goal: str | None, show_intro: bool, cast: Path | None, **values: Any) -> int:
-    """Start the bot in its workspace, which is made when it is not there.
+def auto(workspace: str | None, goal: str | None, show_intro: bool, cast: Path | None, **values: Any) -> int:
+    """The autonomous Shell bot: a model that lives in a shell, with a goal, until a budget or Ctrl-C ends it.
 
-    It writes to the workspace itself and to nothing else. To go on with it: stockade runs resume. Exit status: 3
-    stopped by a budget, 4 sandbox or machine, 5 model, 130 Ctrl-C.
+    It lives in a folder, the workspace, which is made when it is not there, writes to that and to nothing else, and
+    rules itself by three files in it: `goal`, `system.md` (its part of the prompt) and `config.json` (its sampling). To
+    go on with it: stockade runs resume. Exit status: 3 stopped by a budget, 4 sandbox or machine, 5 model, 130 Ctrl-C.
     """
     given = flags.given(values)
     return int(load("cli.shell:begin")(workspace, goal, given, show_intro=show_intro, cast=cast))
-
-
-@shell.command("reset", short_help="Begin anew with an empty workspace.")
-@_WHERE
-def reset(workspace: str | None) -> int:
-    """Remove everything in the workspace and begin anew with the template."""
-    return int(load("cli.shell:reset_workspace")(workspace))
 
 
 @click.command("doctor", short_help="What this machine can enforce, tried live.")

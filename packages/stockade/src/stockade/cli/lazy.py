@@ -13,7 +13,7 @@ A test holds the second against the command itself.
 COMMANDS: Table = {
     "run": ("begin:run", "Run a bot on a task."),
     "plan": ("begin:plan", "A bot that plans, and acts when you authorise it."),
-    "shell": ("begin:shell", "The autonomous Shell bot, which lives in a folder."),
+    "auto": ("begin:auto", "The autonomous Shell bot, which lives in a folder."),
     "code": ("begin:code", "Write Python, run it, mend it until its checks pass."),
     "runs": ("commands:runs", "Runs on record: show, go on, go back, export, apply."),
     "diff": ("changes:diff", "What a run changed and nobody decided on yet."),

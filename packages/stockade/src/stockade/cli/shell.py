@@ -1,7 +1,7 @@
-"""What `stockade shell` does: a run of the Shell bot in its workspace.
+"""What `stockade auto` does: a run of the Shell bot in its workspace.
 
-The workspace is made from a template, begun anew by a reset, and locked while a bot is in it. Those that were made here
-are on a list in the state folder: only those are ever removed.
+The workspace is made from a template, and locked while a bot is in it. Those that were made here are on a list in the
+state folder: only those are written to without being named.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from stockade.core.errors import UsageError
 from stockade.paths import state_dir
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 from stockade.runtime import factory, records
-from stockade.runtime.sandboxes import is_far, remove_folder
+from stockade.runtime.sandboxes import is_far
 from stockade_sandbox.locks import open_lock, try_lock
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
@@ -54,14 +54,6 @@ def begin(where: str | None, goal: str | None, given: Mapping[str, Any], *, show
         anyio.run(store.close)
 
 
-def reset_workspace(where: str | None) -> int:
-    """The workspace as it was made."""
-    folder = _folder(where)
-    reset(folder, TEMPLATE)
-    say(f"the workspace {folder} is as new")
-    return 0
-
-
 def _goal(given: str | None) -> str:
     if given is not None:
         return given
@@ -88,7 +80,7 @@ def ensure(folder: Path, template: Mapping[str, str], *, named: bool = True) -> 
         if folder.is_dir() and any(folder.iterdir()):
             if not named and str(folder.resolve()) not in _noted():
                 raise UsageError(
-                    f"{folder} is there and was not made by stockade shell: the bot would write to it",
+                    f"{folder} is there and was not made by stockade auto: the bot would write to it",
                     f"--workspace {folder} if you mean it, or another one",
                 )
             return False
@@ -100,23 +92,9 @@ def ensure(folder: Path, template: Mapping[str, str], *, named: bool = True) -> 
     return True
 
 
-def reset(folder: Path, template: Mapping[str, str]) -> None:
-    """Everything in `folder` goes, and the template comes. UsageError for a folder that was not made here."""
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UsageError(f"{folder} is no folder", "name the workspace itself: --workspace PATH")
-    if folder.is_dir() and any(folder.iterdir()) and str(folder.resolve()) not in _noted():
-        raise UsageError(
-            f"{folder} was not made by stockade shell: it is not removed", "empty it yourself, or name another one"
-        )
-    with held(folder):
-        if folder.is_dir():
-            remove_folder(folder)
-        ensure(folder, template)
-
-
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Inside, nobody else can be in that workspace, nor reset it. UsageError when somebody is there."""
+    """Inside, nobody else can be in that workspace. UsageError when somebody is there."""
     place = state_dir() / "held"
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]

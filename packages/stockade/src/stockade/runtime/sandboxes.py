@@ -121,14 +121,6 @@ async def own_sandbox(policy: Policy, backend: str = "bubblewrap") -> AsyncItera
             await to_thread.run_sync(remove_tree, base)
 
 
-def remove_folder(folder: Path) -> None:
-    """With all that a bot may have left in it. UsageError when that is not possible."""
-    try:
-        remove_tree(folder)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be removed: {error.strerror}") from None
-
-
 def sweep(run_id: str = "*") -> None:
     """Remove what is left of layers that were thrown away while the process was killed; of one run, or of all."""
     for run in {tombstone.parent for tombstone in (state_dir() / "runs").glob(f"{run_id}/{TOMBSTONE}*")}:
