@@ -498,7 +498,7 @@ for name in ('mem', 'environ', 'maps', 'fd', 'root', 'cwd', 'exe', 'syscall', 's
     'personality'):
     try:
         os.listdir(f'/proc/{pid}/fd') if name == 'fd' else os.readlink(f'/proc/{pid}/{name}') if name in ('root',
-            'cwd', 'exe') else open(f'/proc/{pid}/{name}', 'rb').read(1)
+            'cwd', 'exe') else open(f'/proc/{pid}/{name}', 'r+b' if name == 'oom_score_adj' else 'rb').read(1)
         hit('/proc/' + name)
     except OSError: pass
 print('before', flush=True)

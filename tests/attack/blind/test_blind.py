@@ -16,20 +16,16 @@ BOTH = {
     "pipe_in_folder": "a read-only mount does not keep open() from a named pipe in an ro folder",
     "own_settings": "a process may set its own oom_score_adj and the like: /proc is not read-only there; nobody else's",
     "locks": "flock and inotify on files that two see read-only: a covert channel, which is not promised",
-    "process_one": "prlimit, setpriority, sched_* and ioprio_set reach process one",
-    "printed": "sandbox exec passes a command's own bytes on to a terminal; a run escapes them",
-    "killed_apply": "apply without RUN does not find a run whose apply was killed; undo does, apply RUN too",
+    "killed_apply": "apply without RUN does not find a run whose apply was killed; undo and apply RUN do",
     "projects": "project files that the list of flags does not have",
     "named_by_git": "a file that the user's own include.path names is not flagged",
 }
-ROOT_ONLY = {"fake_helpers": "bwrap is looked for on root's PATH, a folder that a bot may write to among it"}
 ORDINARY_ONLY = {
     "hidden_memory": "memory is bounded for each process alone, and memfds are in none: SECURITY.md, by platform",
     "devices": "an ordinary user's /dev has the host's nodes: their times can be set to now, as by anybody",
 }
 GOT_THROUGH: dict[tuple[str, str], str] = {
     **{(name, user): why for name, why in BOTH.items() for user in ("root", "ordinary")},
-    **{(name, "root"): why for name, why in ROOT_ONLY.items()},
     **{(name, "ordinary"): why for name, why in ORDINARY_ONLY.items()},
 }
 

@@ -61,7 +61,7 @@ def test_a_system_bubblewrap_that_is(trusted: Path) -> None:
 
 
 def test_no_bubblewrap_on_the_path(tmp_path: Path) -> None:
-    assert facts.system_bwrap(str(tmp_path)) == (None, "no bwrap on PATH")
+    assert facts.system_bwrap(str(tmp_path)) == (None, f"no bwrap in {tmp_path}")
 
 
 def test_the_packaged_one_has_the_pinned_bytes() -> None:

@@ -211,6 +211,19 @@ def test_process_one_gets_no_signal(architecture: Architecture) -> None:
             assert verdict(architecture, name, pid, 9) == ALLOW
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=lambda found: found.name)
+def test_process_one_keeps_its_limits_and_its_share(architecture: Architecture) -> None:
+    for name in seccomp.SHARES:
+        assert verdict(architecture, name, 1, 0) == EPERM
+        assert verdict(architecture, name, 0xABC_0000_0001, 0) == EPERM
+        assert verdict(architecture, name, 0, 0) == verdict(architecture, name, 11, 0) == ALLOW
+    for name, process in (("setpriority", 0), ("ioprio_set", 1)):
+        assert verdict(architecture, name, process, 1, 5) != ALLOW
+        assert verdict(architecture, name, process, 0, 5) == verdict(architecture, name, process, 11, 5) == ALLOW
+        for others in (1, 2, 3):  # groups and users, which the agent may be of
+            assert others == process or verdict(architecture, name, others, 0, 5) != ALLOW
+
+
 def test_a_better_priority_is_refused() -> None:
     assert verdict(X86, "setpriority", 0, 0, -5 % 2**64) == 0x50000 | errno.EACCES
     assert verdict(X86, "setpriority", 0, 0, 19) == ALLOW

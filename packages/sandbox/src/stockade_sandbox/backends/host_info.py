@@ -147,11 +147,15 @@ def _version_of(path: str) -> tuple[int, ...] | None:
     return tuple(int(part) for part in found[1].split(".")) if found else None
 
 
-def system_bwrap(search: str | None = None) -> tuple[Bwrap | None, str]:
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/run/current-system/sw/bin"
+"""Not the user's PATH: a virtual environment in a folder given rw may be on it, and what is root's there a bot's."""
+
+
+def system_bwrap(search: str = SYSTEM_PATH) -> tuple[Bwrap | None, str]:
     """The distribution's, and why it is or is not used. `search` is a PATH."""
     where = shutil.which("bwrap", path=search)
     if where is None:
-        return None, "no bwrap on PATH"
+        return None, f"no bwrap in {search}"
     path = Path(where).resolve()
     if not _only_root_writes(path):
         return None, f"{path} could be replaced by others than root"

@@ -79,6 +79,11 @@ _PUNCH_HOLE = 2  # all else takes room that no page was written for, faster than
 _INTERNET = Check(0, (_AF_INET, _AF_INET6))
 SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open")
 """None of them to the agent: Linux keeps process one of a namespace from those inside, gVisor does not."""
+SHARES = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+"""A limit of CPU seconds ends the agent, and a share of nothing stops it: Linux asks here only whose process it is."""
+_NOT_FIRST = Check(1, (FIRST_PROCESS,), among=False)
+_OF_A_PROCESS = Check(0, (0,))  # PRIO_PROCESS: those of a user or a group are the agent's too
+_OF_A_PROCESS_IO = Check(0, (1,))  # IOPRIO_WHO_PROCESS
 
 CONDITIONS = {
     "clone": Condition(((_no_bit(0, _NAMESPACES),),)),
@@ -104,9 +109,10 @@ CONDITIONS = {
     "mknodat": Condition(((Check(2, _NO_DEVICE, 0o170000 | _SET_ID),),)),
     "open": Condition(((_no_bit(1, _CREATES),), (_no_bit(2, _SET_ID),))),
     "openat": Condition(((_no_bit(2, _CREATES),), (_no_bit(3, _SET_ID),))),
-    "setpriority": Condition(((_no_bit(2, _NEGATIVE),),), errno.EACCES),
+    "setpriority": Condition(((_OF_A_PROCESS, _NOT_FIRST, _no_bit(2, _NEGATIVE)),), errno.EACCES),
+    "ioprio_set": Condition(((_OF_A_PROCESS_IO, _NOT_FIRST),)),
     "fallocate": Condition(((Check(1, (_PUNCH_HOLE,), _PUNCH_HOLE),),), errno.EOPNOTSUPP),
-    **{name: Condition(((Check(0, (FIRST_PROCESS,), among=False),),)) for name in SIGNALS},
+    **{name: Condition(((Check(0, (FIRST_PROCESS,), among=False),),)) for name in (*SIGNALS, *SHARES)},
 }
 
 FAKED = frozenset({

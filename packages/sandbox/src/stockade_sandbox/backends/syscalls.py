@@ -92,14 +92,13 @@ ALLOWED: Mapping[str, Table] = {
         445), "landlock_restrict_self": (446, 446),
     },
     "Limits and shares, never above what was given.": {
-        "getrlimit": (97, 163), "setrlimit": (160, 164), "prlimit64": (302, 261), "getrusage": (98, 165), "getpriority":
-        (140, 141), "ioprio_get": (252, 31), "ioprio_set": (251, 30),
+        "getrlimit": (97, 163), "setrlimit": (160, 164), "getrusage": (98, 165), "getpriority": (140, 141),
+        "ioprio_get": (252, 31),
     },
     "When and where one runs.": {
-        "sched_yield": (24, 124), "sched_setparam": (142, 118), "sched_getparam": (143, 121), "sched_setscheduler":
-        (144, 119), "sched_getscheduler": (145, 120), "sched_get_priority_max": (146, 125), "sched_get_priority_min":
-        (147, 126), "sched_rr_get_interval": (148, 127), "sched_setaffinity": (203, 122), "sched_getaffinity": (204,
-        123), "sched_setattr": (314, 274), "sched_getattr": (315, 275),
+        "sched_yield": (24, 124), "sched_getparam": (143, 121), "sched_getscheduler": (145, 120),
+        "sched_get_priority_max": (146, 125), "sched_get_priority_min": (147, 126), "sched_rr_get_interval": (148, 127),
+        "sched_getaffinity": (204, 123), "sched_getattr": (315, 275),
     },
     "Signals; those to another process are looked at below.": {
         "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136),
@@ -137,6 +136,8 @@ CHECKED: Table = {
     "creat": (85, None), "mknod": (133, None), "mknodat": (259, 33), "open": (2, None), "openat": (257, 56),
     "setpriority": (141, 140), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129,
     138), "rt_tgsigqueueinfo": (297, 240), "pidfd_open": (434, 434), "fallocate": (285, 47),
+    "prlimit64": (302, 261), "ioprio_set": (251, 30), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
 }
 """Allowed for some arguments: seccomp.py says which."""
 
