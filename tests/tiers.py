@@ -128,6 +128,8 @@ SANDBOX = (
     "tests/unit/sandboxes/test_building.py",
     "tests/unit/sandboxes/test_connections.py",
     "tests/unit/sandboxes/test_folders/",
+    "tests/unit/sandboxes/test_forks.py",
+    "tests/unit/sandboxes/test_forward.py",
     "tests/unit/sandboxes/test_kept.py",
     "tests/unit/sandboxes/test_launcher.py",
     "tests/unit/sandboxes/test_once.py",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stockade_sandbox.backends.containers.engines import EngineName
-from stockade_sandbox.conformance.programs import ProgramConformance
+from stockade_sandbox.conformance.programs import FreezeConformance, ProgramConformance
 from stockade_sandbox.conformance.sandbox import fill
 from tests.conformance.bench_bubblewrap import BubblewrapBench
 from tests.conformance.bench_container import ContainerBench
@@ -13,7 +13,7 @@ from tests.conformance.bench_gvisor import GVisorBench
 from tests.support.engines import engine_environment
 
 
-class TestBubblewrap(ProgramConformance):
+class TestBubblewrap(ProgramConformance, FreezeConformance):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> BubblewrapBench:
         return BubblewrapBench(fill(tmp_path / "folder"), layers(tmp_path))
@@ -26,7 +26,7 @@ class TestGVisor(ProgramConformance):
 
 
 @pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.root), "podman"])
-class TestContainers(ProgramConformance):
+class TestContainers(ProgramConformance, FreezeConformance):
     @pytest.fixture
     def bench(self, engine: EngineName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerBench:
         for name, value in engine_environment(engine).items():

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from stockade_sandbox import AsyncSandbox, Policy, Sandbox
-from stockade_sandbox.errors import ChangedOnHost, SandboxDied, UsageError
+from stockade_sandbox.errors import ChangedOnHost, PolicyNotEnforceable, SandboxDied, UsageError
 from stockade_sandbox.leftovers import clean
 from stockade_sandbox.policy import FolderRule
 
@@ -164,7 +164,7 @@ def test_what_is_no_policy_is_refused_before_anything_runs(folder: Path) -> None
 
 def test_what_cannot_be_done_is_said(folder: Path) -> None:
     with Sandbox() as box:
-        with pytest.raises(UsageError, match="cannot be chosen yet"):
+        with pytest.raises(PolicyNotEnforceable, match="one user"):
             box.exec(["id"], user="root")
         with pytest.raises(UsageError, match="cwd= goes with argv"):
             box.exec(shell="pwd", cwd="/")

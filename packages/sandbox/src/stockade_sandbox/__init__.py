@@ -7,14 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stockade_sandbox.api import AsyncSandbox, Result, Sandbox
+    from stockade_sandbox.api import AsyncSandbox, Sandbox
     from stockade_sandbox.files import FileStat
     from stockade_sandbox.policy import Policy
-    from stockade_sandbox.running import AsyncProgram, Program
+    from stockade_sandbox.results import Snapshot
+    from stockade_sandbox.running import AsyncProgram, Program, Result
 
 _WHERE = {"AsyncProgram": "running", "AsyncSandbox": "api", "FileStat": "files", "Policy": "policy",
-          "Program": "running", "Result": "api", "Sandbox": "api"}  # fmt: skip
-__all__ = ["AsyncProgram", "AsyncSandbox", "FileStat", "Policy", "Program", "Result", "Sandbox"]
+          "Program": "running", "Result": "running", "Sandbox": "api", "Snapshot": "results"}  # fmt: skip
+__all__ = ["AsyncProgram", "AsyncSandbox", "FileStat", "Policy", "Program", "Result", "Sandbox", "Snapshot"]
 
 
 def __getattr__(name: str) -> Any:

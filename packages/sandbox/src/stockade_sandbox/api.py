@@ -8,50 +8,29 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import anyio.from_thread
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 
-from stockade_sandbox.errors import SandboxDied, UsageError
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxDied, UsageError
 from stockade_sandbox.files import FILE_S, Files
 from stockade_sandbox.policy import WORKSPACE, Limits, Network, Policy, parse_folder
-from stockade_sandbox.port import Backend, Programs, Reviewer, Shells, SnapshotStore
+from stockade_sandbox.port import Backend, Freezable, Kept, Programs, Reviewer, Shells, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
-from stockade_sandbox.port import Shell as ShellPort
 from stockade_sandbox.processes import BOX, boxes_dir, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
-from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Moved
-from stockade_sandbox.running import AsyncProgram, Program
+from stockade_sandbox.results import ExecResult, FolderLayer, Moved, Snapshot
+from stockade_sandbox.running import AsyncProgram, AsyncShell, Program, Result, Shell, command_words, forwarded
 from stockade_sandbox.stoppable import Twin, blocking, stoppable
 
 MAX_OUTPUT = 1 << 20
 DAY_S = 86_400.0
-_IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What a program or a command did. Streams are bytes; a shell command has one, `stdout`, as it came, unless the
-    policy says `streams="separate"`.
-    """
-
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-    timed_out: bool
-    truncated: bool
-
-    @property
-    def text(self) -> str:
-        """`stdout` decoded; bytes that are not UTF-8 as `\\xNN`."""
-        return self.stdout.decode(errors="backslashreplace")
 
 
 def policy_of(folder: str | Path | None, net: Sequence[str]) -> Policy:
@@ -66,22 +45,6 @@ def policy_of(folder: str | Path | None, net: Sequence[str]) -> Policy:
     network = Network(mode="open") if "open" in net else Network(mode="allow" if net else "none", hosts=tuple(net))
     rules = () if folder is None else (parse_folder(str(folder), "overlay", WORKSPACE, "folder="),)
     return Policy(folders=rules, network=network, limits=Limits(output_bytes=MAX_OUTPUT))
-
-
-class Kept(SandboxPort, Protocol):
-    """keeping.KeptSandbox, which is imported where it is wanted."""
-
-    @property
-    def base(self) -> Path: ...
-
-    @property
-    def policy(self) -> Policy: ...
-
-    async def stop(self) -> None:
-        """Nothing runs in it any more; what was written stays."""
-        ...
-
-    async def destroy(self) -> None: ...
 
 
 class AsyncSandbox(Files):
@@ -114,9 +77,12 @@ class AsyncSandbox(Files):
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
         self._keep = (backend, expires_s) if keep and isinstance(backend, str) else None
         self._kept: Kept | None = None
+        self._named = backend
+        self._origin: Snapshot | None = None
+        self._history: SnapshotStore | None = None
         self._is_applied = False
         self._base: Path | None = None
-        self._layers: tuple[FolderLayer, ...] = ()
+        self.layers: tuple[FolderLayer, ...] = ()
         self._box: SandboxPort | None = None
         self._shells = set[str]()
         self._snapshots: SnapshotStore | None = None
@@ -133,16 +99,18 @@ class AsyncSandbox(Files):
 
     async def __aenter__(self) -> Self:
         if self._keep is not None and self._kept is None:
-            self._kept = await load("keeping:hold")(self.policy, *self._keep)
+            self._kept = await load("keeping:hold")(self.policy, *self._keep, self._origin)
         if self._kept is not None:
             self._box = kept = await self._running.enter_async_context(self._kept)
-            self._base, self._layers, self.policy = kept.base, kept.layers, kept.policy
+            self._base, self.layers, self.policy = kept.base, kept.layers, kept.policy
             return self
         base = boxes_dir() / f"{own_prefix(BOX)}{secrets.token_hex(4)}"
         self._base, prepare = base, partial(self._backend.prepare, self.policy, base)
         try:
             box = await stoppable(prepare)
-            self._layers = box.layers
+            self.layers = box.layers
+            if self._origin is not None:
+                await to_thread.run_sync(self._go_on_from, self._origin)
             self._box = await self._running.enter_async_context(box)
             self._snapshots = load("overlay.snapshots:base_snapshots")(box.layers) if box.layers else None
         except BaseException:
@@ -166,11 +134,6 @@ class AsyncSandbox(Files):
     def id(self) -> str:
         """By which it is attached to, where it is kept."""
         return self.base.name.rpartition("-")[2]
-
-    @property
-    def layers(self) -> tuple[FolderLayer, ...]:
-        """Where what is written to its folders goes."""
-        return self._layers
 
     @property
     def is_running(self) -> bool:
@@ -213,10 +176,10 @@ class AsyncSandbox(Files):
         if not base.exists():
             return
         review = self._reviewer()
-        for layer in self._layers:
+        for layer in self.layers:
             if layer.layer is not None and not layer.is_lost:
                 review.discard(layer)
-        if base.exists() and not any(review.decisions(layer) for layer in self._layers):
+        if base.exists() and not any(review.decisions(layer) for layer in self.layers):
             load("overlay.discard:remove_tree")(base)
 
     @property
@@ -249,15 +212,16 @@ class AsyncSandbox(Files):
         if isinstance(argv, str):
             raise UsageError("argv is one text", f"write exec(shell={argv!r}), or a list of words")
         if user is not None:
-            raise UsageError("user= cannot be chosen yet", "every program runs as the sandbox's one user")
+            what = f"no program can run as {user!r}: a sandbox has one user, and nobody in it is root"
+            raise PolicyNotEnforceable("user", what, "leave out user=")
         if shell is not None:
             of_programs = {"cwd": cwd, "env": env, "stdin": stdin, "max_output": max_output}
             if given := [name for name, value in of_programs.items() if value is not None]:
                 raise UsageError(f"{given[0]}= goes with argv", "the shell keeps its folder and variables: cd, export")
-            return _of_command(await self._noted(self.live.run(shell, timeout)))
+            return Result.of(await self._noted(self.live.run(shell, timeout)))
         limit = MAX_OUTPUT if max_output is None else max_output
-        words = _words(argv or (), cwd, env)
-        return _of_program(await self._noted(self.live.exec(words, stdin or b"", timeout, limit)))
+        words = command_words(argv or (), cwd, env)
+        return Result.of(await self._noted(self.live.exec(words, stdin or b"", timeout, limit)))
 
     @asynccontextmanager
     async def start(
@@ -285,14 +249,14 @@ class AsyncSandbox(Files):
         if size is not None and not all(0 < one < 1 << 16 for one in size):
             raise UsageError(f"no terminal has {size[0]} rows and {size[1]} columns", "write pty=(24, 80)")
         variables = env if size is None else {"TERM": "xterm", **(env or {})}
-        words = _words(argv or ("/bin/bash", "-c", shell or ""), cwd, variables)
+        words = command_words(argv or ("/bin/bash", "-c", shell or ""), cwd, variables)
         async with box.program(words, "", timeout, errors=True, terminal=size) as program:
             yield AsyncProgram(program)
         if self._snapshots is not None and self._box is not None:
             await self._snapshots.keep()
 
     @asynccontextmanager
-    async def shell(self, name: str) -> AsyncIterator["AsyncShell"]:
+    async def shell(self, name: str) -> AsyncIterator[AsyncShell]:
         """`async with box.shell("server") as shell`: one more persistent shell, in the working folder, beside the
         sandbox's own (`exec(shell=)`) and others of another name; ended when this is left.
 
@@ -310,6 +274,19 @@ class AsyncSandbox(Files):
         finally:
             self._shells.remove(name)
 
+    @asynccontextmanager
+    async def forward(self, port: int) -> AsyncIterator[int]:
+        """`async with box.forward(8000) as near`: until it is left, connections to 127.0.0.1:`near` of this machine end
+        at `port` of the sandbox's 127.0.0.1, whoever makes them. UsageError for one not in the policy's `ports`.
+        """
+        if port not in self.policy.ports:
+            raise UsageError(f"the policy does not let port {port} be reached", f"give it Policy(ports=({port},))")
+        box = self.live
+        if not isinstance(box, Programs):
+            raise UsageError(f"the sandbox {box.backend} runs one program at a time", "its ports cannot be reached")
+        async with forwarded(box, port) as near:
+            yield near
+
     async def _noted(self, work: Awaitable[T]) -> T:
         """What the folders had where something was written: what is changed there from now on is the user's."""
         done = await work
@@ -320,13 +297,46 @@ class AsyncSandbox(Files):
     async def _run(self, argv: Sequence[str], stdin: bytes, max_output: int) -> ExecResult:
         return await self._noted(self.live.exec(argv, stdin, FILE_S, max_output))
 
+    async def snapshot(self) -> Snapshot:
+        """What is written now, while everything in it stands still. It costs what was written since the last one, not
+        what the folders hold. UsageError for folders that are given rw.
+        """
+        names = await (self._taken() if self._kept is None else self._kept.snapshot())
+        return Snapshot(policy=self.policy, layers=self.layers, names=names)
+
+    async def _taken(self) -> tuple[str | None, ...]:
+        box = self.live
+        if any(rule.mode == "rw" for rule in self.policy.folders):
+            raise UsageError("a folder that is given rw has no snapshots", "give it as overlay")
+        if not isinstance(box, Freezable):
+            raise UsageError(f"the sandbox {box.backend} has no snapshots", 'use backend="bubblewrap"')
+        if self._history is None:
+            self._history = load("overlay.snapshots:LayerSnapshots")(self.layers)
+        async with box.frozen():
+            return await self._history.keep()
+
+    async def fork(self, snapshot: Snapshot | None = None, *, keep: bool = False, expires_s: float = DAY_S) -> Self:
+        """`async with await box.fork() as other`: one like this, with what is written in this one now, or was at a
+        `snapshot`, and its own from then on. It starts with a fresh shell. Enter it before this one ends.
+        """
+        found = snapshot or await self.snapshot()
+        box = type(self)(policy=found.policy, backend=self._named, keep=keep, expires_s=expires_s)
+        box._origin = found
+        return box
+
+    def _go_on_from(self, origin: Snapshot) -> None:
+        restore = load("overlay.restore:restore")
+        for new, old, name in zip(self.layers, origin.layers, origin.names, strict=True):
+            if name is not None and old.layer is not None:
+                restore(new, name, Path(old.layer))
+
     async def diff(self) -> str:
         """What was written to the folder so far, as git shows it. Bytes that are not UTF-8 are surrogates."""
         return await to_thread.run_sync(self._diff)
 
     def _diff(self) -> str:
         review = self._reviewer()
-        work = [(layer, change) for layer in self._layers for change in review.changes(layer)]
+        work = [(layer, change) for layer in self.layers for change in review.changes(layer)]
         return "".join(review.unified_diff(layer, change) for layer, change in work)
 
     async def apply(self, *, flagged: bool = False, force: bool = False, merge: bool = False) -> tuple[str, ...]:
@@ -343,7 +353,7 @@ class AsyncSandbox(Files):
 
     def _apply(self, *, flagged: bool, force: bool, merge: bool) -> tuple[str, ...]:
         review, done = self._reviewer(), list[str]()
-        for layer in self._layers:
+        for layer in self.layers:
             chosen = [one for one in review.changes(layer) if not one.refused and (flagged or not one.flagged)]
             if chosen:
                 done += review.apply(layer, chosen, force=force, merge=merge)
@@ -355,7 +365,7 @@ class AsyncSandbox(Files):
 
     def _undo(self, force: bool) -> Moved:
         review, found = self._reviewer(), Moved()
-        for layer in self._layers:
+        for layer in self.layers:
             found.add(review.undo(layer, force=force))
         return found
 
@@ -370,35 +380,6 @@ def _leave_all() -> None:
 
 
 threading._register_atexit(_leave_all)  # type: ignore[attr-defined]  # atexit's own come when no thread may begin
-
-
-class AsyncShell:
-    """What `AsyncSandbox.shell` gives. Its commands wait for each other, and for nobody else's."""
-
-    def __init__(
-        self, name: str, shell: ShellPort, noted: Callable[[Awaitable[CommandOutput]], Awaitable[CommandOutput]]
-    ):
-        self.name, self._shell, self._noted = name, shell, noted
-
-    async def exec(self, command: str, timeout: float | None = None) -> Result:
-        """As `AsyncSandbox.exec(shell=command)`."""
-        return _of_command(await self._noted(self._shell.run(command, timeout)))
-
-
-class Shell(Twin[AsyncShell]):
-    """AsyncShell without `await`."""
-
-    def __init__(self, shell: AsyncShell, portal: BlockingPortal) -> None:
-        self._awaited, self._portal = shell, portal
-
-    def _running(self) -> BlockingPortal:
-        return self._portal
-
-    @property
-    def name(self) -> str:
-        return self._awaited.name
-
-    exec = blocking(AsyncShell.exec)
 
 
 class Sandbox(Twin[AsyncSandbox]):
@@ -508,6 +489,20 @@ class Sandbox(Twin[AsyncSandbox]):
         with portal.wrap_async_context_manager(self._awaited.shell(name)) as shell:
             yield Shell(shell, portal)
 
+    @contextmanager
+    def forward(self, port: int) -> Iterator[int]:
+        """AsyncSandbox.forward."""
+        with self._running().wrap_async_context_manager(self._awaited.forward(port)) as near:
+            yield near
+
+    def fork(self, snapshot: Snapshot | None = None, *, keep: bool = False, expires_s: float = DAY_S) -> Self:
+        """`with box.fork() as other`: AsyncSandbox.fork."""
+        box = type(self)()
+        work = partial(self._awaited.fork, snapshot, keep=keep, expires_s=expires_s)
+        box._awaited = self._running().call(work)
+        return box
+
+    snapshot = blocking(AsyncSandbox.snapshot)
     exec = blocking(AsyncSandbox.exec)
     read_file = blocking(AsyncSandbox.read_file)
     write_file = blocking(AsyncSandbox.write_file)
@@ -526,32 +521,3 @@ class Sandbox(Twin[AsyncSandbox]):
         if self._portal is None:
             return self._awaited._undo(force)
         return self._portal.call(partial(self._awaited.undo, force=force))
-
-
-def _words(argv: Sequence[str], cwd: str | None, env: Mapping[str, str] | None) -> list[str]:
-    """The program with its variables, in its folder."""
-    words = list(argv)
-    if env:
-        words = ["env", "--", *(f"{name}={value}" for name, value in _checked(env).items()), *words]
-    return words if cwd is None else ["sh", "-c", _IN_FOLDER, "sh", cwd, *words]
-
-
-def _checked(env: Mapping[str, str]) -> Mapping[str, str]:
-    for name in env:
-        if not name.replace("_", "a").isalnum() or name[0].isdigit():
-            raise UsageError(f"{name!r} is not the name of a variable", "a name is of letters, digits and _")
-    return env
-
-
-def _of_command(done: CommandOutput) -> Result:
-    return Result(
-        exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr, timed_out=done.timed_out,
-        truncated=bool(done.truncated_bytes),
-    )  # fmt: skip
-
-
-def _of_program(done: ExecResult) -> Result:
-    return Result(
-        exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr, timed_out=done.timed_out,
-        truncated=bool(done.truncated_bytes),
-    )  # fmt: skip

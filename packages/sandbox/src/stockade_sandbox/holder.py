@@ -36,14 +36,18 @@ from stockade_sandbox.keeping import (
     Look,
     Ran,
     Reply,
+    Resize,
     Run,
+    Signal,
     Spec,
     Start,
     Started,
     Stop,
+    Take,
+    Taken,
     by_descriptor,
 )
-from stockade_sandbox.port import Program, Programs
+from stockade_sandbox.port import Program, Programs, StartedProgram
 from stockade_sandbox.stoppable import unwrap_exception_group
 
 
@@ -136,6 +140,8 @@ class _Holder:
                     await self._call(line, request)
                 case Start() if ends:
                     await self._program(line, request, ends)
+                case Take():
+                    await line.send(Taken(names=await self._box._taken()))
                 case Stop():
                     await (await self._do(request)).wait()
                     await line.send(Done())
@@ -178,16 +184,16 @@ class _Holder:
             None if request.cwd is None else os.fsdecode(request.cwd),
         )
         words = ""
-        async with box.program(argv, cwd, request.timeout_s, errors=len(ends) > 1) as program:
+        async with box.program(
+            argv, cwd, request.timeout_s, errors=len(ends) > 1, terminal=request.terminal
+        ) as program:
             await line.send(Started())
             async with unwrap_exception_group(), anyio.create_task_group() as group:
 
                 async def told() -> None:
                     with suppress(*BROKEN):
-                        asked = await line.receive(ASKED)
-                        while isinstance(asked, Kill):
-                            await program.kill()
-                            asked = await line.receive(ASKED)
+                        while await _told(program, await line.receive(ASKED)):
+                            pass
                     group.cancel_scope.cancel()
 
                 group.start_soon(told)
@@ -201,6 +207,20 @@ class _Holder:
                 group.cancel_scope.cancel()
         ended = Ended(status=program.status, timed_out=program.timed_out, error=program.error, words=words)
         await self._box._noted(line.send(ended))
+
+
+async def _told(program: StartedProgram, asked: Asked) -> bool:
+    """Whether its client stays."""
+    match asked:
+        case Kill():
+            await program.kill()
+        case Signal():
+            await program.signal(asked.number)
+        case Resize():
+            await program.resize(asked.rows, asked.columns)
+        case _:
+            return False
+    return True
 
 
 async def _adopted(stack: AsyncExitStack, fds: Sequence[int]) -> list[UNIXSocketStream]:
@@ -237,6 +257,7 @@ async def _pumped(receive: Callable[[], Awaitable[bytes]], end: ByteStream) -> N
 async def _hold(spec: Spec) -> None:
     """The holder. Whoever made it reads at its standard output what it holds, or why it does not."""
     box = AsyncSandbox(policy=spec.policy, backend=spec.backend)
+    box._origin = spec.origin
     async with unwrap_exception_group(), anyio.create_task_group() as group:
         async with box:
             holder = _Holder(box, spec, box.base)

@@ -31,7 +31,7 @@ from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork
 from stockade_sandbox.processes import BOX, boxes_dir, start_time
 from stockade_sandbox.records import Record
-from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer
+from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Snapshot
 from stockade_sandbox.stoppable import unwrap_exception_group
 
 SOCKET = "socket"
@@ -44,6 +44,8 @@ _LENGTH = struct.Struct("!I")
 _PEER = struct.Struct("3i")
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead, OSError)
 T = TypeVar("T")
+Side = Annotated[int, Meta(ge=1, le=65535)]
+LAST_SIGNAL = 64
 
 
 class Spec(Record):
@@ -52,6 +54,7 @@ class Spec(Record):
     policy: Policy
     backend: str
     expires_s: Annotated[float, Meta(gt=0)]
+    origin: Snapshot | None = None
 
 
 class Held(Record, tag_field="t", tag=True):
@@ -95,6 +98,20 @@ class Start(Record, tag_field="t", tag=True):
     argv: tuple[bytes, ...]
     cwd: bytes | None = None
     timeout_s: float | None = None
+    terminal: tuple[Side, Side] | None = None
+
+
+class Signal(Record, tag_field="t", tag=True):
+    """Client: to the program of this connection."""
+
+    number: Annotated[int, Meta(ge=1, le=LAST_SIGNAL)]
+
+
+class Resize(Record, tag_field="t", tag=True):
+    """Client: its terminal."""
+
+    rows: Side
+    columns: Side
 
 
 class Kill(Record, tag_field="t", tag=True):
@@ -111,6 +128,14 @@ class Stop(Record, tag_field="t", tag=True):
 
 class Destroy(Record, tag_field="t", tag=True):
     """Client: nothing of it shall be left."""
+
+
+class Take(Record, tag_field="t", tag=True):
+    """Client: a snapshot."""
+
+
+class Taken(Record, tag_field="t", tag=True):
+    names: tuple[str | None, ...]
 
 
 class Ran(Record, tag_field="t", tag=True):
@@ -138,8 +163,8 @@ class Done(Record, tag_field="t", tag=True):
     """Holder: it is so."""
 
 
-Asked = Look | Attach | Run | Exec | Start | Kill | Leave | Stop | Destroy
-Reply = Held | Ran | Executed | Started | Ended | Done | Problem
+Asked = Look | Attach | Run | Exec | Start | Signal | Resize | Kill | Leave | Take | Stop | Destroy
+Reply = Held | Taken | Ran | Executed | Started | Ended | Done | Problem
 ASKED: msgspec.msgpack.Decoder[Asked] = msgspec.msgpack.Decoder(Asked)
 REPLY: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
@@ -263,6 +288,11 @@ class KeptSandbox:
         """Nothing runs in it any more; what was written stays."""
         await self.ask(Stop())
 
+    async def snapshot(self) -> tuple[str | None, ...]:
+        reply = await self.ask(Take())
+        assert isinstance(reply, Taken)
+        return reply.names
+
     async def destroy(self) -> None:
         """Nothing of it is left, but what undo needs. SandboxFailed when its holder does not end it."""
         if not is_held(self.base):
@@ -289,11 +319,14 @@ class KeptSandbox:
 
     @asynccontextmanager
     async def program(
-        self, argv: Sequence[str], cwd: str | None = None, timeout_s: float | None = None, *, errors: bool = False
-    ) -> AsyncIterator["_KeptProgram"]:
+        self, argv: Sequence[str], cwd: str | None = None, timeout_s: float | None = None, *, errors: bool = False,
+        terminal: tuple[int, int] | None = None,
+    ) -> AsyncIterator["_KeptProgram"]:  # fmt: skip
         """Implements port.Programs."""
         pairs = [socket.socketpair() for _ in range(2 if errors else 1)]
-        asked = Start(argv=_bytes(argv), cwd=None if cwd is None else os.fsencode(cwd), timeout_s=timeout_s)
+        asked = Start(
+            argv=_bytes(argv), cwd=None if cwd is None else os.fsencode(cwd), timeout_s=timeout_s, terminal=terminal
+        )
         async with AsyncExitStack() as stack:
             streams = []
             for ours, theirs in pairs:
@@ -303,7 +336,7 @@ class KeptSandbox:
             _checked(await line.receive(REPLY))
             for _, theirs in pairs:
                 theirs.close()
-            found = _KeptProgram(line, streams)
+            found = _KeptProgram(line, streams, terminal is not None)
             async with unwrap_exception_group(), anyio.create_task_group() as group:
                 group.start_soon(found.listen)
                 try:
@@ -321,7 +354,8 @@ class KeptSandbox:
 class _KeptProgram:
     """Implements port.StartedProgram."""
 
-    def __init__(self, line: Line, streams: Sequence[UNIXSocketStream]) -> None:
+    def __init__(self, line: Line, streams: Sequence[UNIXSocketStream], on_terminal: bool) -> None:
+        self._on_terminal = on_terminal
         self._line, self._stream, self._errors = line, streams[0], streams[-1]
         self._ended: Ended | None = None
         self.over = anyio.Event()
@@ -348,11 +382,24 @@ class _KeptProgram:
         await self._stream.send(item)
 
     async def send_eof(self) -> None:
-        await self._stream.send_eof()
+        await (self.send(b"\x04") if self._on_terminal else self._stream.send_eof())
 
     async def kill(self) -> None:
+        await self._tell(Kill())
+
+    async def signal(self, number: int) -> None:
+        if not 0 < number <= LAST_SIGNAL:
+            raise ValueError(f"no signal has the number {number}")
+        await self._tell(Signal(number=number))
+
+    async def resize(self, rows: int, columns: int) -> None:
+        if not (0 < rows < 1 << 16 and 0 < columns < 1 << 16):
+            raise ValueError(f"no terminal has {rows} rows and {columns} columns")
+        await self._tell(Resize(rows=rows, columns=columns))
+
+    async def _tell(self, asked: Asked) -> None:
         with suppress(*BROKEN):
-            await self._line.send(Kill())
+            await self._line.send(asked)
 
     async def wait(self) -> int | None:
         await self.over.wait()
@@ -378,10 +425,10 @@ def _checked(reply: Reply) -> Reply:
     return reply
 
 
-async def hold(policy: Policy, backend: str, expires_s: float) -> KeptSandbox:
+async def hold(policy: Policy, backend: str, expires_s: float, origin: Snapshot | None) -> KeptSandbox:
     """A new one. Raises what making a sandbox raises."""
     try:
-        spec = msgspec.msgpack.encode(Spec(policy=policy, backend=backend, expires_s=expires_s))
+        spec = msgspec.msgpack.encode(Spec(policy=policy, backend=backend, expires_s=expires_s, origin=origin))
     except UnicodeEncodeError:
         raise UsageError("the policy holds a name that is not UTF-8", "rename it") from None
     argv = [sys.executable, "-P", "-m", "stockade_sandbox.holder"]

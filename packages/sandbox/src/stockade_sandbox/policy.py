@@ -190,6 +190,9 @@ class Policy:
     links: dict[str, str] = field(default_factory=dict)
     """Symbolic links inside, each path to its target: programs of the user's name a folder as the host does."""
 
+    ports: tuple[int, ...] = ()
+    """Of the sandbox's 127.0.0.1, which may be reached from this machine's: `Sandbox.forward`."""
+
     @property
     def workdir(self) -> str:
         return self.folders[0].inside if self.folders else WORKSPACE

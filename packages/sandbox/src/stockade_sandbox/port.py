@@ -186,6 +186,33 @@ class TellsExports(Protocol):
         ...
 
 
+@runtime_checkable
+class Freezable(Protocol):
+    """A sandbox whose programs can be made to stand still."""
+
+    def frozen(self) -> AbstractAsyncContextManager[None]:
+        """Inside, nothing in it runs or writes; all goes on after. UsageError where that cannot be had."""
+        ...
+
+
+class Kept(Sandbox, Protocol):
+    """keeping.KeptSandbox, which is imported where it is wanted."""
+
+    @property
+    def base(self) -> Path: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    async def stop(self) -> None:
+        """Nothing runs in it any more; what was written stays."""
+        ...
+
+    async def destroy(self) -> None: ...
+
+    async def snapshot(self) -> tuple[str | None, ...]: ...
+
+
 class Differ(Protocol):
     """How one side of a folder differs from another, by path."""
 

@@ -3,9 +3,11 @@
 import ctypes
 import errno
 import os
+import signal
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import platformdirs
@@ -14,6 +16,7 @@ COPIES, TRIAL, DOCTOR, BOX = "copies", "trial", "stockade-doctor", "box"
 """Kinds of private folders."""
 _PIDFD_GETFD = 438
 """The number of the call, on every architecture."""
+_FREEZE_S = 10.0
 
 
 def start_time(pid: int, *, zombies: bool = True) -> int | None:
@@ -82,6 +85,50 @@ def pids_of(pid: int) -> list[int]:
     with suppress(OSError), open(f"/proc/{pid}/status", "rb") as status:
         return next(([int(word) for word in line.split()[1:]] for line in status if line.startswith(b"NSpid:")), [])
     return []
+
+
+def _state(pid: int) -> str:
+    """Its letter of proc_pid_stat(5); X when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return "X"
+
+
+def _rests(pid: int) -> bool:
+    """It is stopped or gone, or waits in vfork(2) for a child that is."""
+    state = _state(pid)
+    return state in "TtZX" or (state == "D" and any(_rests(child) for child in descendants(pid) if child != pid))
+
+
+@contextmanager
+def frozen(guard: int) -> Iterator[None]:
+    """Inside, all below `guard` stands still but the first process of each pid namespace, which is the agent. What was
+    stopped before stays so after. TimeoutError when it does not come to rest. Blocks.
+    """
+    ours, known, deadline = dict[int, int | None](), set[int](), time.monotonic() + _FREEZE_S
+    try:
+        while True:
+            below = [pid for pid in descendants(guard) if pid != guard and pids_of(pid)[-1:] != [1]]
+            new = [pid for pid in below if pid not in known]
+            for pid in new:
+                known.add(pid)
+                if _state(pid) not in "Tt":
+                    ours[pid] = start_time(pid)
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGSTOP)
+            if not new and all(_rests(pid) for pid in below):
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not at rest within {_FREEZE_S:g} s")
+            time.sleep(0.001)
+        yield
+    finally:
+        for pid, started in ours.items():
+            if start_time(pid) == started:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
 
 def private_folder(kind: str, base: Path | None = None) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from stockade_sandbox.policy import STRICT
+from stockade_sandbox.policy import STRICT, Policy
 
 Stream = Literal["stdout", "stderr"]
 ShellEvent = Literal["shell_restarted", "shell_restored", "shell_lost_state", "shell_impersonated"]
@@ -174,6 +174,17 @@ class FolderLayer:
     def is_lost(self) -> bool:
         """Whether it had a place of its own, which is not on this machine any more."""
         return self.layer is not None and not Path(self.layer, "layer.json").exists()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What was written to the folders of a sandbox at one moment, a name for each of its `layers`, in which it is: as
+    long as they are there. What its programs had in memory and in /tmp is not in it.
+    """
+
+    policy: Policy
+    layers: tuple[FolderLayer, ...]
+    names: tuple[str | None, ...]
 
 
 @dataclass(slots=True)

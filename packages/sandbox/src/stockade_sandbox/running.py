@@ -1,15 +1,66 @@
-"""Programs of a sandbox while they run, for who uses it from Python: streams out, input in, an end."""
+"""Programs of a sandbox while they run, for who uses it from Python: streams out, input in, an end. And ports inside,
+which a program there speaks to for each client of this machine.
+"""
 
-from collections.abc import AsyncIterator, Iterator
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 
 import anyio
+from anyio.abc import ByteStream, SocketAttribute
 from anyio.from_thread import BlockingPortal
 
 from stockade_sandbox import port
-from stockade_sandbox.errors import SandboxDied
-from stockade_sandbox.stoppable import Twin, blocking
+from stockade_sandbox.errors import ActionFailed, SandboxDied, UsageError
+from stockade_sandbox.results import CommandOutput, ExecResult
+from stockade_sandbox.stoppable import Twin, blocking, unwrap_exception_group
 
 _GONE = (anyio.EndOfStream, anyio.BrokenResourceError)
+
+
+_IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a program or a command did. Streams are bytes; a shell command has one, `stdout`, as it came, unless the
+    policy says `streams="separate"`.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+    truncated: bool
+
+    @property
+    def text(self) -> str:
+        """`stdout` decoded; bytes that are not UTF-8 as `\\xNN`."""
+        return self.stdout.decode(errors="backslashreplace")
+
+    @classmethod
+    def of(cls, done: CommandOutput | ExecResult) -> "Result":
+        return cls(
+            exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr, timed_out=done.timed_out,
+            truncated=bool(done.truncated_bytes),
+        )  # fmt: skip
+
+
+def command_words(argv: Sequence[str], cwd: str | None, env: Mapping[str, str] | None) -> list[str]:
+    """The program with its variables, in its folder."""
+    words = list(argv)
+    if env:
+        words = ["env", "--", *(f"{name}={value}" for name, value in _checked(env).items()), *words]
+    return words if cwd is None else ["sh", "-c", _IN_FOLDER, "sh", cwd, *words]
+
+
+def _checked(env: Mapping[str, str]) -> Mapping[str, str]:
+    for name in env:
+        if not name.replace("_", "a").isalnum() or name[0].isdigit():
+            raise UsageError(f"{name!r} is not the name of a variable", "a name is of letters, digits and _")
+    return env
 
 
 class AsyncProgram:
@@ -115,3 +166,71 @@ class Program(Twin[AsyncProgram]):
     signal = blocking(AsyncProgram.signal)
     resize = blocking(AsyncProgram.resize)
     wait = blocking(AsyncProgram.wait)
+
+
+class AsyncShell:
+    """What `AsyncSandbox.shell` gives. Its commands wait for each other, and for nobody else's."""
+
+    def __init__(
+        self, name: str, shell: port.Shell, noted: Callable[[Awaitable[CommandOutput]], Awaitable[CommandOutput]]
+    ):
+        self.name, self._shell, self._noted = name, shell, noted
+
+    async def exec(self, command: str, timeout: float | None = None) -> Result:
+        """As `AsyncSandbox.exec(shell=command)`."""
+        return Result.of(await self._noted(self._shell.run(command, timeout)))
+
+
+class Shell(Twin[AsyncShell]):
+    """AsyncShell without `await`."""
+
+    def __init__(self, shell: AsyncShell, portal: BlockingPortal) -> None:
+        self._awaited, self._portal = shell, portal
+
+    def _running(self) -> BlockingPortal:
+        return self._portal
+
+    @property
+    def name(self) -> str:
+        return self._awaited.name
+
+    exec = blocking(AsyncShell.exec)
+
+
+_RELAY = 'exec 3<>"/dev/tcp/127.0.0.1/$1" || exit; cat <&0 >&3 & exec cat <&3'
+_SILENT_S = 60.0
+
+
+@asynccontextmanager
+async def forwarded(box: port.Programs, number: int) -> AsyncIterator[int]:
+    """A port of this machine's 127.0.0.1 whose connections end at port `number` of the sandbox's."""
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        unwrap_exception_group(),
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(listener.serve, partial(_carried, box, number))
+        yield listener.extra(SocketAttribute.local_port)
+        group.cancel_scope.cancel()
+
+
+async def _carried(box: port.Programs, number: int, client: ByteStream) -> None:
+    """One connection. A client that sends no more is not told to the server, which has a minute to answer then."""
+    async with client:
+        with suppress(ActionFailed, SandboxDied, *_GONE, anyio.ClosedResourceError):
+            async with box.program(["/bin/bash", "-c", _RELAY, "bash", str(number)], "") as program:
+                async with unwrap_exception_group(), anyio.create_task_group() as group:
+
+                    async def up() -> None:
+                        with suppress(*_GONE, anyio.ClosedResourceError):
+                            while True:
+                                await program.send(await client.receive())
+                        patience.deadline = anyio.current_time() + _SILENT_S
+
+                    group.start_soon(up)
+                    with anyio.CancelScope() as patience, suppress(*_GONE):
+                        while True:
+                            await client.send(await program.receive())
+                            if patience.deadline != math.inf:
+                                patience.deadline = anyio.current_time() + _SILENT_S
+                    group.cancel_scope.cancel()

@@ -7,7 +7,7 @@ A backend says how it starts (`_start`, which calls `_connect`) and what it lets
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,11 +22,11 @@ from stockade_sandbox.agent.child import Child, channel, death
 from stockade_sandbox.agent.programs import RunningProgram, program, shell
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
 from stockade_sandbox.egress.inside import MakeServer, way_out
-from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
+from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.limits.disk import DiskWatch, nothing_in, written_places
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork
-from stockade_sandbox.processes import COPIES, private_folder
+from stockade_sandbox.processes import COPIES, frozen, private_folder
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
 from stockade_sandbox.stoppable import Progress
 
@@ -40,6 +40,9 @@ class AgentSandbox(ABC):
     `_session` and `_child` are there while the sandbox is. With a network it has to be left by the task that entered
     it. `egress` makes the proxy; tests give one that finds their servers.
     """
+
+    _is_freezable = True
+    """Its programs are processes of this machine, which signals reach."""
 
     def __init__(
         self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = registry.egress
@@ -170,6 +173,20 @@ class AgentSandbox(ABC):
                 yield found
         except SandboxDied as error:
             raise await self._died(error) from error
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncIterator[None]:
+        """Implements port.Freezable."""
+        guard = self._guard()
+        if guard is None or not self._is_freezable:
+            what = f"the programs of the sandbox {self.backend} cannot be made to stand still"
+            raise UsageError(what, 'there are no snapshots: use backend="bubblewrap"')
+        with ExitStack() as stack:
+            try:
+                await anyio.to_thread.run_sync(stack.enter_context, frozen(guard))
+            except OSError as error:
+                raise SandboxFailed(f"the sandbox cannot be made to stand still: {error.strerror or error}") from error
+            yield
 
     def _private_folder(self) -> Path:
         """A new folder in `run_dir`, removed at the end; what killed processes left of theirs goes. Blocks."""

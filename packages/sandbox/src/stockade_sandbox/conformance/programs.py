@@ -4,11 +4,12 @@ import signal
 from contextlib import AsyncExitStack
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from stockade_sandbox.conformance.bench import Bench, output_of
-from stockade_sandbox.policy import Limits, Policy
-from stockade_sandbox.port import Program, Programs, Shells
+from stockade_sandbox.policy import FolderRule, Limits, Policy
+from stockade_sandbox.port import Freezable, Program, Programs, Shells
 
 
 async def everything(found: Program) -> bytes:
@@ -167,3 +168,28 @@ class ProgramConformance:
             assert (await shells[0].run("exit")).shell_event == "shell_restored"
             assert (await shells[0].run("echo $x")).stdout == b"1\n"
             assert await output_of(box, "pwd; echo $x") == "/workspace\n\n"
+
+
+class FreezeConformance:
+    """What every sandbox with snapshots (port.Freezable) must do. A test module subclasses this as the other."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_nothing_in_it_writes_while_it_is_frozen_and_all_goes_on(self, bench: Bench) -> None:
+        folder = bench.folder
+        async with bench.make(Policy(folders=(FolderRule(host=str(folder), mode="rw"),))) as box:
+            assert isinstance(box, Freezable)
+            assert (await box.run("touch grows; (while :; do echo x >> grows; done) &")).exit_code == 0
+
+            def size() -> int:
+                return (folder / "grows").stat().st_size
+
+            for _ in range(2):
+                before = await anyio.to_thread.run_sync(size)
+                with anyio.fail_after(60):
+                    while await anyio.to_thread.run_sync(size) == before:
+                        await anyio.lowlevel.checkpoint()
+                async with box.frozen():
+                    still = await anyio.to_thread.run_sync(size)
+                    await anyio.sleep(0.3)
+                    assert await anyio.to_thread.run_sync(size) == still

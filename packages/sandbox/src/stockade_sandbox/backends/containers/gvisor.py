@@ -222,6 +222,7 @@ class GVisorSandbox(AgentSandbox):
     """
 
     backend = "gvisor"
+    _is_freezable = False
 
     def __init__(
         self,
