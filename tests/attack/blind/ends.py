@@ -387,7 +387,36 @@ def step(i):
     return [h for mode in ("overlay", "rw") for h in flood(g, body, mode)]
 
 
-@attack(15, "files in folders of mode 000, opened only for the moment of writing, --disk 20M", "120 MB are held")
+@contextlib.contextmanager
+def freed_meanwhile(g: Ground) -> Iterator[None]:
+    """The host frees as much as is written: what a file system has lost says nothing then."""
+    ballast = [g.base / f"ballast{number}" for number in range(60)]
+    for file in ballast:
+        file.write_bytes(os.urandom(3 << 20))
+    os.sync()
+    done = threading.Event()
+
+    def free() -> None:
+        for file in ballast:
+            if not done.wait(0.1):
+                file.unlink()
+
+    thread = threading.Thread(target=free)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        for file in ballast:
+            file.unlink(missing_ok=True)
+
+
+@attack(
+    15,
+    "files in folders of mode 000, opened only for the moment of writing, while the host frees room, --disk 20M",
+    "120 MB are held",
+)
 def shut(g: Ground) -> list[str]:
     g.own()
     body = """
@@ -399,7 +428,8 @@ def step(i):
 """
     got = []
     for mode in ("overlay", "rw"):
-        got += flood(g, body, mode)
+        with freed_meanwhile(g):
+            got += flood(g, body, mode)
         if (g.work / "d").exists():
             (g.work / "d").chmod(0o700)
             (g.work / "d").rename(g.base / f"d-{mode}")

@@ -12,6 +12,7 @@ MODULES = (ends, folders, kernel)
 
 # By name of the attack and of the user: why. docs/security/blind.md says more.
 BOTH = {
+    "shut": "while the host frees room, writes are counted every ten seconds; modes of 000 can hide folders",
     "socket_in_folder": "a read-only mount does not keep connect() from a socket in an ro folder",
     "pipe_in_folder": "a read-only mount does not keep open() from a named pipe in an ro folder",
     "own_settings": "a process may set its own oom_score_adj and the like: /proc is not read-only there; nobody else's",
