@@ -247,8 +247,9 @@ def test_a_run_on_a_terminal_has_no_wall_limit(stage: Stage) -> None:
     assert "100 turns, 60 min" in stage.run(COUNT, DONE, DONE, flags=("--discard",)).err
 
 
-def test_a_program_on_a_terminal_of_its_own(stage: Stage) -> None:
-    shell = Terminal(stage, "sandbox", "exec", "-t", "--", "bash", "--norc", TERM="screen")
+@pytest.mark.parametrize("words", [("sandbox", "exec", "-t", "--", "bash", "--norc"), ("shell",)], ids=" ".join)
+def test_a_program_on_a_terminal_of_its_own(stage: Stage, words: tuple[str, ...]) -> None:
+    shell = Terminal(stage, *words, TERM="screen")
     fcntl.ioctl(shell.descriptor, termios.TIOCSWINSZ, struct.pack("4H", 33, 77, 0, 0))
     shell.until(b"$ ")
     assert not termios.tcgetattr(shell.descriptor)[3] & termios.ICANON

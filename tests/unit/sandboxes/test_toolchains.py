@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stockade_sandbox import Sandbox
-from stockade_sandbox.api import policy_of
+from stockade_sandbox.policy import policy_of
 from stockade_sandbox.toolchains import Toolchain, find, with_toolchains
 
 SYSTEM_PATH = "/usr/bin:/bin"

@@ -7,14 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stockade_sandbox.api import AsyncSandbox, Sandbox
+    from stockade_sandbox.api import AsyncSandbox
+    from stockade_sandbox.blocking import Sandbox
     from stockade_sandbox.files import FileStat
     from stockade_sandbox.policy import Policy
     from stockade_sandbox.results import Snapshot
     from stockade_sandbox.running import AsyncProgram, Program, Result
 
 _WHERE = {"AsyncProgram": "running", "AsyncSandbox": "api", "FileStat": "files", "Policy": "policy",
-          "Program": "running", "Result": "running", "Sandbox": "api", "Snapshot": "results"}  # fmt: skip
+          "Program": "running", "Result": "running", "Sandbox": "blocking", "Snapshot": "results"}  # fmt: skip
 __all__ = ["AsyncProgram", "AsyncSandbox", "FileStat", "Policy", "Program", "Result", "Sandbox", "Snapshot"]
 
 

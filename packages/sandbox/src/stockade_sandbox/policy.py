@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
@@ -196,3 +197,20 @@ class Policy:
     @property
     def workdir(self) -> str:
         return self.folders[0].inside if self.folders else WORKSPACE
+
+
+MAX_OUTPUT = 1 << 20
+
+
+def policy_of(folder: str | Path | None, net: Sequence[str]) -> Policy:
+    """`folder`: PATH, PATH:ro, PATH:overlay or PATH:rw. `net`: names (HOST or HOST:PORT), or `open` alone.
+
+    UsageError for what is none of that. A command's output is bounded at MAX_OUTPUT.
+    """
+    if isinstance(net, str):
+        raise UsageError(f"net={net!r} is one text", f"give a list: net=[{net!r}]")
+    if "open" in net and len(net) > 1:
+        raise UsageError("net=['open', ...] names others too", "open is every public name: give it alone")
+    network = Network(mode="open") if "open" in net else Network(mode="allow" if net else "none", hosts=tuple(net))
+    rules = () if folder is None else (parse_folder(str(folder), "overlay", WORKSPACE, "folder="),)
+    return Policy(folders=rules, network=network, limits=Limits(output_bytes=MAX_OUTPUT))

@@ -24,9 +24,8 @@ from inspect_ai.util import (
 from pydantic import BaseModel, ConfigDict
 
 from stockade_sandbox import AsyncSandbox, Sandbox
-from stockade_sandbox.api import policy_of
 from stockade_sandbox.errors import SandboxDied
-from stockade_sandbox.policy import GIB
+from stockade_sandbox.policy import GIB, policy_of
 
 _CANNOT_EXECUTE = 126
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from minisweagent.utils.serialize import recursive_merge
 from pydantic import BaseModel, ConfigDict
 
 from stockade_sandbox import Sandbox
-from stockade_sandbox.api import policy_of
+from stockade_sandbox.policy import policy_of
 
 _SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _MERGED = ("sh", "-c", 'exec "$@" 2>&1', "sh")

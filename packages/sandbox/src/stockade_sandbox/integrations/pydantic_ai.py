@@ -23,8 +23,8 @@ from pydantic_ai.workspaces import (
 from pydantic_ai.workspaces.protocol import validate_timeout
 
 from stockade_sandbox import AsyncSandbox, FileStat, Policy, Sandbox
-from stockade_sandbox.api import policy_of
 from stockade_sandbox.errors import SandboxDied, UsageError
+from stockade_sandbox.policy import policy_of
 
 MAX_OUTPUT = 10 << 20
 T = TypeVar("T")

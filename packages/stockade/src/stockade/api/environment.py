@@ -5,8 +5,7 @@ from pathlib import Path
 
 from stockade.core.errors import UsageError
 from stockade_sandbox import Sandbox
-from stockade_sandbox.api import policy_of
-from stockade_sandbox.policy import FolderMode
+from stockade_sandbox.policy import FolderMode, policy_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ COMMANDS: Table = {
     "run": ("begin:run", "Run a bot on a task."),
     "plan": ("begin:plan", "A bot that plans, and acts when you authorise it."),
     "auto": ("begin:auto", "The autonomous Shell bot, which lives in a folder."),
+    "shell": ("sandbox_exec:shell", "A prompt of your own in the sandbox."),
     "code": ("begin:code", "Write Python, run it, mend it until its checks pass."),
     "runs": ("commands:runs", "Runs on record: show, go on, go back, export, apply."),
     "diff": ("changes:diff", "What a run changed and nobody decided on yet."),

@@ -74,6 +74,14 @@ def exec_(argv: tuple[str, ...], timeout: float | None, raw: bool, terminal: boo
     return _ended(done, settings.command_timeout)
 
 
+@click.command("shell", short_help="A prompt of your own in the sandbox.")
+@flags.offered(flags.SANDBOX, flags.TOOL)
+def shell(**values: Any) -> int:
+    """A bash of your own on a terminal, under the very policy of a bot's commands: `sandbox exec -t -- bash`."""
+    assert exec_.callback is not None
+    return int(exec_.callback(argv=("bash",), timeout=None, raw=True, terminal=True, **values))
+
+
 def _is_all(settings: RunSettings) -> bool:
     """Whether the program is all there is: no folder, network or tool, nothing to hide, no other kind of sandbox."""
     plain = settings.sandbox in ("auto", "bubblewrap") and not (settings.tool or settings.redact or settings.toolchain)

@@ -74,12 +74,10 @@ async def run_to_completion(
 
 async def _still_verified(ending: Ending, parts: Dependencies, record: Record) -> Ending:
     """What a verdict was about is what there is now that nothing runs any more: else it holds no longer."""
-    if not ending.verified or parts.snapshots is None or record.state.checkpoint is None:
+    snapshots, last = parts.snapshots, record.state.checkpoint
+    if not ending.verified or snapshots is None or last is None or await snapshots.keep() == last.files:
         return ending
-    if await parts.snapshots.keep() == record.state.checkpoint.files:
-        return ending
-    what = "something of the bot's wrote to its files after the check had passed"
-    return replace(ending, reason="check_failed", detail=what, verified=False)
+    return replace(ending, reason="check_failed", detail="it was written to after the check had passed", verified=False)
 
 
 async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, again: ResumeHook | None) -> Ending:
