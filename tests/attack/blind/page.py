@@ -7,11 +7,11 @@ import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 
-from tests.attack.blind import ends, folders, kernel
+from tests.attack.blind import afterwards, folders
 from tests.attack.blind.ground import ROOT, Bare, Sealed, ground_of, users
 from tests.attack.blind.table import ATTACKS
 
-MODULES = (ends, folders, kernel)
+MODULES = (afterwards, folders)
 
 
 def late(*_: object) -> None:

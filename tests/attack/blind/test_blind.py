@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.attack.blind import ends, folders, kernel
+from tests.attack.blind import afterwards, folders
 from tests.attack.blind.ground import Bare, Ground, Sealed, User, ground_of, users
 from tests.attack.blind.table import ATTACKS, Attack
 
-MODULES = (ends, folders, kernel)
+MODULES = (afterwards, folders)
 
 # By name of the attack and of the user: why. docs/security/blind.md says more.
 BOTH = {
