@@ -138,6 +138,33 @@ def test_what_was_changed_on_the_host_meanwhile_is_not_written_over(folder: Path
     assert boxes(folder) == []
 
 
+@pytest.mark.parametrize("end", ["apply", "close", "destroy"])
+def test_with_a_network_too_each_call_ends_it(folder: Path, end: str) -> None:
+    with Sandbox(folder, net=["pypi.org"]) as box:
+        refused = box.exec(["curl", "-sS", "http://other.test/"])
+        assert "other.test is not on the --net allow list" in refused.text
+        box.write_file("new", b"1")
+        with box.start(["cat"]) as program:
+            program.close_stdin()
+            assert program.wait() == 0
+        getattr(box, end)()
+        assert (folder / "new").exists() == (end == "apply")
+    assert box.undo().left == {}
+    assert [path.name for path in folder.iterdir()] == ["data.csv"]
+
+
+@pytest.mark.anyio
+async def test_with_a_network_the_task_that_entered_its_twin_ends_it(folder: Path) -> None:
+    async with AsyncSandbox(folder, net=["pypi.org"]) as box:
+        await box.write_file("new", b"1")
+        with pytest.raises(ExceptionGroup) as raised:
+            async with anyio.create_task_group() as group:
+                group.start_soon(box.apply)
+        assert raised.group_contains(UsageError, match="ended by the task that entered it")
+        assert await box.read_file("new") == b"1"
+        assert await box.apply() == ("new",)
+
+
 @pytest.mark.anyio
 async def test_its_twin_is_awaited_and_takes_a_policy(folder: Path) -> None:
     policy = Policy(folders=(FolderRule(host=str(folder), mode="ro", inside="/data"),))

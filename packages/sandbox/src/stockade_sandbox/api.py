@@ -6,7 +6,7 @@ One sandbox with one persistent shell. What is written to an overlay is thrown a
 import concurrent.futures.thread  # noqa: F401  (what it does at the end comes after what was registered later)
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 
 import anyio.from_thread
 from anyio import to_thread
+from anyio.from_thread import BlockingPortal
 
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxDied, UsageError
 from stockade_sandbox.files import FILE_S, Files
@@ -24,7 +25,7 @@ from stockade_sandbox.processes import BOX, boxes_dir, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.results import ExecResult, FolderLayer, Moved, Snapshot
 from stockade_sandbox.running import AsyncProgram, AsyncShell, Result, command_words, forwarded
-from stockade_sandbox.stoppable import stoppable
+from stockade_sandbox.stoppable import in_a_task_of, stoppable
 
 DAY_S = 86_400.0
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class AsyncSandbox(Files):
 
     `policy` replaces `folder` and `net`. With `keep` it outlives its maker: a process of its own has it until
     `destroy`, or until nobody has used it for `expires_s`; leaving lets go of it, and `attach` takes it up again.
+    With a network it is ended (`apply`, `close`, `destroy`) by the task that entered it; Sandbox sees to that.
 
     Raises UsageError here; entering raises UsageError, PolicyNotEnforceable and SandboxFailed; every call SandboxDied.
     """
@@ -70,6 +72,10 @@ class AsyncSandbox(Files):
         self._shells = set[str]()
         self._snapshots: SnapshotStore | None = None
         self._running = AsyncExitStack()
+        self._portal: BlockingPortal | None = None
+        """Of a twin that does not await: each of its calls is a task."""
+        self._task: int | None = None
+        """Which alone can end it."""
 
     @classmethod
     def attach(cls, id: str) -> Self:
@@ -94,12 +100,22 @@ class AsyncSandbox(Files):
             self.layers = box.layers
             if self._origin is not None:
                 await to_thread.run_sync(self._go_on_from, self._origin)
-            self._box = await self._running.enter_async_context(box)
+            await self._enter(box)
             self._snapshots = load("overlay.snapshots:base_snapshots")(box.layers) if box.layers else None
         except BaseException:
             await self._end()
             raise
         return self
+
+    async def _enter(self, box: SandboxPort) -> None:
+        """A way to the network is tasks of whoever enters it."""
+        entered: AbstractAsyncContextManager[SandboxPort] = box
+        if self.policy.network.mode != "none":
+            if self._portal is not None:
+                entered = in_a_task_of(self._portal, box)
+            else:
+                self._task = anyio.get_current_task().id
+        self._box = await self._running.enter_async_context(entered)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -147,7 +163,9 @@ class AsyncSandbox(Files):
                 await to_thread.run_sync(self._throw_away, self._base)
 
     async def _stop(self) -> None:
-        self._box = None
+        if self._task not in (None, anyio.get_current_task().id):
+            raise UsageError("a sandbox with a network is ended by the task that entered it", "call it there")
+        self._box = self._task = None
         await self._running.aclose()
 
     def _reviewer(self) -> Reviewer:

@@ -63,6 +63,7 @@ class Sandbox(Twin[AsyncSandbox]):
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
+            self._awaited._portal = portal
             stack.enter_context(portal.wrap_async_context_manager(self._awaited))
             self._portal, self._stack = portal, stack.pop_all()
         _entered.add(self._stack)

@@ -4,7 +4,7 @@ task groups whose one failure is raised as itself; and calls that block, made of
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
@@ -58,6 +58,18 @@ async def unwrap_exception_group() -> AsyncIterator[None]:
         yield
     except BaseExceptionGroup as errors:
         raise _leaf(errors) from errors
+
+
+@asynccontextmanager
+async def in_a_task_of(portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    """`manager`, entered and left by one task of the portal's, whichever tasks enter and leave this: its task groups
+    ask for that."""
+    owner = portal.wrap_async_context_manager(manager)
+    found = await anyio.to_thread.run_sync(owner.__enter__)
+    try:
+        yield found
+    finally:
+        await anyio.to_thread.run_sync(owner.__exit__, None, None, None)
 
 
 class Twin(ABC, Generic[A_co]):
