@@ -134,7 +134,7 @@ class Bench:
         way = Way(f"{path.parent.name}/{path.name}, {len(data) >> 10} KiB", _nothing)
         way.compiled = f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
         self.components.append((way, found, name, arguments))
-        self.policy = with_tool(found)(self.policy)
+        self.policy = with_tool(found, self.policy)
 
     async def start(self, sandbox: Sandbox, plan: ToolPlan) -> None:
         """Each is ready when it has answered for the first time: in a sandbox that is there, from its cache."""
@@ -213,7 +213,7 @@ async def runaway(folder: Path) -> list[float]:
     await anyio.Path(path).write_bytes(wat2wasm(SPIN))
     await anyio.Path(folder / "spin.policy.yaml").write_text(f"limits: {{timeout_s: {LIMIT_S}}}")
     found = await prepared(path, own_sandbox)
-    policy = with_tool(found)(Policy())
+    policy = with_tool(found, Policy())
     late = []
     with tempfile.TemporaryDirectory() as base:
         async with await prepare_sandbox(policy, "bubblewrap", Path(base)) as sandbox:

@@ -137,7 +137,7 @@ async def sandbox_for(
     """A sandbox that these components can be called in."""
     policy = Policy(folders=folders, network=network or Network(), environment=environment or {})
     for component in components:
-        policy = with_tool(component)(policy)
+        policy = with_tool(component, policy)
     async with await prepare_sandbox(policy, "bubblewrap", base / "sandbox") as sandbox:
         yield sandbox, policy
 

@@ -8,8 +8,17 @@ import pytest
 
 from stockade.core.errors import UsageError
 from stockade.plugins.wasm import build as builds
-from stockade.plugins.wasm.build import build, scaffold
+from stockade.plugins.wasm.build import build
 from tests.support import wasm
+
+WIT = """package my:tool@0.1.0;
+
+world my-tool {
+  /// What the tool does, in a sentence for the model.
+  /// text: what this argument is for
+  export run: func(text: string) -> result<string, string>;
+}
+"""
 
 
 @pytest.fixture
@@ -108,9 +117,11 @@ def test_a_compiler_that_makes_no_component_is_found_out(tmp_path: Path, alone: 
 def test_what_is_built_lies_beside_the_source_with_the_comments_of_its_wit(tmp_path: Path, alone: Path) -> None:
     (alone / "given.wasm").write_bytes(wasm.ECHO.read_bytes())
     _program(alone, "componentize-py", f'while [ "$1" != -o ]; do shift; done; cp {alone}/given.wasm "$2"')
-    source = next(file for file in scaffold("my-tool", "python", tmp_path) if file.suffix == ".py")
+    source = tmp_path / "my_tool.py"
+    source.write_text("")
+    (tmp_path / "my-tool.wit").write_text(WIT)
     component, manifest = build(source)
-    assert component == tmp_path / "my-tool" / "my-tool.wasm"
+    assert component == tmp_path / "my-tool.wasm"
     assert manifest is not None
     told = json.loads(manifest.read_text())["tools"]["run"]
     assert told == {

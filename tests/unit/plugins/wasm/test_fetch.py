@@ -60,7 +60,7 @@ async def test_a_component_asks_through_the_runs_own_way_out(tmp_path: Path) -> 
     component = await wasm.opened(tmp_path, GET, POLICY, name="get")
     seen: list[NetworkRequest] = []
     with site(served, None) as port:
-        policy = with_tool(component)(Policy(network=Network(mode="allow", hosts=(f"good.test:{port}",))))
+        policy = with_tool(component, Policy(network=Network(mode="allow", hosts=(f"good.test:{port}",))))
         base = tmp_path / "box"
         sandbox = BubblewrapSandbox(policy, prepare_layers(policy, base), base, egress=to_loopback)
         sandbox.on_network = seen.append

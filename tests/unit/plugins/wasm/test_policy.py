@@ -23,8 +23,6 @@ permissions:
     allow:
       - host: "https://rss.nytimes.com/"
       - host: "api.example.com:8443"
-    deny:
-      - host: "rss.nytimes.com"
   storage:
     allow:
       - uri: "fs:///workspace/data"
@@ -34,9 +32,7 @@ permissions:
   environment:
     allow:
       - key: "API_KEY"
-  resources:
-    limits:
-      memory: "64Mi"
+limits: {memory: 64M}
 """
 RUN = Policy(
     folders=(
@@ -57,8 +53,11 @@ def test_wassettes_keys_are_understood(tmp_path: Path) -> None:
     path = tmp_path / "fetch.policy.yaml"
     path.write_text(WASSETTE)
     policy = read_policy(path)
-    assert [(host.host, host.port) for host in policy.hosts] == [("api.example.com", 8443)]
-    assert policy.held.memory_bytes == 64 << 20
+    assert [(host.host, host.port) for host in policy.hosts] == [
+        ("rss.nytimes.com", None),
+        ("api.example.com", 8443),
+    ]
+    assert policy.limits.memory_bytes == 64 << 20
     assert policy.variables == ("API_KEY",)
     assert folders_of(policy, RUN, "t") == (
         ("/workspace/data", "/workspace/data", True),
@@ -80,6 +79,8 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         ("permissions: {network: {allow: [{cidr: 10.0.0.0/8}]}}", "network.allow.0"),
         ("permissions: {ipc: {allow: []}}", "permissions.ipc"),
         ("permissions: {storage: {deny: [{uri: 'fs:///x'}]}}", "storage.deny"),
+        ("permissions: {network: {deny: [{host: a.example}]}}", "network.deny"),
+        ("permissions: {resources: {limits: {memory: 64Mi}}}", "permissions.resources"),
         ("permissions: {storage: {allow: [{uri: 'fs:///x/../y', access: [read]}]}}", "fs://PATH"),
         ("permissions: {storage: {allow: [{uri: 'file:///x', access: [read]}]}}", "fs://PATH"),
         ("permissions: {storage: {allow: [{uri: 'fs:///x', access: [execute]}]}}", "access"),

@@ -11,13 +11,12 @@ import click
 from stockade.cli import flags
 from stockade.cli.sandbox import in_sandbox, sandbox_redactor
 from stockade.cli.ui.console import progress
-from stockade.cli.ui.failures import INTERRUPTED, say
+from stockade.cli.ui.failures import INTERRUPTED
 from stockade.cli.ui.safe import one_line, result_text
 from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox
 from stockade.core.tools import ToolSpec
 from stockade.plugins.wasm.build import build as build_component
-from stockade.plugins.wasm.build import scaffold
 from stockade.plugins.wasm.component import Component, Tool, key_of
 from stockade.plugins.wasm.policy import beside
 from stockade.plugins.wasm.prepare import prepared
@@ -96,7 +95,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     arguments = parsed(tool.spec, words, f"stockade tool run {file}")
     if arguments is None:
         return 0
-    run_policy = with_tool(component)(make_policy(settings.options, "overlay"))
+    run_policy = with_tool(component, make_policy(settings.options, "overlay"))
     silent = settings.front.json_lines or settings.front.quiet
     if not silent:
         print(result_text("\n".join(before_call(component, tool))), flush=True)
@@ -148,18 +147,6 @@ def build(source: Path, output: Path | None, wit: Path | None, world: str | None
     print(result_text(f"{component} ({opened.size} bytes): {names}"))
     if manifest is not None:
         print(f"{one_line(str(manifest))}: names and descriptions from the comments of the WIT")
-    return 0
-
-
-@command.command("new")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--lang", default="python", metavar="python|js|c|rust", help="Its language.")
-def new(folder: Path, lang: str) -> int:
-    """A new FOLDER, named as the tool, with its beginning: source, WIT and a policy that grants nothing."""
-    files = scaffold(folder.name, lang, folder.parent)
-    print("\n".join(str(file) for file in files))
-    source = next(file for file in files if file.suffix in (".py", ".js", ".c", ".rs"))
-    say(f"next: stockade tool build {source}")
     return 0
 
 
@@ -323,7 +310,7 @@ def _asked(component: Component) -> Iterator[str]:
 
 
 def _granted(component: Component) -> Iterator[str]:
-    rules, limits = component.policy, component.policy.held
+    rules, limits = component.policy, component.policy.limits
     if component.policy_file is None:
         yield "granted: nothing (there is no policy file beside it)"
     else:
@@ -345,5 +332,5 @@ def _granted(component: Component) -> Iterator[str]:
 def as_json(component: Component) -> dict[str, Any]:
     """All of it, for programs."""
     found = component.model_dump(exclude={"compiled"})
-    found["limits"] = component.policy.held.model_dump()
+    found["limits"] = component.policy.limits.model_dump()
     return found

@@ -4,12 +4,11 @@ The keys are wassette's, and `limits` and `tools` of ours. A policy never gives 
 run's folders, variables are those given to the run, and requests leave by the run's own way out.
 """
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -22,6 +21,7 @@ from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy, parse_size
 SUFFIXES = (".policy.yaml", ".policy.yml", ".policy.toml", ".policy.json")
 MAX_POLICY_BYTES = 64 << 10
 MIB = 1 << 20
+T = TypeVar("T")
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _METHODS: tuple[Method, ...] = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _HOST = re.compile(r"^(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
@@ -46,7 +46,7 @@ class Limits(Data):
         read = dict(given)
         for name in ("memory", "stack", "output", "http"):
             if name in read:
-                read[f"{name}_bytes"] = _size(read.pop(name))
+                read[f"{name}_bytes"] = parse_size(str(read.pop(name)))
         return read
 
 
@@ -104,31 +104,16 @@ class Variable(Data):
     key: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
-class StorageRules(Data):
-    allow: tuple[Storage, ...] = ()
+class Allowed(Data, Generic[T]):
+    """What is on the list, and nothing else."""
 
-
-class NetworkRules(Data):
-    allow: tuple[Host, ...] = ()
-    deny: tuple[Host, ...] = ()
-
-
-class EnvironmentRules(Data):
-    allow: tuple[Variable, ...] = ()
-    deny: tuple[Variable, ...] = ()
-
-
-class Resources(Data):
-    """wassette's: `limits: {memory: 512Mi}`."""
-
-    limits: dict[Literal["memory"], str] = Field(default_factory=dict)
+    allow: tuple[T, ...] = ()
 
 
 class Permissions(Data):
-    storage: StorageRules = StorageRules()
-    network: NetworkRules = NetworkRules()
-    environment: EnvironmentRules = EnvironmentRules()
-    resources: Resources = Resources()
+    storage: Allowed[Storage] = Allowed()
+    network: Allowed[Host] = Allowed()
+    environment: Allowed[Variable] = Allowed()
 
 
 class Naming(Data):
@@ -149,27 +134,12 @@ class ToolPolicy(Data):
     tools: dict[str, Naming] = Field(default_factory=dict)
 
     @property
-    def held(self) -> Limits:
-        """The limits, wassette's spelling of memory among them."""
-        memory = self.permissions.resources.limits.get("memory")
-        return self.limits if memory is None else self.limits.model_copy(update={"memory_bytes": _size(memory)})
-
-    @property
     def hosts(self) -> tuple[Host, ...]:
-        denied = {one.host for one in self.permissions.network.deny}
-        return tuple(one for one in self.permissions.network.allow if one.host not in denied)
+        return self.permissions.network.allow
 
     @property
     def variables(self) -> tuple[str, ...]:
-        denied = {one.key for one in self.permissions.environment.deny}
-        return tuple(one.key for one in self.permissions.environment.allow if one.key not in denied)
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    text = str(value)
-    return parse_size(f"{text}B" if text.endswith("i") else text)
+        return tuple(one.key for one in self.permissions.environment.allow)
 
 
 def beside(component: Path) -> Path | None:
@@ -198,20 +168,14 @@ def read_policy(path: Path) -> ToolPolicy:
     if not isinstance(values, Mapping):
         raise UsageError(f"{path} holds no keys", "see docs/wasm.md for what a policy looks like")
     try:
-        policy = ToolPolicy.model_validate(_as_lists(values), strict=False)
-        _ = policy.held
+        return ToolPolicy.model_validate(_as_lists(values), strict=False)
     except ValidationError as error:
         raise UsageError(f"{path}: {wrong_words(error)}", "see docs/wasm.md for the keys") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
-    return policy
 
 
 def _parsed(path: Path, text: str) -> Any:
     if path.suffix == ".toml":
         return tomllib.loads(text)
-    if path.suffix == ".json":
-        return json.loads(text)
     if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
         raise ValueError("YAML aliases are not read")
     return yaml.safe_load(text)

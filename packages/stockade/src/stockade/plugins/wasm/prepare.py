@@ -155,12 +155,12 @@ async def prepared(
     """A component ready to be called. UsageError, naming the file, when it cannot be; SandboxFailed."""
     data, policy = read_component(path), policy or beside(path)
     rules = read_policy(policy) if policy else ToolPolicy()
-    place = entry(hashlib.sha256(data).hexdigest(), rules.held)
+    place = entry(hashlib.sha256(data).hexdigest(), rules.limits)
     description = place.description()
     if description is None:
         if on_progress is not None:
             on_progress(f"compiling {path.name}, once", 0, 0)
-        description, compiled = await _compile(path.name, data, rules.held, open_box)
+        description, compiled = await _compile(path.name, data, rules.limits, open_box)
         put(place, compiled, description)
     return understood(path, data, place.compiled, read_description(description, path.name), rules, policy)
 

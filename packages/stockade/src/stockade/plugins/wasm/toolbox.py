@@ -1,6 +1,6 @@
 """Components as a bot's tools: implements core.ports.Toolbox. Every call is a fresh instance in the run's sandbox."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +89,7 @@ def granted(component: Component, policy: Policy) -> dict[str, Any]:
     return {
         "op": "call",
         "compiled": f"{inside_of(compiled.parent)}/{compiled.name}",
-        "limits": rules.held.model_dump(),
+        "limits": rules.limits.model_dump(),
         "grants": {
             "folders": folders_of(rules, policy, what),
             "environment": environment_of(rules, policy, what),
@@ -108,7 +108,7 @@ def wasm_file(request: ToolRequest) -> ToolPlan:
     folder = Path(component.compiled).parent
     if request.again and inside_of(folder) not in {rule.inside for rule in request.plan.policy.lent}:
         raise UsageError(f"{request.path} is not what it was when the run began", "put the component of then there")
-    policy = with_tool(component)(request.plan.policy)
+    policy = with_tool(component, request.plan.policy)
 
     def make(context: ToolContext) -> Toolbox:
         return WasmToolbox((component,), context.sandbox, context.policy)
@@ -116,12 +116,8 @@ def wasm_file(request: ToolRequest) -> ToolPlan:
     return replace(request.plan, policy=policy, makers=(*request.plan.makers, make))
 
 
-def with_tool(component: Component) -> Callable[[Policy], Policy]:
-    """What a sandbox must see for this component to be called in it. UsageError as for `--tool`."""
-
-    def more(policy: Policy) -> Policy:
-        extended = lent(policy, (Path(component.compiled).parent,))
-        granted(component, extended)
-        return extended
-
-    return more
+def with_tool(component: Component, policy: Policy) -> Policy:
+    """With what a sandbox must see for this component to be called in it. UsageError as for `--tool`."""
+    extended = lent(policy, (Path(component.compiled).parent,))
+    granted(component, extended)
+    return extended

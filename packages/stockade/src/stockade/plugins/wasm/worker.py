@@ -96,7 +96,6 @@ class Reply(Data):
     text: str
     kind: str | None = None
     load_s: float | None = None
-    call_s: float | None = None
     cpu_s: float | None = None
     """Of the process, during the call."""
 
