@@ -53,7 +53,6 @@ ARMS = {
         Arm("no-fresh", "ours without the fresh start", _NO_FRESH),
         Arm("no-handler", "the plain traceback, fresh start", _shown(_OURS), by_traceback),
         Arm("no-rewrite", "error handler and the program, fresh start", _shown(_OURS)),
-        Arm("three", "ours with three candidates a round", _OURS.model_copy(update={"candidates": 3})),
     )
 }
 

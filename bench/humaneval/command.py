@@ -112,7 +112,6 @@ class Bench:
             "arm": arm.name,
             "problem": problem.task_id,
             "examples": len(coder.executor.job.examples),
-            "candidates": arm.plan.candidates,
             "rounds": arm.plan.most_rounds,
             "seconds_beside_model": round(seconds, 4),
             "attempts": [

@@ -35,7 +35,7 @@ def rows(results: Path) -> dict[str, dict[str, Row]]:
 
 def given_after(row: Row, repairs: int) -> Row | None:
     """The attempt that a person would have had after so many repairs."""
-    attempts: Sequence[Row] = row["attempts"][: (repairs + 1) * row["candidates"]]
+    attempts: Sequence[Row] = row["attempts"][: repairs + 1]
     usable = [one for one in attempts if not one["empty"]]
     return max(usable, key=lambda one: list(one["rank"]), default=None)
 

@@ -74,7 +74,7 @@ async def test_a_line_that_was_cut_is_asked_again(tmp_path: Path) -> None:
 def row(name: str, arm: str, *attempts: tuple[bool, bool], rounds: int = 4) -> str:
     listed = [{"visible": seen, "hidden": good, "rank": [seen, 0, seen, True], "empty": False, "exit": 0, "words": ""}
               for seen, good in attempts]  # fmt: skip
-    facts = {"arm": arm, "problem": name, "candidates": 1, "rounds": rounds, "seconds_beside_model": 0.1}
+    facts = {"arm": arm, "problem": name, "rounds": rounds, "seconds_beside_model": 0.1}
     return json.dumps({**facts, "attempts": listed}) + "\n"
 
 

@@ -46,18 +46,6 @@ def test_the_record_of_it_is_shown_done_again_and_exported(stage: Stage) -> None
     assert "stockade code" in again.err
 
 
-def test_of_candidates_each_answer_has_its_own_actions_in_the_export(stage: Stage) -> None:
-    script = stage.script(WRONG, GOOD)
-    assert stage.call("code", "add(1, 2) == 3", "--model", script, "--candidates", "2", "--quiet").status == 0
-    exported = json.loads(stage.call("runs", "export", "last", "--format", "atif").out)
-    steps = [step for step in exported["steps"] if step["source"] == "agent"]
-    programs = [[call["arguments"].get("content", "") for call in step["tool_calls"]] for step in steps]
-    assert [any("a - b" in text for text in texts) for texts in programs] == [True, False]
-    assert [any("a + b" in text for text in texts) for texts in programs] == [False, True]
-    rewound = stage.call("runs", "rewind", "last", "--to", "1", "--json")  # the other candidate's answer is gone
-    assert (rewound.status, rewound.result["answer"]) == (0, ADD), rewound.err
-
-
 def test_a_program_goes_to_the_folder_as_a_change(stage: Stage) -> None:
     before = stage.tree()
     arguments = ("code", "add(1, 2) == 3", "--folder", str(stage.demo), "--output", "lib/adding.py")
@@ -104,7 +92,6 @@ def test_tests_from_a_file(stage: Stage) -> None:
     [
         (("--tests", "/nowhere.py"), "No such file"),
         (("--example", "it works"), "is not understood"),
-        (("--candidates", "0"), "--candidates"),
         (("--repairs", "-1"), "--repairs"),
         (("--attempt-timeout", "0"), "--attempt-timeout"),
         (("--output", "../../x.py"), "--output"),

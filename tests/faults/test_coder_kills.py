@@ -28,7 +28,7 @@ ANSWERS = [f"### Requirements\nnone\n### Code\n```python\n{code}```" for code in
 def test_killed_runs_of_the_coder_go_on_to_their_end(stage: Stage, seed: int) -> None:
     chance, where = random.Random(seed), str(stage.state / "runs.db")
     flags = ("--model", stage.script(*ANSWERS), "--no-input")
-    folder = ("--folder", str(stage.demo), "--candidates", str(1 + seed % 2))
+    folder = ("--folder", str(stage.demo))
     acknowledged = killed(stage, chance, "code", "Write add(a, b). add(1, 2) == 3", *flags, *folder)
     for _ in range(KILLS - 1):
         if on_record(stage, where):

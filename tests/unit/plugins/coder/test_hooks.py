@@ -70,7 +70,7 @@ async def test_its_words_and_its_sampling_reach_the_model(tmp_path: Path) -> Non
     assert "Names are short. 0" in first.messages[1].content
     assert second.messages[: len(first.messages)] == first.messages
     assert "Names are short. 1" in second.messages[3].content
-    assert [(one.sampling.top_p, one.sampling.seed) for one in done.model.requests] == [(0.5, None), (0.5, 1000)]
+    assert [(one.sampling.top_p, one.sampling.seed) for one in done.model.requests] == [(0.5, 99), (0.5, 99)]
     assert [one.hook for one in done.events if isinstance(one, HookRan)] == ["says", "says"]
     behind = [one.words[0].text for one in done.events if isinstance(one, ActionFinished) and one.words]
     assert behind == ["seen", "seen"]

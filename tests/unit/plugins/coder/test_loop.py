@@ -9,7 +9,7 @@ import pytest
 
 from stockade.core.actions import Action
 from stockade.core.budget import Budget
-from stockade.core.errors import ModelUnavailable, StockadeError
+from stockade.core.errors import StockadeError
 from stockade.core.events import ActionFinished, AnswerUnreadable, MessageInjected, RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Sampling
 from stockade.loop.builtin_hooks import Approval
@@ -196,22 +196,6 @@ async def test_nothing_but_words(tmp_path: Path) -> None:
     done = await code(tmp_path, ["no"] * 8)
     assert (done.finished.status, done.finished.reason, done.finished.answer) == ("stopped", "unreadable", None)
     assert done.result.status == "error"
-
-
-async def test_candidates_are_asked_for_together_and_the_good_one_counts(tmp_path: Path) -> None:
-    done = await code(tmp_path, [WRONG, GOOD, ZERO], plan=Plan(candidates=3))
-    assert len(done.model.requests) == 3
-    assert len({request.messages for request in done.model.requests}) == 1
-    assert done.model.requests[0].sampling.temperature == 0.0
-    assert {request.sampling.seed for request in done.model.requests} == {None, 1, 2}
-    assert done.result.code == "def add(a, b):\n    return a + b\n"
-    assert [attempt.verdict.passed for attempt in done.result.attempts] == [False, True, False]
-    assert done.finished.turns == 3
-
-
-async def test_one_candidate_of_which_nothing_came_is_no_end(tmp_path: Path) -> None:
-    done = await code(tmp_path, [ModelUnavailable("gone"), GOOD], plan=Plan(candidates=2))
-    assert done.result.status == "success"
 
 
 async def test_a_model_that_is_gone_ends_it_with_the_best_so_far(tmp_path: Path) -> None:

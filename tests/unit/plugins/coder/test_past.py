@@ -84,10 +84,9 @@ async def go(tmp_path: Path, answers: Sequence[str], plan: Plan, history: Sequen
     ("answers", "plan", "step"),
     [
         ((WRONG, BROKEN, WORDS, GOOD), WANTED.plan, 1),
-        ((WRONG, WORDS, BROKEN, GOOD), Plan(repairs=1, candidates=2), 1),
         ((WRONG, WRONG, BROKEN, BROKEN), Plan(repairs=1, fresh_starts=1), 3),
     ],
-    ids=["mended", "candidates", "given up"],
+    ids=["mended", "given up"],
 )
 async def test_cut_anywhere_it_comes_to_the_same_end_and_no_answer_is_asked_for_twice(
     tmp_path: Path, answers: Sequence[str], plan: Plan, step: int

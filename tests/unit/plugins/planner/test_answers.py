@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stockade.core.actions import Answer, Finish, Shell, Step, Thoughts, WriteFile
+from stockade.core.actions import Answer, Shell, Step, Thoughts
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
 from stockade.plugins.planner.answers import MAX_PLAN_STEPS, PlanAnswers, schema
@@ -22,20 +22,6 @@ def read(value: object) -> Answer:
 def test_all_thoughts_come_back() -> None:
     answer = Answer(thought="Look.", thoughts=WHOLE, steps=(Step(action=Shell(command="ls")),))
     assert read(PlanAnswers().write(answer).content) == answer
-
-
-def test_what_autogpt_writes_is_read() -> None:
-    theirs = {
-        "thoughts": {"text": "a", "self_criticism": "b", "plan": "- one\n- two\n\n3. three", "speak": 7},
-        "command": {"name": "write_file", "args": {"filename": "x", "content": "y"}},
-    }
-    answer = read(theirs)
-    assert answer.thoughts == Thoughts(text="a", criticism="b", plan=("one", "two", "three"))
-    assert answer.steps[0].action == WriteFile(path="x", content="y")
-    newer = read(
-        {"thoughts": {"text": "a"}, "use_tool": {"name": "finish", "arguments": {"reason": "x", "answer": "y"}}}
-    )
-    assert newer.steps[0].action == Finish(answer="y")
 
 
 @pytest.mark.parametrize(
@@ -85,10 +71,6 @@ PROFILE = {"name": "Counter", "role": "an expert for lines", "constraints": ["a"
     [
         json.dumps(PROFILE),
         f"Sure!\n```json\n{json.dumps(PROFILE)}\n```",
-        json.dumps({"profile": PROFILE}),
-        json.dumps({"name": "create_agent", "arguments": {**PROFILE}}),
-        json.dumps({"name": "Counter", "description": "an expert for lines",
-                    "directives": {"constraints": ["a"], "best_practices": ["b"]}}),
         json.dumps(PROFILE)[:-1],
     ],
 )  # fmt: skip

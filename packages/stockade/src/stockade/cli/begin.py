@@ -31,7 +31,6 @@ _CODE_MODEL: flags.Flags = (*map(flags.flag, ("model", *flags.BOUNDS[1:])), *fla
 @click.argument("task", required=False)
 @click.option("--tests", metavar="FILE", help="A Python file of tests: assert lines, test functions, a TestCase.")
 @click.option("--example", multiple=True, metavar="TEXT", help='A worked example: "f(2) == 4", or a doctest.')
-@click.option("--candidates", type=int, metavar="N", help="Programs asked for at once, of which the best goes on.")
 @click.option("--repairs", type=int, metavar="N", help="Repairs of a program before it is written anew; 3.")
 @click.option("--fresh-starts", type=int, metavar="N", help="How often it may be written anew; 1.")
 @click.option("--attempt-timeout", type=float, metavar="S", help="Seconds for one run of a program; 10.")

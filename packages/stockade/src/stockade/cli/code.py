@@ -24,7 +24,7 @@ from stockade.runtime import factory, records
 from stockade.runtime.sandboxes import forget
 from stockade.runtime.spec import Objects, RunSpec
 
-OWN = ("tests", "example", "candidates", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
+OWN = ("tests", "example", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
        "at_once")  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _seconds(own: Mapping[str, Any]) -> float:
 
 def make_plan(own: Mapping[str, Any]) -> Plan:
     try:
-        return Plan(**{name: own[name] for name in ("candidates", "repairs", "fresh_starts") if name in own})
+        return Plan(**{name: own[name] for name in ("repairs", "fresh_starts") if name in own})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         raise UsageError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}") from None

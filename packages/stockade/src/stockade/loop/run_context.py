@@ -76,10 +76,6 @@ class Bot:
         """The first event of a new run as it shall be. UsageError, and the run does not begin."""
         return setup.started
 
-    def at_once(self, started: RunStarted) -> int:
-        """How many questions it asks at the same time: a local server keeps a place for each."""
-        return 1
-
     def check_resume(self, started: RunStarted, changed: Collection[str], *, done: bool) -> None:
         """UsageError where the run cannot go on. `changed`: of `task`, `check`, `model` ... what is another one from
         now on; `done`: it came to its end.

@@ -1,15 +1,18 @@
-"""The service as MCP tools."""
+"""The service as MCP tools, over this process's standard streams: nothing but the protocol reaches standard output."""
 
 import logging
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import wraps
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.stdio import stdio_server
 from pydantic import BaseModel, Field
 
 from stockade import __version__
@@ -24,6 +27,8 @@ INSTRUCTIONS = (
     "away what it wrote."
 )
 _EVENTS_KEPT = 64
+MAX_LINE_BYTES = 8 << 20
+_PIECE = 1 << 16
 T = TypeVar("T")
 P = ParamSpec("P")
 Task = Annotated[str, Field(min_length=1, max_length=1_000_000, description="What the bot shall do.")]
@@ -142,3 +147,35 @@ def _told(event: RunEvent) -> str:
             return f"turn {event.turn}: {event.action.action.tool}"
         case _:
             return ""
+
+
+async def bounded_lines(descriptor: int) -> AsyncIterator[str]:
+    """Lines of text from a descriptor, each of a bounded length: a longer one becomes one that is no message.
+
+    No thread waits for it, which would outlive the event loop and hold up the end of the process.
+    """
+    buffer, too_long = bytearray(), False
+    while True:
+        with suppress(PermissionError):  # a file, which never lets wait
+            await anyio.wait_readable(descriptor)
+        if not (data := os.read(descriptor, _PIECE)):
+            break
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            buffer += piece
+            too_long = too_long or len(buffer) > MAX_LINE_BYTES
+            yield "too long\n" if too_long else buffer.decode(errors="replace") + "\n"
+            buffer, too_long = bytearray(), False
+        buffer += rest
+        if len(buffer) > MAX_LINE_BYTES:
+            buffer, too_long = bytearray(), True
+    if buffer:
+        yield buffer.decode(errors="replace")
+
+
+async def serve_stdio(server: MCPServer[Any]) -> None:
+    """Until the client ends its side; what is under way then is cancelled."""
+    lowlevel = server._lowlevel_server  # run_stdio_async, with input that is bounded
+    lines = cast("anyio.AsyncFile[str]", bounded_lines(sys.stdin.fileno()))
+    async with stdio_server(stdin=lines) as (received, sent):
+        await lowlevel.run(received, sent, lowlevel.create_initialization_options())

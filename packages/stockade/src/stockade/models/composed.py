@@ -1,11 +1,7 @@
-"""Several models as one: two roles, of which the smart one acts and the fast one shortens; or users of one server."""
+"""Two models as one, in two roles: the smart one acts, the fast one shortens."""
 
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Self
-
-import anyio
+from typing import Any, Self
 
 from stockade.core.errors import ModelFailed
 from stockade.core.messages import REPEATS, Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
@@ -20,56 +16,25 @@ _SYSTEM = (
 )
 
 
-class Entered:
-    """Several models as one: entering enters all of them, and what is known is that of the first."""
-
-    def __init__(self, models: Sequence[Model]) -> None:
-        self._models, self._stack = models, AsyncExitStack()
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._models[0].info
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            for model in self._models:
-                await stack.enter_async_context(model)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
-
-
-class Fan(Entered):
-    """Implements core.ports.Model by several users of one server, so that questions asked at once have a slot of its
-    cache each. A question goes to the first that is free: one after the other finds the cache of the one before.
-    """
-
-    def __init__(self, models: Sequence[Model]) -> None:
-        super().__init__(models)
-        self._free = list(range(len(models)))
-        self._turn = anyio.Semaphore(len(models))
-
-    async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
-        """See core.ports.Model."""
-        async with self._turn:
-            number = min(self._free)
-            self._free.remove(number)
-            try:
-                return await self._models[number].ask(request, on_text)
-            finally:
-                self._free.append(number)
-
-
-class SmartAndFast(Entered):
+class SmartAndFast:
     """Implements core.ports.Model by `smart`, and loop.window.Shortens by `fast`, which may be on another server."""
 
     def __init__(self, smart: Model, fast: Model) -> None:
-        super().__init__((smart, fast))
-        self._smart, self.fast = smart, fast
+        self._smart, self.fast, self._stack = smart, fast, AsyncExitStack()
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._smart.info
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._smart)
+            await stack.enter_async_context(self.fast)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.__aexit__(*error)
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         return await self._smart.ask(request, on_text)

@@ -149,7 +149,6 @@ class _Build:
             started.options.update(self.redactor.recorded)
             ask = partial(models.ask_once, model, self.redactor)
             started = await bot.bot.begin(Setup(started, ask, notes.append, self.on_progress))
-            model = await models.several(model, spec, name, bot.bot.at_once(started))
             parts = self._parts(started, bot.bot, plan, sandbox, model, info)
         except BaseException:
             forget(run_id)
@@ -174,7 +173,6 @@ class _Build:
         model, name, note = await self._model()
         if (skip := getattr(model, "skip", None)) is not None:
             skip(state.turns + state.helpers_turns)  # a script goes on where it was
-        model = await models.several(model, self.spec, name, bot.at_once(started))
         parts = self._parts(started, bot, plan, sandbox, model, model.info, names)
         resumed = resumed.model_copy(update={"model": name, "hooks": tuple(hook.name for hook in parts.hooks)})
         lost = (f"what it wrote to {host} before is gone; it goes on from the folder as it is" for host in resumed.lost)

@@ -12,7 +12,7 @@ from stockade.core.errors import UsageError
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import AnswerProtocol, Model
 from stockade.core.secrets import Redactor
-from stockade.models.composed import Fan, SmartAndFast
+from stockade.models.composed import SmartAndFast
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.probe import probe_capabilities
 from stockade.models.providers import AUTO, parse_name
@@ -92,17 +92,6 @@ async def ask_once(model: Model, redactor: Redactor, request: ModelRequest) -> M
     hidden = tuple(one.model_copy(update={"content": redactor.text(one.content)}) for one in request.messages)
     async with asked:
         return await asked.ask(request.model_copy(update={"messages": hidden}))
-
-
-async def several(model: Model, spec: RunSpec, name: str, count: int) -> Model:
-    """For `count` questions at once: as many users of a server of ours, which lends each a slot of its cache.
-
-    With a seed they are asked one after the other: those that are computed together change each other.
-    """
-    if count == 1 or not getattr(model, "lends_slots", False):
-        return model
-    same, more = spec.model_copy(update={"model": name}), count - 1 if spec.seed is None else 0
-    return Fan([model, *[(await model_of(same, None))[0] for _ in range(more)]])
 
 
 def check_provider(name: str) -> None:

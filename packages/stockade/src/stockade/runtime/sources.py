@@ -23,7 +23,6 @@ OTHER_VARIABLES = frozenset(
         "STOCKADE_MODELS",
         "STOCKADE_GOAL",
         "STOCKADE_TOKEN_FILE",
-        "STOCKADE_MCP_TOKEN",
     }
 )
 _CHECKS = {"net": parse_network, "memory": parse_memory, "disk": parse_size}

@@ -1,7 +1,7 @@
 """A file as a model: the server that we start for it, ours or a stock one, and the adapter that speaks to it."""
 
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import anyio
 import anyio.to_thread
@@ -71,9 +71,6 @@ class EmbeddedModel:
     A server that dies is started again, and the question that met its death
     is asked again; a question that met three deaths is given up: it may be what kills it.
     """
-
-    lends_slots: ClassVar[bool] = True
-    """Each that is entered has a slot of its server's cache for itself."""
 
     def __init__(
         self,

@@ -62,9 +62,6 @@ class CoderBot(Bot):
         options = {**started.options, NAME: self.wanted.model_dump(mode="json")}
         return started.model_copy(update={"options": options, "system_prompt": system(wants_example=not checked)})
 
-    def at_once(self, started: RunStarted) -> int:
-        return wanted_of(started).plan.candidates
-
     def check_resume(self, started: RunStarted, changed: Collection[str], *, done: bool) -> None:
         """A coder does one task, by the checks that it began with."""
         if done or {"task", "check"} & set(changed):

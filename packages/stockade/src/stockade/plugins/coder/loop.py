@@ -14,10 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import anyio
-
 from stockade.core.actions import Answer, Finish, Observation, Refused, Step, WriteFile
-from stockade.core.errors import ContextExceeded, ModelFailed, UnreadableAnswer
+from stockade.core.errors import ContextExceeded, UnreadableAnswer
 from stockade.core.events import (
     AnswerUnderstood,
     AnswerUnreadable,
@@ -32,7 +30,7 @@ from stockade.plugins.coder.answers import Draft, read
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
 from stockade.plugins.coder.past import FRESH_START, LAST_STEP, REPAIR, REWRITE, Progress, unreadable
 from stockade.plugins.coder.program import statements
-from stockade.plugins.coder.prompts import brief, candidate_of, conversation, is_rewrite, sampling, told
+from stockade.plugins.coder.prompts import brief, conversation, is_rewrite, sampling, told
 from stockade.plugins.coder.work import Attempt, Explain, Plan, Result, best, by_error_handler
 
 BOUNDS: Mapping[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
@@ -55,8 +53,6 @@ class Coder(Bot):
     explain: Explain = by_error_handler
     progress: Progress = field(default_factory=Progress)
     ctx: RunContext = field(init=False, repr=False)
-    turn: int = 0
-    """Of the last answer. Answers may come at once, so it is counted here."""
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -92,64 +88,45 @@ class Coder(Bot):
         return Ending(status, reason, detail, found.code if found is not None else None, verified)
 
     async def _until_end(self) -> Ending:
-        self.turn = self.ctx.state.turns
         while self.progress.rounds < self.plan.most_rounds:
             await self.ctx.parts.pause.passed(self.ctx.record, self.ctx.parts.clock)
             if self.ctx.parts.pause.stopped is not None:
                 return self.ended("user", self.ctx.parts.pause.stopped)
             if (bound := self.ctx.account.exhausted(self.ctx.now())) is not None:
                 return self.ended(BOUNDS[bound.split(":")[0]], bound)
-            await self.ctx.parts.pause.said(self.ctx.record, self.ctx.parts.clock, self.turn + 1)
-            if not self.progress.asked and (end := await self.ctx.hooks.before_turn(self.turn + 1)) is not None:
+            turn = self.ctx.state.turns + 1
+            await self.ctx.parts.pause.said(self.ctx.record, self.ctx.parts.clock, turn)
+            if self.progress.answered is None and (end := await self.ctx.hooks.before_turn(turn)) is not None:
                 raise EndedByHook(end)
-            await self._round()
-            passed = next((one for one in self.progress.done if one.verdict.passed), None)
-            if passed is not None and await self._stands(passed):
-                return await self._deliver(passed)
+            attempt = await self._round()
+            if attempt.verdict.passed and await self._stands(attempt):
+                return await self._deliver(attempt)
             await self._go_on()
         return self._given_up()
 
-    async def _round(self) -> None:
-        """One question to the model, or several of the same kind at once; every program in it is run, in order."""
+    async def _round(self) -> Attempt:
+        """One question to the model, and the program in its answer run."""
         progress = self.progress
-        if not progress.asked:
+        if progress.answered is None:
             try:
-                await self._ask()
+                progress.answered = await self._ask()
             except ContextExceeded:
                 if not progress.streak:
                     raise
                 await self._begin_anew("The conversation does not fit the model any more.")
-                await self._ask()
-        for answered in progress.answers[len(progress.done) :]:
-            progress.attempts.append(await self._attempt(answered))
+                progress.answered = await self._ask()
+        if progress.done is None:
+            progress.attempts.append(await self._attempt(progress.answered))
+        return progress.attempts[-1]
 
-    async def _ask(self) -> None:
-        """The questions of the round whose answers are not there yet. The first failure is raised when none came."""
-        base, count = self.ctx.started.sampling, self.plan.candidates
-        known = {candidate_of(base, answered.sampling) for answered in self.progress.answers}
-        failures: list[ModelFailed] = []
+    async def _ask(self) -> ModelAnswered:
+        """It goes on record with what is done about it."""
+        request = self._request()
+        answer = await self.ctx.ask(request, self.ctx.parts.on_text)
+        sampling = None if request.sampling == self.ctx.started.sampling else request.sampling
+        return ModelAnswered(at=self.ctx.now(), turn=self.ctx.state.turns + 1, answer=answer, sampling=sampling)
 
-        async def one(request: ModelRequest) -> None:
-            try:
-                answer = await self.ctx.ask(request, self.ctx.parts.on_text if count == 1 else None)
-            except ModelFailed as error:
-                failures.append(error)
-                return
-            self.turn += 1
-            sampling = None if request.sampling == base else request.sampling
-            answered = ModelAnswered(at=self.ctx.now(), turn=self.turn, answer=answer, sampling=sampling)
-            self.progress.answers.append(answered)
-            if count > 1:  # one alone goes on record with what is done about it
-                await self.ctx.add(answered)
-
-        async with anyio.create_task_group() as group:
-            for request in [self._request(number) for number in range(count) if number not in known]:
-                group.start_soon(one, request)
-        if not self.progress.answers:
-            raise failures[0]
-        self.progress.asked = True
-
-    def _request(self, candidate: int) -> ModelRequest:
+    def _request(self) -> ModelRequest:
         executor, streak = self.executor, self.progress.streak
         asked = brief(self.ctx.started.task, self.examples, executor.job.tests, executor.signature)
         task = "\n\n".join(part for part in (asked, self.around) if part)
@@ -157,9 +134,8 @@ class Coder(Bot):
         messages = conversation(task, self._words(), streak, self.plan, self.explain, wants_example=wants_example)
         hidden = self.ctx.parts.redactor.text
         cleaned = tuple(one.model_copy(update={"content": hidden(one.content)}) for one in messages)
-        drawn = sampling(self.ctx.started.sampling, streak, self.plan, self.progress.rounds, candidate)
-        chosen = self.ctx.hooks.sampling(drawn).model_copy(update={"seed": drawn.seed})  # by it a candidate is known
-        return ModelRequest(messages=cleaned, sampling=chosen)
+        drawn = sampling(self.ctx.started.sampling, streak, self.plan, self.progress.rounds)
+        return ModelRequest(messages=cleaned, sampling=self.ctx.hooks.sampling(drawn))
 
     def _words(self) -> list[tuple[int, str]]:
         """What was said to the bot, refusals of the user among it, with the turn before which: kept by fresh starts."""

@@ -21,7 +21,7 @@ from stockade.core.events import (
 from stockade.core.messages import ModelAnswer
 from stockade.plugins.coder.answers import read
 from stockade.plugins.coder.executor import Executor
-from stockade.plugins.coder.work import Attempt, Verdict, best
+from stockade.plugins.coder.work import Attempt, Verdict
 
 REPAIR, REWRITE, FRESH_START = "repair", "rewrite", "fresh start"
 """What the next question does with what failed: shows it, tells what came of it, or leaves it out."""
@@ -32,37 +32,33 @@ LAST_STEP = 100
 
 @dataclass(slots=True)
 class Progress:
-    """`streak` holds the attempts since the last fresh start, one a round. Of the round that is under way: its
-    `answers` in the order they came; `asked`: no more come, for the first was worked on; `sent_back`: what a hook said
-    of a program that passed.
+    """`streak` holds the attempts since the last fresh start, one a round. Of the round that is under way: what the
+    model `answered`; `sent_back`: what a hook said of a program that passed.
     """
 
     attempts: list[Attempt] = field(default_factory=list)
     streak: list[Attempt] = field(default_factory=list)
     rounds: int = 0
     starts: int = 0
-    answers: list[ModelAnswered] = field(default_factory=list)
-    asked: bool = False
+    answered: ModelAnswered | None = None
     sent_back: str = ""
 
     @property
-    def done(self) -> list[Attempt]:
-        """The attempts of the round that is under way."""
-        turns = {answer.turn for answer in self.answers}
-        return [one for one in self.attempts if one.number in turns]
+    def done(self) -> Attempt | None:
+        """The attempt of the round that is under way."""
+        last = self.attempts[-1] if self.attempts and self.answered else None
+        return last if last and self.answered and last.number == self.answered.turn else None
 
     def close(self) -> Attempt:
-        """The round is over; its best attempt goes on. With that it is in the streak. One that passed was sent back."""
-        done = self.done
-        chosen = best(done) or done[0]
-        if chosen.verdict.passed:
-            back = chosen.verdict.model_copy(update={"passed": False, "words": self.sent_back or SENT_BACK})
-            place = self.attempts.index(chosen)
-            chosen = self.attempts[place] = chosen.model_copy(update={"verdict": back})
-        self.streak.append(chosen)
+        """The round is over, and its attempt in the streak. One that passed was sent back."""
+        last = self.attempts[-1]
+        if last.verdict.passed:
+            back = last.verdict.model_copy(update={"passed": False, "words": self.sent_back or SENT_BACK})
+            last = self.attempts[-1] = last.model_copy(update={"verdict": back})
+        self.streak.append(last)
         self.rounds += 1
-        self.answers, self.asked, self.sent_back = [], False, ""
-        return chosen
+        self.answered, self.sent_back = None, ""
+        return last
 
     def begin_anew(self) -> None:
         self.streak.clear()
@@ -88,12 +84,11 @@ class _Fold:
         now = self.progress
         match event:
             case ModelAnswered():
-                now.answers.append(event)
+                now.answered = event
             case AnswerUnreadable(turn=turn, message=message):
-                now.asked = True
-                now.attempts.append(unreadable(turn, now.starts, self._answer(turn).content, message))
+                now.attempts.append(unreadable(turn, now.starts, self._answer().content, message))
             case AnswerUnderstood():
-                now.asked, self.seen = True, {}
+                self.seen = {}
                 self.purposes = tuple(step.comment or "" for step in event.answer.steps)
             case ActionFinished(step=step, observation=observation) if step < len(self.purposes):
                 self._observed(event.turn, self.purposes[step], observation)
@@ -103,7 +98,7 @@ class _Fold:
                 if now.done:
                     now.close()
                 now.begin_anew()
-            case MessageInjected(text=text) if any(one.verdict.passed for one in now.done):
+            case MessageInjected(text=text) if now.done and now.done.verdict.passed:
                 now.sent_back = f"{now.sent_back}\n{text}".strip()
             case RunFinished(reason="check_failed") if now.done:
                 now.close()
@@ -114,17 +109,18 @@ class _Fold:
         if isinstance(observation, Unknown):  # it was cut there
             return
         self.seen[purpose] = observation
-        draft = read(self._answer(turn))
+        draft = read(self._answer())
         try:
             over = not self.executor.goes_on(purpose, draft, observation)
         except SandboxFailed:  # the machine's own failure ends the run, not the attempt
             over = False
         if over or purpose == self.purposes[-1]:
-            said = self._answer(turn).content
+            said = self._answer().content
             self.progress.attempts.append(self.executor.read(turn, self.progress.starts, draft, self.seen, said))
 
-    def _answer(self, turn: int) -> ModelAnswer:
-        return next(one.answer for one in self.progress.answers if one.turn == turn)
+    def _answer(self) -> ModelAnswer:
+        assert self.progress.answered is not None
+        return self.progress.answered.answer
 
 
 def unreadable(turn: int, start: int, answer: str, message: str) -> Attempt:

@@ -132,18 +132,13 @@ def wrong_values(streak: Sequence[Attempt]) -> Mapping[str, tuple[FailedCheck, .
     return {call: tuple(checks.values())[:MAX_CASES] for call, checks in found.items()}
 
 
-def sampling(base: Sampling, streak: Sequence[Attempt], plan: Plan, rounds: int, candidate: int) -> Sampling:
+def sampling(base: Sampling, streak: Sequence[Attempt], plan: Plan, rounds: int) -> Sampling:
     """The first answer as it was asked for. A repair at temperature 0 is the same program again (38 of 40 times with
     the 1.5B model), so each next one is warmer; another start, and a rewrite, is another draw.
     """
-    if not rounds and not candidate:
+    if not rounds:
         return base
-    dialogue = bool(streak) and not candidate and not is_rewrite(streak, plan)
+    dialogue = bool(streak) and not is_rewrite(streak, plan)
     warm = min(FRESH_TEMPERATURE, 0.2 + 0.2 * len(streak)) if dialogue else FRESH_TEMPERATURE
-    seed = (base.seed or 0) + _ROUND_SEEDS * rounds + candidate
+    seed = (base.seed or 0) + _ROUND_SEEDS * rounds
     return base.model_copy(update={"temperature": max(base.temperature or 0.0, warm), "seed": seed})
-
-
-def candidate_of(base: Sampling, asked: Sampling | None) -> int:
-    """Which candidate of its round an answer is, by what it was asked with."""
-    return 0 if asked is None or asked.seed is None else (asked.seed - (base.seed or 0)) % _ROUND_SEEDS

@@ -267,14 +267,13 @@ def _of_end(code: str, report: Report, stderr: str) -> str:
 
 class Plan(Data):
     """How long it goes on: after `repairs` of a program, or when they change nothing, it begins anew, up to
-    `fresh_starts` times; at most `rounds` in all (None: what follows from those two), each with `candidates`.
+    `fresh_starts` times; at most `rounds` in all (None: what follows from those two).
 
     `rewrite`: a program that gives wrong values is not shown to the model again; the values that must come are.
     """
 
     repairs: int = Field(default=3, ge=0, le=MAX_ATTEMPTS)
     fresh_starts: int = Field(default=1, ge=0, le=MAX_ATTEMPTS)
-    candidates: int = Field(default=1, ge=1, le=16)
     rounds: int | None = Field(default=None, ge=1, le=MAX_ATTEMPTS)
     rewrite: bool = True
 

@@ -1,13 +1,9 @@
 """The Planner's answers: thoughts that a user can judge, then the one action that they lead to, as one JSON object.
 
-    {"thoughts": {"text", "reasoning", "plan", "criticism", "speak"}, "action": {"tool": "shell", "command": "..."}}
-
-AutoGPT's own spellings are read as well: `self_criticism`, a plan as a text of bullets, and the action as `use_tool`
-or `command` with `name` and `arguments` or `args`.
+{"thoughts": {"text", "reasoning", "plan", "criticism", "speak"}, "action": {"tool": "shell", "command": "..."}}
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +18,8 @@ MAX_PART_CHARS = 120
 MAX_PLAN_STEPS = 4
 MAX_STEP_CHARS = 80
 _KEPT_CHARS = 2000
-_BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s*")
+_THOUGHTS = ("thoughts", "thought")
 _PARTS = ("text", "reasoning", "criticism", "speak")
-_THEIRS = {"self_criticism": "criticism", "thought": "text"}
 _FORM = (
     '{"thoughts": {"text": "what you think now", "reasoning": "why",'
     ' "plan": ["this step in words", "the one after it"],'
@@ -62,7 +57,8 @@ class PlanAnswers:
                 raise
             found = {}
         thoughts = _thoughts(found)
-        steps = native.steps if native is not None else (Step(action=action_in(_as_ours(found), tools)),)
+        call = {key: value for key, value in found.items() if key not in _THOUGHTS}
+        steps = native.steps if native is not None else (Step(action=action_in(call, tools)),)
         return Answer(thought=thoughts.text or None if thoughts else None, thoughts=thoughts, steps=steps)
 
     def write(self, answer: Answer) -> Message:
@@ -109,27 +105,12 @@ def _thoughts(found: dict[str, Any]) -> Thoughts | None:
         given = {"text": given}
     if not isinstance(given, dict):
         return None
-    named = {_THEIRS.get(key, key): value for key, value in given.items()}
-    fields: dict[str, Any] = {key: _text(named.get(key)) for key in _PARTS}
-    thoughts = Thoughts(**fields, plan=_plan(named.get("plan")))
+    fields: dict[str, Any] = {key: _text(given.get(key)) for key in _PARTS}
+    steps = given["plan"] if isinstance(given.get("plan"), list) else ()
+    plan = tuple(step for step in map(_text, steps) if step)[: 2 * MAX_PLAN_STEPS]
+    thoughts = Thoughts(**fields, plan=plan)
     return thoughts if thoughts != Thoughts() else None
 
 
 def _text(value: object) -> str:
     return value.strip()[:_KEPT_CHARS] if isinstance(value, str) else ""
-
-
-def _plan(value: object) -> tuple[str, ...]:
-    lines = value.splitlines() if isinstance(value, str) else value if isinstance(value, list) else []
-    steps = (_BULLET.sub("", line).strip()[:_KEPT_CHARS] for line in lines if isinstance(line, str))
-    return tuple(step for step in steps if step)[: 2 * MAX_PLAN_STEPS]
-
-
-def _as_ours(found: dict[str, Any]) -> dict[str, Any]:
-    """AutoGPT's `use_tool` and `command` as an action."""
-    if "action" in found:
-        return found
-    theirs = next((found[key] for key in ("use_tool", "command") if isinstance(found.get(key), dict)), None)
-    if theirs is None:
-        return {key: value for key, value in found.items() if key not in ("thoughts", "thought")}
-    return {"action": {"name": theirs.get("name"), "arguments": theirs.get("arguments", theirs.get("args")) or {}}}

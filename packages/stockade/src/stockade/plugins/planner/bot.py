@@ -144,14 +144,9 @@ def profile_request(task: str) -> ModelRequest:
 def read_profile(answer: ModelAnswer) -> Profile:
     """The profile in an answer; what is too long is cut. UnreadableAnswer when name or role is missing."""
     found: Any = first_value(spoken(answer.content), "{")
-    if isinstance(found, dict) and isinstance(inner := found.get("profile", found.get("arguments")), dict):
-        found = inner
     if not isinstance(found, dict):
         raise UnreadableAnswer("the profile is no JSON object")
-    directives = found.get("directives")
-    found = {**directives, **found} if isinstance(directives, dict) else found
     name, role = (_line(found.get(key)) for key in ("name", "role"))
-    role = role or _line(found.get("description"))
     if not name or not role:
         raise UnreadableAnswer("the profile has no name or no role")
     return Profile(
