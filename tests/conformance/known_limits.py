@@ -42,6 +42,7 @@ KNOWN_LIMITS = (
     Limit("unconfined", "test_scratch_is_bounded_in_total", _ON_THE_HOST),
     Limit("unconfined", "test_two_at_once_do_not_see_each_other", _ON_THE_HOST),
     Limit("unconfined", "test_read_only_is_read_only", _ON_THE_HOST),
+    Limit("unconfined", "test_sockets_and_pipes_of_the_host_lead_nowhere", _ON_THE_HOST),
     Limit(
         "unconfined", "test_python_has_its_short_name", "it runs on the host, whose programs have the names they have"
     ),

@@ -13,8 +13,6 @@ MODULES = (afterwards, folders)
 # By name of the attack and of the user: why. docs/security/blind.md says more.
 BOTH = {
     "shut": "while the host frees room, writes are counted every ten seconds; modes of 000 can hide folders",
-    "socket_in_folder": "a read-only mount does not keep connect() from a socket in an ro folder",
-    "pipe_in_folder": "a read-only mount does not keep open() from a named pipe in an ro folder",
     "own_settings": "a process may set its own oom_score_adj and the like: /proc is not read-only there; nobody else's",
     "locks": "flock and inotify on files that two see read-only: a covert channel, which is not promised",
     "killed_apply": "apply without RUN does not find a run whose apply was killed; undo and apply RUN do",

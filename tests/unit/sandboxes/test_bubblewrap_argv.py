@@ -130,6 +130,14 @@ def test_root_is_given_a_dev_that_is_made_for_it_and_sealed() -> None:
     assert not {"--dev", "/scratch/shm"} & set(args)
 
 
+def test_what_is_only_read_is_an_overlay_where_one_can_be_had() -> None:
+    shields = Launch(1, 1001, shields=(False, True, False))
+    ops = launch_operations(Policy(), [READ, replace(READ, inside="/two", host="/h/two"), WRITE], USER, shields)
+    assert found(ops, "overlay", 2) == [["/mnt/folder-1", "lowerdir=/mnt/lower-1:/mnt/nothing-1"]]
+    assert [path for _, path in found(ops, "tree", 2)] == ["/h/data", "/h/out", "/dev"]
+    assert ["1", "/h/two"] in found(ops, "one", 2)
+
+
 def test_sources_are_opened_before_the_stage_hides_them() -> None:
     layer = FolderLayer(host="/mnt/disk/x", inside="/x", mode="ro", strategy="direct")
     ops = launch_operations(Policy(rootfs="/mnt/rootfs"), [layer, COPY], USER, Launch(1, 1001, copies=("/mnt/c",)))

@@ -16,6 +16,7 @@ from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import complaint, launcher_memfd
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.processes import TRIAL, private_folder
+from stockade_sandbox.registry import load
 from stockade_sandbox.results import FolderLayer
 
 _TRIAL_TIMEOUT_S = 20.0
@@ -58,9 +59,9 @@ def owner_of(path: str | Path) -> Owner:
     return Owner(found.st_uid, found.st_gid)
 
 
-def _try(layer: FolderLayer, host: HostFacts, uid: int) -> str | None:
-    owner = owner_of(layer.host) if host.root else None
-    operations = mount_operations(Policy(), [layer], host, Launch(parent=0, uid=uid, owners=(owner,)))
+def _try(layer: FolderLayer, host: HostFacts, uid: int, owner: Owner | None, *, shield: bool = False) -> str | None:
+    launch = Launch(parent=0, uid=uid, owners=(owner,), shields=(shield,))
+    operations = mount_operations(Policy(), [layer], host, launch)
     if host.root:
         operations.add("ids", uid, uid)
     if layer.mode != "ro":
@@ -91,7 +92,8 @@ def overlay_check(base: Path) -> Callable[[Path], str | None]:
                 if uid is not None:
                     os.chown(scratch / name, uid, uid)
             layer = FolderLayer(host=str(path), inside="/t", mode="overlay", strategy="overlay", layer=str(scratch))
-            return _try(layer, host_facts(), os.geteuid() if uid is None else uid)
+            owner = None if uid is None else owner_of(path)
+            return _try(layer, host_facts(), os.geteuid() if uid is None else uid, owner)
         finally:
             _remove(scratch)
 
@@ -109,7 +111,16 @@ def can_idmap(path: Path) -> str | None:
     if uid is None:
         return "only root can map owners"
     layer = FolderLayer(host=str(path.resolve()), inside="/t", mode="ro", strategy="direct")
-    return _remembered("idmap", path, path, lambda: _try(layer, host_facts(), uid))
+    return _remembered("idmap", path, path, lambda: _try(layer, host_facts(), uid, owner_of(path)))
+
+
+def can_shield(path: Path, uid: int, owner: Owner | None) -> str | None:
+    """Why a folder that is only read cannot be shown through an overlay to `uid`; None when it can. `owner`: mapped."""
+    if load("overlay.record:mounts_below")(path):
+        return "file systems are mounted below it"
+    layer = FolderLayer(host=str(path), inside="/t", mode="ro", strategy="direct")
+    what = f"shield {owner is None}"
+    return _remembered(what, path, path, lambda: _try(layer, host_facts(), uid, owner, shield=True))
 
 
 def _remove(scratch: Path) -> None:

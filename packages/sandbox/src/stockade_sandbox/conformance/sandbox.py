@@ -3,9 +3,11 @@
 Nothing here knows a backend: what differs (making one, killing it from outside, what it leaves on the host) is `Bench`.
 """
 
+import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -134,6 +136,39 @@ class ExecConformance:
             assert await output_of(box, "echo here") == "here\n"
 
 
+REACHING = """import os, socket
+try:
+    socket.socket(socket.AF_UNIX).connect("socket")
+    print("connected")
+except OSError:
+    pass
+try:
+    print(os.read(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK), 9))
+except OSError:
+    pass
+"""
+"""Prints what it reaches of a socket and a named pipe."""
+
+
+@contextmanager
+def reachable_at(folder: Path) -> Iterator[None]:
+    """A listening socket and a named pipe with something in it, for all."""
+    server, at = socket.socket(socket.AF_UNIX), os.open(folder, os.O_PATH)
+    os.mkfifo(folder / "pipe")
+    pipe = os.open(folder / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        server.bind(f"/proc/self/fd/{at}/socket")
+        server.listen()
+        for name in ("pipe", "socket"):
+            (folder / name).chmod(0o666)
+        os.write(pipe, b"secret")
+        yield
+    finally:
+        server.close()
+        os.close(pipe)
+        os.close(at)
+
+
 class FolderConformance:
     """What may be written, and where it goes."""
 
@@ -146,6 +181,18 @@ class FolderConformance:
             for command in ("echo x > a.txt", "rm a.txt", "touch new", "mkdir d", "chmod 777 a.txt", "mv sub gone"):
                 assert (await box.run(command)).exit_code != 0, command
         assert snapshot(bench.folder) == before
+
+    async def test_sockets_and_pipes_of_the_host_lead_nowhere(self, bench: Bench) -> None:
+        with reachable_at(bench.folder):
+            done = await anyio.run_process(["python3", "-c", REACHING], cwd=bench.folder)
+            assert done.stdout == b"connected\nb'secret'\n"
+        for name in ("pipe", "socket"):
+            (bench.folder / name).unlink()
+        with reachable_at(bench.folder):
+            for mode in ("ro", "overlay"):
+                async with bench.make(policy_of(bench.folder, mode)) as box:
+                    reached = await box.exec(["python3", "-c", REACHING])
+                    assert (reached.exit_code, reached.stdout.replace(b"b''\n", b"")) == (0, b"")
 
     async def test_overlay_leaves_the_host_as_it_was(self, bench: Bench) -> None:
         before = snapshot(bench.folder)

@@ -62,6 +62,7 @@ class Build(NamedTuple):
 
 class Launch(NamedTuple):
     """What only this run has. `owners` are the layers' host folders'; None for one that is not to be idmapped.
+    `shields`: whether a layer that is only read is shown through an overlay, where sockets and pipes lead nowhere.
 
     `pid_fd` takes the pid of the first process; `fds` get the fixed numbers above.
     """
@@ -70,6 +71,7 @@ class Launch(NamedTuple):
     uid: int
     pid_fd: int = 0
     owners: tuple[Owner | None, ...] = ()
+    shields: tuple[bool, ...] = ()
     copies: tuple[str, ...] = ()
     cgroups: tuple[str, ...] = ()
     package_fds: tuple[int, ...] = ()
@@ -133,6 +135,8 @@ def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer]
             tree("one", str(layer.layer), f"layer-{number}", 0)
         elif layer.strategy == "copy":
             tree("one", layer.source, f"folder-{number}", 0)
+        elif launch.shields and launch.shields[number]:
+            tree("one", layer.host, f"lower-{number}", RDONLY, owner)
         else:
             tree("tree", layer.host, f"folder-{number}", RDONLY if layer.mode == "ro" else 0, owner)
     for number, path in enumerate(launch.copies):
@@ -236,6 +240,10 @@ def mount_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFa
     for number, layer in enumerate(layers):
         if layer.strategy == "overlay":
             ops.add("overlay", f"{host.stage}/folder-{number}", overlay_options(host.stage, number, host))
+        elif launch.shields and launch.shields[number]:
+            nothing = f"{host.stage}/nothing-{number}"
+            ops.add("dir", nothing, 755, host.uid, host.gid)
+            ops.add("overlay", f"{host.stage}/folder-{number}", f"lowerdir={host.stage}/lower-{number}:{nothing}")
     return ops
 
 

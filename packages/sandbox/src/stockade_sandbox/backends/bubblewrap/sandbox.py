@@ -21,7 +21,7 @@ from stockade_sandbox.backends.bubblewrap.argv import (
 )
 from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
 from stockade_sandbox.backends.bubblewrap.process import ProcessTree, start_tree
-from stockade_sandbox.backends.feature_probe import can_idmap, overlay_check, owner_of
+from stockade_sandbox.backends.feature_probe import can_idmap, can_shield, overlay_check, owner_of
 from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid
 from stockade_sandbox.backends.layers import make_layers, not_with_an_image
 from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
@@ -87,6 +87,20 @@ def layer_owners(layers: Sequence[FolderLayer], host: HostFacts, uid: int) -> tu
     return tuple(owners)
 
 
+def shields(
+    layers: Sequence[FolderLayer], owners: Sequence[Owner | None], uid: int
+) -> tuple[tuple[bool, ...], tuple[str, ...]]:
+    """Which layers are shown through an overlay, as all that are only read should be; what to say of the others."""
+    shown, lines = list[bool](), list[str]()
+    for layer, owner in zip(layers, owners, strict=True):
+        is_wanted = layer.mode == "ro" and Path(layer.host).is_dir()
+        why = can_shield(Path(layer.host), uid, owner) if is_wanted else None
+        shown.append(is_wanted and why is None)
+        if why:
+            lines.append(f"{layer.inside}: sockets and named pipes in it can be reached, as it is no overlay: {why}")
+    return tuple(shown), tuple(lines)
+
+
 def unmapped(layers: Sequence[FolderLayer], owners: Sequence[Owner | None], uid: int) -> tuple[str, ...]:
     """What to say of read-only folders that root gives on file systems that cannot map owners."""
     return tuple(
@@ -107,7 +121,7 @@ class BubblewrapSandbox(AgentSandbox):
     _chain: ProcessTree | None = None
     _host: HostFacts | None = None
     _groups = Groups((), frozenset())
-    _unmapped: tuple[str, ...] = ()
+    _exceptions: tuple[str, ...] = ()
     _walk: _Walk | None = None
 
     @classmethod
@@ -131,7 +145,7 @@ class BubblewrapSandbox(AgentSandbox):
             guarantee(self._policy.network),
             "system call filter",
             *guarantees(self._policy.limits, self._groups.controllers, scratch_bytes(self._policy.limits)),
-            *self._unmapped,
+            *self._exceptions,
         )
         return (*lines, f"made by {self._host.bwrap.source}") if self._host else lines
 
@@ -139,7 +153,8 @@ class BubblewrapSandbox(AgentSandbox):
         self._host = host = host_facts(self._policy.rootfs)
         uid = self._build.uid if self._build else sandbox_uid(self._layers)
         owners = layer_owners(self._layers, host, uid)
-        self._unmapped = unmapped(self._layers, owners, uid) if host.root else ()
+        shown, unshielded = shields(self._layers, owners, uid)
+        self._exceptions = (*unshielded, *(unmapped(self._layers, owners, uid) if host.root else ()))
         owner = uid if host.root else None
         copies = await stoppable(lambda progress: self._copy_in(owner, progress)) if self._policy.copies else ()
         await self._disk_watch((*copies, *((self._build.folder,) if self._build else ())))
@@ -147,7 +162,9 @@ class BubblewrapSandbox(AgentSandbox):
         sweep(where)
         self._groups = make_groups(self._policy.limits, where)
         groups = tuple(str(folder) for folder in self._groups.folders)
-        launch = Launch(os.getpid(), uid, owners=owners, copies=copies, cgroups=groups, build=self._build)
+        launch = Launch(
+            os.getpid(), uid, owners=owners, shields=shown, copies=copies, cgroups=groups, build=self._build
+        )
         try:
             await self._connect(lambda stream: self._launch(host, stream, launch))
         except SandboxFailed as error:

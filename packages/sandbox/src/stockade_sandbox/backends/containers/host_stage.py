@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stockade_sandbox.backends.bubblewrap.argv import Launch, layered_usr_options, mount_operations
-from stockade_sandbox.backends.bubblewrap.sandbox import layer_owners
+from stockade_sandbox.backends.bubblewrap.sandbox import layer_owners, shields
 from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import Bwrap, HostFacts
 from stockade_sandbox.backends.rootfs import LAYERED_USR, add_scratch
@@ -85,7 +85,7 @@ def make_stage(name: str, policy: Policy, layers: Sequence[FolderLayer], uid: in
     """
     stage = BASE / name
     owners = layer_owners(layers, HostFacts(bwrap=Bwrap(()), uid=0, gid=0), uid)
-    launch = Launch(parent=0, uid=uid, owners=owners, copies=copies)
+    launch = Launch(parent=0, uid=uid, owners=owners, copies=copies, shields=shields(layers, owners, uid)[0])
     try:
         BASE.mkdir(mode=0o700, exist_ok=True)
         stage.mkdir(mode=0o700)
