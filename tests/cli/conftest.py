@@ -60,10 +60,10 @@ class Stage:
         path.write_text("".join(f"{line}\n" for line in lines))
         return f"scripted/{path}"
 
-    def call(self, *arguments: str | bytes, stdin: bytes = b"") -> Ended:
+    def call(self, *arguments: str | bytes, stdin: bytes = b"", folder: Path | None = None) -> Ended:
         done = subprocess.run(
             [sys.executable, "-m", "stockade.cli", *arguments], input=stdin, capture_output=True,
-            env=self.environment(),
+            env=self.environment(), cwd=folder,
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

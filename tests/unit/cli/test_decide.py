@@ -71,13 +71,21 @@ def test_yes_applies_and_removes_the_layer(desk: Desk) -> None:
     assert not desk.written.exists()
 
 
-@pytest.mark.parametrize("typed", ["", "n", "no", "yep", "Y ES", "\x1b[A", "apply", None])
-def test_whatever_is_not_a_clear_yes_keeps_everything_for_later(desk: Desk, typed: str | None) -> None:
-    desk.decider(typed).put(desk.work())
+@pytest.mark.parametrize("typed", [[""], ["n"], ["no"], [None], *([one, ""] for one in ("yep", "\x1b[A", "apply"))])
+def test_whatever_is_not_a_clear_yes_keeps_everything_for_later(desk: Desk, typed: list[str | None]) -> None:
+    assert desk.decider(*typed).put(desk.work()) is None
+    assert len(desk.questions) == len(typed)
     assert not (desk.host / "count.txt").exists()
     assert (desk.written / "count.txt").exists()
     assert desk.kinds == []
     assert "changes kept: stockade runs diff|apply|discard r1" in desk.screen.getvalue()
+
+
+@pytest.mark.parametrize("typed", ["Y ES", "use 80 Instead"])
+def test_words_are_for_the_bot_and_decide_nothing(desk: Desk, typed: str) -> None:
+    assert desk.decider(typed).put(desk.work()) == typed
+    assert (desk.written / "count.txt").exists()
+    assert desk.kinds == []
 
 
 def test_x_throws_away(desk: Desk) -> None:

@@ -76,7 +76,7 @@ def test_the_listed_words_are_those_of_the_command(name: str) -> None:
     [
         (["rum"], "there is no command 'rum'"),
         (["run", "--foldre", "x", "y"], "No such option"),
-        (["run"], "Missing argument 'TASK'"),
+        (["run"], "there is no task"),
         (["run", "x", "--max-turns", "many"], "'many' is not a valid integer"),
         (["run", "\x1b[2Jx", "--bot", "\x1b[2J"], "there is no bot '\\x1b[2J'"),
         (["run", " "], "the task is empty"),

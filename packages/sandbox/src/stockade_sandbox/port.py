@@ -195,6 +195,15 @@ class Freezable(Protocol):
         ...
 
 
+@runtime_checkable
+class Interruptible(Protocol):
+    """A sandbox whose shell's command can be ended from outside, as a Ctrl-C does; the shell is as it was before it."""
+
+    async def interrupt(self, why: str) -> bool:
+        """Ends it, and says `why` behind what it wrote; False where the shell does none. SandboxDied."""
+        ...
+
+
 class Kept(Sandbox, Protocol):
     """keeping.KeptSandbox, which is imported where it is wanted."""
 

@@ -280,6 +280,14 @@ class AgentSession:
         self._why = why
         await self.send(frames.kill(0), "the end of what runs")
 
+    async def interrupt(self, why: str) -> bool:
+        """Implements port.Interruptible."""
+        if (command := self._command) is None or not command.number:
+            return False
+        self.notes.append(why)
+        await self.send(frames.kill(command.number), "the end of a command")
+        return True
+
     @property
     def exports(self) -> str | None:
         """Implements port.TellsExports."""

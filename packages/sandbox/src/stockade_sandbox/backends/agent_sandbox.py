@@ -143,6 +143,10 @@ class AgentSandbox(ABC):
         except SandboxDied as error:
             raise await self._died(error) from error
 
+    async def interrupt(self, why: str) -> bool:
+        """Implements port.Interruptible."""
+        return self._session is not None and await self._session.interrupt(why)
+
     @property
     def exports(self) -> str | None:
         """Implements port.TellsExports."""

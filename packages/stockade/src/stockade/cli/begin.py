@@ -12,16 +12,19 @@ from stockade.cli import flags
 from stockade.cli.help import Brief
 from stockade.cli.lazy import load
 
+CONTINUE = click.option("-c", "--continue", "go_on", is_flag=True, help="Go on with the last run of this folder.")
+
 
 @click.command("run", cls=Brief, short_help="Run a bot on a task.")
-@click.argument("task")
+@click.argument("task", required=False)
+@CONTINUE
 @flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
-def run(task: str, **values: Any) -> int:
-    """Run a bot on TASK, which may also be - (standard input) or @FILE.
+def run(task: str | None, *, go_on: bool, **values: Any) -> int:
+    """Run a bot on TASK, which may also be - (standard input) or @FILE, and is asked for on a terminal.
 
     The answer goes to stdout, all else to stderr. Changes are shown at the end, and applied only when you say so.
     """
-    return int(load("cli.run:begin")(task, flags.given(values)))
+    return int(load("cli.resume:go_on" if go_on else "cli.run:begin")(task, flags.given(values)))
 
 
 _CODE_MODEL: flags.Flags = (*map(flags.flag, ("model", *flags.BOUNDS[1:])), *flags.SAMPLING, *flags.LOADING)

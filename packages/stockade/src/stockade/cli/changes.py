@@ -22,7 +22,7 @@ from stockade.cli.lazy import load
 from stockade.cli.ui import review
 from stockade.cli.ui.console import can_ask, moves_cursor, progress, results
 from stockade.cli.ui.failures import say
-from stockade.cli.ui.review import Decider, ask_person
+from stockade.cli.ui.review import YES, Decider, ask_person
 from stockade.cli.ui.safe import hide, moment, one_line, result_text, screen, some
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import RunEvent, RunStarted
@@ -239,7 +239,7 @@ def apply(run: str | None, flagged: bool, force: bool, merge: bool, **values: An
         if done.flagged and can_ask(no_input=found.settings.front.no_input):
             left = review.pending(found.reviewer, found.facts.layers)
             answer = ask_person("Apply those too, although they could run on this machine later? [y]es / [N]o: ")
-            if answer in ("y", "yes"):
+            if answer in YES:
                 more = decider.apply(left, flagged=True, force=force, merge=merge)
                 done.paths, done.flagged = done.paths + more.paths, []
         undo = f"; stockade undo {found.run_id} takes it back" if done.paths else ""

@@ -13,11 +13,11 @@ ON_A_SCREEN = {
     "Model": ("model", "max_turns", "timeout", "max_tokens", "max_cost"),
     "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "redact", "allow_external", "toolchain",
               "sandbox", "image", "memory", "disk"),
-    "Review": ("apply", "discard", "no_input"),
+    "Review": ("apply", "discard", "no_input", "go_on"),
     "Output": ("json", "quiet", "plain"),
     "More": ("option",),
 }  # fmt: skip
-_SHORT = {"bot": "-b, --bot", "model": "-m, --model", "option": "-o"}
+_SHORT = {"bot": "-b, --bot", "model": "-m, --model", "option": "-o", "go_on": "-c, --continue"}
 _MODELS = """\
 auto                the default: what `model` says in a configuration, else a server that runs here, else
                     what was pulled, else the embedded default; a line says which, and why

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stockade.cli import flags
-from stockade.cli.run import carry_out, read_task
+from stockade.cli.run import ask_line, ask_task, carry_out, read_task
 from stockade.cli.ui.console import can_ask, progress, write_line
 from stockade.cli.ui.drawing import profile_name
 from stockade.cli.ui.failures import say
@@ -35,7 +35,6 @@ from stockade.runtime.resume import spec_of
 from stockade.runtime.settings import Settings
 from stockade.runtime.spec import Objects
 
-ASKED = "Enter the task, with as much detail as possible: "
 FOLLOW_UP = "A follow-up task for {name} (Enter: none): "
 WARNING = (
     "continuous mode: nobody looks at an action before it is done. What holds is the sandbox, the folder's mode and"
@@ -118,7 +117,7 @@ def begin(task: str | None, values: dict[str, Any]) -> int:
     settings = flags.settings(flags.given(values))
     asks = not (settings.front.json_lines or settings.front.quiet) and can_ask(no_input=settings.front.no_input)
     _check(values, asks=asks)
-    task = _task(task, asks=asks)
+    task = read_task(task) if task is not None else ask_task("stockade plan TASK", asks=asks)
     settings = settings.model_copy(update={"options": settings.options.model_copy(update={"task": task})})
     store = records.open_store(settings.options.store)
     try:
@@ -137,24 +136,6 @@ def _check(values: dict[str, Any], *, asks: bool) -> None:
             "nobody is there to authorise actions: this is no terminal, or nothing is to be asked",
             "-c -l N does N actions without asking, -c does all",
         )
-
-
-def _task(task: str | None, *, asks: bool) -> str:
-    if task is not None:
-        return read_task(task)
-    if not asks:
-        raise UsageError("there is no task", "stockade plan TASK")
-    while not (line := _line(ASKED)):
-        pass
-    return line
-
-
-def _line(question: str) -> str:
-    """click.Abort at the end of input."""
-    line = anyio.run(partial(typed, question, fresh=True))
-    if line is None:
-        raise click.Abort
-    return line
 
 
 def _carry_out(settings: Settings, store: RunStore, values: dict[str, Any], *, asks: bool) -> int:
@@ -185,7 +166,7 @@ def _carry_out(settings: Settings, store: RunStore, values: dict[str, Any], *, a
 def _follow_up(prepared: Prepared) -> str:
     """Empty when there is none."""
     try:
-        return _line(FOLLOW_UP.format(name=profile_name(prepared.started) or "the bot"))
+        return ask_line(FOLLOW_UP.format(name=profile_name(prepared.started) or "the bot"))
     except click.Abort:
         return ""
 

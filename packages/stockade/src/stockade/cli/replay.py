@@ -55,7 +55,7 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
             if speed:
                 _wait((event.at - before.at) / speed, renderer)
             renderer.event(event)
-            if isinstance(event, RunFinished) and event.answer:
+            if isinstance(event, RunFinished) and event.answer and not isinstance(before, RunFinished):
                 print(result_text(event.answer), flush=True)
     finally:
         renderer.close()

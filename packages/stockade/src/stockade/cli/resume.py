@@ -9,18 +9,25 @@ import anyio
 import click
 
 from stockade.cli import flags
-from stockade.cli.run import carry_out, read_task
+from stockade.cli.run import ask_task, carry_out, read_task
+from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.review import on_record
 from stockade.core.errors import UsageError
+from stockade.core.events import ChangesApplied, ChangesDiscarded, ChangesUndone, RunFinished
 from stockade.core.ports import RunStore
+from stockade.core.settings import FrontSettings, fields
 from stockade.run_lock import is_locked
 from stockade.runtime.factory import check_task, prepare
-from stockade.runtime.resume import make_branch, spec_of
+from stockade.runtime.policy import current_folder
+from stockade.runtime.records import newest_here
+from stockade.runtime.resume import CHANGEABLE, make_branch, spec_of
 from stockade.runtime.settings import Settings
 
 RULES = ("hooks", "loop_repeats", "small_models")
 BOUNDS = (("max_turns", "turns"), ("timeout", "seconds"), ("max_tokens", "tokens"), ("max_cost", "cost"))
+OVER = (RunFinished, ChangesApplied, ChangesUndone, ChangesDiscarded)
+"""The last events of a run that nothing interrupted."""
 AGAIN: flags.Flags = (
     flags.flag("model", "Another model; by default the same one."),
     *(flags.flag(key, f"Another bound for the {what} of the whole task.") for key, what in BOUNDS),
@@ -44,11 +51,36 @@ def resume(run: str, task: str | None, from_scratch: bool, **values: Any) -> int
     given = flags.given(values)
     with _opened(given) as (store, settings):
         run_id = anyio.run(store.find, run)
-        _refuse_running(store, run_id)
+        refuse_running(store, run_id)
         history = tuple(anyio.run(store.events, run_id))
         words = check_task(read_task(task)) if task is not None else ""
         spec = spec_of(history, settings.options, words, given, from_scratch=from_scratch)
         return carry_out(settings, store, partial(prepare, spec, store))
+
+
+def go_on(task: str | None, given: dict[str, Any]) -> int:
+    """`run -c`: with the last run of this folder; the exit status."""
+    with continued(given) as (store, settings, run_id):
+        history = tuple(anyio.run(store.events, run_id))
+        asks = not (settings.front.quiet or settings.front.json_lines) and can_ask(no_input=settings.front.no_input)
+        if task is None and asks and isinstance(history[-1], OVER):
+            words = ask_task("", asks=True)
+        else:
+            words = check_task(read_task(task)) if task is not None else ""
+        return carry_out(settings, store, partial(prepare, spec_of(history, settings.options, words, given), store))
+
+
+@contextmanager
+def continued(given: dict[str, Any]) -> Iterator[tuple[RunStore, Settings, str]]:
+    """The last run of this folder, which is said. UsageError for what cannot be another from now on."""
+    if others := sorted(given.keys() - {*CHANGEABLE, *fields(FrontSettings), "store", "redact", "option"}):
+        what = f"--{others[0].replace('_', '-')}: the run goes on with what it began with"
+        raise UsageError(what, "leave it out, or begin a new run without -c")
+    with _opened(given) as (store, settings):
+        run_id = anyio.run(newest_here, store, current_folder())
+        refuse_running(store, run_id)
+        say(f"goes on with run {run_id}")
+        yield store, settings, run_id
 
 
 @click.command("rewind", short_help="Go back to a turn of a run and on from there, as a new run.")
@@ -66,7 +98,7 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
     with _opened(given) as (store, settings):
         words = check_task(read_task(task)) if task is not None else ""
         run_id = anyio.run(store.find, run)
-        _refuse_running(store, run_id)
+        refuse_running(store, run_id)
         branch, history = anyio.run(make_branch, store, anyio.run(store.events, run_id), turn)
         if only:
             say(f"run {branch} is run {run_id} after turn {turn}", f"stockade runs resume {branch}")
@@ -89,7 +121,8 @@ def _opened(given: dict[str, Any]) -> Iterator[tuple[RunStore, Settings]]:
         yield store, settings
 
 
-def _refuse_running(store: RunStore, run_id: str) -> None:
+def refuse_running(store: RunStore, run_id: str) -> None:
+    """UsageError while somebody drives it."""
     driver = anyio.run(store.driver, run_id)
     if driver is not None or is_locked(run_id):
         raise UsageError(f"run {run_id} is still under way ({driver or 'another process'})", "wait, or stop it")

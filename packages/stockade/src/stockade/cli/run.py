@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import click
 
-from stockade.approval.approver import Authoriser
 from stockade.cli import flags
+from stockade.cli.talk import Talk, after, decide
 from stockade.cli.ui import review
 from stockade.cli.ui.asciicast import Recorder
 from stockade.cli.ui.console import can_ask, moves_cursor, progress
-from stockade.cli.ui.drawing import profile_name
 from stockade.cli.ui.failures import INTERRUPTED, OutputLost, expected, say, unwrap_exception_group
 from stockade.cli.ui.interrupt import Interrupt
-from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal
+from stockade.cli.ui.prompts import typed
 from stockade.cli.ui.render import Renderer
-from stockade.cli.ui.review import Decider, ask_person
+from stockade.cli.ui.review import YES, ask_person
 from stockade.cli.ui.safe import hide, one_line, result_text
 from stockade.cli.ui.summary import closed_folders, detail, result_of, status_of, way_on
 from stockade.cli.ui.watch import Scratch, Watch, traced
@@ -33,18 +33,22 @@ from stockade.run_lock import cleanup, lock
 from stockade.runtime import factory, records, sandboxes, toolchains
 from stockade.runtime.factory import MAX_TASK_BYTES
 from stockade.runtime.policy import make_policy
-from stockade.runtime.settings import Front, Settings
+from stockade.runtime.resume import spec_of
+from stockade.runtime.settings import Settings
 from stockade.runtime.spec import RunSpec
 
 TICK_S = 0.1
 
 
-def begin(task: str, given: Mapping[str, Any]) -> int:
+def begin(task: str | None, given: Mapping[str, Any]) -> int:
     """A new run of what was typed; the exit status."""
-    settings = flags.settings({**given, "task": read_task(task)})
+    settings = flags.settings({**given, "task": read_task(task) if task is not None else ""})
     front = settings.front
-    store = records.open_store(settings.options.store)
     attended = not (front.quiet or front.json_lines) and can_ask(no_input=front.no_input)
+    if task is None:
+        asked = ask_task("stockade run TASK", asks=attended)
+        settings = settings.model_copy(update={"options": settings.options.model_copy(update={"task": asked})})
+    store = records.open_store(settings.options.store)
     if attended:
         ask_for_toolchain(settings.options)
     try:
@@ -62,7 +66,7 @@ def ask_for_toolchain(options: RunSpec) -> None:
     for one in found:
         say(f"{one.name}: {one.because}")
     folder = one_line(policy.folders[0].host)
-    if ask_person(f"May bots in {folder} see these of your programs, read-only? [y]es / [N]o: ") in ("y", "yes"):
+    if ask_person(f"May bots in {folder} see these of your programs, read-only? [y]es / [N]o: ") in YES:
         toolchains.allow(policy, found)
     else:
         say("they are not seen", "--toolchain none asks no more")
@@ -70,7 +74,7 @@ def ask_for_toolchain(options: RunSpec) -> None:
 
 def carry_out(
     settings: Settings, store: RunStore, prepare: Callable[..., Any], *, show_intro: bool = False,
-    tape: Recorder | None = None,
+    tape: Recorder | None = None, side: type[Talk] = Talk,
 ) -> int:  # fmt: skip
     """The whole command but reading its line: run, answer, review. `prepare` takes the callbacks of a run.
 
@@ -81,11 +85,12 @@ def carry_out(
     live = moves_cursor(console, plain=front.plain) and not (front.quiet or front.json_lines)
     renderer = Renderer(console, live=live, show_intro=show_intro)
     watch, interrupt = Watch(front, renderer, tape=tape), Interrupt()
+    talk = side(watch, interrupt, store)
     for note in settings.notes:
         say(note)
     tracing = traced()
     try:
-        anyio.run(_run, watch, interrupt, store, prepare)
+        anyio.run(_run, watch, talk, prepare)
     except BaseException:
         if watch.facts.finished is not None:
             _after_a_bug(watch)
@@ -99,13 +104,13 @@ def carry_out(
     if finished is None:
         say("interrupted before the run began")
         return INTERRUPTED
-    if not front.json_lines and finished.answer:
+    if not front.json_lines and finished.answer and not talk.decided:
         watch.put(result_text(finished.answer))
     if watch.silent and watch.lost is None and finished.status != "done":
         say(f"{finished.status} ({finished.reason}): {detail(finished)}", way_on(watch.facts))
     if not watch.silent and watch.scratch is not None and (lost := watch.scratch.words()):
         say(lost, "give --folder PATH to keep them")
-    _decide(watch, store, may_ask=not interrupt.pressed)
+    task = _decide(watch, talk)
     if front.json_lines:
         watch.write({**result_of(watch.facts), **_facts(watch, store)})
     if watch.lost is not None:
@@ -116,9 +121,30 @@ def carry_out(
             way_on(watch.facts) or f"to go on: stockade runs resume {watch.run_id}",
         )
         return INTERRUPTED
+    if task:
+        history = tuple(anyio.run(store.events, watch.run_id))
+        again = partial(factory.prepare, spec_of(history, settings.options, task), store)
+        return carry_out(settings, store, again, show_intro=show_intro, tape=tape, side=side)
     if not watch.silent and (words := way_on(watch.facts)):
         say("the run is closed and on record", words)
     return status_of(finished)
+
+
+def _decide(watch: Watch, talk: Talk) -> str | None:
+    """On what the run has changed, where the user was not asked yet; words of theirs for the bot."""
+    task = None
+    if talk.decided:
+        after(watch, talk)
+    else:
+
+        def record(event: RunEvent) -> None:
+            anyio.run(talk.store.append, watch.run_id, [event])
+            watch.event(event)
+
+        asks = talk.asks and not talk.interrupt.pressed
+        task = decide(watch, sandboxes.reviewer(), record, ask_person if asks else None)
+    cleanup(watch.run_id)
+    return task
 
 
 def _facts(watch: Watch, store: RunStore) -> dict[str, Any]:
@@ -127,13 +153,13 @@ def _facts(watch: Watch, store: RunStore) -> dict[str, Any]:
     return bot.facts(anyio.run(store.events, watch.run_id)) if bot is not None and watch.run_id else {}
 
 
-async def _run(watch: Watch, interrupt: Interrupt, store: RunStore, prepare: Callable[..., Any]) -> None:
+async def _run(watch: Watch, talk: Talk, prepare: Callable[..., Any]) -> None:
     """From preparing to the last event. Returns early when it is interrupted."""
     renderer, silent = watch.renderer, watch.silent
     try:
         async with anyio.create_task_group() as group:
             watch.stop = group.cancel_scope.cancel
-            with interrupt.cancelling(group.cancel_scope.cancel):
+            with talk.interrupt.cancelling(group.cancel_scope.cancel):
                 group.start_soon(_tick, renderer)
                 prepared: factory.Prepared = await prepare(
                     on_event=watch.heard,
@@ -146,19 +172,12 @@ async def _run(watch: Watch, interrupt: Interrupt, store: RunStore, prepare: Cal
                 _warn(prepared)
                 watch.scratch = Scratch(prepared.parts.sandbox, prepared.started.policy)
                 boxes = (*prepared.parts.toolboxes, watch.scratch)
-                watch.prepared = prepared = replace(prepared, parts=replace(prepared.parts, toolboxes=boxes))
+                prepared = replace(prepared, parts=replace(prepared.parts, toolboxes=boxes))
+                watch.prepared = prepared = talk.attach(prepared, group)
                 renderer.catch_up(prepared.history)
                 watch.facts.layers = prepared.parts.sandbox.layers
-                if not silent and can_ask(no_input=watch.front.no_input):
-                    pause, stop, quiet = prepared.parts.pause, group.cancel_scope.cancel, renderer.status.end
-                    watch.asker = PausePrompt(pause, group, watch.event, stop, interrupt.answered, quiet)
-                    interrupt.pause = watch.asker.begin
-                    Terminal(renderer.console, quiet).attach(prepared.parts)
-                    if isinstance(authoriser := prepared.parts.approver, Authoriser):
-                        name = profile_name(prepared.started)
-                        AuthorisingUser(authoriser, interrupt, renderer.console, quiet, stop, name).attach()
                 with lock(prepared.started.run_id):
-                    await _to_the_end(prepared, watch, store)
+                    await _to_the_end(prepared, watch, talk.store)
                 group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
         raise unwrap_exception_group(group_error) from None
@@ -212,62 +231,35 @@ async def _tick(renderer: Renderer) -> None:
         renderer.tick()
 
 
-def _decide(watch: Watch, store: RunStore, *, may_ask: bool) -> None:
-    """Apply, throw away, ask or keep. Only a run that succeeded is applied without a look."""
-    facts, front = watch.facts, watch.front
-    assert facts.started is not None
-    assert facts.finished is not None
-    run_id = facts.started.run_id
-    reviewer = sandboxes.reviewer()
-
-    def record(event: RunEvent) -> None:
-        anyio.run(store.append, run_id, [event])
-        watch.event(event)
-
-    work = _changed(watch)
-    console = watch.renderer.console
-    asks = may_ask and not watch.silent and can_ask(no_input=front.no_input)
-    decider = Decider(run_id, console, reviewer, record, ask_person if asks else None)
-    if work:
-        if not watch.silent:
-            review.draw(console, reviewer, work)
-        _settle(decider, work, front, succeeded=status_of(facts.finished) == 0)
-    elif not watch.silent and any(layer.mode == "overlay" and layer.layer for layer in facts.layers):
-        watch.renderer.note("nothing changed")
-    cleanup(run_id)
-
-
-def _changed(watch: Watch) -> list[review.Pending]:
-    """What there is to decide on; layers that nothing was written to are removed."""
-    reviewer = sandboxes.reviewer()
-    work = review.pending(reviewer, watch.facts.layers)
-    changed = [one.layer for one in work]
-    review.discard(reviewer, [layer for layer in watch.facts.layers if layer not in changed])
-    return work
-
-
 def _after_a_bug(watch: Watch) -> None:
     """The run is closed on record, but its end was not foreseen: what was written is kept and nothing else left."""
     assert watch.facts.started is not None
     run_id = watch.facts.started.run_id
-    if _changed(watch):
+    if review.pending(sandboxes.reviewer(), watch.facts.layers):
         say(f"changes kept: stockade runs diff|apply|discard {run_id}")
     cleanup(run_id)
     if watch.front.json_lines:
         watch.write(result_of(watch.facts))
 
 
-def _settle(decider: Decider, work: list[review.Pending], front: Front, *, succeeded: bool) -> None:
-    if front.discard:
-        decider.discard(work)
-    elif front.apply and succeeded:
-        decider.apply(work)
-    elif front.apply:
-        decider.keep("not applied, because the run did not succeed; ")
-    elif decider.ask is not None:
-        decider.put(work)
-    else:
-        decider.keep()
+ASKED = "Enter the task, with as much detail as possible: "
+
+
+def ask_task(usage: str, *, asks: bool) -> str:
+    """UsageError where nobody can be asked, click.Abort at the end of input."""
+    if not asks:
+        raise UsageError("there is no task", usage)
+    while not (line := ask_line(ASKED)):
+        pass
+    return line
+
+
+def ask_line(question: str) -> str:
+    """click.Abort at the end of input."""
+    line = anyio.run(partial(typed, question, fresh=True))
+    if line is None:
+        raise click.Abort
+    return line
 
 
 def read_task(text: str) -> str:

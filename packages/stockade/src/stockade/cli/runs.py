@@ -15,7 +15,7 @@ from stockade.cli.ui import review
 from stockade.cli.ui.console import Column, can_ask, draw_table, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.render import Renderer
-from stockade.cli.ui.review import ask_person, on_record
+from stockade.cli.ui.review import YES, ask_person, on_record
 from stockade.cli.ui.safe import moment, one_line, screen, some
 from stockade.core.errors import LayerLost, RunRemoved, StockadeError, UsageError
 from stockade.core.events import to_json
@@ -170,7 +170,7 @@ def prune(age: str | None, keep: int | None, dry_run: bool, yes: bool, **values:
         going = [one for one in found if not one.stays]
         _show(found, json_lines=settings.front.json_lines)
         if going and not dry_run and not yes and can_ask(no_input=settings.front.no_input):
-            yes = ask_person(f"Remove {some(len(going), 'run')} for good? [y]es / [N]o: ") in ("y", "yes")
+            yes = ask_person(f"Remove {some(len(going), 'run')} for good? [y]es / [N]o: ") in YES
         status = 0
         if not going:
             say("there is nothing to remove")

@@ -7,7 +7,7 @@ import click
 
 from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.failures import say
-from stockade.cli.ui.review import ask_person
+from stockade.cli.ui.review import YES, ask_person
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.paths import PROJECT_FILE, is_trusted, parse_toml, read_bounded, trust
@@ -35,7 +35,7 @@ def command(file: str, yes: bool) -> int:
             click.echo(f"  {one_line(line, 2 * MAX_LINE_CHARS)}", err=True)
         if not can_ask(no_input=False):
             raise UsageError("nobody is there to ask", "add --yes when you know the file")
-        if ask_person(f"Trust {one_line(str(path))} as shown? [y]es / [N]o: ") not in ("y", "yes"):
+        if ask_person(f"Trust {one_line(str(path))} as shown? [y]es / [N]o: ") not in YES:
             say("not trusted")
             return 1
     trust(path, data)

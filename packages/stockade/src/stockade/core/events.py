@@ -107,7 +107,7 @@ class RunResumed(Event):
 
     Otherwise `budget` is the bounds of the whole run from here on. What was used between this event and the one before
     it is nobody's time. `lost`: folders of which what was written before is gone, and it goes on without. `hooks`:
-    those that are on from here.
+    those that are on from here. `live`: in the sandbox that is up, with its shell.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
@@ -119,6 +119,7 @@ class RunResumed(Event):
     check: Checks = ()
     lost: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
+    live: bool = False
 
 
 class SandboxStarted(Event):

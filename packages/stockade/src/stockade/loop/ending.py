@@ -13,6 +13,7 @@ from stockade.core.errors import (
 )
 from stockade.core.events import RunFinished, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
+from stockade.loop.hooks import EndedByHook
 from stockade.loop.record import Record
 from stockade.loop.verdict import changed_tests
 from stockade_sandbox.results import Change
@@ -21,7 +22,7 @@ _REASONS: dict[type[StockadeError], StopReason] = {
     HookFailed: "hook", UsageError: "usage", ToolsUnavailable: "tools", ModelFailed: "model", SandboxFailed: "sandbox",
     PolicyNotEnforceable: "sandbox",
 }  # fmt: skip
-FORESEEN = tuple(_REASONS)
+FORESEEN: tuple[type[StockadeError] | type[EndedByHook], ...] = (*_REASONS, EndedByHook)
 """What ends a run and is no bug."""
 
 
@@ -36,14 +37,33 @@ class Ending:
     verified: bool | None = None
 
 
-def failed(error: StockadeError) -> Ending:
+def failed(error: StockadeError | EndedByHook) -> Ending:
     """The ending of one of the FORESEEN."""
+    if isinstance(error, EndedByHook):
+        return Ending(error.end.status, error.end.reason, error.end.detail)
     reason = next(reason for kind, reason in _REASONS.items() if isinstance(error, kind))
     return Ending("failed", reason, str(error))
 
 
-async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending: Ending) -> RunFinished:
-    """The last event: how it ended and what it changed. Changes that cannot be read are named, and do not hide it."""
+INTERRUPTED = Ending("stopped", "user", "interrupted")
+
+
+def cut(record: Record, error: BaseException) -> Ending:
+    """The ending of a run that was cancelled, as it had ended already where the user was being asked; or of a bug."""
+    if isinstance(error, Exception):
+        return Ending("failed", "bug", f"{type(error).__name__}: {error}")
+    if (done := record.state.finished) is not None:
+        return Ending(done.status, done.reason, done.detail, done.answer, done.verified)
+    return INTERRUPTED
+
+
+async def close(
+    record: Record, reviewer: Reviewer | None, clock: Clock, ending: Ending, *, sealed: bool = True
+) -> RunFinished:
+    """The last event: how it ended and what it changed. Changes that cannot be read are named, and do not hide it.
+
+    Not `sealed`: what runs may still write. Where the record says the same already, that stands.
+    """
     started = record.state.started
     changes: list[Change] = []
     seals: list[str | None] = []
@@ -52,7 +72,7 @@ async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending:
         seals.append(None)
         try:
             changes.extend(reviewer.changes(layer) if reviewer else ())
-            seals[-1] = reviewer.seal(layer) if reviewer else None
+            seals[-1] = reviewer.seal(layer) if reviewer and sealed else None
         except StockadeError as error:
             detail = f"{detail}; {error}" if detail else str(error)
     finished = RunFinished(
@@ -68,5 +88,11 @@ async def close(record: Record, reviewer: Reviewer | None, clock: Clock, ending:
         changes=tuple(changes),
         seals=tuple(seals),
     )
+    if (before := record.state.finished) is not None and _key(before) == _key(finished):
+        return before
     await record.add(finished)
     return finished
+
+
+def _key(finished: RunFinished) -> tuple[object, ...]:
+    return finished.status, finished.reason, finished.answer, finished.verified, finished.seals

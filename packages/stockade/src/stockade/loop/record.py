@@ -36,6 +36,10 @@ class Record:
     async def add(self, *events: RunEvent) -> None:
         """Returns when `events` are on disk and taken in, without the secrets in them."""
         events = tuple(self.redactor.event(event) for event in events)
+        with anyio.CancelScope(shield=True):  # else on disk, perhaps, and not in the state
+            await self._add(events)
+
+    async def _add(self, events: tuple[RunEvent, ...]) -> None:
         async with self.turn:  # what the network has to say comes at any time: one order on disk and here
             await self.store.append(self.run_id, events, durable=not all(_may_wait(event) for event in events))
             for event in events:
@@ -152,8 +156,7 @@ class NetworkRecorder:
         events, self.waiting = self.waiting, []
         self.written += len(events)
         if events:
-            with anyio.CancelScope(shield=True):  # else on disk, perhaps, and not in the state
-                await self.record.add(*events)
+            await self.record.add(*events)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -31,6 +31,7 @@ from stockade.core.events import (
 )
 from stockade.core.secrets import without_marks
 from stockade.loop.context import Context
+from stockade.loop.conversation import effective
 from stockade.loop.record import Record
 from stockade.loop.run import Dependencies, run_to_completion
 from stockade.loop.state import RunState
@@ -64,12 +65,6 @@ async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Depend
     why = _cut(history) if resumed.task is None else ""
     again = _Again(parts, record, why, in_flight is not None, decided(history), resumed.lost, pending)
     return await run_to_completion(effective(first_event(history), resumed), parts, record, again.begin)
-
-
-def effective(started: RunStarted, resumed: RunResumed) -> RunStarted:
-    """What holds for the rest of the run."""
-    changed = {"budget": resumed.budget, "check": resumed.check, "model": resumed.model}
-    return started.model_copy(update={**changed, "task": resumed.task or started.task})
 
 
 def pending_finish(history: Sequence[RunEvent]) -> Finish | None:

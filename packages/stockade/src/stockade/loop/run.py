@@ -32,8 +32,9 @@ from stockade.core.messages import ModelRequest
 from stockade.loop import window
 from stockade.loop.act import Actor, Tools, ready
 from stockade.loop.context import Context
-from stockade.loop.ending import FORESEEN, Ending, close, failed
-from stockade.loop.hooks import EndedByHook, EndRun, Hooks
+from stockade.loop.conversation import go_on, lead
+from stockade.loop.ending import FORESEEN, Ending, close, cut, failed
+from stockade.loop.hooks import EndRun, Hooks
 from stockade.loop.record import Record, recorded
 from stockade.loop.run_context import Dependencies, RunContext, hooks_in
 
@@ -55,20 +56,16 @@ async def run_to_completion(
     """What `run` and `resume` have in common; `again` is done when sandbox and model are there."""
     try:
         ending = await _still_verified(await _in_sandbox(started, parts, record, again), parts, record)
-    except EndedByHook as by:
-        ending = Ending(by.end.status, by.end.reason, by.end.detail)
     except FORESEEN as error:
         ending = failed(error)
     except StoreFailed:
         raise
-    except anyio.get_cancelled_exc_class():
+    except (Exception, anyio.get_cancelled_exc_class()) as error:
         with anyio.CancelScope(shield=True):
-            await close(record, parts.reviewer, parts.clock, Ending("stopped", "user", "interrupted"))
+            await close(record, parts.reviewer, parts.clock, cut(record, error))
         raise
-    except Exception as bug:
-        message = f"{type(bug).__name__}: {bug}"
-        await close(record, parts.reviewer, parts.clock, Ending("failed", "bug", message))
-        raise
+    finally:
+        await go_on(parts.conversation)
     return await close(record, parts.reviewer, parts.clock, ending)
 
 
@@ -92,14 +89,18 @@ async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, 
             await record.add(ModelStarted(at=parts.clock.now(), info=model.info, task_left_out=left_out))
             if (problem := window.too_small(record.context)) is not None:
                 return Ending("failed", "model", problem)
-            account = Account(started.budget, record.state.spent, parts.shared)
-            hooks, begin = hooks_in(started, parts, record, account), [again] if again is not None else []
+            begin = [again] if again is not None else []
 
-            async def loop(intro: Sequence[Step]) -> Ending:
-                pending = await begin.pop()() if begin else None
-                return await _Loop(started, parts, record, account, hooks, tools).until_end(intro, pending)
+            async def do(started: RunStarted) -> Ending:
+                hooks = hooks_in(started, parts, record, Account(started.budget, record.state.spent, parts.shared))
 
-            return await parts.bot.run(RunContext(started, parts, record, account, hooks, loop))
+                async def loop(intro: Sequence[Step]) -> Ending:
+                    pending = await begin.pop()() if begin else None
+                    return await _Loop(started, parts, record, hooks, tools).until_end(intro, pending)
+
+                return await parts.bot.run(RunContext(started, parts, record, hooks.ctx.account, hooks, loop))
+
+            return await lead(started, parts, record, do)
 
 
 @dataclass(slots=True)
@@ -109,15 +110,14 @@ class _Loop:
     started: RunStarted
     parts: Dependencies
     record: Record
-    account: Account
     hooks: Hooks
     tools: Tools
     actor: Actor = field(init=False)
 
     def __post_init__(self) -> None:
-        parts, sub_agents = self.parts, self.parts.sub_agents
+        parts, account, sub_agents = self.parts, self.hooks.ctx.account, self.parts.sub_agents
         limit_s = self.started.policy.limits.command_timeout_s
-        hand_on = None if sub_agents is None else lambda task: sub_agents.do(task, self.account, self.record.add)
+        hand_on = None if sub_agents is None else lambda task: sub_agents.do(task, account, self.record.add)
         self.actor = Actor(parts.sandbox, limit_s, self.tools, parts.asker, hand_on)
 
     async def until_end(self, intro: Sequence[Step], pending: Finish | None) -> Ending:
@@ -153,7 +153,7 @@ class _Loop:
         if not begun:
             await self.record.add(ActionStarted(at=self._now(), turn=turn, step=number, action=step))
         refused, end = await self.hooks.before_action(step.action)
-        observation = refused or await self.actor.do(step.action, self.account.seconds_left(self._now()))
+        observation = refused or await self.actor.do(step.action, self.hooks.ctx.account.seconds_left(self._now()))
         words, broken = ((), None) if end is not None else await self.hooks.after_action(step, observation)
         kept = await self.hooks.ctx.checkpoints.after(step.action, observation, self.record.state)
         done = ActionFinished(at=self._now(), turn=turn, step=number, observation=observation, words=words)

@@ -36,6 +36,7 @@ from stockade.core.ports import (
 from stockade.core.secrets import Redactor
 from stockade.core.tool_plan import OpenSandbox
 from stockade.loop.act import Actor
+from stockade.loop.conversation import Conversation
 from stockade.loop.ending import Ending
 from stockade.loop.hooks import EndedByHook, Hook, HookContext, Hooks
 from stockade.loop.pause import Pause
@@ -129,6 +130,8 @@ class Dependencies:
     """Of the bot that this one works for."""
     bot: Bot = field(default_factory=Bot)
     """What drives the run."""
+    conversation: Conversation | None = None
+    """With a user who may go on when the bot has ended."""
     open_sandbox: OpenSandbox | None = None
     """Another sandbox, for a bot that needs one."""
 

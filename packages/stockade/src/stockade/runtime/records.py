@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 from stockade.changes import facts, pending
 from stockade.core.errors import UsageError
+from stockade.core.events import RunStarted
 from stockade.core.ports import Reviewer, RunStore
 from stockade.paths import run_dir, state_dir
 from stockade.store.postgres import PostgresStore
@@ -88,6 +89,20 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
         if here and (taken_back or pending(reviewer, here)):
             return summary.run_id
     raise UsageError(f"no run has changes in {folder} that are still to be decided on", "stockade runs list names all")
+
+
+async def newest_here(store: RunStore, folder: Path) -> str:
+    """The newest run whose working folder this is; a helper's is its boss's. UsageError when there is none."""
+    for summary in await store.runs():
+        if summary.problem is None:
+            started = (await store.events(summary.run_id))[0]
+            if isinstance(started, RunStarted) and not started.boss and _works_in(started, folder):
+                return summary.run_id
+    raise UsageError(f"there is no run of {folder} to go on with", "stockade runs list names all; runs resume RUN")
+
+
+def _works_in(started: RunStarted, folder: Path) -> bool:
+    return bool(started.policy.folders) and Path(started.policy.folders[0].host) == folder
 
 
 def newest_applied(folder: Path) -> str:

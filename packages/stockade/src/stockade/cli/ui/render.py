@@ -104,6 +104,7 @@ class Renderer:
         self._turn = 0
         self._name = ""
         self._last_at = 0.0
+        self._ended, self._status = False, ""
 
     def event(self, event: RunEvent) -> None:
         """Show one event of a run, in order."""
@@ -255,6 +256,11 @@ class Renderer:
         self.status.begin("starting the sandbox")
 
     def _go_on(self, event: RunResumed) -> None:
+        self._ended = False
+        if event.live:
+            self._print(Text.assemble(("task ", "bold"), one_line(event.task or "", 400)))
+            self.status.begin("thinking")
+            return
         words = f"goes on after turn {self._turn} · {one_line(event.model)} · {event.sandbox}"
         self._print(Text.assemble(("stockade ", "bold"), words))
         if event.task is not None:
@@ -372,6 +378,10 @@ class Renderer:
 
     def _end(self, event: RunFinished) -> None:
         self.status.end()
+        again, self._ended = self._ended and event.status == self._status, True
+        self._status = event.status
+        if again:  # what it had changed was counted once more when nothing ran any more
+            return
         if self._show_answer and event.answer:
             self._print(coloured([(event.answer, "")], whole=self._whole))
         more = detail(event, 600)

@@ -173,6 +173,7 @@ __all__ = ["Applied", "Pending", "RunFacts", "apply", "check_kept", "discard", "
            "name_left_out", "pending", "place_in_git", "shown_path", "stat", "view", "write_patch"]  # fmt: skip
 
 
+YES = ("y", "yes", "Y", "Yes", "YES")
 Ask = Callable[[str], str | None]
 """Shows a question and returns what was typed; None at the end of input."""
 
@@ -182,7 +183,7 @@ def ask_person(question: str) -> str | None:
     sys.stderr.write(fit_for_terminal(question))
     sys.stderr.flush()
     line = sys.stdin.readline()
-    return line.strip().lower() if line else None
+    return line.strip() if line else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +224,14 @@ class Decider:
     def keep(self, why: str = "") -> None:
         write_line(self.console, f"{why}changes kept: stockade runs diff|apply|discard {self.run_id}", "yellow")
 
-    def put(self, work: list[Pending]) -> None:
-        """Ask the user until the answer is one. Whatever is not a clear yes changes nothing."""
+    def put(self, work: list[Pending]) -> str | None:
+        """Ask the user until the answer is one. Whatever is not a clear yes changes nothing. Several words are for the
+        bot, and returned: nothing is decided then.
+        """
         assert self.ask is not None
         flagged = any(change.flagged and not change.refused for one in work for change in one.changes)
         places = ", ".join(one_line(one.layer.host) for one in work)
-        question = f"Apply to {places}? [y]es / [N]o, keep for later / [x] throw away / [d]iff again: "
+        question = f"Apply to {places}? [y]es, [n]ot now, [x] discard, [d]iff, or say what to change: "
         while True:
             try:
                 typed = self.ask(question)
@@ -236,19 +239,23 @@ class Decider:
                 write_line(self.console, "", "")
                 self.keep()
                 raise
-            match typed:
+            match typed.lower() if typed else typed:
                 case "y" | "yes":
                     if self.apply(work, flagged=flagged and self._agreed(work)).paths:
                         write_line(self.console, "applied; stockade undo takes it back", "green")
-                    return
+                    return None
                 case "x":
                     self.discard(work)
-                    return
+                    return None
                 case "d" | "diff":
                     draw(self.console, self.reviewer, work)
-                case _:
+                case None | "" | "n" | "no" | "not now":
                     self.keep()
-                    return
+                    return None
+                case words if len(words.split()) > 1:
+                    return typed
+                case _:
+                    write_line(self.console, "one of those letters, or several words for the bot", "dim")
 
     def _agreed(self, work: list[Pending]) -> bool:
         """Whether what would run on this machine later may be applied too."""
@@ -257,4 +264,4 @@ class Decider:
             for change in one.changes:
                 if change.flagged and not change.refused:
                     write_line(self.console, f"{one_line(change.path)}: {one_line(change.flagged)}", "bold yellow")
-        return self.ask("These could run on this machine later. Apply them too? [y]es / [N]o: ") in ("y", "yes")
+        return self.ask("These could run on this machine later. Apply them too? [y]es / [N]o: ") in YES
