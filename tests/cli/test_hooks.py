@@ -144,9 +144,9 @@ def looping(stage: Stage, calls: list[Call], *flags: str) -> tuple[Ended, list[d
     """Over HTTP, as with a model that is not here. What it says, and the requests' bodies."""
     with strong_model([*([call] for call in calls), [finish("x")]]) as model, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", model.base_url)
-        place = ("--workspace",) if flags[:1] == ("shell",) else ("--folder",)
-        start = ("shell",) if flags[:1] == ("shell",) else ("run", "do it")
-        rest = flags[1:] if flags[:1] == ("shell",) else flags
+        place = ("--workspace",) if flags[:1] == ("auto",) else ("--folder",)
+        start = ("auto",) if flags[:1] == ("auto",) else ("run", "do it")
+        rest = flags[1:] if flags[:1] == ("auto",) else flags
         ended = stage.call(*start, *place, str(stage.demo), "--model", "openai/strong", "--json", *rest)
         return ended, [asked.body for asked in model.turns]
 
@@ -192,7 +192,7 @@ def test_a_loop_that_was_stopped_goes_on_when_it_is_resumed(stage: Stage) -> Non
 def test_the_shell_bot_is_told_and_sampled_warmer_and_never_ended(stage: Stage) -> None:
     """On 90cacfa its actions were refused and its tools taken."""
     flags = ("--no-intro", "--max-turns", "12", "-o", "answers=native")
-    ended, bodies = looping(stage, [SAME] * 12, "shell", *flags)
+    ended, bodies = looping(stage, [SAME] * 12, "auto", *flags)
     assert (ended.result["status"], ended.result["reason"], len(bodies)) == ("stopped", "turns", 12), ended.err
     assert {event["observation"]["kind"] for event in of(ended, "action_finished")} == {"command"}
     assert "Do something else now." in of(ended, "message_injected")[0]["text"]

@@ -290,8 +290,8 @@ def test_a_program_on_a_terminal_of_its_own(stage: Stage, words: tuple[str, ...]
     fcntl.ioctl(shell.descriptor, termios.TIOCSWINSZ, struct.pack("4H", 44, 88, 0, 0))
     shell.type(b"until [ \"$(stty size)\" = '44 88' ]; do sleep 0.1; done; echo $TERM si''zed\r")
     shell.until(b"screen sized")
-    shell.type(b"sleep 1000\r")
-    shell.until(b"sleep 1000\r\n")
+    shell.type(b"sh -c 'echo in fr''ont; exec sleep 1000'\r")  # before that a key may still reach bash itself
+    shell.until(b"in front\r\n")
     shell.type(b"\x03")
     shell.until(b"$ ")
     shell.type(b"echo was $?; exit 7\r")

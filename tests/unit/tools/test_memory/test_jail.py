@@ -260,8 +260,8 @@ def test_who_waits_for_the_lock_too_long_changes_nothing(root: Path) -> None:
 
 def test_a_full_disk_is_a_line_for_the_model(root: Path) -> None:
     """A write beyond RLIMIT_FSIZE fails like one on a full disk."""
-    small = replace(READING, file_bytes=5)
-    result = call(root, limits=small, command="create", path="x", file_text="y" * 100)
+    small = replace(READING, file_bytes=4096)
+    result = call(root, limits=small, command="create", path="x", file_text="y" * 10_000)
     assert result.status == "error"
     assert "File size limit exceeded" in result.text
     assert sorted(path.name for path in root.iterdir()) == [".lock", "notes.md"]

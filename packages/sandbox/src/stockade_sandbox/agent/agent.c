@@ -111,11 +111,6 @@ static void on_kill(const uint8_t *at, const uint8_t *end) {
     else programs_kill(id);
 }
 
-static void on_resize(const uint8_t *at, const uint8_t *end) {
-    uint32_t program = take_u32(&at, end);
-    connections_resize(program, take_u32(&at, end));
-}
-
 static void on_request(const struct frame *frame) {
     const uint8_t *at = frame->payload, *end = at + frame->length;
     switch (frame->type) {
@@ -130,7 +125,7 @@ static void on_request(const struct frame *frame) {
         case REQ_DATA: connections_data(at, end); break;
         case REQ_TAKEN: connections_taken(at, end); break;
         case REQ_CLOSE: connections_close(at, end); break;
-        case REQ_RESIZE: on_resize(at, end); break;
+        case REQ_RESIZE: programs_resize(at, end); break;
         case REQ_SIGNAL: programs_signal(at, end); break;
         default: die("an unknown request");
     }

@@ -136,7 +136,7 @@ size_t connections_poll(struct pollfd polled[MAX_POLLED]);  /* how many it set *
 int connections_timeout(int otherwise);        /* in ms, for poll */
 void connections_serve(const struct pollfd polled[MAX_POLLED]);
 void connections_adopt(uint32_t id, int in, int out, bool terminal);  /* a program's pipes; -1: none */
-void connections_resize(uint32_t id, uint32_t size);  /* its terminal: 65536 * rows + columns */
+bool connections_resize(uint32_t id, uint32_t size);  /* its terminal: 65536 * rows + columns */
 pid_t connections_foreground(uint32_t id);     /* of its terminal, a process group; 0: none */
 void connections_last(uint32_t id);            /* it has ended: what is in the pipe now is the last of it */
 void connections_drop(uint32_t id);            /* the host knows that it is gone, or will at once */
@@ -146,6 +146,7 @@ bool connections_unread(uint32_t id);          /* some of that is still to be se
 void programs_start(const uint8_t *at, const uint8_t *end);
 void programs_kill(uint32_t number);           /* as if its time were over */
 void programs_signal(const uint8_t *at, const uint8_t *end);
+void programs_resize(const uint8_t *at, const uint8_t *end);
 bool programs_hold(pid_t pid);                 /* it is the holder of one */
 bool programs_are_young(void);                 /* what waits to be sent may wait a moment more */
 int programs_timeout(int otherwise);           /* in ms, for poll */

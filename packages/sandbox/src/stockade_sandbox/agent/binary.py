@@ -14,8 +14,8 @@ from pathlib import Path
 from stockade_sandbox.errors import SandboxFailed
 
 SHA256 = {
-    "agent/agent-x86_64": "8b57db35542d6ab7f2a442cb60697a714137037f5c2e90dedc2cb38cc0bb2e13",
-    "agent/agent-aarch64": "b2f9297cfde707333f35d4bd34fbdb008549b29a99e915f9f4cc7bc5fcb3b2be",
+    "agent/agent-x86_64": "43e31ecd6e68210324e8cfdf012d752cbc17b22df592a0ed5d08a9cddb042885",
+    "agent/agent-aarch64": "9099b52e507eb85770e4f2c744d30669e7bccc78bec5dab4a39486875c54c847",
     "launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
     "launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
 }

@@ -161,10 +161,10 @@ void connections_adopt(uint32_t id, int in, int out, bool terminal) {
     one->terminal = terminal;
 }
 
-void connections_resize(uint32_t id, uint32_t size) {
+bool connections_resize(uint32_t id, uint32_t size) {
     const struct connection *one = find(id);
     struct winsize window = {.ws_row = (unsigned short)(size >> 16), .ws_col = (unsigned short)(size & 0xffff)};
-    if (one && one->terminal && one->in >= 0) ioctl(one->in, TIOCSWINSZ, &window);
+    return one && one->terminal && one->in >= 0 && ioctl(one->in, TIOCSWINSZ, &window) == 0;
 }
 
 pid_t connections_foreground(uint32_t id) {

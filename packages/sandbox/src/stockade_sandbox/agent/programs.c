@@ -112,15 +112,25 @@ void programs_kill(uint32_t number) {
 }
 
 /* Whom a terminal would signal; else the process group that it was started as. */
-void programs_signal(const uint8_t *at, const uint8_t *end) {
-    uint32_t number = take_u32(&at, end), signal = take_u32(&at, end);
-    if (!number || !signal || signal >= NSIG) die("no such signal");
+static void send_signal(uint32_t number, uint32_t signal) {
     for (size_t i = 0; i < MAX_PROGRAMS; i++) {
         if (programs[i].number != number || programs[i].phase != RUNNING) continue;
         pid_t group = connections_foreground(number), program;
         if (group && kill(-group, (int)signal) == 0) continue;
         if ((program = oldest_child(programs[i].child.pid)) && kill(-program, (int)signal) < 0) kill(program, (int)signal);
     }
+}
+
+void programs_signal(const uint8_t *at, const uint8_t *end) {
+    uint32_t number = take_u32(&at, end), signal = take_u32(&at, end);
+    if (!number || !signal || signal >= NSIG) die("no such signal");
+    send_signal(number, signal);
+}
+
+/* gVisor's kernel tells nobody of the new size. */
+void programs_resize(const uint8_t *at, const uint8_t *end) {
+    uint32_t number = take_u32(&at, end);
+    if (connections_resize(number, take_u32(&at, end))) send_signal(number, SIGWINCH);
 }
 
 void programs_died(pid_t pid, int status) {
