@@ -58,13 +58,3 @@ def test_the_users_own_files_too(stage: Stage, name: str) -> None:
         assert (ended.status, ended.err) == (2, f"stockade: {path} cannot be read: it is no regular file\n")
     else:
         assert ended.status == 0, ended.err  # a scripted model has no price that is looked up
-
-
-def test_a_prompt_beside_a_bot(stage: Stage) -> None:
-    bot = stage.tmp_path / "bot.toml"
-    bot.write_text('prompt_file = "prompt"\n')
-    os.mkfifo(stage.tmp_path / "prompt")
-    ended = stage.call("run", "x", "--bot", str(bot), "--model", stage.script(DONE))
-    assert (ended.status, ended.err) == (
-        2, f"stockade: {bot}: prompt_file 'prompt' cannot be read: it is no regular file\n",
-    )  # fmt: skip

@@ -31,7 +31,7 @@ def _toolchains(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("source", ["echo-c/echo.c", "echo-js/echo.js", "echo-rust/echo.rs"])
 async def test_echo_in_c_javascript_and_rust(tmp_path: Path, source: str) -> None:
     copied = Path(shutil.copy(str(EXAMPLES / source), str(tmp_path)))
-    component = await prepared(build(copied, adapter=ADAPTER if copied.suffix == ".rs" else None)[0], own_sandbox)
+    component = await prepared(build(copied, adapter=ADAPTER if copied.suffix == ".rs" else None), own_sandbox)
     async with wasm.toolbox(tmp_path, component) as box:
         assert (await box.ask("Echo", {"value": PHRASE})).text == PHRASE
         assert (await box.ask("Echo", {"value": ""})).status == "success"
@@ -39,7 +39,7 @@ async def test_echo_in_c_javascript_and_rust(tmp_path: Path, source: str) -> Non
 
 
 async def test_the_committed_echo_is_what_its_source_gives(tmp_path: Path) -> None:
-    built = build(Path(shutil.copy(str(EXAMPLES / "echo-c/echo.c"), str(tmp_path))))[0]
+    built = build(Path(shutil.copy(str(EXAMPLES / "echo-c/echo.c"), str(tmp_path))))
     assert await _text(built, tmp_path, "Echo", {"value": PHRASE}) == await _text(
         wasm.ECHO, tmp_path, "Echo", {"value": PHRASE}
     )
@@ -55,14 +55,14 @@ async def test_the_reactor_adapter_is_used_where_a_tool_needs_wasi(tmp_path: Pat
     text = (WIT / "llama-cpp-tool" / "tool.c").read_text()
     source = tmp_path / "loud.c"
     source.write_text("#include <stdio.h>\n" + text.replace("run(void) {", 'run(void) { puts("x");'))
-    component = await prepared(build(source, adapter=ADAPTER)[0], own_sandbox)
+    component = await prepared(build(source, adapter=ADAPTER), own_sandbox)
     assert any(name.startswith("wasi:cli/stdout") for name in component.imports)
     async with wasm.toolbox(tmp_path, component) as box:
         assert (await box.ask("Echo", {"value": PHRASE})).text == PHRASE
 
 
 async def test_csv_query_in_python_reads_the_folder_of_its_policy_only(tmp_path: Path) -> None:
-    built = build(Path(shutil.copytree(EXAMPLES / "csv-query", tmp_path / "csv-query")) / "csv_query.py")[0]
+    built = build(Path(shutil.copytree(EXAMPLES / "csv-query", tmp_path / "csv-query")) / "csv_query.py")
     data = tmp_path / "data"
     data.mkdir()
     (data / "people.csv").write_text("name,city\nAda,London\nKurt,Wien\nÉmile,Paris\n")
@@ -80,7 +80,7 @@ async def test_csv_query_in_python_reads_the_folder_of_its_policy_only(tmp_path:
 
 
 async def test_http_get_in_javascript_asks_its_host_and_no_other(tmp_path: Path) -> None:
-    built = build(Path(shutil.copytree(EXAMPLES / "http-get", tmp_path / "http-get")) / "http_get.js")[0]
+    built = build(Path(shutil.copytree(EXAMPLES / "http-get", tmp_path / "http-get")) / "http_get.js")
     policy_file = built.with_suffix(".policy.yaml")
     policy_file.write_text(policy_file.read_text().replace("example.com", "good.test"))
     served = tmp_path / "site"

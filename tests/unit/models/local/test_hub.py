@@ -1,7 +1,5 @@
-"""What huggingface_hub does for `hf:`: listings, tokens and the hub's own cache, against a hub on loopback."""
+"""What huggingface_hub does for `hf:`: listings and tokens, against a hub on loopback."""
 
-import hashlib
-import os
 import ssl
 import time
 from collections.abc import Iterator
@@ -13,13 +11,11 @@ import pytest
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.http import tls_context
 from stockade.models.local import hub as hub_module
-from stockade.models.local.fetch import fetch, pull
-from stockade.models.local.folder import provenance
+from stockade.models.local.fetch import pull
 from tests.support.site import certificates
 
 from .fake_hub import FakeHub
-from .test_fetch import model_of
-from .test_pull import API, COMMIT, DATA, SHA256, Hub, left_in, listed, models
+from .test_pull import API, COMMIT, DATA, Hub, listed, models
 
 __all__ = ["models"]
 
@@ -28,23 +24,9 @@ FILE = f"/me/Tiny-GGUF/resolve/{COMMIT}/a.gguf"
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The hub's cache and token; the library reads where they are when it is imported."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library reads where it is when it is imported."""
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
-    return tmp_path / "hub"
-
-
-def keep(cache: Path, file: str = "a.gguf", data: bytes = DATA, sha256: str = SHA256, commit: str = COMMIT) -> Path:
-    """The file as the library keeps it (tests/cli/test_model.py has one that it has kept itself)."""
-    repo = cache / "models--me--Tiny-GGUF"
-    blob, link = repo / "blobs" / sha256, repo / "snapshots" / commit / file
-    for folder in (blob.parent, link.parent, repo / "refs"):
-        folder.mkdir(parents=True, exist_ok=True)
-    blob.write_bytes(data)
-    link.symlink_to(os.path.relpath(blob, link.parent))
-    (repo / "refs" / "main").write_text(commit)
-    return blob
 
 
 async def test_a_stored_token(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +90,7 @@ async def test_a_redirect_to_another_host_does_not_get_the_token(models: Path, m
         (404, "RepoNotFound", r"me/Tiny-GGUF cannot be had: 127.0.0.1 answered 404 No \(for one"),
         (404, "RevisionNotFound", r"has no revision 'main'"),
         (429, "", r"answered 429 No$"),
-        (503, "", r"answered 503 No \(name the file"),
+        (503, "", "answered 503 No"),
     ],
 )
 async def test_refusals(
@@ -173,76 +155,6 @@ async def test_certificates_of_a_persons_own(
             with pytest.raises(ModelUnavailable, match=r"localhost was not reached: .*certificate"):
                 await pull("hf:me/Tiny-GGUF", folder=models)
             assert hub.heads == []
-
-
-async def test_a_file_of_the_hubs_cache(models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[str] = []
-    blob = keep(cache, commit="f" * 40)  # the repository has changed since, this file has not
-    (models / "me/Tiny-GGUF").mkdir(parents=True)
-    (models / "me/Tiny-GGUF/a.gguf.part").write_bytes(DATA[:1000])
-    async with Hub(monkeypatch, listed("a.gguf")) as hub:
-        _, path = await pull("hf:me/Tiny-GGUF", lambda text, *_: heard.append(text), models)
-        assert hub.asked == []
-    assert path.read_bytes() == blob.read_bytes() == DATA
-    assert not path.samefile(blob)
-    assert provenance(path)[0] == SHA256
-    assert f"fetching a (3 MB, apache-2.0) from file:{blob}" in heard
-    assert not [file for file in left_in(models) if "part" in file]
-
-
-@pytest.mark.parametrize("same_size", [True, False])
-async def test_wrong_bytes_in_the_cache_are_not_taken(
-    models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, same_size: bool
-) -> None:
-    heard: list[str] = []
-    wrong = DATA[:-1] + b"x" if same_size else DATA[:-1]
-    blob = keep(cache, data=wrong)
-    async with Hub(monkeypatch, listed("a.gguf")) as hub:
-        _, path = await pull("hf:me/Tiny-GGUF", lambda text, *_: heard.append(text), models)
-        assert len(hub.asked) == 1
-    assert path.read_bytes() == DATA
-    assert blob.read_bytes() == wrong
-    said = f"is not a: sha256 {hashlib.sha256(wrong).hexdigest()}, expected {SHA256}; it was deleted; trying the next"
-    assert any(said in text for text in heard) == same_size
-
-
-async def test_offline_with_a_cached_file(models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    keep(cache, file="deep/a.gguf")
-    for reference in ("hf:me/Tiny-GGUF/deep/a.gguf", f"hf:me/Tiny-GGUF@{COMMIT}/deep/a.gguf"):
-        name, path = await pull(reference, folder=models)
-        assert name == f"gguf/{path}"
-    assert path.read_bytes() == DATA
-    assert provenance(path) == (SHA256, "hf:me/Tiny-GGUF@main/deep/a.gguf", "")
-    for reference in ("hf:me/Tiny-GGUF/b.gguf", "hf:me/Tiny-GGUF@v2/c.gguf"):
-        with pytest.raises(ModelUnavailable, match=r"HF_HUB_OFFLINE is set .*has none of it"):
-            await pull(reference, folder=models)
-    with pytest.raises(ModelUnavailable, match=r"HF_HUB_OFFLINE is set .*name the file, hf:OWNER/REPO/FILE"):
-        await pull("hf:me/Tiny-GGUF", folder=models)
-
-
-async def test_offline_with_wrong_bytes_in_the_cache(
-    models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
-    keep(cache, data=DATA[:-1] + b"x")
-    with pytest.raises(ModelUnavailable, match="HF_HUB_OFFLINE is set"):
-        await pull("hf:me/Tiny-GGUF/a.gguf", folder=models)
-    assert not [file for file in left_in(models) if not file.endswith(".lock")]
-
-
-async def test_a_hub_that_is_gone_and_a_cached_file(models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Hub(monkeypatch, {}):
-        pass
-    keep(cache)
-    _, path = await pull("hf:me/Tiny-GGUF/a.gguf", folder=models)
-    assert provenance(path)[0] == SHA256
-
-
-async def test_a_model_of_the_catalogue_from_the_cache(tmp_path: Path, cache: Path) -> None:
-    keep(cache)
-    path = await fetch(model_of("file:/nowhere", "hf:me/Tiny-GGUF/a.gguf", data=DATA), folder=tmp_path / "models")
-    assert path.read_bytes() == DATA
 
 
 async def test_what_is_no_name_of_a_repository(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

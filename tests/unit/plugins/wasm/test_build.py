@@ -1,6 +1,5 @@
 """Building: what is missing is said with the way to it, a compiler's failure in a line. Real builds: tests/wasm."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,15 +9,6 @@ from stockade.core.errors import UsageError
 from stockade.plugins.wasm import build as builds
 from stockade.plugins.wasm.build import build
 from tests.support import wasm
-
-WIT = """package my:tool@0.1.0;
-
-world my-tool {
-  /// What the tool does, in a sentence for the model.
-  /// text: what this argument is for
-  export run: func(text: string) -> result<string, string>;
-}
-"""
 
 
 @pytest.fixture
@@ -114,20 +104,12 @@ def test_a_compiler_that_makes_no_component_is_found_out(tmp_path: Path, alone: 
     assert not (tmp_path / "t.wasm").exists()
 
 
-def test_what_is_built_lies_beside_the_source_with_the_comments_of_its_wit(tmp_path: Path, alone: Path) -> None:
+def test_what_is_built_lies_beside_the_source(tmp_path: Path, alone: Path) -> None:
     (alone / "given.wasm").write_bytes(wasm.ECHO.read_bytes())
     _program(alone, "componentize-py", f'while [ "$1" != -o ]; do shift; done; cp {alone}/given.wasm "$2"')
     source = tmp_path / "my_tool.py"
     source.write_text("")
-    (tmp_path / "my-tool.wit").write_text(WIT)
-    component, manifest = build(source)
-    assert component == tmp_path / "my-tool.wasm"
-    assert manifest is not None
-    told = json.loads(manifest.read_text())["tools"]["run"]
-    assert told == {
-        "description": "What the tool does, in a sentence for the model.",
-        "parameters": {"text": "what this argument is for"},
-    }
+    assert build(source) == tmp_path / "my-tool.wasm"
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,16 @@
-"""What components say of themselves: names, descriptions, metadata, manifests."""
+"""What components say of themselves: names, descriptions, metadata."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stockade.core.errors import UsageError
-from stockade.plugins.wasm.build import of_wit
 from stockade.plugins.wasm.component import (
     cleaned,
     description_of,
     fit,
     key_of,
     name_for,
-    read_manifest,
     read_metadata,
     schema_of,
     squats,
@@ -105,37 +102,3 @@ def test_forged_metadata_is_refused_in_a_line(forged: dict[str, Any] | None) -> 
         read_metadata(forged, "t.wasm")
     assert found.value.message.startswith("t.wasm")
     assert "\n" not in found.value.message
-
-
-WIT = """
-package example:shapes@0.1.0;
-
-interface ops {
-  /// The area of a shape.
-  /// width: in metres
-  area: func(width: f64, height: f64) -> f64;
-}
-
-world shapes {
-  export ops;
-  /// Two
-  /// lines.
-  export name-of: func(%type: u32) -> string;
-  export silent: func();
-}
-"""
-
-
-def test_comments_of_the_wit_become_descriptions() -> None:
-    tools = of_wit(WIT).tools
-    assert tools["ops.area"].description == "The area of a shape."
-    assert tools["ops.area"].parameters == {"width": "in metres"}
-    assert tools["name-of"].description == "Two lines."
-    assert set(tools) == {"ops.area", "name-of"}
-
-
-def test_a_broken_manifest_is_named(tmp_path: Path) -> None:
-    (tmp_path / "t.tool.json").write_text('{"tools": {"f": {"descripton": "x"}}}')
-    with pytest.raises(UsageError, match="descripton"):
-        read_manifest(tmp_path / "t.wasm")
-    assert not read_manifest(tmp_path / "u.wasm").tools

@@ -4,8 +4,9 @@ The words are the folder's, not the user's: they can mislead a bot, and do no mo
 """
 
 import os
-import stat
 from pathlib import Path
+
+from stockade.bots.surroundings import beginning
 
 AGENTS = "AGENTS.md"
 SKILLS = (".agents", "skills")
@@ -55,17 +56,7 @@ def _skills(folder: Path) -> list[str]:
 
 def _text(path: Path) -> str:
     """The beginning of a plain file of text; "" for anything else."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return ""
-    try:
-        data = os.read(file, _READ_BYTES) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-    except OSError:
-        return ""
-    finally:
-        os.close(file)
-    text = data.decode(errors="replace")
+    text = beginning(path, _READ_BYTES).decode(errors="replace")
     return "".join(char for char in text if char in "\n\t" or char.isprintable())
 
 

@@ -96,18 +96,23 @@ def _mark(info: os.stat_result) -> str:
     return " (a link)" if stat.S_ISLNK(info.st_mode) else " (no plain file)"
 
 
-def _lines(path: Path) -> list[str]:
-    """The first lines of a text file; none for anything else."""
+def beginning(path: Path, size: int) -> bytes:
+    """The first bytes of a plain file, which is no link; b"" for anything else, and what cannot be read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return []
+    except (OSError, ValueError):
+        return b""
     try:
-        data = os.read(file, _HEAD_BYTES)
+        return os.read(file, size) if stat.S_ISREG(os.fstat(file).st_mode) else b""
     except OSError:
-        return []
+        return b""
     finally:
         os.close(file)
+
+
+def _lines(path: Path) -> list[str]:
+    """The first lines of a text file; none for anything else."""
+    data = beginning(path, _HEAD_BYTES)
     lines = data.decode(errors="replace").split("\n")
     if len(data) == _HEAD_BYTES or not lines[-1]:
         del lines[-1]

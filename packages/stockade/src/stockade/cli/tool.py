@@ -141,12 +141,10 @@ def build(source: Path, output: Path | None, wit: Path | None, world: str | None
 
     The compilers are yours and run unsealed, on what you give them.
     """
-    component, manifest = build_component(source, output, wit, world, adapter)
+    component = build_component(source, output, wit, world, adapter)
     opened = _opened(component, None)
     names = ", ".join(tool.spec.name for tool in opened.tools)
     print(result_text(f"{component} ({opened.size} bytes): {names}"))
-    if manifest is not None:
-        print(f"{one_line(str(manifest))}: names and descriptions from the comments of the WIT")
     return 0
 
 

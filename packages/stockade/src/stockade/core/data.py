@@ -19,6 +19,15 @@ class Data(BaseModel):
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _SHOWN = 40
+_MAX_WRONG = 3
+
+
+def wrong_words(error: ValidationError) -> str:
+    """The first arguments that are missing or wrong, each with what is wrong with it, in a line for the model."""
+    errors = [(".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")) for one in error.errors()]
+    wrong = [f"{field}: {message}" if field else message for field, message in errors]
+    more = f" (and {len(wrong) - _MAX_WRONG} more)" if len(wrong) > _MAX_WRONG else ""
+    return "; ".join(dict.fromkeys(wrong[:_MAX_WRONG])) + more
 
 
 def first_refused(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]:

@@ -5,7 +5,6 @@ A protocol of calls in a text of its own form begins with TextAnswers, which kno
 
 from stockade.answers import json_schema
 from stockade.answers.action_codec import PARAMETERS, further, make_action, parameter_names, short_thought, tool_named
-from stockade.answers.blocks import SHELLS, Block, action_of, as_lines, block_of, fenced, here_document
 from stockade.answers.calls import (
     EARLY_FINISH,
     TextAnswers,
@@ -16,6 +15,7 @@ from stockade.answers.calls import (
     native_answer,
     salvaged,
 )
+from stockade.answers.fenced import SHELLS, Block, action_of, as_lines, block_of, fenced, here_document
 from stockade.answers.lenient import cut_off, first_value, spoken, whole
 from stockade.answers.tool_specs import call_schema, described, names, notes, plain_schema, refused, sample, spelled
 

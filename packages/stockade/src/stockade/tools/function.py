@@ -6,7 +6,6 @@ that work on a sandbox (`Functions`), without that mark.
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Generic, Literal, ParamSpec, Protocol, Self, TypeVar
 
 import anyio
@@ -16,8 +15,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import ArgsKwargs, PydanticSerializationError, core_schema, to_json
 
 from stockade.core.actions import ToolResult
+from stockade.core.data import wrong_words
 from stockade.core.errors import ActionFailed, UsageError
-from stockade.core.toolbox import wrong_words
 from stockade.core.tools import ToolSpec
 
 P = ParamSpec("P")
@@ -48,9 +47,7 @@ class Tools:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         return None
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -19,9 +18,9 @@ from anyio.abc import Process
 from pydantic import ValidationError
 
 from stockade.core.actions import ToolResult
+from stockade.core.data import wrong_words
 from stockade.core.errors import ActionFailed, CommandFailed, SandboxFailed, UsageError
 from stockade.core.ports import ExecResult, Sandbox
-from stockade.core.toolbox import wrong_words
 from stockade.core.tools import ToolSpec
 from stockade.paths import read_regular
 from stockade.tools.function import Tools, failure
@@ -133,9 +132,7 @@ class InstalledTools:
                         raise failed(tool, what, command, result, None, ())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """What fails here is nobody's loss: all of it was in the sandbox, which ends."""
         with anyio.CancelScope(shield=True), suppress(SandboxFailed):
             for tool in reversed(self._tools):

@@ -14,9 +14,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 from typing_extensions import TypedDict
 
-from stockade.core.data import Data
+from stockade.core.data import Data, wrong_words
 from stockade.core.errors import UsageError
-from stockade.core.toolbox import wrong_words
 from stockade.core.tools import NAME, ToolSpec
 from stockade.paths import PROJECT_FILE, parse_toml, read_regular
 from stockade.tools.function import short_schema

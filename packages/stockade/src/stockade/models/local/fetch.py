@@ -36,7 +36,7 @@ from stockade.models.local.folder import (
     size_of,
 )
 from stockade.models.local.gguf import read_gguf
-from stockade.models.local.hub import HubName, cached_file, find_file, hub_source
+from stockade.models.local.hub import HubName, find_file, hub_source
 from stockade.models.providers import ModelName
 from stockade.models.settings import OnProgress, readable, silent
 from stockade.paths import open_regular
@@ -97,7 +97,7 @@ async def _obtain(path: Path, model: CatalogueModel, on_progress: OnProgress) ->
     part = path.with_name(f"{path.name}.part")
     is_whole = part.exists() and size_of(part) == model.size_bytes
     reasons: list[str] = []
-    for form in [*([""] if is_whole else await anyio.to_thread.run_sync(_cached, model)), *model.sources]:
+    for form in [*([""] if is_whole else []), *model.sources]:
         try:
             if form:
                 await _continue(form, part, model, on_progress)
@@ -113,12 +113,6 @@ async def _obtain(path: Path, model: CatalogueModel, on_progress: OnProgress) ->
         f"model '{model.name}' cannot be fetched: {'; '.join(reasons)}",
         f"bring the file yourself to {path}{f', sha256 {model.sha256}' if model.sha256 else ''}",
     )
-
-
-def _cached(model: CatalogueModel) -> list[str]:
-    """As sources: what the hub's own cache has of this model, if its hash can be compared."""
-    names = [HubName.parse(form[3:]) for form in model.sources if form.startswith("hf:") and model.sha256]
-    return [f"file:{path}" for path in map(cached_file, names) if path and size_of(path) == model.size_bytes]
 
 
 async def _continue(form: str, part: Path, model: CatalogueModel, on_progress: OnProgress) -> None:

@@ -38,11 +38,12 @@ _TENSOR_BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7
                   24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2)}  # fmt: skip
 
 _STORED_TWICE = 1.25
+_HINT = "give the path of a whole .gguf file"
 
 
 class GgufInfo(Data):
-    """What the header tells; None or "" where it is silent. `context_length` in tokens, `size_bytes` of the file,
-    `kind` as `model` or `adapter`. `parameters` counts all of the model's, from `parameters_source`.
+    """What the header tells; None or "" where it is silent. `context_length` in tokens, `size_bytes` of the file.
+    `parameters` counts all of the model's, from `parameters_source`.
     """
 
     path: str
@@ -54,7 +55,6 @@ class GgufInfo(Data):
     licence: str = ""
     size_label: str = ""
     kv_bytes_per_token: int = 0
-    kind: str = ""
     parameters: int | None = None
     parameters_source: str = ""
 
@@ -112,19 +112,19 @@ class _Reader:
         self.skip(0)
 
 
-def read_gguf(path: Path, what: str = "model file", hint: str = "give the path of a whole .gguf file") -> GgufInfo:
+def read_gguf(path: Path) -> GgufInfo:
     """The header of a GGUF file, its length checked against the tensors it announces.
 
-    ModelUnavailable, in one line, when the file is missing, empty, cut short or something else; `what` it should be.
+    ModelUnavailable, in one line, when the file is missing, empty, cut short or something else.
     """
     try:
         with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return _read(path, view)
     except OSError as error:
-        raise ModelUnavailable(f"cannot read the {what} {path}: {error.strerror or error}", hint) from error
+        raise ModelUnavailable(f"cannot read the model file {path}: {error.strerror or error}", _HINT) from error
     except (_Damaged, struct.error, ValueError, OverflowError) as error:
         cause = "it is empty" if not path.stat().st_size else str(error)
-        raise ModelUnavailable(f"not a usable {what}: {path}: {cause}", hint) from error
+        raise ModelUnavailable(f"not a usable model file: {path}: {cause}", _HINT) from error
 
 
 def _read(path: Path, view: mmap.mmap) -> GgufInfo:
@@ -208,7 +208,7 @@ def _info(path: Path, size: int, found: dict[str, Any], weights: int) -> GgufInf
         name=text("general.name"), context_length=number("context_length") or None,
         quantisation=_QUANTISATIONS.get(kind, f"type {kind}") if kind is not None else "",
         licence=text("general.license"), size_label=text("general.size_label"),
-        kv_bytes_per_token=2 * number("block_count") * per_layer, kind=text("general.type"),
+        kv_bytes_per_token=2 * number("block_count") * per_layer,
         parameters=parameters, parameters_source=source if parameters else "",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The Hugging Face hub by its own library: what is in a repository, the user's token, what the hub's cache has.
+"""The Hugging Face hub by its own library: what is in a repository, and the user's token.
 
 The bytes come by fetch.py: since huggingface_hub 2 a download that was killed begins again (it writes to a file of that
 process alone), and no sha256 is compared. The library is imported only when the hub is asked (0.25 s).
@@ -90,36 +90,16 @@ async def find_file(name: HubName) -> CatalogueModel:
     """What the hub says of this file; of a repository without a file, of its Q4_K_M one or the only one. Its source is
     pinned to a commit.
 
-    When the hub cannot be asked, what its cache has of that file. UsageError when the choice is the user's,
-    ModelUnavailable when neither has such a file.
+    UsageError when the choice is the user's, ModelUnavailable when it has no such file, or cannot be asked.
     """
     try:
         return await anyio.to_thread.run_sync(_listed, name, abandon_on_cancel=True)
     except NotReached as error:
-        reason = error.message
-    if name.file and (path := await anyio.to_thread.run_sync(cached_file, name)):
-        # The cache calls a file what the hub gave as its sha256.
-        sha256 = path.name if _SHA256.fullmatch(path.name) else ""
-        return _model(name, name.revision, name.file, path.stat().st_size, sha256)
-    form = "name the file, hf:OWNER/REPO/FILE, to have it from the hub's cache"
-    hint = "the hub's cache has none of it" if name.file else form
-    raise ModelUnavailable(f"the repository {name.repo_id} cannot be had: {reason}", hint)
-
-
-def cached_file(name: HubName) -> Path | None:
-    """What the hub's own cache (HF_HUB_CACHE) has of it, in its revision or the newest; nobody compared a hash."""
-    from huggingface_hub import try_to_load_from_cache
-
-    for revision in (name.revision, "main"):
-        with suppress(OSError, ValueError):
-            path = try_to_load_from_cache(name.repo_id, name.file, revision=revision)
-            if isinstance(path, str) and os.path.isfile(path):
-                return Path(path).resolve()
-    return None
+        raise ModelUnavailable(f"the repository {name.repo_id} cannot be had: {error.message}", error.hint) from None
 
 
 def _listed(name: HubName) -> CatalogueModel:
-    """The library's answer. Blocking, for REACH_TIMEOUT_S of silence at most. NotReached where the cache may know."""
+    """The library's answer. Blocking, for REACH_TIMEOUT_S of silence at most. NotReached where it has none."""
     from huggingface_hub import HfApi, constants, set_client_factory
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RevisionNotFoundError
 
@@ -137,7 +117,10 @@ def _listed(name: HubName) -> CatalogueModel:
         if not lfs or not _SHA256.fullmatch(str(lfs.sha256)) or not _COMMIT.fullmatch(commit):
             raise ModelUnavailable(f"the hub gives no sha256 for {file}", "fetch it by its https: address")
         licence = one_line(str(getattr(about.card_data, "license", None) or ""), 60)
-        return _model(name, commit, file, lfs.size, lfs.sha256, licence)
+        path = (name.owner, name.repo, file.rpartition("/")[2])
+        source = f"hf:{name.repo_id}@{commit}/{file}"
+        size, digest = lfs.size, str(lfs.sha256)
+        return CatalogueModel.stranger(*path, size_bytes=size, sha256=digest, licence=licence, source=source)
     except RevisionNotFoundError:
         raise ModelUnavailable(f"the repository {name.repo_id} has no revision '{name.revision}'") from None
     except HfHubHTTPError as error:
@@ -153,13 +136,6 @@ def _listed(name: HubName) -> CatalogueModel:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         message = one_line(f"{type(error).__name__} {error}", 200)
         raise ModelUnavailable(f"the hub's answer on {name.repo_id} is not understood: {message}") from None
-
-
-def _model(name: HubName, commit: str, file: str, size_bytes: int, sha256: str, licence: str = "") -> CatalogueModel:
-    return CatalogueModel.stranger(
-        name.owner, name.repo, file.rpartition("/")[2], size_bytes=size_bytes, sha256=sha256, licence=licence,
-        source=f"hf:{name.repo_id}@{commit}/{file}",
-    )  # fmt: skip
 
 
 def _chosen(name: HubName, files: list[str]) -> str:

@@ -112,7 +112,7 @@ class EmbeddedServer:
     async def __aenter__(self) -> Self:
         info = await anyio.to_thread.run_sync(_info_of_llamafile if self._is_llamafile() else read_gguf, self._path)
         if adapter := self._settings.more.get("lora"):
-            await anyio.to_thread.run_sync(_check_adapter, Path(adapter), None if self._is_llamafile() else info)
+            await anyio.to_thread.run_sync(read_gguf, Path(adapter))
         self.window = window_for(info, self._settings.ctx_size)
         binary = self._program or stock_server(self._settings)
         try:
@@ -232,16 +232,6 @@ def _info_of_llamafile(path: Path) -> GgufInfo:
         return GgufInfo(path=str(path), size_bytes=path.stat().st_size, architecture="")
     except OSError as error:
         raise ModelUnavailable(f"cannot read the llamafile {path}: {error.strerror}") from None
-
-
-def _check_adapter(path: Path, model: GgufInfo | None) -> None:
-    """ModelUnavailable, in one line, when it is none, is cut short, or is for other models than `model`. Blocking."""
-    adapter = read_gguf(path, "LoRA adapter", _NO_ADAPTER)
-    if adapter.kind != "adapter":
-        raise ModelUnavailable(f"not a LoRA adapter: {path} is a {adapter.kind or 'model'}", _NO_ADAPTER)
-    if model is not None and adapter.architecture != model.architecture:
-        message = f"the LoRA adapter {path} is for {adapter.architecture} models, {model.path} is {model.architecture}"
-        raise ModelUnavailable(message, _NO_ADAPTER)
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ What a page says is fenced as text of strangers; nothing that it offers for down
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -61,7 +60,6 @@ Line = Annotated[int, Field(ge=1, le=1_000_000, description="the line to begin a
 Words = Annotated[str, Field(max_length=500, description="only lines that hold these words")]
 Place = Annotated[int, Field(ge=0, le=100_000_000, description="the character to begin at")]
 Enter = Annotated[bool, Field(description="press Enter afterwards")]
-_Kind = type[BaseException]
 
 
 class BrowserToolbox(Functions):
@@ -88,7 +86,7 @@ class BrowserToolbox(Functions):
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, kind: _Kind | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.__aexit__(None, None, None)
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:

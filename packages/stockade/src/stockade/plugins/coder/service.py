@@ -19,8 +19,8 @@ import h11
 from anyio.abc import SocketStream
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from stockade.core.data import wrong_words
 from stockade.core.errors import StockadeError, UsageError
-from stockade.core.toolbox import wrong_words
 from stockade_sandbox.policy import is_loopback
 
 MAX_BODY_BYTES = 1 << 20

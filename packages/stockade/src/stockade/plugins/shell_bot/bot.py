@@ -14,11 +14,11 @@ from pydantic_core import PydanticKnownError
 
 from stockade.core.actions import ReadFile, Shell, Step, WriteFile
 from stockade.core.budget import Budget
+from stockade.core.data import wrong_words
 from stockade.core.events import Autonomy, RunStarted, SelfConfigChanged
 from stockade.core.messages import Sampling
 from stockade.core.model_options import SamplingOptions
 from stockade.core.ports import Sandbox
-from stockade.core.toolbox import wrong_words
 from stockade.extend import AddMessage, Bot, BotSpec, Ending, Hook, HookContext, RunContext, rounds
 
 DEFAULT_GOAL = "Become the best programmer in the world!"

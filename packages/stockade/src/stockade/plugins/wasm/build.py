@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stockade.core.errors import UsageError
-from stockade.plugins.wasm.component import SUFFIX, FunctionDocs, Manifest, cleaned, read_component
+from stockade.plugins.wasm.component import cleaned, read_component
 
 WIT = Path(__file__).parent / "wit"
 BUILD_S = 900
@@ -49,8 +49,8 @@ def build(
     wit: Path | None = None,
     world: str | None = None,
     adapter: Path | None = None,
-) -> tuple[Path, Path | None]:
-    """(component, manifest of its comments or None), beside the source unless `out` is given. Blocks.
+) -> Path:
+    """The component, beside the source unless `out` is given. Blocks.
 
     The WIT is `wit`, else what lies beside the source (*.wit or wit/), else the tool world. UsageError when something
     is missing here, or the build fails, with the compiler's last line.
@@ -78,12 +78,7 @@ def build(
         make(job)
         read_component(job.out)
         shutil.copyfile(job.out, out)
-    manifest = of_wit(text)
-    if not manifest.tools:
-        return out, None
-    beside = out.with_suffix(SUFFIX)
-    beside.write_text(manifest.model_dump_json(indent=1, exclude_defaults=True) + "\n")
-    return out, beside
+    return out
 
 
 def _wit_near(source: Path) -> Path:
@@ -217,43 +212,3 @@ def _run(argv: Sequence[str], job: Job, without_adapter: str = "") -> None:
         why = f"{told}: {words[-1]}" if "Caused by:" in words else told
         hint = without_adapter if _FIRST_WASI in done.stderr else None
         raise UsageError(f"{job.source.name} cannot be built: {Path(argv[0]).name}: {cleaned(why, 300)}", hint or None)
-
-
-_FUNCTION = re.compile(r"^\s*(?:export\s+)?(%?[a-z][a-z0-9-]*)\s*:\s*(?:async\s+)?func\s*\((.*)$")
-_INTERFACE = re.compile(r"^\s*(?:export\s+([a-z][a-z0-9-]*)\s*:\s*)?interface(?:\s+([a-z][a-z0-9-]*))?\s*\{")
-_PARAMETER = re.compile(r"^(%?[a-z][a-z0-9-]*):\s+(.+)$")
-
-
-def of_wit(text: str) -> Manifest:
-    """The comments (`///`) before the functions of a WIT file. A line `NAME: words` in one is about a parameter."""
-    tools: dict[str, FunctionDocs] = {}
-    comment: list[str] = []
-    inside = ""
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped.startswith("///"):
-            comment.append(stripped.removeprefix("///").strip())
-        elif found := _FUNCTION.match(line):
-            name = found[1].removeprefix("%")
-            tools[f"{inside}.{name}" if inside else name] = _docs(comment, found[2])
-            comment = []
-        elif stripped:
-            if opened := _INTERFACE.match(line):
-                inside = opened[1] or opened[2] or ""
-            elif stripped.startswith("world "):
-                inside = ""
-            comment = []
-    return Manifest(tools={name: told for name, told in tools.items() if told.description or told.parameters})
-
-
-def _docs(comment: list[str], parameters: str) -> FunctionDocs:
-    names = {name.removeprefix("%") for name in re.findall(r"(%?[a-z][a-z0-9-]*)\s*:", parameters)}
-    words: list[str] = []
-    about: dict[str, str] = {}
-    for line in comment:
-        found = _PARAMETER.match(line)
-        if found and found[1].removeprefix("%") in names:
-            about[found[1].removeprefix("%")] = found[2]
-        else:
-            words.append(line)
-    return FunctionDocs(description=" ".join(words).strip(), parameters=about)

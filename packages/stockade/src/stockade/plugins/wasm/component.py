@@ -1,9 +1,8 @@
 """A component as it was found: what it exports as tools, what it asks for, what it cannot do here; and what it says of
 itself, made fit for a model: names that squat on nothing, texts of bounded length.
 
-Components carry no comments: `NAME.tool.json` beside one has names and descriptions of its functions, which
-`stockade tool build` writes from the comments of the WIT; it grants nothing. A component of the tool world describes
-itself (`get-metadata`); that is checked, for it may say anything.
+Components carry no comments: their policy file has names and descriptions of their functions. A component of the tool
+world describes itself (`get-metadata`); that is checked, for it may say anything.
 """
 
 import json
@@ -16,11 +15,10 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from stockade.core.actions import BUILT_IN_TOOLS
-from stockade.core.data import Data
+from stockade.core.data import Data, wrong_words
 from stockade.core.errors import UsageError
-from stockade.core.toolbox import wrong_words
 from stockade.core.tools import MAX_NAME_CHARS, ToolSpec
-from stockade.plugins.wasm.policy import ToolPolicy
+from stockade.plugins.wasm.policy import Naming, ToolPolicy
 
 MAX_DESCRIPTION_CHARS = 600
 MAX_PARAMETER_CHARS = 200
@@ -40,7 +38,7 @@ def cleaned(text: object, limit: int = MAX_DESCRIPTION_CHARS) -> str:
 
 
 def key_of(path: tuple[str, ...]) -> str:
-    """How policies and manifests call a function: `query`, or `ops.area` for one of an interface."""
+    """How policies call a function: `query`, or `ops.area` for one of an interface."""
     parts = [_VERSION.sub("", part).rpartition("/")[2] for part in path]
     return ".".join(parts)
 
@@ -91,39 +89,6 @@ def with_descriptions(schema: Mapping[str, Any], descriptions: Mapping[str, str]
         for name, kind in schema.get("properties", {}).items()
     }
     return {**schema, "properties": properties}
-
-
-SUFFIX = ".tool.json"
-MAX_BYTES = 256 << 10
-
-
-class FunctionDocs(Data):
-    """Of one function; `parameters` by name."""
-
-    name: str | None = None
-    description: str = ""
-    parameters: dict[str, str] = Field(default_factory=dict)
-
-
-class Manifest(Data):
-    """`tools`: by the function's name, as `query`, or `ops.area` for one of an interface."""
-
-    tools: dict[str, FunctionDocs] = Field(default_factory=dict)
-
-
-def read_manifest(component: Path) -> Manifest:
-    """The one beside it, or an empty one. UsageError when it is none."""
-    path = component.with_suffix(SUFFIX)
-    try:
-        data = path.read_bytes()[: MAX_BYTES + 1]
-    except FileNotFoundError:
-        return Manifest()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        return Manifest.model_validate_json(data)
-    except ValidationError as error:
-        raise UsageError(f"{path}: {wrong_words(error)}") from None
 
 
 MAX_PARAMETERS = 32
@@ -307,7 +272,7 @@ def understood(
     if metadata is not None:
         tools: tuple[Tool, ...] = (_world_tool(metadata, rules, path),)
     else:
-        tools = _typed_tools(found, rules, read_manifest(path), path, skipped)
+        tools = _typed_tools(found, rules, path, skipped)
     unknown = set(rules.tools) - {key_of(path) for path in found.paths}
     if unknown:
         raise UsageError(f"{policy}: tools: the component has no function {sorted(unknown)[0]!r}")
@@ -345,34 +310,31 @@ def _is_tool_world(found: Description) -> bool:
 
 
 def _world_tool(metadata: Metadata, rules: ToolPolicy, path: Path) -> Tool:
-    naming = rules.tools.get("execute")
-    name = checked((naming and naming.name) or metadata.tool_name, (), path.name)
-    description = cleaned(naming.description) if naming and naming.description else description_of(metadata)
+    naming = rules.tools.get("execute") or Naming()
+    name = checked(naming.name or metadata.tool_name, (), path.name)
+    description = cleaned(naming.description) if naming.description else description_of(metadata)
     spec = ToolSpec(name=name, description=description, parameters=schema_of(metadata))
     return Tool(spec=spec, path=("execute",), strings=True)
 
 
-def _typed_tools(
-    found: Description, rules: ToolPolicy, manifest: Manifest, path: Path, skipped: list[Skipped]
-) -> tuple[Tool, ...]:
+def _typed_tools(found: Description, rules: ToolPolicy, path: Path, skipped: list[Skipped]) -> tuple[Tool, ...]:
     functions = [one for one in found.functions if found.metadata is None or one.path not in _WORLD]
     tools: list[Tool] = []
     for function in functions:
         key = key_of(function.path)
-        naming, docs = rules.tools.get(key), manifest.tools.get(key)
-        if naming is not None and not naming.offered:
+        naming = rules.tools.get(key) or Naming()
+        if not naming.offered:
             skipped.append(Skipped(path=function.path, reason="its policy does not offer it"))
             continue
-        parameters = with_descriptions(function.parameters, docs.parameters if docs else {})
+        parameters = with_descriptions(function.parameters, naming.parameters)
         if len(json.dumps(parameters)) > MAX_SCHEMA_CHARS:
             skipped.append(
                 Skipped(path=function.path, reason=f"its schema has more than {MAX_SCHEMA_CHARS} characters")
             )
             continue
-        given = (naming and naming.name) or (docs and docs.name)
-        name = given or name_for(path.stem, key, alone=len(functions) == 1)
+        name = naming.name or name_for(path.stem, key, alone=len(functions) == 1)
         taken = [tool.spec.name for tool in tools]
-        words = (naming and naming.description) or (docs and docs.description) or f"{key} of {path.name}"
+        words = naming.description or f"{key} of {path.name}"
         spec = ToolSpec(
             name=checked(name, taken, f"{path.name}: {key}"), description=cleaned(words), parameters=parameters
         )

@@ -13,9 +13,8 @@ from typing import Any, Generic, Literal, TypeVar
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from stockade.core.data import Data
+from stockade.core.data import Data, wrong_words
 from stockade.core.errors import UsageError
-from stockade.core.toolbox import wrong_words
 from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy, parse_size
 
 SUFFIXES = (".policy.yaml", ".policy.yml", ".policy.toml", ".policy.json")
@@ -117,10 +116,13 @@ class Permissions(Data):
 
 
 class Naming(Data):
-    """What a function is called and how it is described to the model, in place of what the component says."""
+    """What a function is called and how it is described to the model, in place of what the component says.
+    `parameters`: what each is for, by name.
+    """
 
     name: str | None = None
     description: str | None = None
+    parameters: dict[str, str] = Field(default_factory=dict)
     offered: bool = True
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -48,11 +47,9 @@ class WasmToolbox:
         self._worker = await self._stack.enter_async_context(worker_in(programs))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         self._worker = None
-        await self._stack.__aexit__(kind, error, trace)
+        await self._stack.__aexit__(*error)
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
         """See core.ports.Toolbox. The policy's time limit holds when `timeout_s` is longer."""
