@@ -17,7 +17,7 @@ import pytest
 from stockade.testing import say
 from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Stage, descendants, gone, watched
 
-QUESTION = b"or say what to change: "
+QUESTION = b"change: "
 
 
 class Terminal:

@@ -35,6 +35,12 @@ class ChangedOnHost(UsageError):
     exit_status = 1
 
 
+class ReviewOutdated(UsageError):
+    """What was looked at is not what there is now. Nothing was written."""
+
+    exit_status = 1
+
+
 class PolicyNotEnforceable(StockadeError):
     """The sandbox cannot hold a rule of the policy here. Raised before the model is asked anything.
 

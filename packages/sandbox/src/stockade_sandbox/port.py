@@ -1,6 +1,6 @@
 """What a sandbox is to whoever uses it: small Protocols. Conformance suites are in stockade.testing.conformance."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,16 @@ from types import TracebackType
 from typing import Protocol, Self, TypedDict, Unpack, runtime_checkable
 
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.results import Change, CommandOutput, Decision, ExecResult, FolderLayer, Moved, NetworkRequest
+from stockade_sandbox.results import (
+    Change,
+    CommandOutput,
+    Decision,
+    ExecResult,
+    FolderLayer,
+    Moved,
+    NetworkRequest,
+    Renamed,
+)
 
 MAX_COMMAND_BYTES = 1_000_000
 
@@ -227,7 +236,21 @@ class Differ(Protocol):
 
     def changes(self, layer: FolderLayer) -> tuple[Change, ...]: ...
 
-    def unified_diff(self, layer: FolderLayer, change: Change) -> str: ...
+    def left_out(self, layer: FolderLayer) -> Mapping[str, int]:
+        """How many changes the last look at a layer left out, by the name of the cache that they are of."""
+        ...
+
+    def unified_diff(self, layer: FolderLayer, change: Change, renamed: Renamed | None = None) -> str:
+        """What `git apply` reads; of one of `renames`, with where it comes from."""
+        ...
+
+    def texts(self, layer: FolderLayer, change: Change) -> tuple[bytes, bytes] | None:
+        """Both sides of a file that can be decided on by hunk."""
+        ...
+
+    def renames(self, layer: FolderLayer, changes: Iterable[Change]) -> dict[str, Renamed]:
+        """Of the new files among these, by path, those that are old ones under another name."""
+        ...
 
 
 class Deciding(TypedDict, total=False):
@@ -241,9 +264,13 @@ class Deciding(TypedDict, total=False):
 
 
 class Applying(Deciding, total=False):
-    """`merge`: what both sides changed is merged."""
+    """`merge`: what both sides changed is merged. `contents`: by path, what is written in place of all that the bot
+    made of a file. `reviewed`: by path, the `digests` of what was looked at: ReviewOutdated when it is not that now.
+    """
 
     merge: bool
+    contents: Mapping[str, bytes]
+    reviewed: Mapping[str, str] | None
 
 
 class Reviewer(Differ, Protocol):
@@ -254,6 +281,10 @@ class Reviewer(Differ, Protocol):
 
         A layer that has one and holds anything else is LayerLost to `changes` and `apply`, and never a change.
         """
+        ...
+
+    def digests(self, layer: FolderLayer, changes: Iterable[Change]) -> dict[str, str]:
+        """By path, what each change is known by, with the content of both sides."""
         ...
 
     def conflicts(self, layer: FolderLayer, changes: Iterable[Change], *, merge: bool = False) -> dict[str, str]:

@@ -143,6 +143,14 @@ class Change:
     flagged: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """Where a new file comes from: the path that it had, and how much is alike, of 100."""
+
+    old: str
+    similarity: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderLayer:
     """Where the writing of one folder went: enough to diff, apply or discard it after the run.

@@ -1,7 +1,7 @@
 """What a bot changed and nobody decided on yet: found, applied to the folder, or thrown away."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
@@ -32,10 +32,17 @@ def quietly(_what: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A folder with changes that nobody decided on."""
+    """A folder with changes that nobody decided on.
+
+    `part`: these are some of all that there are, or of some files `contents` instead of all that the bot made of them.
+    `reviewed`: the digests of what was looked at, without which nothing is compared.
+    """
 
     layer: FolderLayer
     changes: tuple[Change, ...]
+    part: bool = False
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    reviewed: Mapping[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -174,9 +181,10 @@ def apply(
             chosen = [change for change in chosen if change.path not in left]
             done.conflicts |= {shown_path(one.layer.inside, path): reason for path, reason in left.items()}
         if chosen:
+            how["contents"], how["reviewed"] = one.contents, one.reviewed
             paths = reviewer.apply(one.layer, chosen, **how)
             done.paths += [shown_path(one.layer.inside, path) for path in paths]
-        if len(chosen) == len(one.changes):
+        if not reviewer.changes(one.layer) if one.part else len(chosen) == len(one.changes):
             over.append(one.layer)
     discard(reviewer, over)
 

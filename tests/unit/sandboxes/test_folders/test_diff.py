@@ -16,7 +16,7 @@ TOOLS = {"git": ["git", "apply", "--unsafe-paths", "-"], "patch": ["patch", "-p1
 def _patched(old: bytes, new: bytes, folder: Path, tool: str) -> bytes:
     target = folder / "f"
     target.write_bytes(old)
-    text = "--- a/f\n+++ b/f\n" + hunks(old, new)
+    text = "--- a/f\n+++ b/f\n" + "".join(hunk.text for hunk in hunks(old, new))
     subprocess.run(
         TOOLS[tool], cwd=folder, input=text.encode("utf-8", "surrogateescape"), check=True, capture_output=True
     )

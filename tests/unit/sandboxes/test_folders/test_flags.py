@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade_sandbox.overlay import flag
+from stockade_sandbox.overlay import Review, flag
 from stockade_sandbox.overlay.flags import refusal
 from stockade_sandbox.overlay.safe_fs import Node
 from tests.unit.sandboxes.test_folders.helpers import Bench
@@ -89,3 +89,26 @@ def test_the_trick_through_another_symlink(bench: Bench) -> None:
     """`sub/dot/../..` looks like the folder itself and is the folder above it."""
     bench.bash("mkdir sub; ln -s . sub/dot; ln -s dot/../../secret sub/out")
     assert {path for path, change in bench.by_path().items() if change.refused} == {"sub/out"}
+
+
+def test_caches_are_left_out_and_counted(bench: Bench) -> None:
+    bench.write("pkg/__pycache__/old.pyc", "x")
+    bench.write("gone/__pycache__/old.pyc", "x")
+    bench.write("kept/x", "x")
+    bench.begin()
+    bench.bash(
+        "echo 1 > pkg/__pycache__/old.pyc; mkdir -p .pytest_cache/v node_modules/.cache/x new/__pycache__; "
+        "echo 1 > .pytest_cache/v/last; echo 1 > node_modules/.cache/x/y; echo 1 > new/__pycache__/a.pyc; "
+        "echo 1 > new/a.py; rm -r gone; echo 1 > __pycache__.py; mkdir -p only/__pycache__"
+    )
+    every = {change.path for change in bench.changes()}
+    bench.review = Review(caches=False)
+    gone = {"gone", "gone/__pycache__", "gone/__pycache__/old.pyc"}
+    assert set(bench.by_path()) == {"__pycache__.py", "new", "new/a.py", *gone}
+    assert bench.review.left_out(bench.layer) == {"__pycache__": 4, ".pytest_cache": 3, "node_modules/.cache": 3}
+    assert {"node_modules", "only"} < every
+    bench.apply()
+    assert not (bench.host / "gone").exists()
+    assert (bench.host / "pkg/__pycache__/old.pyc").read_text() == "x"
+    assert sorted(path.name for path in bench.host.iterdir()) == ["__pycache__.py", "kept", "new", "pkg"]
+    assert not bench.changes()

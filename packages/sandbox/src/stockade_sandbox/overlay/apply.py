@@ -6,14 +6,14 @@ durable, and only then are entries removed and renamed into place (writing.py).
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from stockade_sandbox.errors import SandboxFailed, UsageError
-from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all
+from stockade_sandbox.errors import ReviewOutdated, SandboxFailed, UsageError
+from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all, digest
 from stockade_sandbox.overlay.contents import Contents
 from stockade_sandbox.overlay.journal import Entry, Look, forget_undone, journals_of, new_journal
-from stockade_sandbox.overlay.merging import Merged, check_conflicts, listed, resolved
+from stockade_sandbox.overlay.merging import Merged, check_conflicts, listed, picked, resolved
 from stockade_sandbox.overlay.record import OpenLayer, open_layer
 from stockade_sandbox.overlay.safe_fs import decode_path, encode_path, join, parent
 from stockade_sandbox.overlay.store import number_after
@@ -37,6 +37,8 @@ def apply_changes(
     *,
     force: bool = False,
     merge: bool = False,
+    contents: Mapping[str, bytes] | None = None,
+    reviewed: Mapping[str, str] | None = None,
     record: Record | None = None,
     progress: Progress = quietly,
 ) -> tuple[str, ...]:
@@ -45,8 +47,11 @@ def apply_changes(
     Raises UsageError, with nothing written, when a change is refused, is not what the layer holds now, needs another
     one that was not chosen; ChangedOnHost when the host has other content than the run met (`force`: the bot's is
     written over it; `merge`: both are merged, and only what cannot be is a conflict); SandboxFailed when the
-    disk is full or broken. Also when it fails in the middle the folder is as it was.
+    disk is full or broken; ReviewOutdated when a change has another digest than `reviewed` says. `contents`: of files
+    that are applied in part, what is written. Also when it fails in the middle the folder is as it was.
     """
+    if contents and merge:
+        raise UsageError("a file is either merged or applied in part", "merge first, then choose hunks")
     asked = list(changes)
     if layer.strategy == "direct" or not asked:
         return ()
@@ -57,16 +62,19 @@ def apply_changes(
         actual = compare_all(comparison)
         chosen = _chosen(asked, actual)
         _check_complete(chosen, actual, opened)
+        if reviewed is not None:
+            _check_reviewed(chosen, reviewed, opened)
         if not (force or merge):
             check_conflicts(chosen, opened, comparison.base)
         if chosen and not opened.is_copy:  # once it is written over, nobody knows any more what it was
             new = [path for path in chosen if comparison.base.is_new(path)]
             comparison.base.capture(number_after(opened.base), opened.host, opened.written, new)
-        if chosen and (merge or len(chosen) < len(actual)):
-            comparison.base.keep(opened.written, chosen)
-        with resolved(chosen, opened, comparison.base, force=force, merge=merge) as (result, source):
-            if result:
-                _write(source, result, record, progress)
+        with picked(chosen, opened, contents or {}) as (chosen, opened):
+            if chosen and (merge or contents or len(chosen) < len(actual)):
+                comparison.base.keep(opened.written, chosen)
+            with resolved(chosen, opened, comparison.base, force=force, merge=merge) as (result, source):
+                if result:
+                    _write(source, result, record, progress)
         return tuple(change.path for change in chosen.values())
 
 
@@ -152,6 +160,13 @@ def _chosen(asked: list[Change], actual: Chosen) -> Chosen:
             f"changed since it was looked at: {listed(map(encode_path, other))}", "look at the changes again"
         )
     return {path: change for path, change in actual.items() if path in wanted}
+
+
+def _check_reviewed(chosen: Chosen, reviewed: Mapping[str, str], opened: OpenLayer) -> None:
+    """ReviewOutdated, naming them, when some are not what was looked at."""
+    other = [change.path for change in chosen.values() if reviewed.get(change.path) != digest(change, opened)]
+    if other:
+        raise ReviewOutdated(f"changed since it was looked at: {listed(other)}", "look at the changes again")
 
 
 def _same_result(one: Change, other: Change) -> bool:

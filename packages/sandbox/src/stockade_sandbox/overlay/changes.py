@@ -12,7 +12,16 @@ from stockade_sandbox.overlay.base import Base, base_of
 from stockade_sandbox.overlay.diff import Lines, Side, kind_of
 from stockade_sandbox.overlay.flags import flag, refusal
 from stockade_sandbox.overlay.record import Manifest, OpenLayer, open_layer
-from stockade_sandbox.overlay.safe_fs import MAX_DEPTH, DirTree, Node, OverlayMarks, join, same_data
+from stockade_sandbox.overlay.safe_fs import (
+    MAX_DEPTH,
+    DirTree,
+    Node,
+    OverlayMarks,
+    decode_path,
+    digest_at,
+    join,
+    same_data,
+)
 from stockade_sandbox.overlay.snapshots import Found, scan, shown_by_copy
 from stockade_sandbox.results import Change, ChangeKind, FolderLayer
 
@@ -205,6 +214,17 @@ def find_changes(layer: FolderLayer) -> tuple[Change, ...]:
     with reading(layer), open_layer(layer) as opened:
         check_whole(layer, opened.written)
         return tuple(compare_all(Comparison(opened)).values())
+
+
+def digest(change: Change, opened: OpenLayer) -> str:
+    """Of a change and the content of both its sides: what was looked at is known again by it."""
+    path, sides = decode_path(change.path), []
+    for tree in (opened.host, opened.written):
+        node = tree.node(path)
+        holds = digest_at(tree, path) if node is not None and node.kind == "file" else node and node.target
+        sides.append((node and (node.kind, node.mode), holds))
+    what = (change.path, change.kind, change.entry, change.mode, change.target, sides)
+    return hashlib.sha256(repr(what).encode(errors="surrogateescape")).hexdigest()
 
 
 def compare_all(comparison: Comparison) -> dict[str, Change]:

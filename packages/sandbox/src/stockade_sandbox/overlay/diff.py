@@ -2,12 +2,12 @@
 `patch -p1` read. Nothing is read of a folder but by `Side.read`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from stockade_sandbox.overlay.safe_fs import MODE_BITS, DirTree, Node, decode_path, encode_path
-from stockade_sandbox.results import MARK, Change, ChangeKind, EntryKind
+from stockade_sandbox.results import MARK, Change, ChangeKind, EntryKind, Renamed
 
 TEXT_BYTES = 1 << 20
 """The longest file that is compared by lines."""
@@ -146,18 +146,89 @@ def count_lines(old: bytes, new: bytes) -> tuple[int, int]:
     return sum(d - c for _, _, _, c, d in differing), sum(b - a for _, a, b, _, _ in differing)
 
 
-def hunks(old: bytes, new: bytes) -> str:
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """A piece of a difference and what is around it. `lines` begin with ` `, `-` or `+` and keep their newline; they
+    stand from line `old_at` of the old text, and from `new_at` of the new one, both counted from 0.
+    """
+
+    old_at: int
+    new_at: int
+    lines: tuple[bytes, ...]
+
+    def side(self, without: bytes) -> list[bytes]:
+        """Its lines as they are in the old text (`without` b"+"), or in the new one (b"-")."""
+        return [line[1:] for line in self.lines if line[:1] != without]
+
+    @property
+    def text(self) -> str:
+        """As it stands in a unified diff."""
+        old, new = len(self.side(b"+")), len(self.side(b"-"))
+        head = f"@@ -{_range(self.old_at, self.old_at + old)} +{_range(self.new_at, self.new_at + new)} @@\n"
+        return head + "".join(_marked(line) for line in self.lines)
+
+    def split(self) -> "list[Hunk]":
+        """One for each run of changed lines in it, each with what is around that."""
+        kinds = [line[:1] == b" " for line in self.lines]
+        starts = [at for at, same in enumerate(kinds) if not same and (at == 0 or kinds[at - 1])]
+        parts = []
+        for at in starts:
+            end = next((to for to in range(at, len(kinds)) if kinds[to]), len(kinds))
+            first = next((to for to in range(at - 1, -1, -1) if not kinds[to]), -1) + 1
+            last = next((to for to in range(end, len(kinds)) if not kinds[to]), len(kinds))
+            above = self.lines[:first]
+            old = sum(line[:1] != b"+" for line in above)
+            new = sum(line[:1] != b"-" for line in above)
+            parts.append(Hunk(self.old_at + old, self.new_at + new, self.lines[first:last]))
+        return parts
+
+    def edited(self, text: bytes) -> "Hunk":
+        """The same with these lines, in which `#` begins a remark. ValueError when it does not fit the old text."""
+        lines: list[bytes] = []
+        for line in _on_newline(text):
+            if line[:1] == b"\\" and lines:
+                lines[-1] = lines[-1].removesuffix(b"\n")
+            elif line[:1] in (b" ", b"-", b"+"):
+                lines.append(line)
+            elif line == b"\n":  # an editor took the blank away
+                lines.append(b" \n")
+            elif line[:2] != b"@@" and line[:1] != b"#":
+                raise ValueError("a line begins with something else than a blank, - or +")
+        hunk = Hunk(self.old_at, self.new_at, tuple(lines))
+        if hunk.side(b"+") != self.side(b"+"):
+            raise ValueError("lines that begin with a blank or - are not those of the file any more")
+        return hunk
+
+
+def hunks(old: bytes, new: bytes) -> list[Hunk]:
     """The `@@` parts of a unified diff."""
     lines = _Lines(old, new)
-    out: list[str] = []
+    out: list[Hunk] = []
     for hunk in lines.get_grouped_opcodes(_CONTEXT):
-        out.append(f"@@ -{_range(hunk[0][1], hunk[-1][2])} +{_range(hunk[0][3], hunk[-1][4])} @@\n")
+        parts: list[bytes] = []
         for tag, a, b, c, d in hunk:
             if tag == "equal":
-                out += _marked(" ", lines.old[a:b])
+                parts += [b" " + line for line in lines.old[a:b]]
             else:
-                out += _marked("-", lines.old[a:b]) + _marked("+", lines.new[c:d])
-    return "".join(out)
+                parts += [b"-" + line for line in lines.old[a:b]] + [b"+" + line for line in lines.new[c:d]]
+        out.append(Hunk(hunk[0][1], hunk[0][3], tuple(parts)))
+    return out
+
+
+def patched(old: bytes, chosen: Iterable[Hunk]) -> bytes:
+    """The old text with these hunks of it, which may share the lines around them. ValueError where one does not fit."""
+    lines, out, done = _on_newline(old), list[bytes](), 0
+    for hunk in sorted(chosen, key=lambda hunk: hunk.old_at):
+        changed = [at for at, line in enumerate(hunk.lines) if line[:1] != b" "]
+        if not changed:
+            continue
+        core = Hunk(hunk.old_at + changed[0], 0, hunk.lines[changed[0] : changed[-1] + 1])
+        end = core.old_at + len(core.side(b"+"))
+        if core.old_at < done or lines[core.old_at : end] != core.side(b"+"):
+            raise ValueError(f"the hunk at line {hunk.old_at + 1} does not fit the text")
+        out += lines[done : core.old_at] + core.side(b"-")
+        done = end
+    return b"".join([*out, *lines[done:]])
 
 
 def _range(start: int, end: int) -> str:
@@ -166,9 +237,9 @@ def _range(start: int, end: int) -> str:
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
-def _marked(mark: str, lines: list[bytes]) -> list[str]:
-    texts = (mark + line.decode("utf-8", "surrogateescape") for line in lines)
-    return [text if text.endswith("\n") else text + "\n\\ No newline at end of file\n" for text in texts]
+def _marked(line: bytes) -> str:
+    text = line.decode("utf-8", "surrogateescape")
+    return text if text.endswith("\n") else text + "\n\\ No newline at end of file\n"
 
 
 _QUOTED = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
@@ -176,18 +247,22 @@ _QUOTED = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\
 
 def _name(side: str, path: str) -> str:
     """`a/path` or `b/path`, quoted as git quotes names that hold quotes, control or non-ASCII bytes."""
-    raw = f"{side}/{path}".encode("utf-8", "surrogateescape")
+    return _quoted(f"{side}/{path}")
+
+
+def _quoted(name: str) -> str:
+    raw = name.encode("utf-8", "surrogateescape")
     if all(31 < byte < 127 and byte not in (34, 92) for byte in raw):
         return raw.decode()
     inner = "".join(_QUOTED.get(b) or (chr(b) if 31 < b < 127 else f"\\{b:03o}") for b in raw)
     return f'"{inner}"'
 
 
-def render(change: Change, before: Side | None, after: Side | None) -> str:
+def render(change: Change, before: Side | None, after: Side | None, renamed: Renamed | None = None) -> str:
     """The difference of one path. What patch tools have no words for (folders, devices) is a line they pass over."""
     path = decode_path(change.path)
     if before and after and before.kind == after.kind == "file":
-        return _modified(path, before, after, only_mode=change.kind == "mode")
+        return _modified(path, before, after, only_mode=change.kind == "mode", renamed=renamed)
     if before and after and before.kind == after.kind == "directory":
         return f"directory {_name('b', path)} mode {before.mode:04o} -> {after.mode:04o}\n"
     parts = []
@@ -203,17 +278,23 @@ def render(change: Change, before: Side | None, after: Side | None) -> str:
     return "".join(parts)
 
 
-def _modified(path: str, before: Side, after: Side, *, only_mode: bool) -> str:
-    out = f"diff --git {_name('a', path)} {_name('b', path)}\n"
+def _modified(path: str, before: Side, after: Side, *, only_mode: bool, renamed: Renamed | None) -> str:
+    was = decode_path(renamed.old) if renamed else None
+    out = f"diff --git {_name('a', was or path)} {_name('b', path)}\n"
     if before.mode != after.mode:
         out += f"old mode 100{before.mode & 0o777:03o}\nnew mode 100{after.mode & 0o777:03o}\n"
-    if only_mode:
+    if was is not None and renamed:
+        names = f"rename from {_quoted(was)}\nrename to {_quoted(path)}\n"
+        out += f"similarity index {renamed.similarity}%\n{names}"
+    if only_mode or (renamed and renamed.similarity == 100):
         return out
     old, new = before.text(path), after.text(path)
     if isinstance(old, str) or isinstance(new, str):
         return f"{old if isinstance(old, str) else new!s}\n"
-    body = hunks(old, new)
-    return out + _file_line("---", _name("a", path)) + _file_line("+++", _name("b", path)) + body if body else out
+    body = "".join(hunk.text for hunk in hunks(old, new))
+    return (
+        out + _file_line("---", _name("a", was or path)) + _file_line("+++", _name("b", path)) + body if body else out
+    )
 
 
 def _one_side(path: str, side: Side, text: bytes, *, added: bool) -> str:
@@ -224,7 +305,7 @@ def _one_side(path: str, side: Side, text: bytes, *, added: bool) -> str:
     if not text:
         return head
     sides = ("/dev/null", b) if added else (a, "/dev/null")
-    body = hunks(b"", text) if added else hunks(text, b"")
+    body = "".join(hunk.text for hunk in (hunks(b"", text) if added else hunks(text, b"")))
     return head + _file_line("---", sides[0]) + _file_line("+++", sides[1]) + body
 
 

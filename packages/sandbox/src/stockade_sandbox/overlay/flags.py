@@ -2,11 +2,11 @@
 
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import translate
 
 from stockade_sandbox.overlay.safe_fs import Node
-from stockade_sandbox.results import EntryKind
+from stockade_sandbox.results import Change, EntryKind
 
 _GIT_LOUD = {
     "hooks": "git runs it on the host: a hook",
@@ -146,6 +146,52 @@ def flag(
     if entry == "file" and mode & 0o111 and not (mode_before or 0) & 0o111:
         return "can be run as a program now"
     return None
+
+
+_CACHES = (
+    "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".pytype", ".pyre", ".hypothesis", ".tox", ".nox",
+    ".import_linter_cache", ".ipynb_checkpoints", ".eslintcache", ".stylelintcache", ".parcel-cache", ".sass-cache",
+    ".turbo", ".gradle", "node_modules/.cache", "node_modules/.vite", "node_modules/.vite-temp",
+)  # fmt: skip
+"""What tools keep for themselves and make anew: a name, or the end of a path."""
+
+
+def cache_of(path: str) -> tuple[str, str] | None:
+    """The folder, or file, that a path is or lies in and that is such a cache: its path, and what it is called."""
+    parts = path.split("/")
+    for end in range(1, len(parts) + 1):
+        for name in (parts[end - 1], "/".join(parts[max(0, end - 2) : end])):
+            if name in _CACHES:
+                return "/".join(parts[:end]), name
+    return None
+
+
+def without_caches(changes: Iterable[Change]) -> tuple[tuple[Change, ...], dict[str, int]]:
+    """The changes that are not of caches, and how many are, by the name of the cache.
+
+    What is gone with a folder that is gone stays among them; a folder made for nothing but caches does not.
+    """
+    every = tuple(changes)
+    replaced = {change.path for change in every if change.kind in ("deleted", "type")}
+    kept, left = list[Change](), dict[str, int]()
+    holders, full = set[str](), set[str]()
+    for change in every:
+        found = cache_of(change.path)
+        above = _above(found[0] if found else change.path)
+        if found is None or any(folder in replaced for folder in above):
+            kept.append(change)
+            full.update(above)
+        else:
+            left[found[1]] = left.get(found[1], 0) + 1
+            holders.update(above)
+    empty = holders - full
+    return tuple(one for one in kept if not (one.kind == "added" and one.path in empty)), left
+
+
+def _above(path: str) -> list[str]:
+    """The folders that a path lies in."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _leaves(path: str, target: str) -> str | None:

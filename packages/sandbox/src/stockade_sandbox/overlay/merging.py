@@ -89,6 +89,46 @@ class Merged(DirTree):
             return Look("file", node.mode, node.size, digest_of(fd))
 
 
+class Picked(Merged):
+    """A layer of which only some hunks are taken: what is picked is all that there is of a file."""
+
+    def node(self, path: str) -> Node | None:
+        content = self._contents.get(path)
+        return super().node(path) if content is None else Node(content.stat())
+
+    def bots(self, path: str) -> Look | None:
+        return None
+
+
+@contextmanager
+def picked(chosen: Chosen, opened: OpenLayer, contents: Mapping[str, bytes]) -> Iterator[tuple[Chosen, OpenLayer]]:
+    """The chosen changes, and the layer to read them from, with these contents of files by path. Modes are the host's.
+
+    UsageError where a path is no file that the bot modified.
+    """
+    wanted = {decode_path(path): data for path, data in contents.items()}
+    if not wanted:
+        yield chosen, opened
+        return
+    with tempfile.TemporaryDirectory(prefix="stockade-hunks-") as folder:
+        result, places = dict(chosen), dict[str, Path]()
+        for number, (path, data) in enumerate(wanted.items()):
+            change, host = chosen.get(path), opened.host.node(path)
+            if (
+                change is None
+                or host is None
+                or not change.kind == "modified"
+                or not change.entry == host.kind == "file"
+            ):
+                raise UsageError(f"{encode_path(path)!r} cannot be applied in part", "apply all of it, or nothing")
+            places[path] = Path(folder, f"{number}.picked")
+            places[path].write_bytes(data)
+            places[path].chmod(host.mode & MODE_BITS)
+            result[path] = replace(change, size=len(data), mode=host.mode & MODE_BITS)
+        with Picked(opened.written.root, places) as written:
+            yield result, replace(opened, written=written)
+
+
 @dataclass
 class Merge:
     """`chosen`: what is to be written, merged or as the bot has it; `contents` of those that were merged; `left`: what

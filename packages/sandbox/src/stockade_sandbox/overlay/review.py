@@ -2,29 +2,113 @@
 was taken back of a layer that is gone. Every content and name in a layer is taken for hostile.
 """
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.overlay.apply import apply_changes
 from stockade_sandbox.overlay.base import Base, base_of
-from stockade_sandbox.overlay.changes import Comparison, check_whole, find_changes, reading, seal_of
-from stockade_sandbox.overlay.diff import Lines, Side, kind_of, render
+from stockade_sandbox.overlay.changes import Comparison, check_whole, digest, find_changes, reading, seal_of
+from stockade_sandbox.overlay.diff import TEXT_BYTES, Lines, Side, kind_of, render
 from stockade_sandbox.overlay.discard import discard_layer
+from stockade_sandbox.overlay.flags import without_caches
 from stockade_sandbox.overlay.journal import Entry, Journal
 from stockade_sandbox.overlay.merging import find_conflicts
 from stockade_sandbox.overlay.record import OpenLayer, Original, open_layer, read_record
-from stockade_sandbox.overlay.safe_fs import DirTree, decode_path, digest_at, is_safe
+from stockade_sandbox.overlay.renames import File, find_renames
+from stockade_sandbox.overlay.safe_fs import LARGE, DirTree, decode_path, digest_at, is_safe
 from stockade_sandbox.overlay.snapshots import scan, shown_by_copy
 from stockade_sandbox.overlay.store import number_after
 from stockade_sandbox.overlay.undo import decisions, holding, open_journals, recover_layer, redo_layer, undo_layer
-from stockade_sandbox.results import Change, FolderLayer
+from stockade_sandbox.results import Change, FolderLayer, Renamed
+
+Sides = Callable[[Change], tuple[Side | None, Side | None]]
+"""What a change is between, while its folder is open."""
 
 
-class Review:
-    """Diff, apply, undo and discard of what a bot wrote: port.Reviewer says what each does."""
+class _Shown:
+    """What can be seen of changes, whatever their two sides are."""
 
-    changes = staticmethod(find_changes)
+    def _sides(self, layer: FolderLayer) -> AbstractContextManager[Sides]:
+        raise NotImplementedError
+
+    def left_out(self, layer: FolderLayer) -> Mapping[str, int]:
+        """How many changes the last look at a layer left out, by the name of the cache."""
+        return {}
+
+    def unified_diff(self, layer: FolderLayer, change: Change, renamed: Renamed | None = None) -> str:
+        """What `git apply` reads. Bytes that are not UTF-8 are surrogates; terminal escapes are still in it.
+
+        A binary file, or one longer than a MiB, is one line that says so. `renamed`: the change is one of `renames`.
+        """
+        if layer.strategy == "direct":
+            return ""
+        with self._sides(layer) as sides:
+            before, after = sides(change)
+            if renamed is not None:
+                before = sides(Change(path=renamed.old, kind="deleted"))[0]
+            return render(change, before, after, renamed)
+
+    def texts(self, layer: FolderLayer, change: Change) -> tuple[bytes, bytes] | None:
+        """Both sides of a file that can be decided on by hunk; None for any other."""
+        if layer.strategy == "direct" or change.kind != "modified" or change.entry != "file":
+            return None
+        with self._sides(layer) as sides:
+            before, after = (side.text(change.path) if side else "" for side in sides(change))
+            return None if isinstance(before, str) or isinstance(after, str) else (before, after)
+
+    def renames(self, layer: FolderLayer, changes: Iterable[Change]) -> dict[str, Renamed]:
+        """Of the new files among these changes, by path, those that are old ones under another name."""
+        files = [change for change in changes if change.entry == "file" and change.kind in ("added", "deleted")]
+        kinds = {change.kind for change in files if not change.refused}
+        if layer.strategy == "direct" or len(kinds) < 2:
+            return {}
+        with self._sides(layer) as sides:
+            pairs = [(change, sides(change)[change.kind == "added"]) for change in files if not change.refused]
+            found = [(change.kind, _file_of(change.path, side)) for change, side in pairs if side is not None]
+            gone, new = ([one for kind, one in found if kind == wanted] for wanted in ("deleted", "added"))
+            return find_renames(gone, new)
+
+
+def _file_of(path: str, side: Side) -> File:
+    def digest() -> str | None:
+        data = side.read(LARGE + 1)
+        return None if data is None or len(data) > LARGE else hashlib.sha256(data).hexdigest()
+
+    return File(path, side.size, digest, lambda: side.read(TEXT_BYTES) if side.size <= TEXT_BYTES else None)
+
+
+class Review(_Shown):
+    """Diff, apply, undo and discard of what a bot wrote: port.Reviewer says what each does.
+
+    `caches`: what tools keep for themselves is a change like any other; else it is left out.
+    """
+
+    def __init__(self, *, caches: bool = True) -> None:
+        self._caches = caches
+        self._left_out: dict[FolderLayer, dict[str, int]] = {}
+
+    def changes(self, layer: FolderLayer) -> tuple[Change, ...]:
+        """Every difference that applying the layer would make, by path."""
+        found = find_changes(layer)
+        if self._caches:
+            return found
+        kept, self._left_out[layer] = without_caches(found)
+        return kept
+
+    def left_out(self, layer: FolderLayer) -> Mapping[str, int]:
+        """How many changes the last look at a layer left out, by the name of the cache that they are of."""
+        return self._left_out.get(layer, {})
+
+    def digests(self, layer: FolderLayer, changes: Iterable[Change]) -> dict[str, str]:
+        """By path, what each change is known by, with the content of both sides."""
+        if layer.strategy == "direct":
+            return {}
+        with reading(layer), open_layer(layer) as opened:
+            return {change.path: digest(change, opened) for change in changes}
+
     conflicts = staticmethod(find_conflicts)
     apply = staticmethod(apply_changes)
     undo = staticmethod(undo_layer)
@@ -45,18 +129,18 @@ class Review:
             base.capture(number_after(opened.base), opened.host, opened.written, shown)
             return seal_of(opened.written, found)
 
-    def unified_diff(self, layer: FolderLayer, change: Change) -> str:
-        """What `git apply` reads. Bytes that are not UTF-8 are surrogates; terminal escapes are still in it.
-
-        A binary file, or one longer than a MiB, is one line that says so.
-        """
-        path = _path_of(change)
-        if layer.strategy == "direct":
-            return ""
+    @contextmanager
+    def _sides(self, layer: FolderLayer) -> Iterator[Sides]:
         with reading(layer), open_layer(layer) as opened:
-            before = opened.host.node(path) if change.kind != "added" else None
-            after = opened.written.node(path) if change.kind != "deleted" else None
-            return render(change, Side.of(opened.host, path, before), Side.of(opened.written, path, after))
+            host, written = opened.host, opened.written
+
+            def sides(change: Change) -> tuple[Side | None, Side | None]:
+                path = _path_of(change)
+                before = host.node(path) if change.kind != "added" else None
+                after = written.node(path) if change.kind != "deleted" else None
+                return Side.of(host, path, before), Side.of(written, path, after)
+
+            yield sides
 
     def discard(self, layer: FolderLayer) -> None:
         """Remove the layer. The host folder is not touched, except to complete what was cut off."""
@@ -75,7 +159,7 @@ def _path_of(change: Change) -> str:
     return path
 
 
-class HostSide:
+class HostSide(_Shown):
     """port.Differ from the base to the host as it is: what you changed of what the bot touched.
 
     Bases are read once: for one command.
@@ -100,13 +184,17 @@ class HostSide:
             found = (_hosts_change(path, opened, comparison.base, lines) for path in paths)
             return tuple(change for change in found if change)
 
-    def unified_diff(self, layer: FolderLayer, change: Change) -> str:
-        """As Review.unified_diff writes it."""
-        path = _path_of(change)
+    @contextmanager
+    def _sides(self, layer: FolderLayer) -> Iterator[Sides]:
         with reading(layer), open_layer(layer) as opened:
             base = self._base(opened)
-            was = base.of(path, opened.host, opened.written)
-            return render(change, _base_side(was, base), Side.of(opened.host, path, opened.host.node(path)))
+
+            def sides(change: Change) -> tuple[Side | None, Side | None]:
+                path = _path_of(change)
+                was = base.of(path, opened.host, opened.written)
+                return _base_side(was, base), Side.of(opened.host, path, opened.host.node(path))
+
+            yield sides
 
 
 def _hosts_change(path: str, opened: OpenLayer, base: Base, lines: Lines) -> Change | None:
@@ -133,7 +221,7 @@ def _base_side(was: Original, base: Base) -> Side | None:
 _Kept = tuple[Journal, int, Entry]
 
 
-class TakenBack:
+class TakenBack(_Shown):
     """port.Differ over the journals of layers that are gone: what was taken back, and apply writes again.
 
     They are read once: for one command.
@@ -158,11 +246,16 @@ class TakenBack:
             found = (_change_again(path, kept[path], host, lines) for path in paths)
             return tuple(change for change in found if change)
 
-    def unified_diff(self, layer: FolderLayer, change: Change) -> str:
-        """As Review.unified_diff writes it."""
-        path = decode_path(change.path)
+    @contextmanager
+    def _sides(self, layer: FolderLayer) -> Iterator[Sides]:
         with reading(layer), open_journals(layer) as (host, journals):
-            return render(change, Side.of(host, path, host.node(path)), _kept_side(self._all(layer, journals)[path]))
+            kept = self._all(layer, journals)
+
+            def sides(change: Change) -> tuple[Side | None, Side | None]:
+                path = decode_path(change.path)
+                return Side.of(host, path, host.node(path)), _kept_side(kept[path])
+
+            yield sides
 
 
 def _change_again(path: str, kept: _Kept, host: DirTree, lines: Lines) -> Change | None:

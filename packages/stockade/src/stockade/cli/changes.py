@@ -40,7 +40,9 @@ _RUN = click.argument("run", required=False)
 
 
 @contextmanager
-def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -> Iterator["_Run"]:
+def _opened(
+    values: dict[str, Any], run: str | None, *, applied: bool = False, caches: bool = False
+) -> Iterator["_Run"]:
     """The run that is meant; which one is said where it was not named."""
     with review.on_record(values) as (store, settings):
         if run is not None:
@@ -55,7 +57,7 @@ def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -
             assert isinstance(started, RunStarted)
             say(f"run {run_id}: {one_line(started.task, _TASK_SHOWN)}")
         try:
-            yield _Run(store, settings, run_id, events)
+            yield _Run(store, settings, run_id, events, caches=caches)
         finally:
             cleanup(run_id)
 
@@ -63,9 +65,11 @@ def _opened(values: dict[str, Any], run: str | None, *, applied: bool = False) -
 class _Run:
     """A run on record, and the changes of it."""
 
-    def __init__(self, store: RunStore, settings: Settings, run_id: str, events: list[RunEvent]) -> None:
+    def __init__(
+        self, store: RunStore, settings: Settings, run_id: str, events: list[RunEvent], *, caches: bool
+    ) -> None:
         self._store, self.settings, self.run_id, self.events = store, settings, run_id, events
-        self.reviewer = sandboxes.reviewer()
+        self.reviewer = sandboxes.reviewer(caches=caches)
 
     @property
     def facts(self) -> review.RunFacts:
@@ -154,14 +158,16 @@ def _shown(*, plain: bool) -> Iterator[Progress]:
 @_RUN
 @click.option("--host", is_flag=True, help="What changed here since, of the files that the run changed.")
 @click.option("--show-secrets", is_flag=True, help="As it is, with what is hidden otherwise.")
+@click.option("-y", "--side-by-side", "beside", is_flag=True, help="Both sides beside each other, on a terminal.")
+@click.option("--caches", is_flag=True, help="With what tools keep for themselves: __pycache__ and the like.")
 @flags.offered(flags.JSON, flags.STORE)
-def diff(run: str | None, host: bool, show_secrets: bool, **values: Any) -> int:
-    """What a run changed and nobody decided on yet; to a pipe as a patch for `git apply`.
+def diff(run: str | None, host: bool, show_secrets: bool, beside: bool, caches: bool, **values: Any) -> int:
+    """What a run changed and nobody decided on yet; in $PAGER where that is set, to a pipe as a patch for `git apply`.
 
     Without RUN the newest run of this folder with such changes. What is to be hidden is masked on a terminal; a patch
     that holds it is refused without --show-secrets.
     """
-    with _opened(values, run) as found:
+    with _opened(values, run, caches=caches) as found:
         reviewer: Differ = found.reviewer
         try:
             found.settle()
@@ -190,7 +196,8 @@ def diff(run: str | None, host: bool, show_secrets: bool, **values: Any) -> int:
             else:
                 review.write_patch(f"{line}\n" for line in lines)
         elif terminal:
-            review.draw(results(plain=found.settings.front.plain), reviewer, pending)
+            console = results(plain=found.settings.front.plain)
+            review.show_all(console, reviewer, pending, side_by_side=beside)
         else:
             review.write_patch(_patches(reviewer, pending))
         return 0
@@ -209,11 +216,13 @@ def _patches(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
         if (place := review.place_in_git(one.layer)) is not None:
             command = f"git apply --directory={shlex.quote(place)}"
             say(f"git takes the paths of this patch from the root of its repository, not from {place}", command)
+        renames = reviewer.renames(one.layer, one.changes)
+        old = {renamed.old for renamed in renames.values()}
         for change in one.changes:
             if change.refused:
                 say(f"left out: {change.path}: {change.refused}")
-            else:
-                yield reviewer.unified_diff(one.layer, change)
+            elif change.path not in old:
+                yield reviewer.unified_diff(one.layer, change, renames.get(change.path))
 
 
 @click.command("apply", short_help="Write a run's changes to the folder.")
@@ -221,13 +230,14 @@ def _patches(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
 @click.option("--flagged", is_flag=True, help="Also what could run on this machine later.")
 @click.option("--force", is_flag=True, help="Also over files that changed here since the run began.")
 @click.option("--merge", is_flag=True, help="Merge files that both changed; what cannot be is left as it is here.")
+@click.option("--caches", is_flag=True, help="Also what tools keep for themselves: __pycache__ and the like.")
 @flags.offered(flags.JSON, flags.STORE)
-def apply(run: str | None, flagged: bool, force: bool, merge: bool, **values: Any) -> int:
+def apply(run: str | None, flagged: bool, force: bool, merge: bool, caches: bool, **values: Any) -> int:
     """Write a run's changes to the folder, or again what was undone. Status 1 when something is left out or conflicts.
 
     Without RUN the newest run of this folder with changes to decide on. `stockade undo` takes it back.
     """
-    with _opened(values, run) as found:
+    with _opened(values, run, caches=caches) as found:
         found.settle()
         try:
             pending = found.pending()

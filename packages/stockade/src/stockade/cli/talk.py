@@ -19,8 +19,9 @@ from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.drawing import profile_name
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.interrupt import Interrupt
+from stockade.cli.ui.picking import Ask
 from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal, typed
-from stockade.cli.ui.review import Ask, Decider
+from stockade.cli.ui.review import Decider
 from stockade.cli.ui.safe import result_text
 from stockade.cli.ui.summary import status_of
 from stockade.cli.ui.watch import Watch
@@ -104,7 +105,7 @@ class Talk:
 
         self.interrupt.pause = leave.set
         try:
-            return decide(self.watch, WhileUp(), self._record, ask)
+            return decide(self.watch, WhileUp(caches=False), self._record, ask)
         except KeyboardInterrupt:
             self.interrupt.pressed = True
             return None
@@ -133,7 +134,7 @@ def decide(watch: Watch, reviewer: Reviewer, record: Callable[[RunEvent], None],
             watch.renderer.note("nothing changed")
         return None
     decider = Decider(watch.run_id, console, reviewer, record, ask)
-    if not watch.silent:
+    if not watch.silent and (ask is None or front.apply or front.discard):
         review.draw(console, reviewer, work)
     if front.discard:
         decider.discard(work)

@@ -88,8 +88,9 @@ def sweep_backends(names: Sequence[str] = ()) -> list[str]:
     return removed
 
 
-def reviewer() -> Reviewer:
-    return Review()
+def reviewer(*, caches: bool = False) -> Reviewer:
+    """Of what bots wrote; without `caches` what tools keep for themselves is left out."""
+    return Review(caches=caches)
 
 
 def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -55,6 +56,14 @@ def _console(*, stderr: bool, plain: bool) -> Console:
         markup=False,
         emoji=False,
     )
+
+
+def console_on(file: TextIO, like: Console) -> Console:
+    """One that writes to a file in the colours and the width of another."""
+    return _Console(
+        file=file, width=like.width, force_terminal=like.is_terminal, no_color=like.no_color, highlight=False,
+        color_system="auto" if like.color_system else None, markup=False, emoji=False,
+    )  # fmt: skip
 
 
 def write_line(console: Console, words: str | Text, style: str = "") -> None:

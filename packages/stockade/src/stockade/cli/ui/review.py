@@ -4,9 +4,11 @@ import os
 import shutil
 import sys
 import tempfile
+import termios
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -27,47 +29,22 @@ from stockade.changes import (
     recording,
 )
 from stockade.cli import flags
+from stockade.cli.ui.changeset import draw, items_of, show_all, stat
 from stockade.cli.ui.console import write_line
-from stockade.cli.ui.drawing import MAX_LINE_CHARS
-from stockade.cli.ui.safe import fit_for_terminal, hide, one_line, safe_text, screen, some
+from stockade.cli.ui.picking import Ask, Picker
+from stockade.cli.ui.safe import fit_for_terminal, hide, one_line, screen
 from stockade.core.errors import UsageError
 from stockade.core.events import ChangesDiscarded, RunEvent, RunStarted
-from stockade.core.ports import Applying, Differ, Reviewer, RunStore
+from stockade.core.ports import Applying, Reviewer, RunStore
 from stockade.core.secrets import View, view_of
 from stockade.runtime import records
 from stockade.runtime.records import SystemClock
 from stockade.runtime.settings import Settings
-from stockade_sandbox.results import Change, FolderLayer, shown_path, what_changed
+from stockade_sandbox.errors import ReviewOutdated
+from stockade_sandbox.results import FolderLayer, shown_path
 
-MAX_DIFF_LINES = 120
-MAX_DIFFS = 40
-MAX_LISTED = 200
 _IN_MEMORY = 8 << 20
-_MARKS = {"added": "A", "modified": "M", "deleted": "D", "mode": "m", "type": "T"}
-
-
-def draw(console: Console, reviewer: Differ, work: Sequence[Pending]) -> None:
-    """The diffs in colour, clipped, and a line for each file and for all. Of very many files the first are drawn, and
-    every one that should be looked at first.
-    """
-    every = [(one.layer, change) for one in work for change in one.changes]
-    hidden: dict[str, None] = {}
-    for layer, change in every[:MAX_DIFFS]:
-        diff = reviewer.unified_diff(layer, change)
-        hidden |= dict.fromkeys(screen().names(diff))
-        _draw_diff(console, screen().text(diff))
-    if len(every) > MAX_DIFFS:
-        write_line(console, Text(f"[... diffs of {len(every) - MAX_DIFFS} more files not shown ...]", "dim"))
-    listed = [entry for number, entry in enumerate(every) if number < MAX_LISTED or entry[1].flagged]
-    for layer, change in listed:
-        write_line(console, _stat_line(layer, change))
-    if len(listed) < len(every):
-        write_line(console, Text(f"[... {len(every) - len(listed)} more files not listed ...]", "dim"))
-    if hidden:
-        write_line(
-            console, Text(f"shown as [redacted: ...], unchanged in the files: {one_line(', '.join(hidden))}", "dim")
-        )
-    write_line(console, Text(stat([change for _, change in every]), "bold"))
+CHOICE = "[y]es, [f]iles one by one, [n]ot now, [x] discard, [d]iff, [?], or say what to change:"
 
 
 @contextmanager
@@ -114,15 +91,6 @@ def write_patch(pieces: Iterable[str]) -> None:
     sys.stdout.buffer.flush()
 
 
-def stat(changes: Sequence[Change]) -> str:
-    """`2 files changed, 5 lines added, 1 removed; 1 to look at first`."""
-    added, removed = sum(change.added_lines for change in changes), sum(change.removed_lines for change in changes)
-    words = f"{some(len(changes), 'file')} changed, {some(added, 'line')} added, {removed} removed"
-    flagged = sum(1 for change in changes if change.flagged and not change.refused)
-    refused = sum(1 for change in changes if change.refused)
-    return words + (f"; {flagged} to look at first" if flagged else "") + (f"; {refused} refused" if refused else "")
-
-
 def place_in_git(layer: FolderLayer) -> str | None:
     """The folder's path from the root of the git repository around it. `git apply` takes the paths of a patch from
     there, and passes over those it does not find in silence. None for a root, and where there is no repository.
@@ -144,46 +112,31 @@ def name_left_out(console: Console, done: Applied) -> None:
         )
 
 
-def _stat_line(layer: FolderLayer, change: Change) -> Text:
-    lines = what_changed(change)
-    kind = "" if change.entry == "file" else f" {change.entry}"
-    text = Text(f" {_MARKS[change.kind]} {one_line(shown_path(layer.inside, change.path))}{kind} {lines}")
-    if change.refused:
-        text.append(f"  refused: {one_line(change.refused)}", "bold red")
-    elif change.flagged:
-        text.append(f"  look first: {one_line(change.flagged)}", "bold yellow")
-    return text
-
-
-def _draw_diff(console: Console, diff: str) -> None:
-    lines = diff.removesuffix("\n").split("\n")
-    for line in lines[:MAX_DIFF_LINES]:
-        write_line(console, Text(safe_text(line[:MAX_LINE_CHARS]), _style(line)))
-    if len(lines) > MAX_DIFF_LINES:
-        write_line(console, Text(f"[... {len(lines) - MAX_DIFF_LINES} lines not shown ...]", "dim"))
-
-
-def _style(line: str) -> str:
-    if line.startswith(("+++", "---", "diff ", "index ", "new ", "deleted ", "old ", "rename ", "Binary ")):
-        return "bold"
-    return {"+": "green", "-": "red", "@": "cyan", "\\": "dim"}.get(line[:1], "")
-
-
 __all__ = ["Applied", "Pending", "RunFacts", "apply", "check_kept", "discard", "draw", "facts", "kept_layers",
-           "name_left_out", "pending", "place_in_git", "shown_path", "stat", "view", "write_patch"]  # fmt: skip
+           "name_left_out", "pending",
+           "place_in_git", "show_all", "shown_path", "stat", "view", "write_patch"]  # fmt: skip
 
 
 YES = ("y", "yes", "Y", "Yes", "YES")
-Ask = Callable[[str], str | None]
-"""Shows a question and returns what was typed; None at the end of input."""
 
 
 def ask_person(question: str) -> str | None:
-    """On stderr, so that stdout holds the answer of the run only."""
+    """What was typed, without blanks around it; None at the end of input. On stderr, so that stdout holds the answer of
+    the run only.
+    """
     sys.stderr.write(fit_for_terminal(question))
     sys.stderr.flush()
     line = sys.stdin.readline()
     return line.strip() if line else None
+
+
+_HELP = """\
+y - apply all of it
+f - go through it file by file and hunk by hunk, as git add -p does
+n - not now: it is kept, and nothing of the folder changes (so does Enter)
+x - throw it away
+d - show every diff, in $PAGER where that is set
+or say in several words what is to be changed: the bot goes on with it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +155,8 @@ class Decider:
         how["record"] = recording(self.record)
         try:
             apply(self.reviewer, work, done, flagged=flagged, **how)
+        except ReviewOutdated:
+            raise
         except UsageError:
             self.keep()
             raise
@@ -225,37 +180,70 @@ class Decider:
         write_line(self.console, f"{why}changes kept: stockade runs diff|apply|discard {self.run_id}", "yellow")
 
     def put(self, work: list[Pending]) -> str | None:
-        """Ask the user until the answer is one. Whatever is not a clear yes changes nothing. Several words are for the
-        bot, and returned: nothing is decided then.
+        """Show the changes and ask the user until the answer is one. Whatever is not a clear yes changes nothing.
+
+        Returns what the user said to the bot instead, or besides; then the rest is still to be decided on.
         """
+        try:
+            while work:
+                work = [replace(one, reviewed=self.reviewer.digests(one.layer, one.changes)) for one in work]
+                draw(self.console, self.reviewer, work, brief=True)
+                try:
+                    is_over, words = self._decide(work)
+                except ReviewOutdated as error:
+                    write_line(self.console, f"{one_line(error.message)}; this is how it is now:", "yellow")
+                    is_over, words = False, None
+                if is_over:
+                    return words
+                work = pending(self.reviewer, [one.layer for one in work])
+        except KeyboardInterrupt:
+            write_line(self.console, "", "")
+            self.keep()
+            raise
+        return None
+
+    def _decide(self, work: list[Pending]) -> tuple[bool, str | None]:
+        """Whether nothing is left to ask about, and words for the bot."""
         assert self.ask is not None
-        flagged = any(change.flagged and not change.refused for one in work for change in one.changes)
         places = ", ".join(one_line(one.layer.host) for one in work)
-        question = f"Apply to {places}? [y]es, [n]ot now, [x] discard, [d]iff, or say what to change: "
+        question = textwrap.fill(f"Apply to {places}? {CHOICE}", self.console.width - 2, break_on_hyphens=False) + " "
         while True:
-            try:
-                typed = self.ask(question)
-            except KeyboardInterrupt:
-                write_line(self.console, "", "")
-                self.keep()
-                raise
-            match typed.lower() if typed else typed:
+            if sys.stdin is not None and sys.stdin.isatty():  # what was typed before is no answer to this
+                termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+            typed = self.ask(question)
+            match (typed or "n").lower():
                 case "y" | "yes":
-                    if self.apply(work, flagged=flagged and self._agreed(work)).paths:
-                        write_line(self.console, "applied; stockade undo takes it back", "green")
-                    return None
-                case "x":
-                    self.discard(work)
-                    return None
-                case "d" | "diff":
-                    draw(self.console, self.reviewer, work)
-                case None | "" | "n" | "no" | "not now":
+                    flagged = any(item.flagged for one in work for item in items_of(self.reviewer, one))
+                    self._applied(self.apply(work, flagged=flagged and self._agreed(work)))
+                    return True, None
+                case "f" | "files":
+                    picked = Picker(self.console, self.reviewer, self.ask).run(work)
+                    if picked.work:
+                        self._applied(self.apply(picked.work, flagged=True))
+                    if picked.comments:
+                        return True, "\n\n".join(picked.comments)
+                    if picked.work:
+                        return False, None
+                case "n" | "no":
                     self.keep()
-                    return None
-                case words if len(words.split()) > 1:
-                    return typed
+                    return True, None
+                case "x" | "discard":
+                    self.discard(work)
+                    return True, None
+                case "d" | "diff":
+                    show_all(self.console, self.reviewer, work)
+                case "?" | "h" | "help":
+                    write_line(self.console, _HELP, "dim")
+                case words if " " in words:
+                    return True, typed
                 case _:
-                    write_line(self.console, "one of those letters, or several words for the bot", "dim")
+                    write_line(
+                        self.console, "one of those letters (? explains them), or several words for the bot", "yellow"
+                    )
+
+    def _applied(self, done: Applied) -> None:
+        if done.paths:
+            write_line(self.console, "applied; stockade undo takes it back", "green")
 
     def _agreed(self, work: list[Pending]) -> bool:
         """Whether what would run on this machine later may be applied too."""
