@@ -146,7 +146,7 @@ def test_a_sandbox_without_a_model_has_them_too(stage: Stage) -> None:
     path = tool(stage, name="hi", install=HI, setup="echo ready > /tmp/ready")
     ended = stage.call("sandbox", "exec", "--tool", path, "--", "bash", "-c", "hi; cat /tmp/ready")
     assert (ended.status, ended.out) == (0, "hi there\nready\n"), ended.err
-    ended = stage.call("sandbox", "shell", "--tool", path, stdin=b'{"command": "hi"}\n')
+    ended = stage.call("sandbox", "exec", "--jsonl", "--tool", path, stdin=b'{"command": "hi"}\n')
     assert json.loads(ended.out)["stdout"] == "hi there\n"
     outside = tool(stage, name="out", external=True, command=["ls"])
     for wrong in ("memory", outside):

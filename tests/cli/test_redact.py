@@ -296,7 +296,9 @@ def test_the_sandbox_alone_hides_what_is_named_and_nothing_else(stage: Stage, mo
     done = stage.call("sandbox", "exec", *flags, "--", "sh", "-c", f'echo "$LOGIN {token}"; echo "$LOGIN" >&2')
     assert (done.status, done.out, done.err) == (0, f"[redacted: LOGIN] {token}\n", "[redacted: LOGIN]\n")
     line = json.dumps({"command": 'echo "$LOGIN"'}).encode() + b"\n"
-    assert json.loads(stage.call("sandbox", "shell", *flags, stdin=line).out)["stdout"] == "[redacted: LOGIN]\n"
+    assert (
+        json.loads(stage.call("sandbox", "exec", "--jsonl", *flags, stdin=line).out)["stdout"] == "[redacted: LOGIN]\n"
+    )
     assert stage.call("sandbox", "exec", "--env", "LOGIN", "--", "sh", "-c", 'echo "$LOGIN"').out == f"{VALUE}\n"
 
 

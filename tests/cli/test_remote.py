@@ -48,7 +48,7 @@ def test_commands_over_there(knowing: Stage) -> None:
         assert (done.status, done.out, done.err) == (3, "\0hi", "")
         assert (stage.demo / "out").read_text() == "3 data.csv\n"
         lines = b'{"command": "cd /tmp; A=1"}\n{"command": "pwd; echo $A"}\n'
-        shell = stage.call("sandbox", "shell", *there, stdin=lines)
+        shell = stage.call("sandbox", "exec", "--jsonl", *there, stdin=lines)
         assert json.loads(shell.out.splitlines()[1])["stdout"] == "/tmp\n1\n"
         found = stage.call("sandbox", "health", address)
         assert (found.status, found.out) == (0, f"{address} serves sandboxes, protocol 1\n")
@@ -61,7 +61,7 @@ def test_a_bot_over_there_and_the_shell_bot_too_and_it_goes_on(knowing: Stage) -
         write = json.dumps([{"file": "goal", "content": "learn C"}])
         script = stage.script(write, json.dumps([{"command": "cat goal data.csv"}]), json.dumps([{"command": "pwd"}]))
         common = (
-            "shell",
+            "auto",
             "--sandbox",
             f"remote={address}",
             "--workspace",

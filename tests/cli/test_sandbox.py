@@ -1,4 +1,4 @@
-"""`sandbox exec` and `sandbox shell` through the real command."""
+"""`sandbox exec` and `sandbox exec --jsonl` through the real command."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_exec_has_only_the_environment_that_was_named(stage: Stage) -> None:
         (("--timeout", "1", "--", "sleep", "60"), 124, "timed out after 1 s"),
         (("--net", "allow=10.0.0.1", "--", "true"), 2, "10.0.0.1 is an address"),
         (("--folder", "/no/such", "--", "true"), 2, "/no/such"),
-        ((), 2, "Missing argument"),
+        ((), 2, "which command?"),
         (("--disk", "64M", "--", "truncate", "-s", "33M", "/tmp/big"), 153, "the limit of 32 MiB for one file"),
         (("--", "truncate", "-s", "20G", "/tmp/big"), 153, "the limit of 1024 MiB for one file"),
     ],
@@ -145,7 +145,7 @@ def shell(
     stage: Stage, *requests: str | dict[str, Any], flags: tuple[str, ...] = ()
 ) -> tuple[Ended, list[dict[str, Any]]]:
     lines = [request if isinstance(request, str) else json.dumps(request) for request in requests]
-    ended = stage.call("sandbox", "shell", *flags, stdin="".join(f"{line}\n" for line in lines).encode())
+    ended = stage.call("sandbox", "exec", "--jsonl", *flags, stdin="".join(f"{line}\n" for line in lines).encode())
     return ended, ended.events
 
 

@@ -51,7 +51,6 @@ SANDBOX: Table = {
     "list": ("sandbox_kept:list_sandboxes", "Sandboxes that are kept."),
     "rm": ("sandbox_kept:rm", "End sandboxes that are kept."),
     "serve": ("sandbox_serve:serve", "Sandboxes of this machine for another one."),
-    "shell": ("sandbox:shell", "One persistent shell: JSON lines in, JSON lines out."),
 }
 
 

@@ -1,4 +1,4 @@
-"""`stockade sandbox shell`, and what a sandbox without a model is: under the very policy of a bot's commands."""
+"""`stockade sandbox exec` in any sandbox, under the policy of a bot's commands: a program, a terminal, JSON lines."""
 
 import base64
 import json
@@ -13,11 +13,9 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-import click
 from pydantic import Field, ValidationError
 
 from stockade import changes
-from stockade.cli import flags
 from stockade.cli.lazy import load
 from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
@@ -43,7 +41,7 @@ _MAX_LINE = 8 * MAX_COMMAND_BYTES
 
 
 class Request(Data):
-    """A line of `sandbox shell`. `timeout` in seconds."""
+    """A line for `sandbox exec --jsonl`. `timeout` in seconds."""
 
     command: str
     timeout: float | None = Field(default=None, gt=0)
@@ -170,21 +168,10 @@ async def _some(source: int) -> bytes:
     return os.read(source, 1 << 16)
 
 
-@click.command("shell", short_help="One persistent shell: JSON lines in, JSON lines out.")
-@flags.offered(flags.SANDBOX, flags.TOOL, (flags.OPTION,))
-def shell(**values: Any) -> int:
-    """One persistent shell: JSON lines in, JSON lines out.
-
-    \b
-    in:  {"command": "cd src; ls", "timeout": 10}
-    out: {"exit_code": 0, "stdout": "...", "stderr": "", "cwd": "/workspace/src", ...}
-
-    What a command writes is one stream in exact order, stdout; -o streams=separate tells stderr apart.
-    """
-    options = flags.settings(flags.given(values)).options
+def json_lines(options: RunSpec) -> int:
+    """One persistent shell: a `Request` a line in, an answer a line out."""
     if sys.stdin is None:
         raise UsageError("standard input is closed", "pipe the commands in, one JSON object a line")
-
     redactor = sandbox_redactor(options)
 
     async def work(sandbox: Sandbox) -> int:
@@ -227,7 +214,7 @@ async def _answer(sandbox: Sandbox, line: bytes, redactor: Redactor) -> dict[str
 
 
 def spelled(output: CommandOutput) -> dict[str, Any]:
-    """A line of `sandbox shell`; bytes that are not UTF-8 come as base64 beside the text that shows them."""
+    """A line of `sandbox exec --jsonl`; bytes that are not UTF-8 come as base64 beside the text that shows them."""
     line: dict[str, Any] = {"exit_code": output.exit_code}
     for name, data in (("stdout", output.stdout), ("stderr", output.stderr)):
         line[name] = data.decode(errors="backslashreplace")

@@ -42,22 +42,38 @@ class _Exec(click.Command):
 
 
 @click.command("exec", cls=_Exec, short_help="One program, with its own output and exit status.")
-@click.argument("argv", nargs=-1, required=True, metavar="-- CMD ...", type=click.UNPROCESSED)
+@click.argument("argv", nargs=-1, metavar="-- CMD ...", type=click.UNPROCESSED)
 @click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="S", help="Seconds; 0 is unlimited.")
 @click.option("--raw", is_flag=True, help="To a terminal too as it is; else what it would obey is spelled out.")
 @click.option("-t", "terminal", is_flag=True, help="On a terminal of its own, with your keys; implies --raw.")
-@flags.offered(flags.SANDBOX, flags.TOOL)
-def exec_(argv: tuple[str, ...], timeout: float | None, raw: bool, terminal: bool, **values: Any) -> int:
+@click.option("--jsonl", is_flag=True, help="Instead of CMD: commands for one shell as JSON lines.")
+@flags.offered(flags.SANDBOX, flags.TOOL, (flags.OPTION,))
+def exec_(
+    argv: tuple[str, ...], timeout: float | None, raw: bool, terminal: bool, jsonl: bool = False, **values: Any
+) -> int:
     """One program in the sandbox, with its own output and exit status, each stream as it comes.
 
     Standard input is passed on when it is not a terminal. 124: timed out. 125: the sandbox failed.
+
+    \b
+    --jsonl, in:  {"command": "cd src; ls", "timeout": 10}
+            out:  {"exit_code": 0, "stdout": "...", "stderr": "", "cwd": "/workspace/src", ...}
+
+    There stdout has both streams in exact order; -o streams=separate tells stderr apart.
     """
+    if jsonl == bool(argv):
+        raise UsageError(
+            "--jsonl reads its commands from standard input" if jsonl else "which command?",
+            "leave the command out" if jsonl else "stockade sandbox exec [FLAGS] -- COMMAND ...",
+        )
     output = _Output(raw=raw or terminal)
     given = flags.given(values) | ({} if timeout is None else {"command_timeout": timeout})
-    settings: RunSettings | None = None if terminal else plain_settings(given)
+    settings: RunSettings | None = None if terminal or jsonl else plain_settings(given)
     if settings is None or not _is_all(settings):
         settings = flags.settings(given).options
     try:
+        if jsonl:
+            return int(load("cli.sandbox:json_lines")(settings))
         done: ExecResult | None
         if terminal:
             done = load("cli.sandbox:on_terminal")(settings, argv, output.pass_on, limited=timeout is not None)
