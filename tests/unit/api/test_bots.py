@@ -266,7 +266,7 @@ def test_the_public_names() -> None:
         "ToolDefinition", "WritingBot", "__version__", "tool",
     }  # fmt: skip
     assert all(getattr(stockade, name) is not None for name in stockade.__all__)
-    assert stockade.Sandbox.__module__ == "stockade_sandbox.api"
+    assert stockade.Sandbox.__module__ == "stockade_sandbox.blocking"
     with pytest.raises(AttributeError):
         stockade.no_such_name  # noqa: B018
 

@@ -10,10 +10,6 @@ from stockade.approval.approver import (
     MAX_GRANTED,
     NOBODY,
     Authoriser,
-    Feedback,
-    Granted,
-    Leave,
-    Misread,
     understand,
 )
 from stockade.core.actions import Action, Finish, Shell
@@ -58,12 +54,12 @@ def authoriser(*lines: str | None) -> tuple[Authoriser, Person, Run]:
 
 @pytest.mark.parametrize("typed", ["y", "Y", " y ", "yes", "YES\n", "y -1", "y - 1"])
 def test_what_authorises_one(typed: str) -> None:
-    assert understand(typed) == Granted(1)
+    assert understand(typed) == 1
 
 
 @pytest.mark.parametrize(("typed", "count"), [("y -5", 5), ("Y -12", 12), ("yes -3", 3), (f"y -{MAX_GRANTED}", 9999)])
 def test_what_authorises_several(typed: str, count: int) -> None:
-    assert understand(typed) == Granted(count)
+    assert understand(typed) == count
 
 
 @pytest.mark.parametrize(
@@ -72,17 +68,18 @@ def test_what_authorises_several(typed: str, count: int) -> None:
      "y -1.5", "y -٣٤", "yes-", "y -1e9"],
 )  # fmt: skip
 def test_bad_input_is_asked_again(typed: str) -> None:
-    assert isinstance(understand(typed), Misread)
+    with pytest.raises(ValueError, match="write y, y -N"):
+        understand(typed)
 
 
 @pytest.mark.parametrize("typed", ["n", "N", "no", "exit", "EXIT", " quit "])
 def test_what_stops(typed: str) -> None:
-    assert understand(typed) == Leave()
+    assert understand(typed) is None
 
 
 @pytest.mark.parametrize("typed", ["use python3 instead", "yy", "yep?", "y, but in /tmp", "no, count bytes", "не надо"])
 def test_anything_else_is_feedback(typed: str) -> None:
-    assert understand(typed) == Feedback(typed)
+    assert understand(typed) == typed
 
 
 @pytest.mark.anyio

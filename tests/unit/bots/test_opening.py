@@ -1,4 +1,4 @@
-"""The system prompt: short, with an example that its own protocol reads, and what is in the folder."""
+"""The system prompt: short, and what is in the folder."""
 
 import os
 from pathlib import Path
@@ -6,24 +6,12 @@ from pathlib import Path
 import pytest
 
 from stockade.bots.opening import opening
-from stockade.bots.spec import WRITING, Example
+from stockade.bots.spec import WRITING
 from stockade.bots.surroundings import MAX_ENTRIES, MAX_NAMES, MAX_SHOWN, surroundings
-from stockade.core.actions import Finish, Shell
 from stockade_sandbox.policy import FolderRule, Policy
 from tests.support.parts import BUILT_IN, PROTOCOLS, make_protocol
 
-SHOWN = WRITING.model_copy(
-    update={
-        "shows_folder": True,
-        "example": Example(
-            task="Write the size of photo.png into size.txt.",
-            turns=(
-                ("Write.", Shell(command="wc -c < photo.png > size.txt; cat size.txt"), "2048"),
-                ("Done.", Finish(answer="It has 2048 bytes."), ""),
-            ),
-        ),
-    }
-)
+SHOWN = WRITING.model_copy(update={"shows_folder": True})
 
 
 @pytest.mark.parametrize("bot", BUILT_IN)
@@ -39,12 +27,6 @@ def test_other_braces_of_a_prompt_stay_as_they_are() -> None:
     spec = SHOWN.model_copy(update={"prompt": 'In {workdir}: {nope}, {}, {{x}}, {"a": "{b}"}.'})
     text = opening(spec, make_protocol("json"), Policy())
     assert text.startswith('In /workspace: {nope}, {}, {{x}}, {"a": "{b}"}.')
-
-
-def test_the_example_is_in_the_words_of_the_protocol() -> None:
-    text = opening(SHOWN, make_protocol("json"), Policy())
-    assert '{"tool": "shell", "command": "wc -c < photo.png > size.txt; cat size.txt"}' in text
-    assert "```bash\nwc -c < photo.png" in opening(SHOWN, make_protocol("fenced"), Policy())
 
 
 def test_what_is_in_the_folder_is_told_with_first_lines(tmp_path: Path) -> None:

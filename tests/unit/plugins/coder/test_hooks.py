@@ -8,7 +8,7 @@ from stockade.core.actions import Action, Finish, Observation, Refused, Shell, S
 from stockade.core.events import ActionFinished, HookRan
 from stockade.core.messages import Sampling
 from stockade.loop.hooks import AddMessage, AddWords, EndRun, Hook, HookContext, Refuse, SendBack
-from stockade.plugins.coder.past import progress_of
+from stockade.plugins.coder.loop import progress_of
 from stockade.plugins.coder.work import Plan
 from tests.unit.plugins.coder.test_loop import BROKEN, GOOD, TASK, Done, code
 

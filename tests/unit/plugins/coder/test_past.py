@@ -24,8 +24,7 @@ from stockade.loop.run import run
 from stockade.loop.run_context import Dependencies
 from stockade.plugins.coder.answers import SectionAnswers
 from stockade.plugins.coder.bot import CODER, Wanted, make_coder, wanted_of
-from stockade.plugins.coder.loop import Coder
-from stockade.plugins.coder.past import progress_of
+from stockade.plugins.coder.loop import Coder, progress_of
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.work import Attempt, Plan
 from stockade.runtime.records import SystemClock

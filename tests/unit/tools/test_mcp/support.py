@@ -7,7 +7,7 @@ from pathlib import Path
 from stockade.core.ports import Sandbox
 from stockade.runtime.sandboxes import open_sandbox
 from stockade.tools.mcp.config import ServerConfig
-from stockade.tools.mcp.toolbox import McpToolbox, Rules
+from stockade.tools.mcp.server import McpToolbox, Rules
 from stockade_sandbox.policy import Limits, Policy
 
 SERVER = (Path(__file__).parents[3] / "support" / "mcp_server.py").read_text()

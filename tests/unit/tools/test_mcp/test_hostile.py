@@ -7,7 +7,7 @@ import anyio.to_thread
 import pytest
 
 from stockade.core.errors import SandboxFailed, UsageError
-from stockade.tools.mcp.toolbox import McpToolbox
+from stockade.tools.mcp.server import McpToolbox
 from tests.unit.tools.test_mcp.support import rules, sandbox, scripted, toolbox
 
 pytestmark = pytest.mark.anyio

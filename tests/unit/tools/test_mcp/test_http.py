@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from stockade.core.errors import UsageError
 from stockade.core.ports import Sandbox
 from stockade.tools.mcp.config import ServerConfig
-from stockade.tools.mcp.toolbox import McpToolbox
+from stockade.tools.mcp.server import McpToolbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.policy import Limits, Network, Policy
 from tests.support.site import certificates, to_loopback

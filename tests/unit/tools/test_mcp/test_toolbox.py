@@ -7,7 +7,7 @@ import pytest
 
 from stockade.core.ports import Toolbox
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.tools.mcp.toolbox import McpToolbox
+from stockade.tools.mcp.server import McpToolbox
 from tests.unit.tools.test_mcp.support import rules, sandbox, scripted
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from stockade.approval.parts import Parsed, Part, parse
@@ -32,52 +31,31 @@ _LEAVES = frozenset({"n", "no", "exit", "quit"})
 _FORM = "write y, y -N with N from 1 to 9999, n, or feedback in words"
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """This many actions, the one that was asked about among them."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """The run shall stop here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """The action is not to be done; `text` is for the bot."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Misread:
-    """Neither of them; `problem` is for the user."""
-
-    problem: str
-
-
-def understand(typed: str) -> Granted | Leave | Feedback | Misread:
-    """What the user means by a line."""
+def understand(typed: str) -> int | str | None:
+    """What the user means by a line: how many actions are granted, the one that was asked about among them; words for
+    the bot, and the action is not to be done; None, the run shall stop here. ValueError, for the user, for neither.
+    """
     text = typed.strip()
     if not text:
-        return Misread(f"nothing was typed: {_FORM}")
+        raise ValueError(f"nothing was typed: {_FORM}")
     if text.lower() in _LEAVES:
-        return Leave()
+        return None
     if (found := _YES.fullmatch(text)) is not None:
         digits = (found["count"] or "1").lstrip("0")
         if not digits or len(digits) > len(str(MAX_GRANTED)) or not digits.isascii():
-            return Misread(_FORM)
-        return Granted(int(digits))
+            raise ValueError(_FORM)
+        return int(digits)
     if _MEANT_YES.fullmatch(text):
-        return Misread(f"this authorises nothing: {_FORM}")
-    return Feedback(text)
+        raise ValueError(f"this authorises nothing: {_FORM}")
+    return text
 
 
 def authorises(typed: str) -> bool:
     """Whether this line lets an action run."""
-    return isinstance(understand(typed), Granted)
+    try:
+        return isinstance(understand(typed), int)
+    except ValueError:
+        return False
 
 
 Ask = Callable[[Action, str | None], Awaitable[str | None]]
@@ -140,17 +118,17 @@ class Authoriser:
         while True:
             typed = await ask(action, problem)
             said.append(typed.strip() if typed is not None else "(left)")
-            match Leave() if typed is None else understand(typed):
-                case Granted(count):
-                    self.granted = count - 1
-                    return None
-                case Feedback(text):
-                    return f"{REFUSED}: {text}"
-                case Leave():
-                    self._run.stop(LEFT)
-                    return LEFT
-                case Misread(words):
-                    problem = words
+            try:
+                meant = None if typed is None else understand(typed)
+            except ValueError as error:
+                problem = str(error)
+                continue
+            if isinstance(meant, int):
+                self.granted = meant - 1
+                return None
+            if meant is None:
+                self._run.stop(LEFT)
+            return LEFT if meant is None else f"{REFUSED}: {meant}"
 
 
 Scope = Literal["once", "run", "always"]

@@ -1,12 +1,12 @@
-"""The system prompt of a run: the bot's role, how to answer, one example of it, and what is in the folder."""
+"""The system prompt of a run: the bot's role, how to answer, and what is in the folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from stockade.bots.guidance import guidance
-from stockade.bots.spec import BotSpec, Example
+from stockade.bots.spec import BotSpec
 from stockade.bots.surroundings import surroundings
-from stockade.core.actions import BUILT_IN_TOOLS, Answer, Step
+from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.ports import AnswerProtocol
 from stockade_sandbox.policy import FolderRule, Policy
 
@@ -34,27 +34,9 @@ def opening(
     folder = Path(policy.folders[0].host) if policy.folders and here else None
     if folder and not spec.autonomous and (message := guidance(folder, policy.workdir)):
         parts.append(message)
-    if spec.example is not None:
-        parts.append(_spelled(spec.example, protocol))
     if spec.shows_folder and folder and (content := surroundings(folder, lines=lines)):
         parts.append(f"What is in {policy.workdir} now:\n{content}")
     return "\n".join(parts)
-
-
-def _spelled(example: Example, protocol: AnswerProtocol) -> str:
-    """In the words of the protocol, so that nothing has to be unlearned."""
-    lines = [f"An example. Task: {example.task}"]
-    for thought, action, observed in example.turns:
-        step = Step(action=action)
-        answer = protocol.write(Answer(thought=thought, steps=(step,)))
-        lines.append(_as_text(answer.content, answer.tool_calls))
-        if observed:
-            lines.append(observed)
-    return "\n".join([*lines, "End of the example. From here on everything is real."])
-
-
-def _as_text(content: str, calls: Sequence[object] | None) -> str:
-    return content if not calls else f"{content} {calls[0]}".strip()
 
 
 _WORKDIR, _NETWORK, _NOBODY = "{workdir}", "{network}", "{nobody}"

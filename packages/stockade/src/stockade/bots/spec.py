@@ -5,7 +5,6 @@ from typing import Any
 from pydantic import Field
 
 from stockade.bots.model_profiles import FILES, spelled_out
-from stockade.core.actions import Action
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.model_options import LOCAL_ANSWER_TOKENS
@@ -13,15 +12,8 @@ from stockade.loop.run_context import Bot
 from stockade_sandbox.policy import FolderMode
 
 
-class Example(Data):
-    """A short run as it should be: each turn a thought, an action, and what the bot is then told."""
-
-    task: str
-    turns: tuple[tuple[str, Action, str], ...]
-
-
 class BotSpec(Data, arbitrary_types_allowed=True):
-    """A kind of bot. `prompt` is its role; the answer protocol adds how to answer, and spells the `example`.
+    """A kind of bot. `prompt` is its role; the answer protocol adds how to answer.
 
     `shows_folder`: the prompt holds what is in the first folder. `autonomous`: it has no end, and rules itself by files
     in its folder (plugins/shell_bot/bot.py). `budget`: None is that of its model's profile (model_profiles.py).
@@ -30,7 +22,6 @@ class BotSpec(Data, arbitrary_types_allowed=True):
     name: str
     summary: str
     prompt: str
-    example: Example | None = None
     shows_folder: bool = False
     tools: tuple[str, ...] = ("shell", FILES, "finish")
     folder_mode: FolderMode = "overlay"

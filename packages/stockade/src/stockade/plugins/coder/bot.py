@@ -14,8 +14,7 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunStarted
 from stockade.extend import Bot, BotSpec, Ending, RunContext, Setup
 from stockade.plugins.coder.executor import RUNNER_AT, Executor
-from stockade.plugins.coder.loop import Coder
-from stockade.plugins.coder.past import progress_of
+from stockade.plugins.coder.loop import Coder, progress_of
 from stockade.plugins.coder.program import wanted
 from stockade.plugins.coder.prompts import system
 from stockade.plugins.coder.work import Job, Plan, Result, make_job, runner_folder

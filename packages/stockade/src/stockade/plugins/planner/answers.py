@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stockade.core.actions import Answer, Step, Thoughts
+from stockade.core.actions import Answer, Thoughts
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.tools import Offered
-from stockade.extend.answers import action_in, cut_off, first_value, json_schema, native_answer, spelled, spoken
+from stockade.extend.answers import first_value, json_schema, spelled, spoken
 
 MAX_PART_CHARS = 120
 MAX_PLAN_STEPS = 4
 MAX_STEP_CHARS = 80
 _KEPT_CHARS = 2000
-_THOUGHTS = ("thoughts", "thought")
 _PARTS = ("text", "reasoning", "criticism", "speak")
 _FORM = (
     '{"thoughts": {"text": "what you think now", "reasoning": "why",'
@@ -28,7 +27,7 @@ _FORM = (
 
 
 @dataclass(frozen=True, slots=True)
-class PlanAnswers:
+class PlanAnswers(json_schema.JsonAnswers):
     """Implements core.ports.AnswerProtocol. One action an answer."""
 
     name: str = "plan"
@@ -37,29 +36,16 @@ class PlanAnswers:
         listed = self.listing(tools)
         return f"Answer with one JSON object and nothing else: {_FORM}\nEach part is short.\nActions:\n{listed}"
 
-    def listing(self, tools: Sequence[Offered]) -> str:
-        return json_schema.JsonAnswers().listing(tools)
-
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"schema_": schema(tools)})
 
     def read(self, answer: ModelAnswer, tools: Sequence[Offered]) -> Answer:
-        text = spoken(answer.content)
-        if answer.cut:
-            raise cut_off(answer)
-        if not text.strip() and not answer.tool_calls:
-            raise UnreadableAnswer("the answer is empty: answer with one JSON object that holds an action")
-        native = native_answer(answer, "", tools)
+        read = json_schema.JsonAnswers.read(self, answer, tools)
         try:
-            found = first_value(text, "{")
-        except UnreadableAnswer:
-            if native is None:
-                raise
-            found = {}
-        thoughts = _thoughts(found)
-        call = {key: value for key, value in found.items() if key not in _THOUGHTS}
-        steps = native.steps if native is not None else (Step(action=action_in(call, tools)),)
-        return Answer(thought=thoughts.text or None if thoughts else None, thoughts=thoughts, steps=steps)
+            thoughts = _thoughts(first_value(spoken(answer.content), "{"))
+        except UnreadableAnswer:  # a real call, without words
+            thoughts = None
+        return read.model_copy(update={"thought": thoughts.text or None if thoughts else None, "thoughts": thoughts})
 
     def write(self, answer: Answer) -> Message:
         thoughts = answer.thoughts or Thoughts(text=answer.thought or "")
@@ -67,9 +53,6 @@ class PlanAnswers:
         objects: list[dict[str, Any]] = [{"action": spelled(step.action)} for step in answer.steps]
         objects[0] = {"thoughts": fields} | objects[0]
         return Message(role="assistant", content="\n".join(json.dumps(one, ensure_ascii=False) for one in objects))
-
-    def observed(self, step: Step, text: str) -> Message:
-        return Message(role="user", content=text)
 
 
 def schema(tools: Sequence[Offered]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from stockade.tools.mcp.config import ServerConfig, read_config
 from stockade_sandbox.policy import FolderRule
 
 try:
-    from stockade.tools.mcp.toolbox import McpToolbox, Note, Rules
+    from stockade.tools.mcp.server import McpToolbox, Note, Rules
 except ModuleNotFoundError:
     raise UsageError("MCP servers need the package mcp", to_install("mcp")) from None
 
