@@ -240,8 +240,16 @@ class Differ(Protocol):
         """How many changes the last look at a layer left out, by the name of the cache that they are of."""
         ...
 
-    def unified_diff(self, layer: FolderLayer, change: Change, renamed: Renamed | None = None) -> str:
-        """What `git apply` reads; of one of `renames`, with where it comes from."""
+    def unified_diff(
+        self,
+        layer: FolderLayer,
+        change: Change,
+        renamed: Renamed | None = None,
+        binary: Callable[[bytes], None] | None = None,
+    ) -> str:
+        """What `git apply` reads; of one of `renames`, with where it comes from. `binary`: with binary files, each side
+        of which it sees before.
+        """
         ...
 
     def texts(self, layer: FolderLayer, change: Change) -> tuple[bytes, bytes] | None:

@@ -1,6 +1,6 @@
-"""What the user's git is asked about a folder of the host: what its ignore files name.
+"""What the user's git is asked about a folder of the host: what its ignore files name, and to commit what was applied.
 
-Git runs on what stands in the folder now, before anything of a bot is in it. None of its hooks run.
+None of its hooks run, since a bot may have written what they would run. Nothing is ever pushed.
 """
 
 import os
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from stockade.core.errors import UsageError
@@ -52,3 +53,94 @@ def ignored(folder: Path, paths: Iterable[str]) -> frozenset[str]:
             done = run_git(folder, (*arguments, "--no-index"), asked, GIT_DIR=empty, GIT_WORK_TREE=str(folder))
     found = done.stdout.split(b"\0") if done.returncode == 0 else []
     return frozenset(encode_path(os.fsdecode(name.removeprefix(b"./"))) for name in found if name)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One that was made. `ignored`: how many files are not in it, since ignore files name them."""
+
+    name: str
+    branch: str
+    files: int
+    ignored: int
+
+
+_UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+
+
+def check_commit(folder: Path, branch: str | None) -> None:
+    """UsageError, with the way out, where nothing could be committed: before anything is applied."""
+    done = run_git(folder, ("rev-parse", "--is-inside-work-tree"))
+    if done.stdout.strip() != b"true":
+        raise UsageError(f"nothing can be committed in {folder}: {_why(done)}", "apply without --commit")
+    for variable in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+        if run_git(folder, ("var", variable)).returncode:
+            hint = "git config user.name NAME; git config user.email ADDRESS"
+            raise UsageError("git does not know who you are, and would not commit", hint)
+    for name in _UNDER_WAY:
+        place = os.fsdecode(_asked(folder, "rev-parse", "--git-path", name).rstrip(b"\n"))
+        if (folder / place).exists():
+            raise UsageError(f"a merge, rebase or the like is under way in {folder}", "end it first: git status")
+    if branch is not None:
+        if run_git(folder, ("check-ref-format", "--branch", branch)).returncode or branch.startswith("-"):
+            raise UsageError(f"{branch!r} is no name of a branch", "letters, digits, -, _, . and /")
+        if run_git(folder, ("show-ref", "--verify", "--quiet", f"refs/heads/{branch}")).returncode == 0:
+            raise UsageError(
+                f"there is a branch {branch} already", "name a new one, or switch to it and leave that out"
+            )
+
+
+def commit(folder: Path, paths: Iterable[str], message: str, branch: str | None) -> Commit | None:
+    """What stands at these paths (of changes) now, and nothing else, on the current branch or a new one.
+
+    None when that is what was committed already. UsageError when git cannot; the folder and its index are as they were
+    then.
+    """
+    every = [path for path in paths if _is_gits(os.fsencode(folder), os.fsencode(decode_path(path)))]
+    left_out = ignored(folder, every)
+    files = [os.fsencode(decode_path(path)) for path in every if path not in left_out]
+    listed = b"".join(path + b"\0" for path in files)
+    head = run_git(folder, ("rev-parse", "--quiet", "--verify", "HEAD^{commit}")).stdout.strip().decode()
+    update = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+    with tempfile.TemporaryDirectory(prefix="stockade-git-") as place:
+        index = f"{place}/index"
+        _asked(folder, "read-tree", head or "--empty", index=index)
+        _asked(folder, *update, stdin=listed, index=index)
+        tree = _asked(folder, "write-tree", index=index).strip().decode()
+    if head and _asked(folder, "rev-parse", f"{head}^{{tree}}").strip().decode() == tree:
+        return None
+    parents = ("-p", head) if head else ()
+    name = _asked(folder, "commit-tree", tree, *parents, "-F", "-", stdin=message.encode(errors="replace"))
+    made = name.strip().decode()
+    reason = f"stockade: {message.partition(chr(10))[0]}"
+    if branch is not None:
+        _asked(folder, "update-ref", "-m", reason, f"refs/heads/{branch}", made, "0" * len(made))
+        _asked(folder, "symbolic-ref", "-m", reason, "HEAD", f"refs/heads/{branch}")
+    else:
+        _asked(folder, "update-ref", "-m", reason, "HEAD", made, head or "0" * len(made))
+    _asked(folder, *update, stdin=listed)  # else the commit would be shown as staged to be taken back
+    named = run_git(folder, ("symbolic-ref", "--quiet", "--short", "HEAD")).stdout.strip().decode(errors="replace")
+    changed = _asked(folder, "diff-tree", "--root", "--no-commit-id", "--name-only", "-r", "-z", made)
+    return Commit(made, named or "no branch", changed.count(b"\0"), len(left_out))
+
+
+def _is_gits(folder: bytes, path: bytes) -> bool:
+    """Whether git knows what is there by its path: no folder, and nothing that was below what is a symlink now."""
+    parts = path.split(b"/")
+    above = (os.path.join(folder, *parts[:end]) for end in range(1, len(parts)))
+    here = os.path.join(folder, path)
+    return not any(map(os.path.islink, above)) and (os.path.islink(here) or not os.path.isdir(here))
+
+
+def _asked(folder: Path, *arguments: str, stdin: bytes = b"", index: str | None = None) -> bytes:
+    """What git says. UsageError when it does not do it."""
+    done = run_git(folder, arguments, stdin, **({"GIT_INDEX_FILE": index} if index else {}))
+    if done.returncode:
+        raise UsageError(f"git {arguments[0]} failed in {folder}: {_why(done)}", "the folder holds what was applied")
+    return done.stdout
+
+
+def _why(done: "subprocess.CompletedProcess[bytes]") -> str:
+    """Git's own words, one line of them."""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[0].removeprefix("fatal: ") if lines else "this is not the work tree of a repository"

@@ -2,11 +2,14 @@
 `patch -p1` read. Nothing is read of a folder but by `Side.read`.
 """
 
+import base64
+import hashlib
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from stockade_sandbox.overlay.safe_fs import MODE_BITS, DirTree, Node, decode_path, encode_path
+from stockade_sandbox.overlay.safe_fs import LARGE, MODE_BITS, DirTree, Node, decode_path, encode_path
 from stockade_sandbox.results import MARK, Change, ChangeKind, EntryKind, Renamed
 
 TEXT_BYTES = 1 << 20
@@ -15,6 +18,7 @@ COUNT_BYTES = 64 << 20
 """What is read in all to count lines; files after that are listed without counts."""
 
 _SNIFF = 8000
+Seen = Callable[[bytes], None]
 _SEARCH = 4_000_000
 """Old lines times new lines beyond which no shortest difference is sought (a hostile pair would take for ever)."""
 _CONTEXT = 3
@@ -258,11 +262,16 @@ def _quoted(name: str) -> str:
     return f'"{inner}"'
 
 
-def render(change: Change, before: Side | None, after: Side | None, renamed: Renamed | None = None) -> str:
-    """The difference of one path. What patch tools have no words for (folders, devices) is a line they pass over."""
+def render(
+    change: Change, before: Side | None, after: Side | None, renamed: Renamed | None = None, binary: Seen | None = None
+) -> str:
+    """The difference of one path. What patch tools have no words for (folders, devices) is a line they pass over.
+
+    `binary`: what cannot be compared by lines is in it as git encodes it, each side after `binary` has seen it.
+    """
     path = decode_path(change.path)
     if before and after and before.kind == after.kind == "file":
-        return _modified(path, before, after, only_mode=change.kind == "mode", renamed=renamed)
+        return _modified(path, before, after, only_mode=change.kind == "mode", renamed=renamed, binary=binary)
     if before and after and before.kind == after.kind == "directory":
         return f"directory {_name('b', path)} mode {before.mode:04o} -> {after.mode:04o}\n"
     parts = []
@@ -271,14 +280,18 @@ def render(change: Change, before: Side | None, after: Side | None, renamed: Ren
             continue
         if side.kind not in ("file", "symlink"):
             parts.append(f"{side.kind} {_name('b' if added else 'a', path)} {'added' if added else 'deleted'}\n")
-        elif isinstance(text := side.text(path), str):
-            return f"{text}\n"
-        else:
+        elif not isinstance(text := side.text(path), str):
             parts.append(_one_side(path, side, text, added=added))
+        elif encoded := _encoded(None if added else side, side if added else None, binary):
+            parts.append(_one_side(path, side, b"", added=added) + encoded)
+        else:
+            return f"{text}\n"
     return "".join(parts)
 
 
-def _modified(path: str, before: Side, after: Side, *, only_mode: bool, renamed: Renamed | None) -> str:
+def _modified(
+    path: str, before: Side, after: Side, *, only_mode: bool, renamed: Renamed | None, binary: Seen | None
+) -> str:
     was = decode_path(renamed.old) if renamed else None
     out = f"diff --git {_name('a', was or path)} {_name('b', path)}\n"
     if before.mode != after.mode:
@@ -290,11 +303,34 @@ def _modified(path: str, before: Side, after: Side, *, only_mode: bool, renamed:
         return out
     old, new = before.text(path), after.text(path)
     if isinstance(old, str) or isinstance(new, str):
-        return f"{old if isinstance(old, str) else new!s}\n"
+        encoded = _encoded(before, after, binary)
+        return out + encoded if encoded else f"{old if isinstance(old, str) else new!s}\n"
     body = "".join(hunk.text for hunk in hunks(old, new))
     return (
         out + _file_line("---", _name("a", was or path)) + _file_line("+++", _name("b", path)) + body if body else out
     )
+
+
+def _encoded(before: Side | None, after: Side | None, binary: Seen | None) -> str:
+    """Both directions of a binary patch of git's; empty where that is not wanted, or a side is too large for it."""
+    sides = [side.read(LARGE + 1) if side else b"" for side in (before, after)] if binary else []
+    if binary is None or any(data is None or len(data) > LARGE for data in sides):
+        return ""
+    old, new = (data or b"" for data in sides)
+    names = []
+    for side, data in ((before, old), (after, new)):
+        binary(data)
+        names.append(hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() if side else "0" * 40)  # git's own name
+    return f"index {names[0]}..{names[1]}\nGIT binary patch\n{_literal(new)}{_literal(old)}"
+
+
+def _literal(data: bytes) -> str:
+    packed, out = zlib.compress(data), [f"literal {len(data)}\n"]
+    for at in range(0, len(packed), 52):
+        piece = packed[at : at + 52]
+        length = chr(64 + len(piece)) if len(piece) <= 26 else chr(70 + len(piece))
+        out.append(f"{length}{base64.b85encode(piece, pad=True).decode()}\n")
+    return "".join([*out, "\n"])
 
 
 def _one_side(path: str, side: Side, text: bytes, *, added: bool) -> str:

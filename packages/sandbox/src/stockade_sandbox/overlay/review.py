@@ -11,7 +11,7 @@ from stockade_sandbox.errors import UsageError
 from stockade_sandbox.overlay.apply import apply_changes
 from stockade_sandbox.overlay.base import Base, base_of
 from stockade_sandbox.overlay.changes import Comparison, check_whole, digest, find_changes, reading, seal_of
-from stockade_sandbox.overlay.diff import TEXT_BYTES, Lines, Side, kind_of, render
+from stockade_sandbox.overlay.diff import TEXT_BYTES, Lines, Seen, Side, kind_of, render
 from stockade_sandbox.overlay.discard import discard_layer
 from stockade_sandbox.overlay.flags import without_caches
 from stockade_sandbox.overlay.journal import Entry, Journal
@@ -38,10 +38,13 @@ class _Shown:
         """How many changes the last look at a layer left out, by the name of the cache."""
         return {}
 
-    def unified_diff(self, layer: FolderLayer, change: Change, renamed: Renamed | None = None) -> str:
+    def unified_diff(
+        self, layer: FolderLayer, change: Change, renamed: Renamed | None = None, binary: Seen | None = None
+    ) -> str:
         """What `git apply` reads. Bytes that are not UTF-8 are surrogates; terminal escapes are still in it.
 
-        A binary file, or one longer than a MiB, is one line that says so. `renamed`: the change is one of `renames`.
+        A binary file, or one longer than a MiB, is one line that says so; with `binary`, as far as 64 MiB, it is there
+        as git encodes it, after that has seen each side. `renamed`: the change is one of `renames`.
         """
         if layer.strategy == "direct":
             return ""
@@ -49,7 +52,7 @@ class _Shown:
             before, after = sides(change)
             if renamed is not None:
                 before = sides(Change(path=renamed.old, kind="deleted"))[0]
-            return render(change, before, after, renamed)
+            return render(change, before, after, renamed, binary)
 
     def texts(self, layer: FolderLayer, change: Change) -> tuple[bytes, bytes] | None:
         """Both sides of a file that can be decided on by hunk; None for any other."""

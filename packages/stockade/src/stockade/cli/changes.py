@@ -1,12 +1,13 @@
 """`stockade diff`, `apply`, `undo` and `discard`: what becomes of the changes of a run."""
 
 import json
+import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from stockade import changes
+from stockade import changes, git
 from stockade.changes import Progress
 from stockade.cli import flags
 from stockade.cli.lazy import load
@@ -32,10 +33,14 @@ from stockade.run_lock import cleanup, is_locked
 from stockade.runtime import records, sandboxes
 from stockade.runtime.settings import Settings
 from stockade_sandbox.overlay import HostSide, TakenBack
+from stockade_sandbox.policy import WORKSPACE
+from stockade_sandbox.results import FolderLayer
 
 _LEFT_SHOWN = 20
 _TASK_SHOWN = 60
+_SUBJECT_CHARS = 72
 _SOON_S = 1.0
+_TOO_LARGE = "too large for a patch"
 _RUN = click.argument("run", required=False)
 
 
@@ -210,8 +215,8 @@ def _json_lines(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str
             yield json.dumps({**asdict(change), "folder": one.layer.host, "diff": patch})
 
 
-def _patches(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
-    """Those that git can apply; what it needs to know beside them is said."""
+def _patches(reviewer: Differ, pending: list[review.Pending], left: list[str] | None = None) -> Iterator[str]:
+    """Those that git can apply, and what it needs to know beside them is said; what is left out is in `left` too."""
     for one in pending:
         if (place := review.place_in_git(one.layer)) is not None:
             command = f"git apply --directory={shlex.quote(place)}"
@@ -219,10 +224,16 @@ def _patches(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
         renames = reviewer.renames(one.layer, one.changes)
         old = {renamed.old for renamed in renames.values()}
         for change in one.changes:
-            if change.refused:
-                say(f"left out: {change.path}: {change.refused}")
-            elif change.path not in old:
-                yield reviewer.unified_diff(one.layer, change, renames.get(change.path))
+            if change.path in old:
+                continue
+            patch = reviewer.unified_diff(one.layer, change, renames.get(change.path), review.refuse_hidden)
+            reason = change.refused or (_TOO_LARGE if change.entry == "file" and patch[:5] != "diff " else "")
+            if reason:
+                say(f"left out: {one_line(change.path)}: {reason}")
+                if left is not None:
+                    left.append(change.path)
+            else:
+                yield patch
 
 
 @click.command("apply", short_help="Write a run's changes to the folder.")
@@ -231,33 +242,114 @@ def _patches(reviewer: Differ, pending: list[review.Pending]) -> Iterator[str]:
 @click.option("--force", is_flag=True, help="Also over files that changed here since the run began.")
 @click.option("--merge", is_flag=True, help="Merge files that both changed; what cannot be is left as it is here.")
 @click.option("--caches", is_flag=True, help="Also what tools keep for themselves: __pycache__ and the like.")
+@click.option("--commit", is_flag=True, help="And commit them with git; hooks do not run, nothing is pushed.")
+@click.option("-m", "--message", metavar="TEXT", help="The message of the commit; by default the task.")
+@click.option("--branch", metavar="NAME", help="Commit on this new branch, and switch to it.")
+@click.option("--patch", type=click.Path(path_type=Path), metavar="FILE", help="Only write a patch, to a new file.")
 @flags.offered(flags.JSON, flags.STORE)
-def apply(run: str | None, flagged: bool, force: bool, merge: bool, caches: bool, **values: Any) -> int:
+def apply(run: str | None, caches: bool, patch: Path | None, **values: Any) -> int:
     """Write a run's changes to the folder, or again what was undone. Status 1 when something is left out or conflicts.
 
     Without RUN the newest run of this folder with changes to decide on. `stockade undo` takes it back.
     """
+    how = {name: values.pop(name) for name in ("flagged", "force", "merge")}
+    commit = Commit(values.pop("message"), values.pop("branch"), wanted=values.pop("commit"))
+    if patch is not None and (commit.wanted or any(how.values())):
+        raise UsageError("--patch writes a file and nothing to the folder", "leave the other flags out")
     with _opened(values, run, caches=caches) as found:
         found.settle()
+        commit.check(found.facts.layers)
         try:
             pending = found.pending()
         except Undone:
-            return _move(found, "applied", force=force)
-        decider = found.decider()
-        with _shown(plain=found.settings.front.plain) as shown:
-            done = decider.apply(pending, flagged=flagged, force=force, merge=merge, progress=shown)
-        if done.flagged and can_ask(no_input=found.settings.front.no_input):
-            left = review.pending(found.reviewer, found.facts.layers)
-            answer = ask_person("Apply those too, although they could run on this machine later? [y]es / [N]o: ")
-            if answer in YES:
-                more = decider.apply(left, flagged=True, force=force, merge=merge)
-                done.paths, done.flagged = done.paths + more.paths, []
-        undo = f"; stockade undo {found.run_id} takes it back" if done.paths else ""
-        say(f"applied {some(len(done.paths), 'change')}{undo}" if done.paths else "nothing was applied")
-        refused = {change.path: change.refused for change in done.refused}
-        look_first = {change.path: change.flagged for change in done.flagged}
-        found.end(applied=done.paths, refused=refused, look_first=look_first, conflicts=done.conflicts)
-        return 0 if done.complete else 1
+            if patch is not None:
+                raise
+            return _move(found, "applied", force=how["force"], commit=commit)
+        return _apply(found, pending, how, commit) if patch is None else _write(found, pending, patch)
+
+
+def _apply(found: _Run, pending: list[review.Pending], how: dict[str, Any], commit: "Commit") -> int:
+    decider = found.decider()
+    with _shown(plain=found.settings.front.plain) as shown:
+        done = decider.apply(pending, **how, progress=shown)
+    if done.flagged and can_ask(no_input=found.settings.front.no_input):
+        left = review.pending(found.reviewer, found.facts.layers)
+        answer = ask_person("Apply those too, although they could run on this machine later? [y]es / [N]o: ")
+        if answer in YES:
+            more = decider.apply(left, **{**how, "flagged": True})
+            done.paths, done.flagged = done.paths + more.paths, []
+    undo = f"; stockade undo {found.run_id} takes it back" if done.paths else ""
+    say(f"applied {some(len(done.paths), 'change')}{undo}" if done.paths else "nothing was applied")
+    refused = {change.path: change.refused for change in done.refused}
+    look_first = {change.path: change.flagged for change in done.flagged}
+    commits = commit.make(found, done.paths)
+    found.end(applied=done.paths, refused=refused, look_first=look_first, conflicts=done.conflicts, commits=commits)
+    return 0 if done.complete else 1
+
+
+def _write(found: _Run, pending: list[review.Pending], file: Path) -> int:
+    """A patch in a file that is not there yet; nothing is decided."""
+    review.view(found.events, found.settings.options.redact).check_files()
+    left = list[str]()
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with os.fdopen(fd, "wb") as to:
+            review.write_patch(_patches(found.reviewer, pending, left), to)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already", "choose another name, or remove it") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+    except UsageError:
+        file.unlink()
+        raise
+    say(f"wrote {file}; the folder is as it was", f"git apply {shlex.quote(str(file))}")
+    found.end(patch=str(file), left=left)
+    return 1 if left else 0
+
+
+@dataclass
+class Commit:
+    """What `--commit` asks for: on the current branch, or on a new one. Checked before anything is applied."""
+
+    message: str | None
+    branch: str | None
+    wanted: bool
+
+    def __post_init__(self) -> None:
+        if not self.wanted and (self.message is not None or self.branch is not None):
+            raise UsageError("-m and --branch are for --commit", "add --commit")
+
+    def check(self, layers: Iterable[FolderLayer]) -> None:
+        for layer in layers if self.wanted else ():
+            if layer.layer is not None:
+                git.check_commit(Path(layer.host), self.branch)
+
+    def make(self, found: _Run, paths: Iterable[str]) -> dict[str, str]:
+        """One in each folder that something was written to: its name by folder."""
+        made = dict[str, str]()
+        for layer in found.facts.layers if self.wanted else ():
+            own = [path for path in paths if _is_of(layer, path)]
+            inside = "" if layer.inside == WORKSPACE else f"{layer.inside}/"
+            names = [path.removeprefix(inside) for path in own]
+            done = git.commit(Path(layer.host), names, self._words(found), self.branch) if names else None
+            if done is not None:
+                made[layer.host] = done.name
+                ignored = f"; {done.ignored} that ignore files name are not in it" if done.ignored else ""
+                say(f"committed {done.name[:12]} on {one_line(done.branch)}: {some(done.files, 'file')}{ignored}")
+            elif names:
+                say(f"there was nothing to commit in {one_line(layer.host)}")
+        return made
+
+    def _words(self, found: _Run) -> str:
+        started = found.facts.started
+        assert started is not None
+        words = self.message if self.message is not None else one_line(started.task, _SUBJECT_CHARS)
+        return f"{words.rstrip()}\n\nStockade-Run: {found.run_id}\n"
+
+
+def _is_of(layer: FolderLayer, path: str) -> bool:
+    """Whether a path, as it is shown, is of this folder."""
+    return path.startswith(f"{layer.inside}/") or (layer.inside == WORKSPACE and not path.startswith("/"))
 
 
 @click.command("undo", short_help="Take back what was applied.")
@@ -274,7 +366,7 @@ def undo(run: str | None, force: bool, **values: Any) -> int:
         return _move(found, "undone", force=force)
 
 
-def _move(found: _Run, done: str, *, force: bool) -> int:
+def _move(found: _Run, done: str, *, force: bool, commit: Commit | None = None) -> int:
     with _shown(plain=found.settings.front.plain) as shown:
         how: Deciding = {"force": force, "record": changes.recording(found.record), "progress": shown}
         moved = changes.move(found.reviewer, found.facts.layers, back=done == "undone", **how)
@@ -288,7 +380,8 @@ def _move(found: _Run, done: str, *, force: bool) -> int:
         say(f"{done} {some(len(moved.paths), 'change')}; stockade {back} {found.run_id} takes it back", others)
     else:
         say(f"nothing of run {found.run_id} was {done}", others or _why_nothing(found, done))
-    found.end(**{done: moved.paths, "left": moved.left})
+    commits = commit.make(found, moved.paths) if commit else {}
+    found.end(**{done: moved.paths, "left": moved.left}, **({"commits": commits} if commit else {}))
     return 1 if moved.left else 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, BinaryIO, Unpack
 
 import anyio
 from rich.console import Console
@@ -73,22 +73,24 @@ def view(events: Sequence[RunEvent], named: Sequence[str]) -> View:
     return found
 
 
-def write_patch(pieces: Iterable[str]) -> None:
-    """To standard output byte for byte, whole or not at all.
+def refuse_hidden(data: str | bytes) -> None:
+    """UsageError when something in it is to be hidden: with its mark in place of it, a patch would be applied so."""
+    if names := screen().names(data if isinstance(data, str) else data.decode(errors="replace")):
+        raise UsageError(
+            f"the diff holds what is to be hidden ({', '.join(names)}), and would be wrong without it",
+            "--show-secrets writes it as it is; on a terminal it is shown masked",
+        )
 
-    UsageError when something in it is to be hidden: with its mark in place of it, a patch would be applied like that.
-    """
+
+def write_patch(pieces: Iterable[str], to: BinaryIO | None = None) -> None:
+    """To a file, or to standard output, byte for byte, whole or not at all. UsageError as refuse_hidden."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as whole:
         for piece in pieces:
-            if names := screen().names(piece):
-                raise UsageError(
-                    f"the diff holds what is to be hidden ({', '.join(names)}), and would be wrong without it",
-                    "--show-secrets writes it as it is; on a terminal it is shown masked",
-                )
+            refuse_hidden(piece)
             whole.write(piece.encode(errors="surrogateescape"))
         whole.seek(0)
-        shutil.copyfileobj(whole, sys.stdout.buffer)
-    sys.stdout.buffer.flush()
+        shutil.copyfileobj(whole, to or sys.stdout.buffer)
+    (to or sys.stdout.buffer).flush()
 
 
 def place_in_git(layer: FolderLayer) -> str | None:
@@ -114,7 +116,7 @@ def name_left_out(console: Console, done: Applied) -> None:
 
 __all__ = ["Applied", "Pending", "RunFacts", "apply", "check_kept", "discard", "draw", "facts", "kept_layers",
            "name_left_out", "pending",
-           "place_in_git", "show_all", "shown_path", "stat", "view", "write_patch"]  # fmt: skip
+           "place_in_git", "refuse_hidden", "show_all", "shown_path", "stat", "view", "write_patch"]  # fmt: skip
 
 
 YES = ("y", "yes", "Y", "Yes", "YES")

@@ -1,0 +1,247 @@
+"""Keeping what a bot wrote: as a commit, as a patch; whatever its files are called."""
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stockade.testing import say
+from tests.cli.conftest import DONE, Stage
+from tests.cli.test_terminal import QUESTION, Terminal
+
+ODD = [b"-x", b"new\nline", b"not-\xff-utf8", b"n" * 255, b":(glob)*", "ünï".encode(), b'quo"ted \\ tab\t']
+WHO = {"GIT_AUTHOR_NAME": "x", "GIT_AUTHOR_EMAIL": "x@example.org",
+       "GIT_COMMITTER_NAME": "x", "GIT_COMMITTER_EMAIL": "x@example.org"}  # fmt: skip
+
+
+def git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, input=stdin, capture_output=True, check=True, env={**os.environ, **WHO}
+    )
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def _known_to_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in WHO.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def repository(stage: Stage) -> Stage:
+    git(stage.demo, "init", "-q", "-b", "main")
+    (stage.demo / ".gitignore").write_text("build/\n")
+    git(stage.demo, "add", ".")
+    git(stage.demo, "commit", "-qm", "one")
+    return stage
+
+
+def made(stage: Stage, command: str, task: str = "count") -> None:
+    done = stage.run(say("shell", command=command), DONE, DONE, flags=("--no-input",), task=task)
+    assert done.status == 0, done.err
+
+
+def odd_files(content: str) -> str:
+    names = ["$'" + "".join(f"\\x{byte:02x}" for byte in name) + "'" for name in ODD]
+    return "; ".join(f"printf {shlex.quote(content)} > ./{name}" for name in names)
+
+
+def committed(folder: Path) -> list[bytes]:
+    return git(folder, "show", "--name-only", "--format=", "-z", "HEAD").split(b"\0")[:-1]
+
+
+def test_what_was_applied_is_committed_and_nothing_else(repository: Stage) -> None:
+    demo = repository.demo
+    (demo / "mine").write_text("mine\n")
+    (demo / "staged").write_text("mine\n")
+    git(demo, "add", "staged")
+    hook = demo / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\ntouch hook-ran\nexit 1\n")
+    hook.chmod(0o755)
+    made(repository, f"{odd_files('bot')}; rm data.csv; mkdir build; echo x > build/o", task="count\nthem")
+    done = repository.call("runs", "apply", "last", "--commit")
+    assert done.status == 0, done.err
+    assert "on main: 8 files; 1 that ignore files name are not in it" in done.err
+    assert set(committed(demo)) == {*ODD, b"data.csv"}
+    shown = git(demo, "log", "-1", "--format=%s%n%(trailers:key=Stockade-Run,valueonly)").decode()
+    subject, run = shown.split("\n")[:2]
+    assert subject == "count them"
+    assert run in done.err
+    assert (demo / "build" / "o").exists()
+    assert not (demo / "hook-ran").exists()
+    assert git(demo, "status", "--porcelain", "-z") == b"A  staged\0?? mine\0"
+    undone = repository.call("undo", "last")
+    assert undone.status == 0
+    assert (demo / "data.csv").read_text() == "a\nb\nc\n"
+    assert git(demo, "log", "--oneline").count(b"\n") == 2
+
+
+def test_on_a_new_branch_with_a_message_of_its_own(repository: Stage) -> None:
+    made(repository, "echo x > new; rm data.csv; mkdir data.csv; echo y > data.csv/y")
+    flags = ("--commit", "-m", "Say x\n\nand y", "--branch", "bots/x", "--json")
+    done = repository.call("runs", "apply", "last", *flags)
+    assert done.status == 0, done.err
+    (name,) = done.result["commits"].values()
+    assert git(repository.demo, "rev-parse", "HEAD", "bots/x").decode().split() == [name, name]
+    assert git(repository.demo, "symbolic-ref", "HEAD") == b"refs/heads/bots/x\n"
+    assert git(repository.demo, "log", "main..", "--format=%B").startswith(b"Say x\n\nand y\n\nStockade-Run: ")
+    assert set(committed(repository.demo)) == {b"new", b"data.csv", b"data.csv/y"}
+    assert git(repository.demo, "status", "--porcelain") == b""
+
+
+def test_a_first_commit_and_one_without_a_branch(stage: Stage) -> None:
+    git(stage.demo, "init", "-q", "-b", "main")
+    made(stage, "echo x > new")
+    assert stage.call("apply", "last", "--commit").status == 0
+    assert committed(stage.demo) == [b"new"]
+    git(stage.demo, "checkout", "-q", "--detach")
+    made(stage, "rm new; ln -s data.csv new")
+    done = stage.call("apply", "last", "--commit")
+    assert " on no branch: 1 file" in done.err
+    assert git(stage.demo, "ls-tree", "HEAD", "new").startswith(b"120000 ")
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "words"),
+    [
+        ("rm -rf .git", (), "nothing can be committed in "),
+        ("git branch there", ("--branch", "there"), "there is a branch there already"),
+        ("true", ("--branch", "-x"), "'-x' is no name of a branch"),
+        ("true", ("--branch", "a..b"), "'a..b' is no name of a branch"),
+        ("echo > .git/MERGE_HEAD", (), "a merge, rebase or the like is under way"),
+        ("true", ("--patch", "x"), "--patch writes a file and nothing to the folder"),
+    ],
+)
+def test_what_cannot_be_committed_is_not_applied(
+    repository: Stage, before: str, flags: tuple[str, ...], words: str
+) -> None:
+    made(repository, "echo x > new")
+    subprocess.run(["bash", "-ec", before], cwd=repository.demo, check=True)
+    done = repository.call("apply", "last", "--commit", *flags)
+    assert done.status == 2
+    assert words in done.err
+    assert not (repository.demo / "new").exists()
+    assert repository.call("apply", "last").status == 0
+
+
+def test_git_that_does_not_know_who_commits(repository: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(repository, "echo x > new")
+    for name in WHO:
+        monkeypatch.delenv(name)
+    git(repository.demo, "config", "user.useConfigOnly", "true")
+    done = repository.call("apply", "last", "--commit")
+    assert (done.status, "git does not know who you are" in done.err) == (2, True)
+    assert not (repository.demo / "new").exists()
+
+
+def test_words_for_no_commit_are_refused(repository: Stage) -> None:
+    made(repository, "echo x > new")
+    assert "-m and --branch are for --commit" in repository.call("apply", "last", "-m", "x").err
+
+
+@pytest.mark.parametrize("tool", [["git", "apply"], ["git", "apply", "--check", "-R"]])
+def test_a_patch_holds_everything(repository: Stage, tmp_path: Path, tool: list[str]) -> None:
+    """Binary files and renames too; git makes of it what apply makes."""
+    demo = repository.demo
+    (demo / "blob").write_bytes(bytes(range(256)) * 9)
+    (demo / "gone").write_bytes(b"\0gone")
+    (demo / "old").write_text("".join(f"{number}\n" for number in range(50)))
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", demo, copy], check=True)
+    made(
+        repository,
+        f"{odd_files('bot')}; printf 'x\\0y' >> blob; rm gone; mv old new; sed -i 3d new; head -c 3000000 /dev/zero "
+        "> large; printf '\\0' > tiny; chmod +x blob; mkdir empty",
+    )
+    patch = tmp_path / "out.patch"
+    done = repository.call("apply", "last", "--patch", str(patch))
+    assert done.status == 0, done.err
+    assert not (demo / "new").exists()
+    assert b"rename from old\nrename to new\n" in patch.read_bytes()
+    again = repository.call("apply", "last", "--patch", str(patch))
+    assert (again.status, f"{patch} is there already" in again.err) == (2, True)
+    assert repository.call("apply", "last", "--flagged").status == 0
+    there = demo if "-R" in tool else copy
+    subprocess.run([*tool, str(patch)], cwd=there, check=True)
+    (demo / "empty").rmdir()  # git has no words for it
+    subprocess.run(["diff", "-r", "--no-dereference", "-x", ".git", demo, copy if there is copy else demo], check=True)
+    assert (demo / "blob").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_patch_that_would_hold_a_hidden_value_is_not_left(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_API_TOKEN", "wonderful-0123456789abcdef")
+    made(stage, "printf 'a\\0wonderful-%s' 0123456789abcdef > blob")
+    done = stage.call("apply", "last", "--patch", str(tmp_path / "p"))
+    shown = stage.call("diff", "last")
+    assert not (tmp_path / "p").exists()
+    assert {done.status, shown.status} == {2}
+    assert "the diff holds what is to be hidden" in done.err
+
+
+def test_hunks_at_the_question_and_the_rest_later(repository: Stage) -> None:
+    """The whole way: two hunks in a file of an odd name, one is chosen, the other applied later by command."""
+    name = "-new\nline \udcff"
+    odd = repository.demo / name
+    odd.write_text("".join(f"{number}\n" for number in range(1, 31)))
+    command = "sed -i 's/^2$/two/; s/^28$/28th/' ./-new*"
+    model = repository.script(say("shell", command=command), DONE, DONE)
+    shell = Terminal(repository, "run", "edit", "--folder", str(repository.demo), "--model", model)
+    shell.until(QUESTION)
+    assert b"1 file changed, 2 lines added, 2 removed" in shell.seen
+    shell.type(b"?\n")
+    shell.until(QUESTION)
+    shell.type(b"f\n")
+    shell.until(b"(1/2) Apply this hunk? ")
+    shell.type(b"n\n")
+    shell.until(b"(2/2) Apply this hunk? ")
+    shell.type(b"y\n")
+    shell.until(QUESTION)
+    assert b"applied; stockade undo takes it back" in shell.seen
+    shell.type(b"n\n")
+    assert shell.status() == 0
+    text = odd.read_text()
+    assert ("28th\n" in text, "two\n" in text) == (True, False)
+    assert repository.call("runs", "apply", "last").status == 0
+    assert "two\n" in odd.read_text()
+    assert repository.call("undo", "last").status == 0
+    assert odd.read_text() == "".join(f"{number}\n" for number in range(1, 31))
+
+
+def test_a_comment_on_a_hunk_reaches_the_bot(repository: Stage) -> None:
+    model = repository.script(say("shell", command="echo x > new"), DONE, say("finish", answer="because"))
+    shell = Terminal(repository, "run", "edit", "--folder", str(repository.demo), "--model", model)
+    shell.until(QUESTION)
+    shell.type(b"f\n")
+    shell.until(b"Apply this? ")
+    shell.type(b"why an x?\n")
+    shell.until(b"And this one?")
+    shell.type(b"n\n")
+    shell.until(QUESTION)
+    assert b"because" in shell.seen
+    shell.type(b"x\n")
+    assert shell.status() == 0
+    events = [json.loads(line) for line in repository.call("runs", "show", "last", "--json").out.splitlines()]
+    assert [event["task"] for event in events if event["type"] == "run_resumed"] == ["About new: why an x?"]
+
+
+def test_both_sides_beside_each_other_and_a_pager(repository: Stage, tmp_path: Path) -> None:
+    made(repository, "sed -i 's/b/B/' data.csv")
+    shell = Terminal(repository, "diff", "last", "-y", COLUMNS="100")
+    assert shell.status() == 0
+    (row,) = (line for line in shell.seen.decode().splitlines() if "|" in line)
+    assert "b" in row.split("|")[0]
+    assert "B" in row.split("|")[1]
+    for name, wants in (("less", b"\x1b["), ("delta", b"diff --git a/data.csv b/data.csv\n")):
+        pager = tmp_path / name
+        pager.write_text(f"#!/bin/sh\ncat > {tmp_path}/seen\n")
+        pager.chmod(0o755)
+        shell = Terminal(repository, "diff", "last", PAGER=f"{pager} -R")
+        assert shell.status() == 0
+        assert wants in (tmp_path / "seen").read_bytes()
+        assert b"+B" in (tmp_path / "seen").read_bytes()
+    assert Terminal(repository, "diff", "last", PAGER="no-such-pager").status() == 0
