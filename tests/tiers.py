@@ -12,6 +12,7 @@ import re
 import pytest
 
 SLOW = (
+    "tests/attack/test_attacks.py::test_root_of_a_sandbox_is_held_too",
     "tests/attack/test_attacks.py::test_without_a_sandbox_it_gets_through",
     "tests/attack/test_attacks_elsewhere.py",
     "tests/attack/test_attacks_with_tools.py",
@@ -78,6 +79,7 @@ SLOW = (
     "tests/unit/sandboxes/test_folders/test_undo.py::test_cut_off_anywhere_and_completed_by_a_new_run",
     "tests/unit/sandboxes/test_gvisor_live.py",
     "tests/unit/sandboxes/test_quota.py",
+    "tests/unit/sandboxes/test_root_inside.py::test_all_of_it_by_an_ordinary_user_with_ids_to_give",
     "tests/unit/sandboxes/test_shipped_programs.py::test_of_aarch64_too",
     "tests/unit/sandboxes/test_shipped_programs.py::test_the_agent_of_aarch64",
     "tests/unit/sandboxes/test_shipped_programs.py::test_the_launcher_of_aarch64",
@@ -136,6 +138,7 @@ SANDBOX = (
     "tests/unit/sandboxes/test_probe_facts.py",
     "tests/unit/sandboxes/test_programs.py",
     "tests/unit/sandboxes/test_quota.py",
+    "tests/unit/sandboxes/test_root_inside.py",
     "tests/unit/sandboxes/test_seccomp.py::test_kernel_takes_the_filter",
     "tests/unit/sandboxes/test_session",
     "tests/unit/sandboxes/test_watch.py",

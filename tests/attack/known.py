@@ -40,6 +40,8 @@ KNOWN = (
     Known("gvisor", "descriptors of a thread of the shell", "through", _READS),
     Known("gvisor", "writing to a descriptor of the shell", "through", _READS),
     Known("gvisor", "writing to a descriptor of a fork of the shell", "through", _READS),
+    Known("gvisor", "descriptors of the shell by their numbers", "through", _READS),
+    Known("gvisor", "environment of the shell", "through", _READS),
     Known("gvisor", "map of the shell", "through", _READS),
 )
 

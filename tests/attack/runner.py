@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import anyio.to_thread
 
@@ -17,6 +18,7 @@ from stockade_sandbox.doctor.escapes import FIRED, TRIED
 from stockade_sandbox.launcher.launch import launcher_bytes
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import FolderRule, Limits, Policy
+from stockade_sandbox.port import Rooted
 from stockade_sandbox.results import FolderLayer
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.known import known
@@ -44,6 +46,8 @@ class Backend:
 
     name: str
     make: Callable[[Policy, Path], Sandbox]
+    root: bool = False
+    """What is tried is run as root of the sandbox, against the bot's shell."""
 
 
 def backend(name: str) -> Backend:
@@ -121,10 +125,11 @@ async def attacked(attempt: Attempt, stage: Scene, base: Path, backend: Backend)
     attempt = fitted(attempt, backend.name)
     if attempt.before:
         await anyio.to_thread.run_sync(by_the_host, attempt.before, stage)
-    policy = Policy(folders=(FolderRule(host=str(stage.folder), mode="overlay"),), limits=LIMITS)
+    folder = FolderRule(host=str(stage.folder), mode="overlay")
+    policy = Policy(folders=(folder,), limits=LIMITS, root=backend.root)
     sandbox = backend.make(policy, base)
     try:
-        output = await _inside(attempt, stage, sandbox)
+        output = await _inside(attempt, stage, sandbox, root=backend.root)
         if attempt.later:
             await anyio.to_thread.run_sync(keep_unsuspicious, attempt, sandbox.layers)
         if await anyio.to_thread.run_sync(fired, attempt, output or b"", stage):
@@ -136,12 +141,12 @@ async def attacked(attempt: Attempt, stage: Scene, base: Path, backend: Backend)
                 Review().discard(layer)
 
 
-async def _inside(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> bytes | None:
+async def _inside(attempt: Attempt, stage: Scene, sandbox: Sandbox, *, root: bool) -> bytes | None:
     """What it printed; None when the sandbox ended, and that is how it may be held."""
     async with sandbox:
         await put_probe(sandbox)
         try:
-            return await tried(attempt, stage, sandbox)
+            return await (tried_as_root if root else tried)(attempt, stage, sandbox)
         except SandboxFailed:
             if not attempt.ends:
                 raise
@@ -150,6 +155,20 @@ async def _inside(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> bytes | N
 
 async def put_probe(sandbox: Sandbox) -> None:
     assert (await sandbox.exec(["/bin/sh", "-c", _PUT_PROBE], stdin=launcher_bytes())).exit_code == 0
+
+
+async def tried_as_root(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> bytes:
+    """As `tried`: by root of the sandbox, and what is aimed at the shell that runs it hits the bot's, and its fork."""
+    await sandbox.run("true")
+    shells = (await sandbox.run("echo $$; grep -la -e --noprofile /proc/[1-9]*/cmdline")).stdout.decode().split()
+    fork = next(path.split("/")[2] for path in shells[1:] if path.split("/")[2] != shells[0])
+    variables = {**stage.variables, "PROBE": "/tmp/probe", "FIRST": "1", "PAUSE": str(PAUSE_S)}
+    script = script_for(attempt.script.replace("$$", shells[0]).replace("$BASHPID", fork), variables)
+    done = await cast(Rooted, sandbox).exec(["bash"], stdin=script.encode(), timeout_s=60, root=True)
+    assert TRIED.encode() in done.stdout.split(), f"it was not even tried: {done.stderr!r}"
+    alive = await sandbox.run("echo alive")
+    assert (alive.stdout, alive.shell_event) == (b"alive\n", None)
+    return done.stdout
 
 
 async def tried(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> bytes:

@@ -5,6 +5,7 @@ when a sandbox is missing.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,7 @@ from stockade_sandbox.policy import Policy
 from tests.attack.attempts import AREAS
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.page import PAGE, cell
-from tests.attack.runner import attacked, backend, control, expected
+from tests.attack.runner import HELD, THROUGH, attacked, backend, control, expected
 from tests.attack.scene import Scene
 
 DOCTOR = tuple(Attempt(f"doctor: {one.name}", one.script) for one in escapes(ARCHITECTURES[os.uname().machine]))
@@ -34,6 +35,24 @@ def test_without_a_sandbox_it_gets_through(attempt: Attempt, stage: Scene) -> No
 def test_a_sandbox_holds_it(attempt: Attempt, stage: Scene, tmp_path: Path) -> None:
     outcome = anyio.run(attacked, attempt, stage, tmp_path / "layers", BUBBLEWRAP)
     assert outcome in expected(attempt, BUBBLEWRAP.name)
+
+
+AREAS_OF_ROOT = ("processes", "kernel", "environment", "network")
+OF_ROOT = {
+    "becoming root", "becoming another group", "other groups", "who the person is", "what the account may do besides",
+    "capabilities in the bounding set", "effective capabilities",
+}  # fmt: skip
+"""What root of a sandbox is by its nature; its rights are those of argv.RIGHTS_OF_ROOT."""
+
+
+@pytest.mark.parametrize(
+    "attempt", [one for area in AREAS_OF_ROOT for one in AREAS[area]], ids=lambda attempt: attempt.name
+)
+@pytest.mark.root
+def test_root_of_a_sandbox_is_held_too(attempt: Attempt, stage: Scene, tmp_path: Path) -> None:
+    rooted = replace(BUBBLEWRAP, root=True)
+    outcome = anyio.run(attacked, attempt, stage, tmp_path / "layers", rooted)
+    assert outcome == (THROUGH if attempt.name in OF_ROOT else HELD)
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own() -> None:

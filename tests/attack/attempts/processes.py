@@ -33,6 +33,17 @@ PROCESSES = (
     Attempt("memory of the shell", 'sh -c "exec 3<> /proc/$$/mem" && echo FIRED'),
     Attempt("map of the shell", '[ -n "$(cat /proc/$$/maps 2>/dev/null)" ] && echo FIRED'),
     Attempt("program of the shell", '[ -n "$(head -c 4 /proc/$$/exe | tr -d "\\0")" ] && echo FIRED'),
+    Attempt(
+        "descriptors of the shell as its own user",
+        "as=$(sed -n 's/^Uid:.\\([0-9]*\\).*/\\1/p' /proc/$$/status); "
+        "setpriv --reuid $as --regid $as --clear-groups ls /proc/$$/fd | grep -q . && echo FIRED",
+    ),
+    Attempt("descriptors of the shell by their numbers",
+            "for n in 0 1 53 54 55 56; do ( : > /proc/$$/fd/$n ) && echo FIRED && break; done"),
+    Attempt("other links of the shell", "readlink /proc/$$/cwd /proc/$$/root /proc/$$/exe | grep -q . && echo FIRED"),
+    Attempt("environment of the shell", "cat /proc/$$/environ | grep -q . && echo FIRED"),
+    of_shell("a right to look into others", "sets = [line.split() for line in open('/proc/self/status') if "
+             "line.startswith('Cap')]\nif not any(int(bits, 16) & 1 << 19 for _, bits in sets): sys.exit(1)"),
     of_shell("tracing the shell", "call(101, 0x4206, shell, 0, 0)"),
     of_shell("memory of the shell by a call", """
 class Vec(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]

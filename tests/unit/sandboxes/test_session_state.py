@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sandboxes.session_support import agent, deadly, shell
+from stockade_sandbox.agent.session import AgentConfig
+from tests.unit.sandboxes.session_support import NAMESPACE, agent, deadly, shell
 
 pytestmark = pytest.mark.anyio
 
@@ -220,3 +221,33 @@ async def test_a_report_out_of_turn_restarts_the_shell(report: str) -> None:
         await session.run(f"( {FORGED % report} ) > /dev/null 2>&1 & sleep 0.01")
         afterwards = await session.run("wait; echo $x")
         assert afterwards.stdout.endswith(b"5\n")
+
+
+async def test_a_shell_that_others_can_open_is_named(tmp_path: Path) -> None:
+    """No copy is made of a script; gVisor runs none that may not be read (test_gvisor_live.py)."""
+    script = tmp_path / "bash"
+    script.write_text('#!/bin/sh\nexec /bin/bash "$@"\n')
+    script.chmod(0o755)
+    async with shell(shell=(str(script), "--norc", "--noprofile")) as session:
+        assert session.is_readable
+        assert (await session.run('[ "$(ls /proc/$$/fd)" ] && echo open')).stdout == b"open\n"
+    async with shell() as session:
+        assert not session.is_readable
+
+
+TRIED = (
+    "mknod made c 1 3", "mkdir -p on && mount -t tmpfs none on", "mount --bind on on",
+    "touch moved && mkdir -p into && mv moved into/ && ln into/moved again",
+)  # fmt: skip
+
+
+@pytest.mark.root
+async def test_landlock_holds_by_itself(tmp_path: Path) -> None:
+    """Without filter, other user or dropped right: root in a pid namespace, as which all of it works otherwise."""
+    config = AgentConfig(cwd=str(tmp_path), grace_s=0.2, timeout_s=20)
+    found = []
+    for only in (("setpriv", "--no-new-privs"), ()):
+        async with agent(config, ("unshare", "-m", *NAMESPACE[1:], *only)) as (session, _):
+            found.append([(await session.run(command)).exit_code == 0 for command in TRIED])
+            await session.run("rm -rf made into again")
+    assert found == [[False, False, False, True], [True] * len(TRIED)]

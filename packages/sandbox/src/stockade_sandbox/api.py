@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import anyio.from_thread
 from anyio import to_thread
@@ -19,12 +19,12 @@ from anyio.from_thread import BlockingPortal
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxDied, UsageError
 from stockade_sandbox.files import FILE_S, Files
 from stockade_sandbox.policy import MAX_OUTPUT, Policy, policy_of
-from stockade_sandbox.port import Backend, Freezable, Kept, Programs, Reviewer, Shells, SnapshotStore
+from stockade_sandbox.port import Backend, Freezable, Kept, Programs, Reviewer, Rooted, Shells, SnapshotStore
 from stockade_sandbox.port import Sandbox as SandboxPort
 from stockade_sandbox.processes import BOX, boxes_dir, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.results import ExecResult, FolderLayer, Moved, Snapshot
-from stockade_sandbox.running import AsyncProgram, AsyncShell, Result, command_words, forwarded
+from stockade_sandbox.running import AsyncProgram, AsyncShell, Result, command_words, forwarded, words_of_user
 from stockade_sandbox.stoppable import in_a_task_of, stoppable
 
 DAY_S = 86_400.0
@@ -203,26 +203,34 @@ class AsyncSandbox(Files):
         max_output: int | None = None,
     ) -> Result:
         """A program by its `argv`, where the shell is; or a `shell` command, in the shell that persists: what it sets
-        stays. `timeout` in seconds, at most the policy's; `max_output` in bytes, of both streams together.
+        stays. `timeout` in seconds, at most the policy's; `max_output` in bytes, of both streams together. `user` goes
+        with a policy that has `root`: a name or number of the sandbox's /etc/passwd, else the status is 125.
 
         A program that cannot be started has the status 126 or 127, one that was ended for its time 124. UsageError
-        for what is not possible.
+        for what is not possible; PolicyNotEnforceable for a `user` that this sandbox cannot have.
         """
         if (argv is None) == (shell is None):
             raise UsageError("exec takes argv or shell=", 'write exec(["ls", "-l"]) or exec(shell="ls -l")')
         if isinstance(argv, str):
             raise UsageError("argv is one text", f"write exec(shell={argv!r}), or a list of words")
-        if user is not None:
-            what = f"no program can run as {user!r}: a sandbox has one user, and nobody in it is root"
-            raise PolicyNotEnforceable("user", what, "leave out user=")
         if shell is not None:
-            of_programs = {"cwd": cwd, "env": env, "stdin": stdin, "max_output": max_output}
+            of_programs = {"cwd": cwd, "env": env, "stdin": stdin, "max_output": max_output, "user": user}
             if given := [name for name, value in of_programs.items() if value is not None]:
                 raise UsageError(f"{given[0]}= goes with argv", "the shell keeps its folder and variables: cd, export")
             return Result.of(await self._noted(self.live.run(shell, timeout)))
         limit = MAX_OUTPUT if max_output is None else max_output
         words = command_words(argv or (), cwd, env)
-        return Result.of(await self._noted(self.live.exec(words, stdin or b"", timeout, limit)))
+        if user is None:
+            return Result.of(await self._noted(self.live.exec(words, stdin or b"", timeout, limit)))
+        words, box = self._words_of(user, words), cast(Rooted, self.live)
+        return Result.of(await self._noted(box.exec(words, stdin or b"", timeout, limit, root=True)))
+
+    def _words_of(self, user: str, words: list[str]) -> list[str]:
+        """For its root. PolicyNotEnforceable where it has none."""
+        if not self.policy.root:
+            what = f"no program can run as {user!r}: this sandbox has one user, and nobody in it is root"
+            raise PolicyNotEnforceable("user", what, "leave out user=, or make it with policy=Policy(root=True)")
+        return words_of_user(words, user)
 
     @asynccontextmanager
     async def start(
@@ -232,12 +240,14 @@ class AsyncSandbox(Files):
         shell: str | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         timeout: float | None = None,
         pty: bool | tuple[int, int] = False,
     ) -> AsyncIterator[AsyncProgram]:
         """`async with box.start(["cat"]) as program`: it runs beside the shell and beside other programs, and is ended
         when this is left. `shell` is run by a bash of its own. `timeout` in seconds; None is as long as it is wanted.
         `pty`: it has a terminal, of 24 rows and 80 columns or as given, and all that it writes comes by `read`.
+        `user` as in `exec`.
 
         UsageError for what is not possible, and where the sandbox has one program at a time.
         """
@@ -251,18 +261,24 @@ class AsyncSandbox(Files):
             raise UsageError(f"no terminal has {size[0]} rows and {size[1]} columns", "write pty=(24, 80)")
         variables = env if size is None else {"TERM": "xterm", **(env or {})}
         words = command_words(argv or ("/bin/bash", "-c", shell or ""), cwd, variables)
-        async with box.program(words, "", timeout, errors=True, terminal=size) as program:
+        if user is not None:
+            words = self._words_of(user, words)
+        async with box.program(words, "", timeout, errors=True, terminal=size, root=user is not None) as program:
             yield AsyncProgram(program)
         if self._snapshots is not None and self._box is not None:
             await self._snapshots.keep()
 
     @asynccontextmanager
-    async def shell(self, name: str) -> AsyncIterator[AsyncShell]:
+    async def shell(self, name: str, *, user: str | None = None) -> AsyncIterator[AsyncShell]:
         """`async with box.shell("server") as shell`: one more persistent shell, in the working folder, beside the
-        sandbox's own (`exec(shell=)`) and others of another name; ended when this is left.
+        sandbox's own (`exec(shell=)`) and others of another name; ended when this is left. `user="root"` as in `exec`.
 
         UsageError where the name is in use, and where the sandbox has one shell.
         """
+        if user not in (None, "root"):
+            raise UsageError(f"a shell is root's or the bot's, not {user!r}'s", 'use start(["bash"], user=...)')
+        if user is not None:
+            self._words_of(user, [])
         box = self.live
         if not isinstance(box, Shells):
             raise UsageError(f"the sandbox {box.backend} has one shell", "use exec(shell=...)")
@@ -270,7 +286,7 @@ class AsyncSandbox(Files):
             raise UsageError(f"there is a shell {name!r}", "give this one another name")
         self._shells.add(name)
         try:
-            async with box.shell() as found:
+            async with box.shell(root=user is not None) as found:
                 yield AsyncShell(name, found, self._noted)
         finally:
             self._shells.remove(name)

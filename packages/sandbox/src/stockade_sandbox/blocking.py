@@ -112,12 +112,13 @@ class Sandbox(Twin[AsyncSandbox]):
         shell: str | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         timeout: float | None = None,
         pty: bool | tuple[int, int] = False,
     ) -> Iterator[Program]:
         """AsyncSandbox.start."""
         portal = self._running()
-        work = self._awaited.start(argv, shell=shell, cwd=cwd, env=env, timeout=timeout, pty=pty)
+        work = self._awaited.start(argv, shell=shell, cwd=cwd, env=env, user=user, timeout=timeout, pty=pty)
         with portal.wrap_async_context_manager(work) as program:
             yield Program(program, portal)
 
@@ -138,10 +139,10 @@ class Sandbox(Twin[AsyncSandbox]):
     destroy = blocking(AsyncSandbox.destroy)
 
     @contextmanager
-    def shell(self, name: str) -> Iterator[Shell]:
+    def shell(self, name: str, *, user: str | None = None) -> Iterator[Shell]:
         """AsyncSandbox.shell."""
         portal = self._running()
-        with portal.wrap_async_context_manager(self._awaited.shell(name)) as shell:
+        with portal.wrap_async_context_manager(self._awaited.shell(name, user=user)) as shell:
             yield Shell(shell, portal)
 
     @contextmanager

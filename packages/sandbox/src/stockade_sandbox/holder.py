@@ -170,7 +170,10 @@ class _Holder:
                 reply: Reply = Ran(output=await self._box._noted(live.run(request.command, request.timeout_s)))
             else:
                 argv = [os.fsdecode(word) for word in request.argv]
-                work = live.exec(argv, request.stdin, request.timeout_s, request.max_output_bytes)
+                if request.root and not self._box.policy.root:
+                    raise UsageError("this sandbox has no root", "make one with Policy(root=True)")
+                how = {"root": True} if request.root else {}
+                work = live.exec(argv, request.stdin, request.timeout_s, request.max_output_bytes, **how)
                 reply = Executed(result=await self._box._noted(work))
             await line.send(reply)
             group.cancel_scope.cancel()
@@ -185,7 +188,7 @@ class _Holder:
         )
         words = ""
         async with box.program(
-            argv, cwd, request.timeout_s, errors=len(ends) > 1, terminal=request.terminal
+            argv, cwd, request.timeout_s, errors=len(ends) > 1, terminal=request.terminal, root=request.root
         ) as program:
             await line.send(Started())
             async with unwrap_exception_group(), anyio.create_task_group() as group:

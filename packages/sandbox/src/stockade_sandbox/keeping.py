@@ -90,6 +90,7 @@ class Exec(Record, tag_field="t", tag=True):
     stdin: bytes
     timeout_s: float | None
     max_output_bytes: int
+    root: bool = False
 
 
 class Start(Record, tag_field="t", tag=True):
@@ -99,6 +100,7 @@ class Start(Record, tag_field="t", tag=True):
     cwd: bytes | None = None
     timeout_s: float | None = None
     terminal: tuple[Side, Side] | None = None
+    root: bool = False
 
 
 class Signal(Record, tag_field="t", tag=True):
@@ -310,9 +312,11 @@ class KeptSandbox:
         return reply.output
 
     async def exec(
-        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
-    ) -> ExecResult:
-        asked = Exec(argv=_bytes(argv), stdin=stdin, timeout_s=timeout_s, max_output_bytes=max_output_bytes)
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20,
+        *, root: bool = False,
+    ) -> ExecResult:  # fmt: skip
+        """Implements port.Sandbox and port.Rooted."""
+        asked = Exec(argv=_bytes(argv), stdin=stdin, timeout_s=timeout_s, max_output_bytes=max_output_bytes, root=root)
         reply = await self.ask(asked)
         assert isinstance(reply, Executed)
         return reply.result
@@ -320,13 +324,12 @@ class KeptSandbox:
     @asynccontextmanager
     async def program(
         self, argv: Sequence[str], cwd: str | None = None, timeout_s: float | None = None, *, errors: bool = False,
-        terminal: tuple[int, int] | None = None,
+        terminal: tuple[int, int] | None = None, root: bool = False,
     ) -> AsyncIterator["_KeptProgram"]:  # fmt: skip
         """Implements port.Programs."""
         pairs = [socket.socketpair() for _ in range(2 if errors else 1)]
-        asked = Start(
-            argv=_bytes(argv), cwd=None if cwd is None else os.fsencode(cwd), timeout_s=timeout_s, terminal=terminal
-        )
+        folder = None if cwd is None else os.fsencode(cwd)
+        asked = Start(argv=_bytes(argv), cwd=folder, timeout_s=timeout_s, terminal=terminal, root=root)
         async with AsyncExitStack() as stack:
             streams = []
             for ours, theirs in pairs:

@@ -191,6 +191,11 @@ class Policy:
     links: dict[str, str] = field(default_factory=dict)
     """Symbolic links inside, each path to its target: programs of the user's name a folder as the host does."""
 
+    root: bool = False
+    """Programs may be started as root of the sandbox, which is nobody on this machine, or as a user of its /etc/passwd:
+    `Sandbox.exec(user=)`. What the bot's shell runs stays without any right.
+    """
+
     ports: tuple[int, ...] = ()
     """Of the sandbox's 127.0.0.1, which may be reached from this machine's: `Sandbox.forward`."""
 

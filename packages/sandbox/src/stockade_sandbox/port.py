@@ -157,10 +157,11 @@ class Programs(Protocol):
         *,
         errors: bool = False,
         terminal: tuple[int, int] | None = None,
+        root: bool = False,
     ) -> AbstractAsyncContextManager[StartedProgram]:
         """Started when entered, in the working folder or `cwd` (empty: where the shell is); ended when left, by the
         same task, before the sandbox. `timeout_s`: None is as long as it is wanted; 0 is the policy's limit.
-        `terminal`: rows and columns of one; all that it writes there is its standard output.
+        `terminal`: rows and columns of one; all that it writes there is its standard output. `root`: as Policy.root.
 
         ActionFailed when there are too many; SandboxDied.
         """
@@ -171,11 +172,23 @@ class Programs(Protocol):
 class Shells(Protocol):
     """A sandbox that also has further persistent shells, beside its own and each other."""
 
-    def shell(self) -> AbstractAsyncContextManager["Shell"]:
+    def shell(self, *, root: bool = False) -> AbstractAsyncContextManager["Shell"]:
         """One with a state of its own, in the working folder; ended when left, by the same task, before the sandbox.
+        `root`: as Policy.root.
 
         ActionFailed when there are too many, and when it was ended from inside; SandboxDied.
         """
+        ...
+
+
+class Rooted(Protocol):
+    """One whose policy has `root`, whatever the backend: others refuse that policy."""
+
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20,
+        *, root: bool,
+    ) -> ExecResult:  # fmt: skip
+        """As Sandbox.exec."""
         ...
 
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROTOCOL_VERSION = 7, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_EXPORTS = CHUNK - HEADER, MAX_ARGS = 4096, HOLD_MS = 3 };
+enum { PROTOCOL_VERSION = 8, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_EXPORTS = CHUNK - HEADER, MAX_ARGS = 4096, HOLD_MS = 3 };
 enum { MAX_PROGRAMS = 128, MAX_CLIENTS = 64, MAX_CONNECTIONS = MAX_CLIENTS + 2 * MAX_PROGRAMS, MAX_POLLED = 1 + 2 * MAX_CONNECTIONS };
 #define CLIENT 0x80000000u       /* in the numbers of connections that clients inside have opened */
 
@@ -23,6 +23,7 @@ enum reply {
 };
 enum flag {
     TIMED_OUT = 1, KILLED = 2, SHELL_RESTORED = 4, SHELL_RESTARTED = 8, SYNTAX = 16, SPAWN_FAILED = 32, OUT_OF_TURN = 64,
+    READABLE = 128,
 };
 
 /* stream.c: frames to and from the host */
@@ -64,12 +65,13 @@ bool end_all(const struct scope *scope, struct ending *ending, uint32_t grace_ms
 int end_timeout(const struct ending *ending);  /* in ms, for poll */
 
 /* spawn.c: children with limits */
-struct config { uint64_t nproc, nofile, fsize, data; uint32_t streams; char *cwd; char **shell; size_t shell_args; int shell_fd; };
+struct config { uint64_t nproc, nofile, fsize, data; uint32_t streams; char *cwd; char **shell; size_t shell_args; int shell_fd; uid_t user; };
 struct child { pid_t pid; int status_fd; };
+struct start { bool held, terminal, root; };   /* held: by a parent of its own, which `child` is; terminal: it is 0 */
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
-           const int from[], const int to[], size_t count, bool held, bool terminal);
-                                               /* held: by a parent of its own, which `child` is; terminal: it is 0 */
+           const int from[], const int to[], size_t count, struct start how);
 const char *spawn_error(struct child *child);  /* after its death: why it never ran, or NULL; closes status_fd */
+bool spawn_readable(struct child *child);      /* once it runs: it is no copy that nobody may read; closes status_fd */
 
 /* shell.c. `checkpoint` sleeps with the state from before the last command; `dying` is the one before it. */
 struct shell {

@@ -14,10 +14,10 @@ from pathlib import Path
 from stockade_sandbox.errors import SandboxFailed
 
 SHA256 = {
-    "agent/agent-x86_64": "43e31ecd6e68210324e8cfdf012d752cbc17b22df592a0ed5d08a9cddb042885",
-    "agent/agent-aarch64": "9099b52e507eb85770e4f2c744d30669e7bccc78bec5dab4a39486875c54c847",
-    "launcher/launch-x86_64": "6fd741dccd77f70f6b615c892ce1390dba1ca81fe8ba7cc8b83c451d70092325",
-    "launcher/launch-aarch64": "844eac62ea3f2e2929dd34d6b623b2730588ee721588c8082a347b1a03bf234f",
+    "agent/agent-x86_64": "595966880204c0faaebf1869d99a405a637123b2812645d81159366a061ad9a2",
+    "agent/agent-aarch64": "2acbd7d5b0198bbb77b2942e67f69694315ce05b882883c7b859d62a97f45785",
+    "launcher/launch-x86_64": "bf7b2cfd37b6d85a61a3e585c64ab264107b565d42f7cf35706c54ed48cd1ac6",
+    "launcher/launch-aarch64": "a1695bcc597d4f98cc075db0ee69cd678081ffa566dfa3e1a71359d4e20d4925",
 }
 FOLDER = Path(__file__).parents[1]
 """The keys of SHA256 are paths below it."""

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-VERSION = 7
+VERSION = 8
 MAX_REQUEST_BYTES = 64 << 20
 MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
@@ -21,6 +21,7 @@ _CONFIG, _RUN, _START, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE, _RESIZE, _SIGNAL =
 _HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED, _ENDED, _EXPORTS = range(1, 11)
 
 TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED, OUT_OF_TURN = 1, 2, 4, 8, 16, 32, 64
+READABLE = 128
 
 
 class Malformed(ValueError):
@@ -131,15 +132,22 @@ Size = tuple[int, int]
 
 
 def start(
-    number: int, timeout_ms: int, grace_ms: int, cwd: str, argv: Sequence[str], terminal: Size | None = None
+    number: int,
+    timeout_ms: int,
+    grace_ms: int,
+    cwd: str,
+    argv: Sequence[str],
+    terminal: Size | None = None,
+    *,
+    root: bool = False,
 ) -> bytes:
     """A program beside the shell, at any time. `number` is even and not in use; it is also that of the connection of
     its standard input and output, and the next one its standard error's. Without `cwd` it starts where the shell is,
     without `argv` it is an agent like this one, with a shell of its own. In a `terminal` all three are one.
+    `root`: of the sandbox, where it has one.
     """
-    return _frame(
-        _START, struct.pack("<4I", number, timeout_ms, grace_ms, _packed(terminal)) + _string(cwd) + _strings(argv)
-    )
+    numbers = struct.pack("<5I", number, timeout_ms, grace_ms, _packed(terminal), root)
+    return _frame(_START, numbers + _string(cwd) + _strings(argv))
 
 
 def _packed(size: Size | None) -> int:

@@ -121,7 +121,8 @@ class ProgramJob:
     """
 
     def __init__(self, config: AgentConfig, number: int, argv: Sequence[str], stdin: bytes | None,
-                 timeout_s: float | None, max_output_bytes: int, sink: Sink | None = None) -> None:  # fmt: skip
+                 timeout_s: float | None, max_output_bytes: int, sink: Sink | None = None, *,
+                 root: bool = False) -> None:  # fmt: skip
         checked(argv)
         if len(stdin or b"") + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
             raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
@@ -129,7 +130,7 @@ class ProgramJob:
         limit_s = config.seconds(timeout_s)
         self.patience_s = config.patience_s(limit_s)
         self.what = f"the program {short(argv[0])}"
-        self.request = frames.start(number, milliseconds(limit_s), milliseconds(config.grace_s), "", argv)
+        self.request = frames.start(number, milliseconds(limit_s), milliseconds(config.grace_s), "", argv, root=root)
         self.ended: Ended | None = None
         self._config = config
         self._left, self._is_told, self._credit = memoryview(stdin or b""), False, frames.WINDOW

@@ -9,12 +9,16 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+enum { SHELL_FD = 3 };
+static char self[] = "/proc/self/exe";
+
 static struct program {
     uint32_t number;             /* 0: a free place */
     struct child child;          /* its holder (spawn.c); pid 0: it has ended */
     enum phase phase;
     struct ending ending;
     uint32_t grace_ms, status, flags, terminal;  /* its size; 0: it has pipes */
+    bool root;
     uint64_t started_ms, deadline_ms;
     char error[200];             /* why it never ran */
 } programs[MAX_PROGRAMS];
@@ -67,8 +71,10 @@ static void is_over(struct program *one, uint32_t status, uint32_t flags, const 
 static void start(struct program *one, char *const argv[], const char *cwd) {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, folder = *cwd ? -1 : shell_open_cwd();
     bool ready = one->terminal ? open_terminal(one->terminal, in, out) : open_pipe(in, 1) && open_pipe(out, 0) && open_pipe(err, 0);
-    const int from[] = {in[0], out[1], one->terminal ? out[1] : err[1], folder}, to[] = {0, 1, 2};
-    ready = ready && spawn(&one->child, &config, argv, folder, *cwd ? cwd : config.cwd, from, to, 3, true, one->terminal);
+    const int from[] = {in[0], out[1], one->terminal ? out[1] : err[1], config.shell_fd}, to[] = {0, 1, 2, SHELL_FD};
+    const struct start how = {.held = true, .terminal = one->terminal, .root = one->root};
+    size_t count = config.user && argv[0] == self ? 4 : 3;
+    ready = ready && spawn(&one->child, &config, argv, folder, *cwd ? cwd : config.cwd, from, to, count, how);
     int error = errno;
     connections_adopt(one->number, out[0], in[1], one->terminal);
     connections_adopt(one->number + 1, err[0], -1, false);
@@ -82,13 +88,14 @@ void programs_start(const uint8_t *at, const uint8_t *end) {
     uint32_t timeout_ms = take_u32(&at, end);
     started.grace_ms = take_u32(&at, end);
     started.terminal = take_u32(&at, end);
+    started.root = take_u32(&at, end);
     const char *cwd = take_string(&at, end);
     uint32_t count = take_u32(&at, end);
     if (count > MAX_ARGS) die("bad arguments");
-    char *argv[count + 3];
+    char *argv[count + 4];
     for (uint32_t i = 0; i < count; i++) argv[i] = take_string(&at, end);
     argv[count] = NULL;
-    if (!count) memcpy(argv, (char *[]){"/proc/self/exe", "0", NULL}, 3 * sizeof *argv);  /* one like us, with a shell of its own */
+    if (!count) memcpy(argv, (char *[]){self, "0", config.user ? "3" : NULL, NULL}, 4 * sizeof *argv);  /* one like us */
     while (one < programs + MAX_PROGRAMS && one->number) one++;
     if (one == programs + MAX_PROGRAMS) die("too many programs");
     started.started_ms = now_ms();

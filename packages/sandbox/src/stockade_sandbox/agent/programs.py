@@ -110,6 +110,7 @@ async def program(
     *,
     errors: bool = False,
     terminal: Size | None = None,
+    root: bool = False,
 ) -> AsyncIterator[RunningProgram]:
     """Started, and ended when this is left: by the end of its input, by force where that is not enough.
 
@@ -122,7 +123,7 @@ async def program(
         raise ActionFailed(f"{argv[0] if argv else 'a shell'} cannot be started: there are too many programs") from None
     try:
         limit_s = 0 if timeout_s is None else session.seconds(timeout_s)
-        running = await session.start(argv, session.workdir if cwd is None else cwd, limit_s, terminal)
+        running = await session.start(argv, session.workdir if cwd is None else cwd, limit_s, terminal, root=root)
         found = RunningProgram(session, running, errors=errors, terminal=terminal is not None)
         async with unwrap_exception_group(), anyio.create_task_group() as group:
             group.start_soon(found.listen)
@@ -137,12 +138,12 @@ async def program(
 
 
 @asynccontextmanager
-async def shell(session: AgentSession) -> AsyncIterator[AgentSession]:
+async def shell(session: AgentSession, *, root: bool = False) -> AsyncIterator[AgentSession]:
     """One more persistent shell, in an agent of its own that is carried as any program; ended when this is left.
 
     ActionFailed when there are too many programs, and when a command has ended the agent from inside.
     """
-    async with program(session, None) as carried:
+    async with program(session, None, root=root) as carried:
         try:
             found = await AgentSession.open(carried, session.config)
             try:

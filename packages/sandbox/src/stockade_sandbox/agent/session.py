@@ -97,6 +97,8 @@ class AgentSession:
         self._dead: str | None = None
         self.endings, self._why = 0, ""
         """How many times all that ran was ended, and why the last time."""
+        self.is_readable = False
+        """Others inside can open the shell's descriptors: the kernel would not run what nobody may read."""
         self.notes: deque[str] = deque()
         """What to tell at the end of the next command; from any thread."""
 
@@ -122,7 +124,7 @@ class AgentSession:
         if self._hello is None or start.done is None:
             raise SandboxFailed(f"the sandbox did not start within {HELLO_S:g} s")
         check_hello(self._hello)
-        check_ready(start.done)
+        self.is_readable = bool(check_ready(start.done).flags & frames.READABLE)
 
     def _take(self, reply: Reply) -> None:
         """From the agent."""
@@ -196,14 +198,16 @@ class AgentSession:
         return job.done
 
     async def exec(
-        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
-    ) -> ExecResult:
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20,
+        *, root: bool = False,
+    ) -> ExecResult:  # fmt: skip
         """A program beside the shell, in its folder. What cannot be executed has status 126 or 127 and the reason.
 
         Keeps the first `max_output_bytes` of both streams together. SandboxFailed when the sandbox could not start it.
         Any number at once; more than MAX_PROGRAMS wait for their turn.
         """
-        job = ProgramJob(self._config, self._connections.number(), argv, stdin, timeout_s, max_output_bytes)
+        number = self._connections.number()
+        job = ProgramJob(self._config, number, argv, stdin, timeout_s, max_output_bytes, root=root)
 
         def is_over() -> bool:
             return job.ended is not None
@@ -244,8 +248,9 @@ class AgentSession:
         yield self._connections
 
     async def start(
-        self, argv: Sequence[str] | None, cwd: str, timeout_s: float = 0, terminal: frames.Size | None = None
-    ) -> Running:
+        self, argv: Sequence[str] | None, cwd: str, timeout_s: float = 0, terminal: frames.Size | None = None,
+        *, root: bool = False,
+    ) -> Running:  # fmt: skip
         """A program beside the shell, for as long as it is wanted, or `timeout_s`; `places` has to have room for it.
         An empty `cwd` is where the shell is; no `argv` is an agent with a shell of its own. In a `terminal` all its
         streams are one.
@@ -255,7 +260,7 @@ class AgentSession:
         words, running = () if argv is None else checked(argv), self._connections.start()
         try:
             limit, grace = milliseconds(timeout_s), milliseconds(self._config.grace_s if timeout_s else 0)
-            request = frames.start(running.number, limit, grace, cwd, words, terminal)
+            request = frames.start(running.number, limit, grace, cwd, words, terminal, root=root)
             await self.send(request, f"the start of {short(words[0]) if words else 'a shell'}")
         except BaseException:
             self._connections.forget(running)

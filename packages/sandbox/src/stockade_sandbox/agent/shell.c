@@ -103,19 +103,19 @@ static bool start_shell(void) {
                         shell.report[1], shell.out[1], shell.err[1], shell.exports, shell.folder};
     const int to[] = {0, 1, 2, 50, 51, 52, 53, 54, 55, 56, 57};
     int cwd = open(shell.last_cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    bool started = spawn(&shell.child, &config, argv, cwd, config.cwd, from, to, sizeof to / sizeof *to, false, false);
+    bool started = spawn(&shell.child, &config, argv, cwd, config.cwd, from, to, sizeof to / sizeof *to, (struct start){0});
     close(null);
     if (cwd >= 0) close(cwd);
     return started;
 }
 
-static void answer_config(const char *error) {
-    if (!shell.answered) stream_done(0, error ? EXIT_CANNOT : 0, error ? SPAWN_FAILED : 0, shell_cwd(), error ? error : "");
+static void answer_config(const char *error, uint32_t flags) {
+    if (!shell.answered) stream_done(0, error ? EXIT_CANNOT : 0, error ? SPAWN_FAILED : flags, shell_cwd(), error ? error : "");
     shell.answered = true;
 }
 
 static void shell_cannot_start(const char *error) {
-    answer_config(error);
+    answer_config(error, 0);
     if (job.active) job_cannot_spawn(error);
 }
 
@@ -124,7 +124,7 @@ void shell_open(void) {
     shell.exports = memfd_create("exports", MFD_CLOEXEC);
     shell.folder = memfd_create("folder", MFD_CLOEXEC);
     if (shell.text < 0 || shell.exports < 0 || shell.folder < 0) die("no memfd");
-    config.shell_fd = unreadable(config.shell[0]);
+    if (config.shell_fd < 0) config.shell_fd = unreadable(config.shell[0]);
     for (int i = 0; i < 2; i++)
         if (pipe2(shell.trigger[i], O_CLOEXEC) < 0) die("no pipe");
     new_pipe(shell.report);
@@ -268,9 +268,7 @@ static void on_report(const char *line) {
         if (shell.stale) drop_checkpoint();  /* there was no process left for a newer one */
         /* `kill 0` must not reach it. The process between is gone by now, so a living checkpoint is our child. */
         if (shell.checkpoint && setpgid(shell.checkpoint, shell.checkpoint) < 0) shell.checkpoint = 0;
-        if (shell.child.status_fd >= 0) close(shell.child.status_fd);
-        shell.child.status_fd = -1;
-        answer_config(NULL);
+        answer_config(NULL, spawn_readable(&shell.child) ? READABLE : 0);
         shell_trigger();
         if (!job.active) snapshot_take(&job.before);  /* while the host thinks */
     }

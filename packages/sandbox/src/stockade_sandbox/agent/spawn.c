@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,9 +14,9 @@
 #include <unistd.h>
 
 /* LEAST_FILES: what the shell's own descriptors need. */
-enum { OUT_OF_THE_WAY = 100, LEAST_FILES = 64, FEW_FILES = 1024 };
+enum { OUT_OF_THE_WAY = 100, LEAST_FILES = 64, FEW_FILES = 1024, CAPABILITIES_3 = 0x20080522 };
 
-struct failure { int error; char stage[60]; };
+struct failure { int error; char stage[60]; };  /* no error: the shell that comes can be read */
 
 static _Noreturn void fail(int status_fd, const char *stage) {
     struct failure failure = {.error = errno};
@@ -50,8 +51,18 @@ static void reset_signals(void) {
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* The sandbox's user, for good and without any right. */
+static void drop_rights(uid_t user, int status_fd) {
+    struct { uint32_t version; int pid; } header = {CAPABILITIES_3, 0};
+    uint32_t none[6] = {0};
+    for (int number = 0; prctl(PR_CAPBSET_READ, number) >= 0; number++)
+        if (prctl(PR_CAPBSET_DROP, number) < 0) fail(status_fd, "rights");
+    if (setgroups(0, NULL) < 0 || setresgid(user, user, user) < 0 || setresuid(user, user, user) < 0) fail(status_fd, "the user");
+    if (syscall(SYS_capset, &header, none) < 0) fail(status_fd, "rights");
+}
+
 static _Noreturn void become(const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
-                             const int from[], const int to[], size_t count, int status_fd, bool terminal) {
+                             const int from[], const int to[], size_t count, int status_fd, struct start how) {
     int parked[16];
     status_fd = fcntl(status_fd, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
     for (size_t i = 0; i < count; i++) {
@@ -60,15 +71,24 @@ static _Noreturn void become(const struct config *config, char *const argv[], in
     }
     for (size_t i = 0; i < count; i++)
         if (dup2(parked[i], to[i]) < 0) fail(status_fd, "descriptors");
-    if (terminal && (setsid() < 0 || ioctl(0, TIOCSCTTY, 0) < 0)) fail(status_fd, "the terminal");
-    if (!terminal) setpgid(0, 0);
+    if (how.terminal && (setsid() < 0 || ioctl(0, TIOCSCTTY, 0) < 0)) fail(status_fd, "the terminal");
+    if (!how.terminal) setpgid(0, 0);
+    if (config->user && how.terminal && !how.root && fchown(0, config->user, config->user) < 0) fail(status_fd, "the terminal");
+    if (config->user && !how.root) drop_rights(config->user, status_fd);
+    if (how.root && geteuid()) {
+        errno = EPERM;
+        fail(status_fd, "root");
+    }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if ((cwd_fd < 0 || fchdir(cwd_fd) < 0) && chdir(cwd) < 0) fail(status_fd, cwd);
     set_limits(config, status_fd);
     reset_signals();
-    if (argv[0] == config->shell[0] && config->shell_fd >= 0) fexecve(config->shell_fd, argv, environ);
-    if (argv[0] != config->shell[0] || config->shell_fd < 0 || errno == EACCES)  /* gVisor wants to read what it runs */
-        execvp(argv[0], argv);
+    bool is_shell = argv[0] == config->shell[0];
+    if (is_shell && config->shell_fd >= 0) fexecve(config->shell_fd, argv, environ);
+    if (is_shell && config->shell_fd >= 0 && errno != EACCES) fail(status_fd, argv[0]);
+    struct failure readable = {0};  /* gVisor wants to read what it runs */
+    if (is_shell && write(status_fd, &readable, sizeof readable) < 0) _exit(125);
+    execvp(argv[0], argv);
     fail(status_fd, argv[0]);
 }
 
@@ -84,11 +104,11 @@ static _Noreturn void hold(pid_t program) {
 }
 
 bool spawn(struct child *child, const struct config *config, char *const argv[], int cwd_fd, const char *cwd,
-           const int from[], const int to[], size_t count, bool held, bool terminal) {
+           const int from[], const int to[], size_t count, struct start how) {
     int status[2];
     if (pipe2(status, O_CLOEXEC | O_NONBLOCK) < 0) return false;
     child->pid = fork();
-    if (child->pid == 0 && held) {
+    if (child->pid == 0 && how.held) {
         setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -96,7 +116,7 @@ bool spawn(struct child *child, const struct config *config, char *const argv[],
         if (program < 0) fail(status[1], argv[0]);
         if (program > 0) hold(program);
     }
-    if (child->pid == 0) become(config, argv, cwd_fd, cwd, from, to, count, status[1], terminal);
+    if (child->pid == 0) become(config, argv, cwd_fd, cwd, from, to, count, status[1], how);
     close(status[1]);
     child->status_fd = status[0];
     if (child->pid > 0) return true;
@@ -106,11 +126,11 @@ bool spawn(struct child *child, const struct config *config, char *const argv[],
 
 const char *spawn_error(struct child *child) {
     static char buffer[160];
-    struct failure failure;
-    ssize_t got = child->status_fd < 0 ? 0 : read(child->status_fd, &failure, sizeof failure);
+    struct failure failure = {0};
+    while (child->status_fd >= 0 && read(child->status_fd, &failure, sizeof failure) == sizeof failure) {}
     if (child->status_fd >= 0) close(child->status_fd);
     child->status_fd = -1;
-    if (got != sizeof failure) return NULL;
+    if (!failure.error) return NULL;
     failure.stage[sizeof failure.stage - 1] = 0;
     struct text text = text_in(buffer, sizeof buffer);
     text_add(&text, failure.stage);
@@ -118,4 +138,12 @@ const char *spawn_error(struct child *child) {
     text_add(&text, error_name(failure.error));
     errno = failure.error;
     return buffer;
+}
+
+bool spawn_readable(struct child *child) {
+    struct failure failure;
+    bool said = child->status_fd >= 0 && read(child->status_fd, &failure, sizeof failure) == sizeof failure;
+    if (child->status_fd >= 0) close(child->status_fd);
+    child->status_fd = -1;
+    return said;
 }

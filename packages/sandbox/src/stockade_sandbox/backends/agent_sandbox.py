@@ -84,6 +84,14 @@ class AgentSandbox(ABC):
     def _reason(self, stderr: str) -> str:
         """The line that says why, of what the child said."""
 
+    def _of_shell(self) -> tuple[str, ...]:
+        """For `guarantees`, once it is known."""
+        if self._session is None:
+            return ()
+        if self._session.is_readable:
+            return ("NOT HELD: what the bot starts can open its shell's descriptors (no program runs here unread)",)
+        return ("what the bot starts cannot open its shell's descriptors",)
+
     @property
     def layers(self) -> tuple[FolderLayer, ...]:
         return self._layers
@@ -136,10 +144,12 @@ class AgentSandbox(ABC):
             raise await self._died(error) from error
 
     async def exec(
-        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
-    ) -> ExecResult:
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20,
+        *, root: bool = False,
+    ) -> ExecResult:  # fmt: skip
+        """Implements port.Sandbox and port.Rooted."""
         try:
-            return await self._open().exec(argv, stdin, timeout_s, max_output_bytes)
+            return await self._open().exec(argv, stdin, timeout_s, max_output_bytes, root=root)
         except SandboxDied as error:
             raise await self._died(error) from error
 
@@ -161,19 +171,21 @@ class AgentSandbox(ABC):
         *,
         errors: bool = False,
         terminal: tuple[int, int] | None = None,
+        root: bool = False,
     ) -> AsyncIterator[RunningProgram]:
-        """Implements port.Programs."""
+        """Implements port.Programs and port.Rooted."""
+        opened = program(self._open(), argv, cwd, timeout_s, errors=errors, terminal=terminal, root=root)
         try:
-            async with program(self._open(), argv, cwd, timeout_s, errors=errors, terminal=terminal) as found:
+            async with opened as found:
                 yield found
         except SandboxDied as error:
             raise await self._died(error) from error
 
     @asynccontextmanager
-    async def shell(self) -> AsyncIterator[AgentSession]:
-        """Implements port.Shells."""
+    async def shell(self, *, root: bool = False) -> AsyncIterator[AgentSession]:
+        """Implements port.Shells and port.Rooted."""
         try:
-            async with shell(self._open()) as found:
+            async with shell(self._open(), root=root) as found:
                 yield found
         except SandboxDied as error:
             raise await self._died(error) from error

@@ -6,16 +6,19 @@ bubblewrap project): its program and its libcap are used only when they have the
 from the bytes that were hashed.
 """
 
+import ctypes
 import functools
 import hashlib
 import importlib.util
 import os
+import pwd
 import re
 import secrets
 import shutil
 import stat
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +34,9 @@ PINNED_VERSION = (0, 11, 0)
 
 FIRST_SANDBOX_UID, SANDBOX_UIDS = 0x70000000, 1 << 24
 """Ids that systemd's table (systemd.io/UIDS-GIDS) leaves unused, so no file and no account has them."""
+
+_IDS, _ID_RANGES, _LEAST_IDS = 65535, 1 << 14, 2000
+_LANDLOCK_CREATE_RULESET = 444
 
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _STAGES = ("/mnt", "/media", "/srv", "/opt", "/tmp")
@@ -123,6 +129,73 @@ def _has_sandbox_uids(uid_map: Path) -> bool:
     last = FIRST_SANDBOX_UID + SANDBOX_UIDS
     spans = [[int(word) for word in line.split()] for line in uid_map.read_text().splitlines()]
     return any(first <= FIRST_SANDBOX_UID and last <= first + length for first, _, length in spans)
+
+
+class Ids(NamedTuple):
+    """Of a sandbox that has a root: `length` from `first` on are its 0 and what follows, but for the bot's own one.
+    `outer` are the launcher's arguments by which somebody who is not root gets them.
+    """
+
+    first: int
+    length: int
+    outer: tuple[str, str, str, str] | None = None
+
+    def lines(self, uid: int, inside: int) -> str:
+        """As uid_map wants them; the bot is `uid`, and `inside` there."""
+        after = inside + 1
+        return f"0 {self.first} {inside}\n{inside} {uid} 1\n{after} {self.first + inside} {self.length - after}\n"
+
+
+def sandbox_ids(etc: Path = Path("/etc")) -> Ids:
+    """For one run. As root some that nothing else has. Anybody else has those that subuid(5) gives them: the first is
+    root outside of the sandbox, and unknown inside; then come their own id, which is the bot's, and the rest.
+
+    PolicyNotEnforceable for an ordinary user who has none.
+    """
+    if os.geteuid() == 0:
+        return Ids(FIRST_SANDBOX_UID + SANDBOX_UIDS + _IDS * secrets.randbelow(_ID_RANGES), _IDS)
+    found = [_sub_ids(etc / name) for name in ("subuid", "subgid")]
+    programs = [shutil.which(name, path=SYSTEM_PATH) for name in ("newuidmap", "newgidmap")]
+    uid_map, gid_map = programs
+    count = min(length for _, length in found)
+    if uid_map is None or gid_map is None or count < _LEAST_IDS:
+        first = "apt-get install uidmap && " if None in programs else ""
+        add = "usermod --add-subuids 100000-165535 --add-subgids 100000-165535"
+        hint = f"an administrator can give you some: {first}{add} {_names_of_ours()[0]}"
+        what = "a sandbox with a root needs further user ids, and you have none (subuid(5), newuidmap(1))"
+        raise PolicyNotEnforceable("user", what, hint)
+    (first_uid, _), (first_gid, _) = found
+    uids, gids = (
+        f"0 {first} 1 1 {own} 1 2 {first + 1} {count - 1}"
+        for own, first in ((os.geteuid(), first_uid), (os.getegid(), first_gid))
+    )
+    return Ids(2, min(count - 1, _IDS), (uid_map, gid_map, uids, gids))
+
+
+def _names_of_ours() -> tuple[str, ...]:
+    """By which subuid(5) may call us."""
+    with suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name, str(os.geteuid())
+    return (str(os.geteuid()),)
+
+
+def _sub_ids(path: Path) -> tuple[int, int]:
+    """The largest range of ours: its first, and how many."""
+    try:
+        lines = [line.strip().split(":") for line in path.read_text(errors="replace").splitlines()]
+    except OSError:
+        return 0, 0
+    ours = _names_of_ours()
+    ranges = [(int(line[2]), int(line[1])) for line in lines
+              if len(line) == 3 and line[0] in ours and line[1].isdecimal() and line[2].isdecimal()]  # fmt: skip
+    length, first = max(ranges, default=(0, 0))
+    return first, length
+
+
+def landlock_version() -> int:
+    """Of the kernel's interface, landlock_create_ruleset(2); 0 where it has none."""
+    version: int = ctypes.CDLL(None).syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)
+    return max(0, version)
 
 
 def is_sandbox_uid(uid: int) -> bool:

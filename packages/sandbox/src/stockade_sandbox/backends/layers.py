@@ -18,6 +18,7 @@ def container_layers(policy: Policy, base: Path, on_progress: Progress | None = 
 
     PolicyNotEnforceable for installed tools where they cannot be had.
     """
+    without_root(policy)
     if policy.links:
         raise UsageError("this sandbox cannot show a folder at its own path", "use --sandbox bubblewrap")
     if fresh_sandbox_uid() is None:
@@ -28,6 +29,7 @@ def container_layers(policy: Policy, base: Path, on_progress: Progress | None = 
 
 def copied_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
     """Copies, owned by whoever runs us."""
+    without_root(policy)
     _without_tools(policy)
     return make_layers(policy, base, None, lambda _: "nothing is mounted on the host without root", on_progress)
 
@@ -46,6 +48,12 @@ def no_tools_here() -> PolicyNotEnforceable:
         "use --sandbox bubblewrap; as root also docker, podman or gvisor",
         ("bubblewrap",),
     )
+
+
+def without_root(policy: Policy) -> None:
+    if policy.root:
+        what = "no program can be root in this kind of sandbox"
+        raise PolicyNotEnforceable("user", what, "use --sandbox bubblewrap", ("bubblewrap",))
 
 
 def _without_tools(policy: Policy) -> None:

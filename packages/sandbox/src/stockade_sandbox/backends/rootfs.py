@@ -56,11 +56,17 @@ STANDARD_ENVIRONMENT = {
 }
 
 
-def etc_files(uid: int = INSIDE_UID, gid: int = INSIDE_GID) -> dict[str, str]:
-    """Of /etc, for the sandbox's user and group. Synthetic: the host's tell who uses it, and where it is."""
+_ROOT_MAY = "".join(f"{kind} sufficient pam_rootok.so\n" for kind in ("auth", "account", "password", "session"))
+
+
+def etc_files(uid: int = INSIDE_UID, gid: int = INSIDE_GID, *, root: bool = False) -> dict[str, str]:
+    """Of /etc, for the sandbox's user and group. Synthetic: the host's tell who uses it, and where it is. With `root`
+    what programs for users and groups want besides.
+    """
+    shell_of_root = "/bin/bash" if root else "/usr/sbin/nologin"
     return {
         "passwd": (
-            "root:x:0:0:root:/root:/usr/sbin/nologin\n"
+            f"root:x:0:0:root:/root:{shell_of_root}\n"
             f"agent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n"
             "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
         ),
@@ -69,6 +75,7 @@ def etc_files(uid: int = INSIDE_UID, gid: int = INSIDE_GID) -> dict[str, str]:
         "hostname": "sandbox\n",
         "resolv.conf": "",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+        **({"pam.d/other": _ROOT_MAY} if root else {}),
     }
 
 
@@ -78,14 +85,20 @@ def scratch_bytes(limits: Limits) -> int:
     return max(min(bounds), MIB) if bounds else 0
 
 
-def add_scratch(ops: Operations, stage: str, limits: Limits, uid: int, gid: int) -> None:
-    """The launcher's operations that make the scratch tmpfs, below a stage."""
+def add_scratch(ops: Operations, stage: str, limits: Limits, uid: int, gid: int, root: int | None = None) -> None:
+    """The launcher's operations that make the scratch tmpfs, below a stage. Where the sandbox has a `root`, it has a
+    home, and more users may get theirs.
+    """
     size = scratch_bytes(limits)
     files = min(file_limit(size), _SCRATCH_FILES) if size else _SCRATCH_FILES
     ops.add("dir", f"{stage}/scratch", 755, uid, gid)
     ops.add("tmpfs", f"{stage}/scratch", f"{f'size={size},' if size else ''}nr_inodes={files},mode=755")
     for name in SCRATCH:
         ops.add("dir", f"{stage}/scratch/{name}", 1777 if name in ("tmp", "var-tmp", "shm") else 700, uid, gid)
+    if root is not None:
+        ops.add("dir", f"{stage}/scratch/homes", 755, root, root)
+        ops.add("dir", f"{stage}/scratch/homes/{PurePosixPath(HOME).name}", 700, uid, gid)
+        ops.add("dir", f"{stage}/scratch/root", 700, root, root)
 
 
 def check_inside(path: str) -> str:
@@ -151,7 +164,10 @@ def _kernel(host: HostFacts) -> list[str]:
 
 def _scratch(policy: Policy, host: HostFacts, folders: tuple[str, ...]) -> list[str]:
     args: list[str] = []
-    for name, inside in SCRATCH.items():
+    homes = {"homes": "/home", "root": "/root"}
+    for name, inside in ({**SCRATCH, **homes} if policy.root else SCRATCH).items():
+        if policy.root and name == "home":
+            continue
         made = (inside == "/var/tmp" and not host.var_tmp) or (inside == "/dev/shm" and host.root)
         if inside not in folders and not made:
             args += ["--bind", f"/scratch/{name}", inside]
@@ -163,7 +179,7 @@ def _etc(policy: Policy, *, building: bool) -> list[str]:
         return ["--bind", "/build/etc", "/etc"]
     if policy.system:
         return ["--ro-bind", f"/system-{len(policy.system) - 1}/etc", "/etc"]
-    return [] if policy.rootfs else ["--ro-bind", "/etc", "/etc"]
+    return [] if policy.rootfs else ["--bind" if policy.root else "--ro-bind", "/etc", "/etc"]
 
 
 def view(policy: Policy, host: HostFacts, folders: tuple[str, ...], *, building: bool = False) -> list[str]:

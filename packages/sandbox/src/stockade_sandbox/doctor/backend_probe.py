@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade_sandbox.doctor.probe import differences, finding, private_place, try_escapes
+from stockade_sandbox.doctor.probe import differences, finding, private_place, report_channel, try_escapes
 from stockade_sandbox.errors import StockadeError
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import Backend
@@ -48,7 +48,8 @@ async def _try(name: str, find: Callable[[], Backend], base: Path) -> list[Findi
                     return [found(f"`ls /` ended with status {result.exit_code} in it")]
                 memory = await anyio.to_thread.run_sync(backend.bounds_memory)
                 nature = differences(name, memory, own_kernel=backend.own_kernel)
-                return [found(), *nature, *await try_escapes(sandbox, required=False)]
+                shell = await report_channel(sandbox)
+                return [found(), *nature, shell, *await try_escapes(sandbox, required=False)]
     except StockadeError as error:
         return [found(error.message, error.hint)]
     return [found("it did not answer in time")]

@@ -13,7 +13,13 @@ import anyio
 from stockade_sandbox.backends.bubblewrap.explain import Causes, namespace_hint
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
 from stockade_sandbox.backends.feature_probe import can_idmap, overlay_check, run_operations
-from stockade_sandbox.backends.host_info import choose_bwrap, fresh_sandbox_uid, system_bwrap
+from stockade_sandbox.backends.host_info import (
+    choose_bwrap,
+    fresh_sandbox_uid,
+    landlock_version,
+    sandbox_ids,
+    system_bwrap,
+)
 from stockade_sandbox.backends.seccomp import ARCHITECTURES
 from stockade_sandbox.doctor.escapes import FIRED, TRIED, Bait, Escape, escapes
 from stockade_sandbox.errors import StockadeError
@@ -93,6 +99,23 @@ def _limits() -> Finding:
     return finding("control groups", "looked for places to make them", cause, hint, required=False)
 
 
+def _root_inside() -> Finding:
+    try:
+        sandbox_ids()
+    except StockadeError as error:
+        return finding("a root inside, Policy(root=True)", "looked for ids", error.message, error.hint, required=False)
+    return finding("a root inside, Policy(root=True)", "looked for ids", required=False)
+
+
+def _landlock() -> Finding:
+    version = landlock_version()
+    tried = f"asked the kernel: version {version}; from 2 on files and mounts, from 6 on signals and sockets"
+    cause = None if version >= 6 else "all of it is held without it too; it is one lock more"
+    return finding(
+        "landlock on top", tried, cause, "a kernel from Linux 6.12 on, with landlock in lsm=", required=False
+    )
+
+
 def _disk() -> Finding:
     tried = "64 writers overshot 2 GiB by 5 % at the most (docs/measured/limits.md); a quarter over, the sandbox ends"
     return finding("disk limit, watched", tried, required=False)
@@ -139,6 +162,17 @@ async def try_escapes(sandbox: Sandbox, *, required: bool) -> list[Finding]:
     return found
 
 
+async def report_channel(sandbox: Sandbox) -> Finding:
+    """Whether another process inside can open what the shell reports on."""
+    shell = (await sandbox.run("echo $$")).stdout.decode().strip()
+    listed = await sandbox.exec(["ls", f"/proc/{shell}/fd"])
+    tried = "opened the shell's descriptors from another process inside"
+    cause = "no program runs there that may not be read, so the shell can be opened, and spoken for, by what it starts"
+    way_out = "use another sandbox where that matters; checks, and programs that you start, do not rest on it"
+    return finding("report channel", tried, cause if listed.stdout else None, way_out, backend=sandbox.backend,
+                   required=False)  # fmt: skip
+
+
 async def _canary(base: Path) -> list[Finding]:
     def found(tried: str, cause: str | None = None, way_out: str | None = None) -> Finding:
         return finding("sandbox", tried, cause, way_out, backend="bubblewrap")
@@ -150,7 +184,8 @@ async def _canary(base: Path) -> list[Finding]:
             if output.stdout != b"alive\n":
                 return [found("started", "its shell does not answer")]
             started = found("started, and its shell answered")
-            return [started, *differences(sandbox.backend, memory), *await try_escapes(sandbox, required=True)]
+            known = [started, *differences(sandbox.backend, memory), await report_channel(sandbox)]
+            return [*known, *await try_escapes(sandbox, required=True)]
     except StockadeError as error:
         return [found("started", error.message, error.hint)]
 
@@ -172,5 +207,5 @@ def probe() -> list[Finding]:
         base = Path(folder)
         found = [_bubblewrap(), _namespaces()]
         if all(finding.held for finding in found):
-            found += [*_folders(base), _limits(), _disk(), *anyio.run(_canary, base)]
+            found += [*_folders(base), _limits(), _disk(), _root_inside(), _landlock(), *anyio.run(_canary, base)]
         return found

@@ -24,7 +24,7 @@ from inspect_ai.util import (
 from pydantic import BaseModel, ConfigDict
 
 from stockade_sandbox import AsyncSandbox, Sandbox
-from stockade_sandbox.errors import SandboxDied
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxDied
 from stockade_sandbox.policy import GIB, policy_of
 
 _CANNOT_EXECUTE = 126
@@ -48,9 +48,9 @@ class StockadeConfig(BaseModel):
 class StockadeSandboxEnvironment(SandboxEnvironment):
     """A sandbox that lives in a thread of its own, so that any task may call it."""
 
-    def __init__(self, box: Sandbox) -> None:
+    def __init__(self, box: Sandbox, why_no_root: str = "") -> None:
         super().__init__()
-        self.box = box
+        self.box, self._why_no_root = box, why_no_root
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
@@ -66,9 +66,16 @@ class StockadeSandboxEnvironment(SandboxEnvironment):
         given = config if isinstance(config, StockadeConfig) else StockadeConfig()
         policy = policy_of(given.folder, given.net)
         limits = replace(policy.limits, command_timeout_s=0.0, memory_bytes=int(given.memory_gib * GIB))
-        box = Sandbox(policy=replace(policy, limits=limits), backend=given.backend)
+        policy = replace(policy, limits=limits, root=True)
         with CancelScope(shield=True):  # who cancels it gets it, and ends it
-            await to_thread.run_sync(box.__enter__)
+            try:
+                box = await to_thread.run_sync(Sandbox(policy=policy, backend=given.backend).__enter__)
+            except PolicyNotEnforceable as error:
+                if error.rule != "user":
+                    raise
+                policy = replace(policy, root=False)
+                box = await to_thread.run_sync(Sandbox(policy=policy, backend=given.backend).__enter__)
+                return {"default": cls(box, why_no_root=str(error))}
         return {"default": cls(box)}
 
     @classmethod
@@ -93,12 +100,12 @@ class StockadeSandboxEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        if user is not None:
-            raise SandboxUserUnsupportedError(f"a sandbox of Stockade has one user, so not {user}")
+        if user is not None and self._why_no_root:
+            raise SandboxUserUnsupportedError(f"not as {user}: {self._why_no_root}")
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         given = input.encode() if isinstance(input, str) else input
         done = await self._done(
-            lambda box: box.exec(cmd, cwd=cwd, env=env, stdin=given, timeout=timeout, max_output=most)
+            lambda box: box.exec(cmd, cwd=cwd, env=env, stdin=given, user=user, timeout=timeout, max_output=most)
         )
         said, errors = done.text, done.stderr.decode(errors="replace")
         if done.timed_out:

@@ -120,13 +120,97 @@ static void op_userns(char **args) {
     write_text("userns", "/proc/self/gid_map", map);
 }
 
+static void become(const char *op, uid_t uid, gid_t gid) {
+    check(setgroups(0, NULL), op, "setgroups");
+    check(setresgid(gid, gid, gid), op, "setresgid");
+    check(setresuid(uid, uid, uid), op, "setresuid");
+}
+
 /* ids UID GID: become that user, with no other groups and no way back. */
 static void op_ids(char **args) {
+    become("ids", (uid_t)number(args[0]), (gid_t)number(args[1]));
+}
+
+/* A process of ours that stays in the user namespace that we leave: when told, it writes the maps of the new one. */
+static pid_t fork_mapper(const char *op, int told[2], char **args, void (*map)(pid_t pid, char **args)) {
+    pid_t self = getpid();
+    check(pipe2(told, O_CLOEXEC), op, "pipe");
+    pid_t mapper = fork();
+    check(mapper < 0, op, "fork");
+    if (mapper > 0) return mapper;
+    close(told[1]);
+    if (read(told[0], &(char){0}, 1) != 1) _exit(STATUS);
+    map(self, args);
+    _exit(0);
+}
+
+/* As root of a new user namespace, whose maps the mapper has written. */
+static void enter_as_root(const char *op, int told[2], pid_t mapper) {
+    int status;
+    check(unshare(CLONE_NEWUSER), op, "unshare");
+    check(write(told[1], "", 1) != 1, op, "pipe");
+    close(told[0]);
+    close(told[1]);
+    check(waitpid(mapper, &status, 0) != mapper, op, "wait");
+    if (status) _exit(STATUS); /* it has said why */
+    become(op, 0, 0);
+}
+
+static void run_to_its_end(const char *program, pid_t pid, char *words) {
+    char target[16], *argv[16] = {(char *)program, target};
+    int count = 2, status;
+    snprintf(target, sizeof target, "%d", pid);
+    for (char *word = strtok(words, " "); word && count < 15; word = strtok(NULL, " ")) argv[count++] = word;
+    pid_t child = fork();
+    check(child < 0, "subids", "fork");
+    if (child == 0) {
+        execve(program, argv, nothing);
+        fail("subids", program);
+    }
+    check(waitpid(child, &status, 0) != child, "subids", "wait");
+    errno = EPERM;
+    check(status, "subids", program);
+}
+
+static void map_by_programs(pid_t pid, char **args) {
+    run_to_its_end(args[0], pid, args[2]);
+    run_to_its_end(args[1], pid, args[3]);
+}
+
+/* subids NEWUIDMAP NEWGIDMAP UID_MAP GID_MAP: root of a user namespace of our own id and those of subuid(5), by
+ * newuidmap(1). */
+static void op_subids(char **args) {
+    int told[2];
+    pid_t mapper = fork_mapper("subids", told, args, map_by_programs);
+    enter_as_root("subids", told, mapper);
+}
+
+static void map_directly(pid_t pid, char **args) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/uid_map", pid);
+    write_text("users", path, args[2]);
+    snprintf(path, sizeof path, "/proc/%d/gid_map", pid);
+    write_text("users", path, args[2]);
+}
+
+/* users UID PROCESSES MAP: root of a user namespace with that map of users and of groups, in which nobody can make a
+ * further one. It belongs to UID, who has at most so many processes (0: any number) under all the ids of it together. */
+static void op_users(char **args) {
+    struct rlimit most = {number(args[1]), number(args[1])};
     uid_t uid = (uid_t)number(args[0]);
-    gid_t gid = (gid_t)number(args[1]);
-    check(setgroups(0, NULL), "ids", "setgroups");
-    check(setresgid(gid, gid, gid), "ids", args[1]);
-    check(setresuid(uid, uid, uid), "ids", args[0]);
+    int told[2];
+    pid_t mapper = fork_mapper("users", told, args, map_directly);
+    check(most.rlim_cur && setrlimit(RLIMIT_NPROC, &most), "users", args[1]);
+    become("users", uid, uid);
+    check(prctl(PR_SET_DUMPABLE, 1), "users", "prctl"); /* or the maps would belong to root of all */
+    enter_as_root("users", told, mapper);
+    write_text("users", "/proc/sys/user/max_user_namespaces", "0");
+}
+
+/* chown PATH UID: and its group. */
+static void op_chown(char **args) {
+    uid_t uid = (uid_t)number(args[1]);
+    check(chown(args[0], uid, uid), "chown", args[0]);
 }
 
 /* fds LIST: the descriptors of the comma-separated list become 3, 4, ...; all others are closed. */
@@ -280,7 +364,7 @@ static const struct {
     {"fds", 1, op_fds},       {"die", 0, op_die},         {"calm", 0, op_calm},             {"try", 1, op_try},
     {"call", 4, op_call},     {"write", 2, op_write},     {"remove", 1, op_remove},         {"bound", 0, op_bound},
     {"filter", 1, op_filter}, {"keep", 0, op_keep},       {"devices", 1, op_devices},       {"pts", 1, op_pts},
-    {"seal", 1, op_seal},
+    {"seal", 1, op_seal},       {"subids", 4, op_subids}, {"users", 3, op_users},           {"chown", 2, op_chown},
 };
 
 static void run_operation(char ***at) {

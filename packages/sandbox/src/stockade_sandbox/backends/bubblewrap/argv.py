@@ -10,11 +10,11 @@ already without rights, finds nothing else of the host, and a short mount table,
     /usr ...    the host's programs, bubblewrap among them, /dev, /proc, and /tmp, which bubblewrap wants
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from stockade_sandbox.backends.host_info import PINNED_FILES, HostFacts
+from stockade_sandbox.backends.host_info import PINNED_FILES, HostFacts, Ids
 from stockade_sandbox.backends.rootfs import (
     DEVICE_LINKS,
     INSIDE_GID,
@@ -39,7 +39,18 @@ from stockade_sandbox.launcher.launch import (
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import FolderLayer
 
-CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD = range(FIRST_FD, FIRST_FD + 4)
+CHANNEL_FD, AGENT_FD, ARGS_FD, SECCOMP_FD, SHELL_FD = range(FIRST_FD, FIRST_FD + 5)
+"""The last only where the sandbox has a root."""
+
+RIGHTS_OF_ROOT = (
+    "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETGID",
+    "CAP_SETPCAP", "CAP_SETUID",
+)  # fmt: skip
+"""Over what belongs to the sandbox's own users; none by which one process looks into another, or reaches further."""
+
+
+_OUTSIDE = 16
+"""Processes beside those that a limit is meant for: the launcher's, bubblewrap's, agents and holders."""
 
 
 class Owner(NamedTuple):
@@ -77,6 +88,8 @@ class Launch(NamedTuple):
     package_fds: tuple[int, ...] = ()
     fds: tuple[int, ...] = ()
     build: Build | None = None
+    ids: Ids | None = None
+    """Of a sandbox that has a root."""
 
 
 def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
@@ -98,11 +111,17 @@ def bubblewrap_argv(
 ) -> list[str]:
     """Bubblewrap's options, without the program to run; descriptors have the fixed numbers above."""
     paths = inside_paths(policy, layers)
-    args = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1"]
-    if host.bwrap.version >= (0, 8):
-        args.append("--disable-userns")
-    uid, gid = (0, 0) if building else (INSIDE_UID, INSIDE_GID)
-    args += ["--uid", str(uid), "--gid", str(gid), "--hostname", "sandbox", "--clearenv"]
+    own = ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1"]
+    if policy.root:  # the user namespace is the launcher's
+        args = [*(f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")), *own]
+        args += [word for right in RIGHTS_OF_ROOT for word in ("--cap-add", right)]
+    else:
+        args = ["--unshare-all", "--unshare-user", *own]
+        if host.bwrap.version >= (0, 8):
+            args.append("--disable-userns")
+        uid, gid = (0, 0) if building else (INSIDE_UID, INSIDE_GID)
+        args += ["--uid", str(uid), "--gid", str(gid)]
+    args += ["--hostname", "sandbox", "--clearenv"]
     for name, value in environment({**proxy_variables(policy.network), **policy.environment}).items():
         args += ["--setenv", name, value]
     args += view(policy, host, paths, building=building)
@@ -169,28 +188,34 @@ def layered_usr_options(stage: str, policy: Policy, host: HostFacts, build: Buil
     return options if host.root else f"{options},userxattr"
 
 
-def _fill_etc(ops: Operations, host: HostFacts, names: Sequence[str]) -> None:
+def _fill_etc(
+    ops: Operations, host: HostFacts, names: Sequence[str], ours: Mapping[str, str], uid: int, gid: int
+) -> None:
     """One folder to be bound as a whole: files of ours, and what is shown of the host's."""
     etc = f"{host.stage}/etc"
-    parents = {name.rpartition("/")[0] for name in names if "/" in name}
+    parents = {name.rpartition("/")[0] for name in (*names, *ours) if "/" in name}
     for folder in ("", *sorted({"/".join(parent.split("/")[: depth + 1]) for parent in parents
                                 for depth in range(parent.count("/") + 1)})):  # fmt: skip
-        ops.add("dir", f"{etc}/{folder}" if folder else etc, 755, host.uid, host.gid)
+        ops.add("dir", f"{etc}/{folder}" if folder else etc, 755, uid, gid)
     for name in names:
         ops.add("show", f"/etc/{name}", f"{etc}/{name}")
+    for name, text in ours.items():
+        ops.add("file", f"{etc}/{name}", text)
 
 
-def _fill_system(ops: Operations, policy: Policy, host: HostFacts) -> None:
+def _fill_system(ops: Operations, policy: Policy, host: HostFacts, ids: Ids | None) -> None:
     """What bubblewrap itself needs of the host, and what the sandbox is shown of its system."""
     for entry in host.system:
         if entry.target is not None:
             ops.add("link", f"{host.stage}/{entry.name}", entry.target)
         else:
             ops.add("show", f"/{entry.name}", f"{host.stage}/{entry.name}")
-    _fill_etc(ops, host, host.etc if policy.rootfs is None else ("ld.so.cache",))
-    if policy.rootfs is None:
-        for name, text in etc_files().items():
-            ops.add("file", f"{host.stage}/etc/{name}", text)
+    owner = (ids.first, ids.first) if ids else (host.uid, host.gid)
+    ours = etc_files(root=policy.root) if policy.rootfs is None else {}
+    _fill_etc(ops, host, host.etc if policy.rootfs is None else ("ld.so.cache",), ours, *owner)
+    if ids:
+        for name in ours:
+            ops.add("chown", f"{host.stage}/etc/{name}", ids.first)
     _fill_dev(ops, host)
     for name in ("proc", "tmp"):
         ops.add("dir", f"{host.stage}/{name}", 755, host.uid, host.gid)
@@ -216,8 +241,9 @@ def _fill_dev(ops: Operations, host: HostFacts) -> None:
 
 def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch) -> None:
     stage = host.stage
-    add_scratch(ops, stage, policy.limits, launch.uid, launch.uid if host.root else host.gid)
-    _fill_system(ops, policy, host)
+    gid, root = launch.uid if host.root else host.gid, launch.ids.first if launch.ids else None
+    add_scratch(ops, stage, policy.limits, launch.uid, gid, root)
+    _fill_system(ops, policy, host, launch.ids)
     if policy.system or launch.build:
         ops.add("overlay", f"{stage}/{LAYERED_USR}", layered_usr_options(stage, policy, host, launch.build))
     if launch.package_fds:
@@ -230,7 +256,9 @@ def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch
 def mount_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, launch: Launch) -> Operations:
     """The launcher's operations up to a stage with every folder in it."""
     ops = Operations()
-    if not host.root:
+    if launch.ids and launch.ids.outer:
+        ops.add("subids", *launch.ids.outer)
+    elif not host.root:
         ops.add("userns")
     ops.add("mountns")
     places = _open_sources(ops, policy, layers, launch)
@@ -255,11 +283,19 @@ def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostF
     for folder in launch.cgroups:
         ops.add("cgroup", folder)
     ops.argv += mount_operations(policy, layers, host, launch).argv
+    if launch.ids and launch.ids.outer:  # it has changed its user, which undoes that
+        ops.add("die")
+        ops.add("parent", launch.parent)
     _fill_stage(ops, policy, host, launch)
     ops.add("pidns", launch.pid_fd)
     ops.add("proc", f"{host.stage}/proc")
     ops.add("root", host.stage)
-    if host.root:
+    if launch.ids:
+        for fd in (launch.fds[AGENT_FD - FIRST_FD], launch.fds[SHELL_FD - FIRST_FD]):
+            ops.add("chown", f"/proc/self/fd/{fd}", 0)  # which no user inside has, its root neither
+        most = policy.limits.processes
+        ops.add("users", launch.uid, most and most + _OUTSIDE, launch.ids.lines(launch.uid, INSIDE_UID))
+    elif host.root:
         ops.add("ids", launch.uid, launch.uid)
     ops.add("die")
     ops.add("calm")
@@ -267,7 +303,8 @@ def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostF
     return ops.argv
 
 
-def program(host: HostFacts) -> list[str]:
+def program(host: HostFacts, *, root: bool = False) -> list[str]:
     """What the launcher becomes: bubblewrap, told to read its options and to run the agent on the channel."""
     path = host.bwrap.path or f"/package/{next(iter(PINNED_FILES))}"
-    return [path, "--args", str(ARGS_FD), "--", f"/proc/self/fd/{AGENT_FD}", str(CHANNEL_FD)]
+    of_root = [str(SHELL_FD), str(INSIDE_UID)] if root else []
+    return [path, "--args", str(ARGS_FD), "--", f"/proc/self/fd/{AGENT_FD}", str(CHANNEL_FD), *of_root]

@@ -3,6 +3,7 @@
 Needs no event loop. Ends are seen through pidfds, stderr goes to a memfd that cannot fill up.
 """
 
+import ctypes
 import os
 import select
 import signal
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from stockade_sandbox.agent.binary import agent_memfd, sealed_memfd
 from stockade_sandbox.agent.child import Child
+from stockade_sandbox.agent.jobs import AgentConfig
 from stockade_sandbox.backends.bubblewrap.argv import Launch, bubblewrap_argv, launch_operations, program
 from stockade_sandbox.backends.host_info import HostFacts, pinned_files
 from stockade_sandbox.backends.seccomp import filter_bytes
@@ -23,6 +25,7 @@ from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import FolderLayer
 
 _END_TIMEOUT_S = 10.0
+_OPENAT2, _RESOLVE_IN_ROOT = 437, 0x10
 
 
 @dataclass
@@ -84,6 +87,30 @@ def _keep(stack: ExitStack, fd: int) -> int:
     return fd
 
 
+class _OpenHow(ctypes.Structure):
+    """openat2(2)."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def shell_bytes(root: str, path: str) -> bytes:
+    """A program of a root file system, no link of which leads out of it. SandboxFailed when it is none."""
+    how = _OpenHow(os.O_RDONLY | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        call = ctypes.CDLL(None, use_errno=True).syscall
+        fd = call(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    finally:
+        os.close(folder)
+    if fd < 0:
+        raise SandboxFailed(f"{path} cannot be read there: {os.strerror(ctypes.get_errno())}", "does it have bash?")
+    with open(fd, "rb") as file:
+        data = file.read()
+    if not data.startswith(b"\x7fELF"):
+        raise SandboxFailed(f"{path} is no program there", "a sandbox with a root needs bash itself")
+    return data
+
+
 def start_tree(
     policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, stream: socket.socket, launch: Launch
 ) -> ProcessTree:
@@ -95,11 +122,16 @@ def start_tree(
     args = os.fsencode("".join(f"{option}\0" for option in options))
     seccomp = filter_bytes(installing=launch.build is not None)
     package = pinned_files(host.bwrap.package) if host.bwrap.package else {}
+    shell = shell_bytes(policy.rootfs or "/", AgentConfig().shell[0]) if launch.ids else b""
     with ExitStack() as stack:
         try:
             launcher, agent = _keep(stack, launcher_memfd()), _keep(stack, agent_memfd())
             args_fd = _keep(stack, sealed_memfd("bwrap-args", args))
-            fds = (stream.fileno(), agent, args_fd, _keep(stack, sealed_memfd("seccomp", seccomp)))
+            fds: tuple[int, ...] = (stream.fileno(), agent, args_fd, _keep(stack, sealed_memfd("seccomp", seccomp)))
+            if shell:
+                fds = (*fds, _keep(stack, sealed_memfd("bash", shell, executable=True)))
+                for fd in (agent, fds[-1]):
+                    os.fchmod(fd, 0o111)  # the kernel lets nobody look into who runs what they may not read
             package_fds = tuple(_keep(stack, sealed_memfd("package", data)) for data in package.values())
             own = stack.enter_context(ExitStack())  # those that the chain has to its end
             pid_fd = _keep(own, os.memfd_create("bwrap-pid"))
@@ -109,7 +141,7 @@ def start_tree(
             raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", hint) from error
         complete = launch._replace(pid_fd=pid_fd, package_fds=package_fds, fds=fds)
         operations = launch_operations(policy, layers, host, complete)
-        argv = ["launch", *command_line(operations, program(host))]
+        argv = ["launch", *command_line(operations, program(host, root=launch.ids is not None))]
         process = _spawn(argv, launcher, (*fds, pid_fd, *package_fds), stderr_fd)
         own.pop_all()
         return ProcessTree(process, os.pidfd_open(process.pid), stderr_fd, pid_fd)

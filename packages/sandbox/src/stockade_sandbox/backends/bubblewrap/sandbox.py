@@ -22,11 +22,11 @@ from stockade_sandbox.backends.bubblewrap.argv import (
 from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
 from stockade_sandbox.backends.bubblewrap.process import ProcessTree, start_tree
 from stockade_sandbox.backends.feature_probe import can_idmap, can_shield, overlay_check, owner_of
-from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid
+from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, sandbox_ids
 from stockade_sandbox.backends.layers import make_layers, not_with_an_image
 from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
 from stockade_sandbox.egress.rules import Rules
-from stockade_sandbox.errors import SandboxFailed, UsageError
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.limits.cgroups import Groups, guarantees, make_groups, places, remove_groups, sweep
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import Backend
@@ -54,7 +54,18 @@ def prepare_layers(policy: Policy, base: Path, on_progress: Progress | None = No
     """
     Rules.of(policy.network)
     not_with_an_image(policy)
+    if policy.root:
+        _root_can_be_had(policy)
     return make_layers(policy, base, fresh_sandbox_uid(), overlay_check(base), on_progress)
+
+
+def _root_can_be_had(policy: Policy) -> None:
+    """PolicyNotEnforceable where what root or its users write would stay behind as nobody's, or there are no ids."""
+    ids = sandbox_ids()
+    modes = {rule.mode for rule in policy.folders} - {"ro"}
+    if "rw" in modes or (ids.outer and (modes or policy.copies)):
+        what = "files that root of the sandbox writes there would be nobody's on this machine"
+        raise PolicyNotEnforceable("user", what, "give the folders as ro, or as root of this machine as overlay")
 
 
 def sandbox_uid(layers: Sequence[FolderLayer]) -> int:
@@ -140,10 +151,14 @@ class BubblewrapSandbox(AgentSandbox):
     @property
     def guarantees(self) -> tuple[str, ...]:
         """What holds, one line each; complete after entering."""
+        rights = "; no capabilities"
+        if self._policy.root:
+            rights = "; no capabilities but over its own users' files and processes, of what is started as its root"
         lines = (
-            "own user, mount, process, network, IPC, host name and control group namespaces; no capabilities",
+            f"own user, mount, process, network, IPC, host name and control group namespaces{rights}",
             guarantee(self._policy.network),
             "system call filter",
+            *self._of_shell(),
             *guarantees(self._policy.limits, self._groups.controllers, scratch_bytes(self._policy.limits)),
             *self._exceptions,
         )
@@ -165,6 +180,10 @@ class BubblewrapSandbox(AgentSandbox):
         launch = Launch(
             os.getpid(), uid, owners=owners, shields=shown, copies=copies, cgroups=groups, build=self._build
         )
+        if self._policy.root:
+            launch = launch._replace(ids=(ids := sandbox_ids()))
+            if ids.outer:  # all from there on is done by somebody whose id is 0, and whose rights end at those ids
+                host, launch = host._replace(uid=0, gid=0), launch._replace(uid=1)
         try:
             await self._connect(lambda stream: self._launch(host, stream, launch))
         except SandboxFailed as error:

@@ -146,6 +146,7 @@ class ContainerSandbox(AgentSandbox):
             "own mount, process, network, IPC, host name namespaces; no capabilities; no new privileges",
             guarantee(self._policy.network),
             "system call filter; read-only root; nothing published; no engine socket",
+            *self._of_shell(),
             *guarantees(self._policy.limits, held, scratch_bytes(self._policy.limits)),
         )
         return (*lines, f"made by {engine.name} {engine.version}") if engine else lines

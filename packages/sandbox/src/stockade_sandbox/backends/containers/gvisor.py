@@ -251,6 +251,7 @@ class GVisorSandbox(AgentSandbox):
             "a kernel of its own (gVisor): the host's is reached only by gVisor's few calls; no capabilities",
             guarantee(self._policy.network),
             "system call filter inside; read-only root",
+            *self._of_shell(),
             *guarantees(limits, frozenset({"memory", "pids"}), scratch_bytes(limits)),
             "what takes more memory than that ends the sandbox",
         )

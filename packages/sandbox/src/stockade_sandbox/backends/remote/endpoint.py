@@ -10,6 +10,7 @@ import anyio
 import platformdirs
 from anyio.abc import SocketAttribute
 
+from stockade_sandbox.backends.layers import without_root
 from stockade_sandbox.backends.remote.allowed import Allowed, Root
 from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
 from stockade_sandbox.backends.remote.greeting import probe
@@ -35,6 +36,7 @@ def remote_sandbox(policy: Policy, address: str) -> Sandbox:
         )
     if policy.copies:
         raise UsageError("--copy cannot be used with a sandbox on another machine", "put the file there")
+    without_root(policy)
     return RemoteSandbox(policy, Address.of(address), read_token(token_path()))
 
 
