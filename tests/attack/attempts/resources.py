@@ -39,8 +39,8 @@ PY"""),
             " echo FIRED", ends=True),
     Attempt("30000 files in /tmp", "python3 -c \"import os; os.makedirs('/tmp/.many'); "
             "[os.mknod(f'/tmp/.many/{i}') for i in range(30000)]\" && echo FIRED; rm -rf /tmp/.many"),
-    Attempt("folders nested 300 deep", "( for i in $(seq 300); do mkdir d && cd -P d || exit; done ); sleep $PAUSE;"
-            " [ -d d ] && echo FIRED", ends=True),
+    Attempt("200 MB in folders nested 300 deep", "for i in $(seq 300); do mkdir d && cd -P d || exit; done; for i in"
+            " $(seq 25); do head -c 8M /dev/zero > part-$i; done; sleep $PAUSE; [ -e part-25 ] && echo FIRED", ends=True),
     Attempt("a flood of output", "head -c 50M /dev/zero | tr '\\0' x", mark="OUTPUT:1000000"),
     Attempt("a flood of errors", "head -c 50M /dev/zero | tr '\\0' x >/dev/stdout", mark="OUTPUT:1000000"),
     Attempt("400 MB of memory in four processes", "for i in 1 2 3 4; do python3 -c \"x = bytearray(b'x') * (100 << 20);"

@@ -12,7 +12,6 @@ MODULES = (afterwards, folders)
 
 # By name of the attack and of the user: why. docs/security/blind.md says more.
 BOTH = {
-    "shut": "while the host frees room, writes are counted every ten seconds; modes of 000 can hide folders",
     "own_settings": "a process may set its own oom_score_adj and the like: /proc is not read-only there; nobody else's",
     "locks": "flock and inotify on files that two see read-only: a covert channel, which is not promised",
     "killed_apply": "apply without RUN does not find a run whose apply was killed; undo and apply RUN do",

@@ -1,5 +1,6 @@
 """The disk limit: floods of bytes and of files, in every way a folder can be written, and what hides from a count."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -15,7 +16,17 @@ import pytest
 
 from stockade_sandbox.backends.bubblewrap import sandbox as bubblewrap
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
-from stockade_sandbox.limits.disk import DiskWatch, Room, count, nothing_in, removed_but_open, spelled, written_places
+from stockade_sandbox.limits.disk import (
+    Bounds,
+    DiskWatch,
+    Room,
+    count_closed,
+    nothing_in,
+    removed_but_open,
+    spelled,
+    written_places,
+)
+from stockade_sandbox.limits.usage import Usage, count
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.overlay.watch import is_for_writing
 from stockade_sandbox.policy import GIB, KIB, MIB, CopyRule, FolderMode, FolderRule, Limits, Policy, file_limit
@@ -125,6 +136,71 @@ def test_count_takes_a_hard_link_once_and_follows_no_symlink(tmp_path: Path) -> 
     found = count([tmp_path, tmp_path / "missing"])
     assert found.files == 3
     assert MIB <= found.size < 2 * MIB
+
+
+def _deep(folder: Path, depth: int) -> None:
+    """A chain of folders with a file of 1 MiB at its end, which no path reaches."""
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    with open(os.open("x", os.O_WRONLY | os.O_CREAT, dir_fd=at), "wb") as file:
+        file.write(bytes(MIB))
+    os.close(at)
+
+
+def test_count_goes_as_deep_as_folders_are_nested(tmp_path: Path) -> None:
+    _deep(tmp_path, 1200)
+    (tmp_path / "beside").write_bytes(bytes(MIB))
+    found = count([tmp_path])
+    assert (found.files, found.blind) == (1202, False)
+    assert found.size >= 2 * MIB
+    subprocess.run(["rm", "-r", tmp_path / "d"], check=True)
+
+
+def test_count_does_not_lose_its_way_where_a_deep_folder_is_moved(tmp_path: Path) -> None:
+    """The way up then leads elsewhere: what is there is not counted, and it is said that something was missed."""
+    place = tmp_path / "place"
+    place.mkdir()
+    _deep(place, 300)
+    (tmp_path / "elsewhere/e").mkdir(parents=True)
+    (tmp_path / "elsewhere/e/f").mkdir()
+    here = place / "/".join("d" * 280)
+
+    def move(usage: Usage) -> bool:
+        if usage.files > 300 and here.exists():
+            here.rename(tmp_path / "elsewhere/moved")
+        return False
+
+    found = count([place], move)
+    assert found.blind
+    assert found.files == 301
+
+
+def test_closed_folders_are_counted_by_their_owner(tmp_path: Path) -> None:
+    (tmp_path / "closed/inner").mkdir(parents=True)
+    (tmp_path / "closed/inner/x").write_bytes(bytes(MIB))
+    (tmp_path / "closed").chmod(0)
+    everything = Bounds(1 << 40, 1 << 40)
+    found = count_closed([tmp_path], everything, lambda: False)
+    assert found is not None
+    assert (found.files, found.blind) == (3, False)
+    assert found.size >= MIB
+    assert count_closed([tmp_path], everything, lambda: True) is None
+    (tmp_path / "closed").chmod(0o700)
+
+
+def test_what_is_written_while_others_free_as_much_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = (Room(used, 0, GIB) for used in itertools.count(1 << 50, -1))
+    monkeypatch.setattr(Room, "of", lambda _: next(rooms))
+    told = threading.Event()
+    watch = DiskWatch([tmp_path], 16 * MIB, lambda _: told.set(), lambda: None, lambda: None)
+    watch.start()
+    (tmp_path / "x").write_bytes(bytes(20 * MIB))
+    assert told.wait(60)
+    watch.stop()
 
 
 def test_a_removed_file_is_found_while_it_is_open(tmp_path: Path) -> None:

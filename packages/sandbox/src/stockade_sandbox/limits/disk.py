@@ -9,37 +9,41 @@ is ended again at each further sixty-fourth of the limit; a quarter beyond it, o
 host's disk itself is in danger, the same happens whatever the count says. What takes room without writing, fallocate,
 is refused by the filter of system calls.
 
-What is counted is hostile: no symlink is followed, folders nested too deep to be counted or closed to us are charged
-with all that the file system has grown by, and files that were removed while still open are found in the descriptors
-of the sandbox's processes.
+What is counted is hostile (usage.py): no symlink is followed, folders that stay closed to us are charged with all that
+the file system has grown by, and files that were removed while still open are found in the descriptors of the sandbox's
+processes.
 """
 
 import functools
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from stockade_sandbox.limits import usage as usage_module
+from stockade_sandbox.limits.usage import Usage, count
 from stockade_sandbox.policy import GIB, KIB, MIB, file_limit, margin
 from stockade_sandbox.processes import descendants, open_files, start_time
 from stockade_sandbox.results import FolderLayer
 
+_NONE = subprocess.DEVNULL
 _STEP = 64
 _LEAST_LOOK_S, _LOOK_S = 0.005, 0.2
 _BYTES_PER_S, _FILES_PER_S = 8 * GIB, 2_000_000
 """More than a machine of today writes: memory takes 1 to 2 GiB a second of each of two writers, tried 2026-11."""
-_COUNT_EVERY_S = 10.0
+_COUNT_EVERY_S, _LOOK_EVERY_S = 10.0, 0.5
+"""While others free as much as is written, the counters do not tell: it is counted all the same, the more often where
+they move at all."""
 _ENDED_S, _TICK_S = 0.2, 0.001
 _SHARE_OF_A_CORE = 0.1
-_DEPTH = 256
-_BLOCK = 512
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def written_places(layers: Sequence[FolderLayer], copies: Sequence[str]) -> tuple[Path, ...]:
@@ -55,25 +59,6 @@ def written_places(layers: Sequence[FolderLayer], copies: Sequence[str]) -> tupl
         if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in kept):
             kept.append(path)
     return tuple(map(Path, kept))
-
-
-@dataclass
-class Usage:
-    """Bytes allocated and files made. `blind`: part of it could not be read. `deep`: part of it is nested too deep."""
-
-    size: int = 0
-    files: int = 0
-    blind: bool = False
-    deep: bool = False
-    _linked: set[tuple[int, int]] = field(default_factory=set)
-
-    def add(self, found: os.stat_result) -> None:
-        if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
-            if (found.st_dev, found.st_ino) in self._linked:
-                return
-            self._linked.add((found.st_dev, found.st_ino))
-        self.size += found.st_blocks * _BLOCK
-        self.files += 1
 
 
 @dataclass(frozen=True)
@@ -97,18 +82,6 @@ def floor_of(path: Path) -> int:
     return min(GIB, found.f_blocks * found.f_frsize // 20, found.f_bavail * found.f_frsize // 2)
 
 
-def _scan(fd: int, usage: Usage) -> list[str]:
-    """Adds what is in an open folder; returns the names of the folders in it."""
-    folders = []
-    with os.scandir(fd) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                usage.add(entry.stat(follow_symlinks=False))
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.name)
-    return folders
-
-
 def nothing_in(places: Iterable[Path]) -> bool:
     """Whether counting them takes no time; no where one cannot be read."""
     try:
@@ -121,57 +94,19 @@ def nothing_in(places: Iterable[Path]) -> bool:
     return True
 
 
-def count(places: Iterable[Path], enough: Callable[[Usage], bool] = lambda _: False) -> Usage:
-    """What is below `places`; stops early when `enough` says so. A place that is not there counts nothing."""
-    usage = Usage()
-    for place in places:
-        with ExitStack() as stack:
-            _count_tree(place, usage, stack, enough)
-    return usage
-
-
-def _count_tree(place: Path, usage: Usage, stack: ExitStack, enough: Callable[[Usage], bool]) -> None:
-    levels: list[tuple[int, list[str]]] = []
-
-    def enter(name: str, at: int | None) -> None:
-        try:
-            fd = os.open(name, _DIRECTORY, dir_fd=at)
-        except PermissionError:
-            usage.blind |= _is_ours(name, at)
-            return
-        except OSError:
-            return  # moved or replaced since it was listed: the next count sees it
-        try:
-            names = _scan(fd, usage)
-        except OSError:
-            os.close(fd)
-            usage.blind = True
-            return
-        levels.append((fd, names))
-
-    def leave() -> None:
-        for fd, _ in levels:
-            os.close(fd)
-
-    stack.callback(leave)
-    enter(str(place), None)
-    while levels and not enough(usage):
-        fd, names = levels[-1]
-        if not names:
-            levels.pop()
-            os.close(fd)
-        elif len(levels) >= _DEPTH:
-            usage.deep = True
-            return
-        else:
-            enter(names.pop(), fd)
-
-
-def _is_ours(name: str, at: int | None) -> bool:
-    """Whether a folder that cannot be read is one the sandbox may have closed itself."""
-    with suppress(OSError):
-        return os.stat(name, dir_fd=at, follow_symlinks=False).st_uid == os.geteuid()
-    return False
+def count_closed(places: Iterable[Path], most: "Bounds", is_over: Callable[[], bool]) -> Usage | None:
+    """As `count`, in a process that may look into folders which the bot closed to their owner, an ordinary user. None
+    where there can be none (no user namespaces), and when it `is_over`.
+    """
+    argv = [sys.executable, "-I", "-S", usage_module.__file__, str(most.size), str(most.files), *map(str, places)]
+    with subprocess.Popen(argv, stdin=_NONE, stdout=subprocess.PIPE, stderr=_NONE, env={}) as process:
+        while process.poll() is None:
+            if is_over():
+                process.kill()
+            time.sleep(_TICK_S)
+        assert process.stdout is not None
+        numbers = [int(word) for word in process.stdout.read().split()]
+    return None if process.returncode else Usage(numbers[0], numbers[1], blind=bool(numbers[2]))
 
 
 def _in_memory(pid: int | str) -> set[int]:
@@ -238,11 +173,11 @@ class DiskWatch:
         self._tops = {os.stat(place).st_dev: place for place in reversed(self._places)}
         self._floors = {place: floor_of(place) for place in self._tops.values()}
         self._first = self._counted_at = self._rooms()
-        self._before = count(self._places) if limit else Usage()
-        self._counted = _Bounds.of(self._before)
-        self._most = _Bounds(self._before.size + limit, self._before.files + file_limit(limit))
-        self._end_at = _Bounds(self._most.size + margin(limit), self._most.files + file_limit(margin(limit)))
-        self._steps = _Bounds(max(limit // _STEP, MIB), max(file_limit(limit) // _STEP, 64))
+        self._before = self._usage(_ANY) if limit else Usage()
+        self._counted = Bounds.of(self._before)
+        self._most = Bounds(self._before.size + limit, self._before.files + file_limit(limit))
+        self._end_at = Bounds(self._most.size + margin(limit), self._most.files + file_limit(margin(limit)))
+        self._steps = Bounds(max(limit // _STEP, MIB), max(file_limit(limit) // _STEP, 64))
         self._free_then: dict[Path, int] = {}
         self.reason: str | None = None
 
@@ -259,27 +194,31 @@ class DiskWatch:
         return {place: Room.of(place) for place in self._tops.values()}
 
     def _watch(self) -> None:
-        counted, not_before, pause_s = time.monotonic(), 0.0, _LEAST_LOOK_S
+        looked = counted = time.monotonic()
+        not_before, pause_s = 0.0, _LEAST_LOOK_S
         while not self._stop.wait(pause_s):
             rooms, now = self._rooms(), time.monotonic()
             self._look_at_host(rooms)
             if self._limit and not self.reason:
-                bound, next_count = self._bound(rooms), self._next_count()
-                old = now - counted >= _COUNT_EVERY_S and now >= not_before
-                if bound.reaches(next_count) or self._has_shrunk(bound) or old:
-                    spent = time.thread_time()
-                    self._count(next_count)
+                bound, due = self._bound(rooms), self._next_count()
+                is_due = bound.reaches(due) or self._has_shrunk(bound)
+                is_old = now >= not_before and now - counted >= _COUNT_EVERY_S
+                has_moved = now >= not_before and now - looked >= _LOOK_EVERY_S and rooms != self._counted_at
+                if is_due or is_old or (has_moved and self._look().reaches(due)):
+                    self._count(due)
                     counted = time.monotonic()
-                    not_before = counted + (time.thread_time() - spent) / _SHARE_OF_A_CORE
-                    bound, next_count = self._bound(rooms), self._next_count()
-                pause_s = self._pause_s(bound, next_count)
+                if is_due or is_old or has_moved:
+                    looked = time.monotonic()
+                    not_before = looked + (looked - now) / _SHARE_OF_A_CORE
+                    bound, due = self._bound(rooms), self._next_count()
+                pause_s = self._pause_s(bound, due)
             elif not self._limit:
                 pause_s = _LOOK_S
             if self.reason:
                 self._end()
                 return
 
-    def _pause_s(self, bound: "_Bounds", next_count: "_Bounds") -> float:
+    def _pause_s(self, bound: "Bounds", next_count: "Bounds") -> float:
         """Until what is left, and an eighth of the limit, could have been written at the most."""
         size = (max(0, next_count.size - bound.size) + self._limit // 8) / _BYTES_PER_S
         files = (max(0, next_count.files - bound.files) + file_limit(self._limit) // 8) / _FILES_PER_S
@@ -298,23 +237,23 @@ class DiskWatch:
                 self._free_then[place] = room.free
                 self._end_commands(f"No space left (the host's disk is nearly full: {free})")
 
-    def _bound(self, rooms: dict[Path, Room]) -> "_Bounds":
+    def _bound(self, rooms: dict[Path, Room]) -> "Bounds":
         """What there is at the most, by the file systems' own counters, if nobody else has freed some meanwhile."""
         size, files = _growth(self._counted_at, rooms)
-        return _Bounds(self._counted.size + size, self._counted.files + files)
+        return Bounds(self._counted.size + size, self._counted.files + files)
 
-    def _next_count(self) -> "_Bounds":
+    def _next_count(self) -> "Bounds":
         """What would have to be counted: at the limit, or a step after the last count."""
         most, steps, counted = self._most, self._steps, self._counted
-        return _Bounds(max(most.size, counted.size + steps.size), max(most.files, counted.files + steps.files))
+        return Bounds(max(most.size, counted.size + steps.size), max(most.files, counted.files + steps.files))
 
-    def _has_shrunk(self, bound: "_Bounds") -> bool:
+    def _has_shrunk(self, bound: "Bounds") -> bool:
         """Whether what was full may be so no more."""
         counted, steps = self._counted, self._steps
         full = counted.size >= self._most.size or counted.files >= self._most.files
         return full and (bound.size <= counted.size - steps.size or bound.files <= counted.files - steps.files)
 
-    def _count(self, due: "_Bounds") -> None:
+    def _count(self, due: "Bounds") -> None:
         """Counts, and ends what runs or all where there is as much as `due`; then what is left is counted anew."""
         with _Stopped(self._stoppable) as stopped:
             found = self._look()
@@ -328,35 +267,45 @@ class DiskWatch:
             stopped.until_ended()
         self._look()
 
-    def _look(self) -> "_Bounds":
+    def _look(self) -> "Bounds":
         """What is there, as far as it takes to know; remembered."""
         rooms = self._rooms()
-        usage = count(self._places, lambda usage: self._stop.is_set() or _Bounds.of(usage).exceeds(self._end_at))
+        usage = self._usage(self._end_at)
         hidden = removed_but_open(self._guard(), self._devices)
-        found = _Bounds(usage.size + hidden.size, usage.files + hidden.files)
-        if (usage.blind and not self._before.blind) or (usage.deep and not self._before.deep):
+        found = Bounds(usage.size + hidden.size, usage.files + hidden.files)
+        if usage.blind and not self._before.blind:
             size, files = _growth(self._first, rooms)
-            found = _Bounds(max(found.size, self._before.size + size), max(found.files, self._before.files + files))
+            found = Bounds(max(found.size, self._before.size + size), max(found.files, self._before.files + files))
         self._counted, self._counted_at = found, rooms
         return found
 
+    def _usage(self, most: "Bounds") -> Usage:
+        """What is in the places, until there is more than `most`."""
+        usage = count(self._places, lambda usage: self._stop.is_set() or Bounds.of(usage).exceeds(most))
+        if usage.blind and os.geteuid():
+            return count_closed(self._places, most, self._stop.is_set) or usage
+        return usage
+
 
 @dataclass(frozen=True)
-class _Bounds:
+class Bounds:
     """Bytes, and files."""
 
     size: int
     files: int
 
     @classmethod
-    def of(cls, usage: Usage) -> "_Bounds":
+    def of(cls, usage: Usage) -> "Bounds":
         return cls(usage.size, usage.files)
 
-    def reaches(self, other: "_Bounds") -> bool:
+    def reaches(self, other: "Bounds") -> bool:
         return self.size >= other.size or self.files >= other.files
 
-    def exceeds(self, other: "_Bounds") -> bool:
+    def exceeds(self, other: "Bounds") -> bool:
         return self.size > other.size or self.files > other.files
+
+
+_ANY = Bounds(sys.maxsize, sys.maxsize)
 
 
 class _Stopped:
