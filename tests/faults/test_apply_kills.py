@@ -42,3 +42,19 @@ def test_no_file_of_the_host_goes_with_a_copy_whose_removal_was_cut(
     argv = [*within, sys.executable, "-m", "stockade.cli", "runs", "apply", "last"]
     subprocess.run(argv, env=stage.environment(), timeout=PATIENCE_S, check=False)
     assert stage.tree() == after
+
+
+@pytest.mark.parametrize("step", ["decided", "recorded", "place", "placed", "finished"])
+def test_without_a_name_the_run_whose_apply_was_cut_off_is_meant(
+    stage: Stage, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older run of the folder has changes to decide on too: they are none of that apply's."""
+    monkeypatch.chdir(stage.demo)
+    before = stage.tree()
+    for command in ("echo older > older", "echo newer > newer"):
+        stage.run(say("shell", command=command), DONE, flags=("--no-input",))
+    assert killed_at(step, 0, ("apply", "last"), stage.environment())
+    assert stage.call("apply").status == 0
+    assert stage.tree() == {**before, "newer": b"newer\n"}
+    assert stage.call("undo").status == 0
+    assert stage.tree() == before

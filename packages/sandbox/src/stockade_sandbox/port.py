@@ -333,8 +333,8 @@ class Reviewer(Differ, Protocol):
         """
         ...
 
-    def recover(self, layer: FolderLayer) -> None:
-        """Complete what was decided about the layer's folder and cut off."""
+    def recover(self, layer: FolderLayer) -> bool:
+        """Complete what was decided about the layer's folder and cut off. Whether anything was."""
         ...
 
     def decisions(self, layer: FolderLayer) -> list[Decision]:

@@ -5,8 +5,8 @@ An entry goes back only if it is still what apply left. What was edited since st
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
@@ -46,7 +46,9 @@ class _Opened:
     layer: FolderLayer
     host: DirTree
     runs: Path
-    journals: list[Journal] = field(default_factory=list)
+    journals: list[Journal]
+    was_cut_off: bool
+    """A decision about the folder, which is complete now."""
 
 
 @contextmanager
@@ -65,8 +67,8 @@ def _opened(layer: FolderLayer) -> Iterator[_Opened]:
                         f"{layer.host} is another folder than the one that was written to", "move it back"
                     )
             with alone(host):
-                recover(host, journals.parent.parent, layer)
-                yield _Opened(layer, host, journals.parent.parent, all_journals(journals))
+                was_cut_off = recover(host, journals.parent.parent, layer)
+                yield _Opened(layer, host, journals.parent.parent, all_journals(journals), was_cut_off)
         finally:
             host.__exit__(None, None, None)
 
@@ -133,14 +135,12 @@ def open_journals(layer: FolderLayer) -> Iterator[tuple[DirTree, list[Journal]]]
         yield opened.host, opened.journals
 
 
-def recover_layer(layer: FolderLayer) -> None:
+def recover_layer(layer: FolderLayer) -> bool:
     """The same for the folder of a layer, where that is still there."""
     if layer.strategy != "direct" and layer.layer is not None and Path(layer.host).is_dir():
-        try:
-            with _opened(layer):
-                pass
-        except FolderMoved:
-            return
+        with suppress(FolderMoved), _opened(layer) as opened:
+            return opened.was_cut_off
+    return False
 
 
 def decisions(layer: FolderLayer) -> list[Decision]:

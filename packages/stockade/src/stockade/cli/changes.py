@@ -94,8 +94,9 @@ class _Run:
         if self.settings.front.json_lines:
             print(json.dumps(screen().data({"type": "result", "run": self.run_id, **values})))
 
-    def settle(self, *, wanted: bool = True) -> None:
-        """Complete what was cut off, and see that all is there. UsageError while it runs; LayerLost.
+    def settle(self, *, wanted: bool = True) -> bool:
+        """Complete what was cut off, and see that all is there; whether anything was. UsageError while it runs;
+        LayerLost.
 
         Not `wanted`: it will be thrown away.
         """
@@ -103,14 +104,15 @@ class _Run:
             raise UsageError(f"run {self.run_id} is still under way", "wait for its end, or stop it")
         if wanted and changes.went_down(self.events) and load("runtime.resume:bring_back")(self.events):
             say("the machine went down with this run: its changes are those of its last turn on record")
-        before = len(self.events)
+        was_cut_off = sum(map(self.reviewer.recover, self.facts.layers)) > 0
         changes.complete(self.reviewer, self.events, self.record)
-        if len(self.events) > before:
+        if was_cut_off:
             say("an earlier apply or undo of this run was cut off: it is complete now")
         found = self.facts
         review.check_kept(found)
         if found.discarded is not None:  # cut off before its layers were removed
             review.discard(self.reviewer, found.layers)
+        return was_cut_off
 
     def pending(self) -> list[review.Pending]:
         """What can be decided on. NothingLeft when there is nothing, saying why."""
@@ -257,7 +259,7 @@ def apply(run: str | None, caches: bool, patch: Path | None, **values: Any) -> i
     if patch is not None and (commit.wanted or any(how.values())):
         raise UsageError("--patch writes a file and nothing to the folder", "leave the other flags out")
     with _opened(values, run, caches=caches) as found:
-        found.settle()
+        was_cut_off = found.settle()
         commit.check(found.facts.layers)
         try:
             pending = found.pending()
@@ -265,6 +267,11 @@ def apply(run: str | None, caches: bool, patch: Path | None, **values: Any) -> i
             if patch is not None:
                 raise
             return _move(found, "applied", force=how["force"], commit=commit)
+        except NothingLeft as nothing:
+            if not was_cut_off or patch is not None:
+                raise
+            say(nothing.message, nothing.hint)
+            return 0
         return _apply(found, pending, how, commit) if patch is None else _write(found, pending, patch)
 
 

@@ -3,6 +3,7 @@
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard
 
@@ -13,7 +14,7 @@ from stockade.core.ports import Reviewer, RunStore
 from stockade.paths import run_dir, state_dir
 from stockade.store.postgres import PostgresStore
 from stockade.store.sqlite import SQLiteStore
-from stockade_sandbox.overlay.journal import journals_on
+from stockade_sandbox.overlay.journal import Head, journals_on
 from stockade_sandbox.overlay.safe_fs import encode_path
 
 
@@ -75,10 +76,14 @@ def _is_of(folder: Path, host: str) -> bool:
 
 
 async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) -> str:
-    """The newest run of `folder`, or of one that it lies in, with changes to decide on, those taken back included.
+    """The newest run of `folder`, or of one that it lies in, with changes to decide on, those taken back included; or
+    the one whose apply or undo there was cut off, which goes first.
 
     UsageError when there is none.
     """
+    cut_off = [run for head, run in _decided_on(folder) if head.step == "decided"]
+    if cut_off:
+        return max(cut_off)
     for summary in await store.runs():
         base = run_dir(summary.run_id)
         if not base.is_dir() or not any(entry.is_dir() for entry in base.iterdir()):
@@ -107,9 +112,14 @@ def _works_in(started: RunStarted, folder: Path) -> bool:
 
 def newest_applied(folder: Path) -> str:
     """The run whose changes to `folder`, or one that it lies in, were the last to be applied. UsageError: none was."""
-    hosts = [encode_path(str(one)) for one in (folder, *folder.parents)]
-    result = journals_on(hosts, state_dir() / "runs")
-    applied = [(head.at, base.parent.name) for base, _, head in result if head.goal == "after"]
+    applied = [(head.at, run) for head, run in _decided_on(folder) if head.goal == "after"]
     if not applied:
         raise UsageError(f"nothing was applied to {folder} that could be undone", "stockade runs list names all runs")
     return max(applied)[1]
+
+
+def _decided_on(folder: Path) -> Iterator[tuple[Head, str]]:
+    """What was decided about `folder` or one that it lies in, and of which run."""
+    hosts = [encode_path(str(one)) for one in (folder, *folder.parents)]
+    for base, _, head in journals_on(hosts, state_dir() / "runs"):
+        yield head, base.parent.name
