@@ -15,8 +15,8 @@ import anyio.to_thread
 
 from stockade.approval.remembered import Approval, ApprovalFile
 from stockade.testing import say
-from stockade.testing.fake_openai import FakeOpenAI, fails
 from tests.attack.attempts.terminal import SEQUENCES
+from tests.support.fake_openai import FakeOpenAI, fails
 
 _PATIENCE_S = 60.0
 

@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from stockade.testing import fake_anthropic as theirs
 from stockade.testing import say
-from stockade.testing.fake_openai import FakeOpenAI, Reply, fails, piece, says
 from tests.cli.conftest import Ended, Stage
+from tests.support import fake_anthropic as theirs
+from tests.support.fake_openai import FakeOpenAI, Reply, fails, piece, says
 
 pytestmark = pytest.mark.anyio
 Run = Callable[..., Coroutine[Any, Any, Ended]]

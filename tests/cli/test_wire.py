@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 
 from stockade.testing import say
-from stockade.testing.fake_openai import Asked
 from tests.cli.conftest import Ended, Stage
+from tests.support.fake_openai import Asked
 from tests.support.strong_model import Call, Turn, finish, shell, strong_model
 
 HOOKS = """

@@ -24,7 +24,7 @@ from stockade.models.providers import bearer
 from stockade.models.scripted import ScriptedModel
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import TIMEOUT_S, ModelConformance, WindowConformance, given, question
-from stockade.testing.fake_openai import FakeOpenAI, Reply, piece, says
+from tests.support.fake_openai import FakeOpenAI, Reply, piece, says
 
 ANSWER = json.dumps({"word": "hello", "yes": True})
 # Read before the fixture that hides the person's folders: 98 MB are fetched once per machine, not once per run.

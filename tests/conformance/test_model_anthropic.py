@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from stockade.core.ports import Model
 from stockade.models.anthropic import AnthropicModel
 from stockade.testing.conformance.model import ModelConformance
-from stockade.testing.fake_anthropic import fake_anthropic, reply, says, start, text
-from stockade.testing.fake_openai import Reply
+from tests.support.fake_anthropic import fake_anthropic, reply, says, start, text
+from tests.support.fake_openai import Reply
 
 ANSWER = json.dumps({"word": "hello", "yes": True})
 

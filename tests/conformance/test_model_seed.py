@@ -14,7 +14,7 @@ from stockade.models.openai import OpenAIModel
 from stockade.models.openai_request import Dialect
 from stockade.models.settings import ModelSettings
 from stockade.testing.conformance.model import question
-from stockade.testing.fake_openai import FakeOpenAI
+from tests.support.fake_openai import FakeOpenAI
 
 # Read before the fixture that hides the person's folders.
 MODELS = Path(os.environ.get("STOCKADE_TEST_MODELS") or Path.home() / ".cache/stockade-dev/models")

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from stockade.testing.conformance.toolbox import Call, ToolboxConformance
-from stockade.testing.fakes import LocalEngine
 from stockade.tools.fetch import ThroughProxy
 from stockade.tools.search import SearchToolbox
 from stockade.tools.web import PageToolbox
 from stockade_sandbox.reading import ReadingRoom
 from tests.support.hostile_site import Site, hostile_site
+from tests.support.local_engine import LocalEngine
 
 
 class TestPages(ToolboxConformance):

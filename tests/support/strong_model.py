@@ -15,7 +15,7 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
-from stockade.testing.fake_openai import Asked, FakeOpenAI, Reply, piece, says
+from tests.support.fake_openai import Asked, FakeOpenAI, Reply, piece, says
 
 BYTES_PER_TOKEN = 4
 TRIAL_TOOL, TRIAL_WORD = "list_files", "plover-17"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stockade.testing.fake_openai import Asked
 from tests.cli.conftest import Stage
 from tests.cli.test_approve import ASKING, at_terminal
+from tests.support.fake_openai import Asked
 from tests.support.strong_model import strong_model
 from tests.trajectories.trajectory import Trajectory
 

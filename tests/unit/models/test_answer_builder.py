@@ -9,7 +9,7 @@ from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.pricing import Price
-from stockade.testing.fake_openai import piece
+from tests.support.fake_openai import piece
 
 
 def build(*pieces: dict[str, Any]) -> ModelAnswer:

@@ -14,8 +14,8 @@ from stockade.models.anthropic import AnthropicModel
 from stockade.models.pricing import Price
 from stockade.models.transport import HttpTimes
 from stockade.testing.conformance.model import SCHEMA, Heard, question
-from stockade.testing.fake_anthropic import call, calls, end, event, fails, fake_anthropic, reply, says, start, text
-from stockade.testing.fake_openai import FakeOpenAI, Reply
+from tests.support.fake_anthropic import call, calls, end, event, fails, fake_anthropic, reply, says, start, text
+from tests.support.fake_openai import FakeOpenAI, Reply
 
 pytestmark = pytest.mark.anyio
 QUICK = HttpTimes(first_byte_s=0.5, idle_s=0.2, backoff_s=1.0)

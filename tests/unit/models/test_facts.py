@@ -12,7 +12,7 @@ from stockade.loop.window import CountsTokens
 from stockade.models.openai import OLLAMA_DEFAULT_WINDOW, OpenAIModel
 from stockade.models.openai_request import Dialect
 from stockade.testing.conformance.model import question
-from stockade.testing.fake_openai import FakeOpenAI, fails
+from tests.support.fake_openai import FakeOpenAI, fails
 
 pytestmark = pytest.mark.anyio
 SHOWN = {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40960}, "parameters": "stop x"}

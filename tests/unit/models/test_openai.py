@@ -15,7 +15,7 @@ from stockade.models.openai_request import Dialect
 from stockade.models.providers import is_own
 from stockade.models.transport import HttpTimes, Transport
 from stockade.testing.conformance.model import Heard, question
-from stockade.testing.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
+from tests.support.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
 
 pytestmark = pytest.mark.anyio
 QUICK = HttpTimes(first_byte_s=0.5, idle_s=0.2, backoff_s=1.0)

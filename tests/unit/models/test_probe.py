@@ -15,7 +15,7 @@ from stockade.models.openai import OpenAIModel
 from stockade.models.openai_request import Dialect
 from stockade.models.probe import probe_capabilities
 from stockade.runtime.models import known_of
-from stockade.testing.fake_openai import FakeOpenAI, Reply, fails, piece, says
+from tests.support.fake_openai import FakeOpenAI, Reply, fails, piece, says
 
 pytestmark = pytest.mark.anyio
 

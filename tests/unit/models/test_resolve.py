@@ -16,7 +16,7 @@ from stockade.models.local.folder import list_models, model_info
 from stockade.models.local.gguf import read_gguf
 from stockade.models.settings import ModelSettings
 from stockade.runtime.models import open_model
-from stockade.testing.fake_openai import FakeOpenAI
+from tests.support.fake_openai import FakeOpenAI
 
 from .local.test_gguf import KEYS, gguf, key, text
 

@@ -11,8 +11,8 @@ from stockade.models.anthropic import AnthropicModel
 from stockade.models.openai import OpenAIModel
 from stockade.models.openai_request import Dialect
 from stockade.models.special_tokens import MARK, SpecialTokenGuard, marked, unmarked
-from stockade.testing import fake_anthropic
-from stockade.testing.fake_openai import FakeOpenAI, Reply, piece, says
+from tests.support import fake_anthropic
+from tests.support.fake_openai import FakeOpenAI, Reply, piece, says
 
 FAMILIES = {
     "chatml": "<|im_start|> <|im_end|> <|endoftext|>",

@@ -9,8 +9,8 @@ from stockade.core.messages import ModelRequest
 from stockade.models.anthropic import AnthropicModel
 from stockade.models.openai import OpenAIModel
 from stockade.testing.conformance.model import Heard, question
-from stockade.testing.fake_anthropic import event
-from stockade.testing.fake_openai import FakeOpenAI, Reply, fails, piece, says
+from tests.support.fake_anthropic import event
+from tests.support.fake_openai import FakeOpenAI, Reply, fails, piece, says
 
 pytestmark = pytest.mark.anyio
 

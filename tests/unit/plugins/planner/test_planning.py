@@ -15,7 +15,7 @@ from stockade.runtime import factory
 from stockade.runtime.models import fast_environment
 from stockade.runtime.spec import Objects, RunSpec
 from stockade.testing import MemoryStore
-from stockade.testing.fake_openai import FakeOpenAI, fails, says
+from tests.support.fake_openai import FakeOpenAI, fails, says
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,6 @@ from anyio.abc import SocketStream
 
 from stockade.core.errors import UsageError
 from stockade.core.ports import SearchEngine
-from stockade.testing.fakes import LocalEngine
 from stockade.tools.search import HOST, DuckDuckGo, SearchToolbox, SearXNG
 from stockade_sandbox.egress.inside import OnRequest
 from stockade_sandbox.egress.proxy import Egress
@@ -22,6 +21,7 @@ from stockade_sandbox.policy import Network, Policy
 from stockade_sandbox.reading import ReadingRoom
 from stockade_sandbox.results import NetworkRequest
 from tests.support.hostile_site import Site, hostile_site
+from tests.support.local_engine import LocalEngine
 from tests.support.site import certificates
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -13,7 +12,7 @@ from stockade.core.actions import Action, Answer, Step, ToolResult
 from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UnreadableAnswer, UsageError
 from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
-from stockade.core.ports import ExecResult, Found, OnNetwork, OnText, RunSummary
+from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
 from stockade.core.tools import Offered, ToolSpec
 from stockade.loop.verdict import argv_of
 from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
@@ -250,26 +249,6 @@ class FixedClock:
 
     def monotonic(self) -> float:
         return self.now()
-
-
-@dataclass
-class LocalEngine:
-    """`pages` are texts by address; the first line of each is its title. Finds what shares words with the query."""
-
-    pages: Mapping[str, str]
-    name: str = "local"
-    asked: list[str] = field(default_factory=list)
-
-    async def search(self, query: str, count: int) -> Sequence[Found]:
-        self.asked.append(query)
-        requested = set(query.lower().split())
-        scored = [(len(requested & set(text.lower().split())), url) for url, text in self.pages.items()]
-        best = sorted((one for one in scored if one[0]), key=lambda one: -one[0])[:count]
-        results = []
-        for _, url in best:
-            title, _, rest = self.pages[url].partition("\n")
-            results.append(Found(title=title, url=url, snippet=rest.strip()[:300]))
-        return results
 
 
 class MemoryToolbox:

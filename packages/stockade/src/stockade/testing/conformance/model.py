@@ -6,7 +6,7 @@ The checks are synchronous and start their own event loop, so that they need no 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 import anyio
@@ -48,6 +48,29 @@ class Heard:
             self.pieces.append(piece)
 
 
+Check = Callable[[Any, Model], Coroutine[Any, Any, None]]
+
+
+def _of(opened: str) -> Callable[[Check], Callable[[Any], None]]:
+    """A check of a model, entered, which the suite's method of that name gives."""
+
+    def decorate(check: Check) -> Callable[[Any], None]:
+        def test(suite: Any) -> None:
+            async def run() -> None:
+                with anyio.fail_after(TIMEOUT_S):
+                    async with getattr(suite, opened)() as model:
+                        await check(suite, model)
+
+            anyio.run(run)
+
+        return test
+
+    return decorate
+
+
+_asked, _slowly = _of("open_model"), _of("open_slow")
+
+
 class ModelConformance(ABC):
     """`open_model` gives a model ready to be entered, with answers to at least eight questions of any kind.
 
@@ -66,108 +89,81 @@ class ModelConformance(ABC):
     def slow_request(self) -> ModelRequest:
         return question("Count from one to one thousand in words, all of them.", max_tokens=2000)
 
-    def _with(self, check: Callable[[Model], Coroutine[Any, Any, None]], slow: bool = False) -> None:
-        async def run() -> None:
-            with anyio.fail_after(TIMEOUT_S):
-                async with self.open_slow() if slow else self.open_model() as model:
-                    await check(model)
+    @_asked
+    async def test_is_a_model(self, model: Model) -> None:
+        assert isinstance(model, Model)
+        assert model.info.name
+        assert model.info.provider
+        assert model.info.context_window is None or model.info.context_window > 0
 
-        anyio.run(run)
+    @_asked
+    async def test_answers(self, model: Model) -> None:
+        answer = await model.ask(question())
+        assert answer.content or answer.tool_calls
+        assert answer.finish_reason
+        assert answer.duration_s >= 0
+        assert 0 <= answer.usage.cached_tokens <= answer.usage.prompt_tokens
+        assert answer.usage.completion_tokens >= 0
 
-    def test_is_a_model(self) -> None:
-        async def check(model: Model) -> None:
-            assert isinstance(model, Model)
-            assert model.info.name
-            assert model.info.provider
-            assert model.info.context_window is None or model.info.context_window > 0
+    @_asked
+    async def test_what_is_streamed_is_the_answer(self, model: Model) -> None:
+        heard = Heard()
+        answer = await model.ask(question(), heard)
+        assert "".join(heard.pieces) == answer.content
+        assert heard.pieces
+        assert all(heard.pieces)
 
-        self._with(check)
+    @_asked
+    async def test_several_turns(self, model: Model) -> None:
+        request = question()
+        for _ in range(3):
+            answer = await model.ask(request)
+            more = (Message(role="assistant", content=answer.content), Message(role="user", content="Again."))
+            request = request.model_copy(update={"messages": request.messages + more})
 
-    def test_answers(self) -> None:
-        async def check(model: Model) -> None:
-            answer = await model.ask(question())
-            assert answer.content or answer.tool_calls
-            assert answer.finish_reason
-            assert answer.duration_s >= 0
-            assert 0 <= answer.usage.cached_tokens <= answer.usage.prompt_tokens
-            assert answer.usage.completion_tokens >= 0
+    @_asked
+    async def test_schema_is_enforced(self, model: Model) -> None:
+        answer = await model.ask(question("Answer in JSON.", schema=SCHEMA))
+        if model.info.enforces_schema if self.enforces_schema is None else self.enforces_schema:
+            result = json.loads(answer.content)
+            assert result.keys() == {"word", "yes"}
+            assert isinstance(result["yes"], bool)
 
-        self._with(check)
+    @_asked
+    async def test_odd_text_is_taken(self, model: Model) -> None:
+        for text in ("", "\x00\x1b[31m\u2028", "\ud800", "{}[]\"'`\\", "日本語 🐍"):
+            await model.ask(question(text, max_tokens=4))
 
-    def test_what_is_streamed_is_the_answer(self) -> None:
-        async def check(model: Model) -> None:
-            heard = Heard()
-            answer = await model.ask(question(), heard)
-            assert "".join(heard.pieces) == answer.content
-            assert heard.pieces
-            assert all(heard.pieces)
+    @_slowly
+    async def test_cancelling_lets_the_next_question_through(self, model: Model) -> None:
+        heard = anyio.Event()
+        async with anyio.create_task_group() as group:
 
-        self._with(check)
+            async def ask() -> None:
+                await model.ask(self.slow_request(), lambda _: heard.set())
 
-    def test_several_turns(self) -> None:
-        async def check(model: Model) -> None:
-            request = question()
-            for _ in range(3):
-                answer = await model.ask(request)
-                more = (Message(role="assistant", content=answer.content), Message(role="user", content="Again."))
-                request = request.model_copy(update={"messages": request.messages + more})
-
-        self._with(check)
-
-    def test_schema_is_enforced(self) -> None:
-        async def check(model: Model) -> None:
-            answer = await model.ask(question("Answer in JSON.", schema=SCHEMA))
-            if model.info.enforces_schema if self.enforces_schema is None else self.enforces_schema:
-                result = json.loads(answer.content)
-                assert result.keys() == {"word", "yes"}
-                assert isinstance(result["yes"], bool)
-
-        self._with(check)
-
-    def test_odd_text_is_taken(self) -> None:
-        async def check(model: Model) -> None:
-            for text in ("", "\x00\x1b[31m\u2028", "\ud800", "{}[]\"'`\\", "日本語 🐍"):
-                await model.ask(question(text, max_tokens=4))
-
-        self._with(check)
-
-    def test_cancelling_lets_the_next_question_through(self) -> None:
-        async def check(model: Model) -> None:
-            heard = anyio.Event()
-            async with anyio.create_task_group() as group:
-
-                async def ask() -> None:
-                    await model.ask(self.slow_request(), lambda _: heard.set())
-
-                group.start_soon(ask)
-                await heard.wait()
-                group.cancel_scope.cancel()
-            answer = await model.ask(question(max_tokens=4))
-            assert answer.finish_reason
-
-        self._with(check, slow=True)
+            group.start_soon(ask)
+            await heard.wait()
+            group.cancel_scope.cancel()
+        answer = await model.ask(question(max_tokens=4))
+        assert answer.finish_reason
 
     def test_can_be_entered_again(self) -> None:
-        async def check(model: Model) -> None:
-            await model.ask(question(max_tokens=4))
-
-        self._with(check)
-        self._with(check)
+        self.test_answers()
+        self.test_answers()
 
 
 class WindowConformance(ModelConformance):
     """For models with a window that is known."""
 
-    def test_too_long_is_named(self) -> None:
-        async def check(model: Model) -> None:
-            window = model.info.context_window
-            assert window
-            error = await _too_long(model, question("word " * (window + 100)))
-            assert error.prompt_tokens is None or error.prompt_tokens > window
-            assert error.window is None or error.window == window
-            await model.ask(question(max_tokens=4))
-
-        self._with(check)
+    @_asked
+    async def test_too_long_is_named(self, model: Model) -> None:
+        window = model.info.context_window
+        assert window
+        error = await _too_long(model, question("word " * (window + 100)))
+        assert error.prompt_tokens is None or error.prompt_tokens > window
+        assert error.window is None or error.window == window
+        await model.ask(question(max_tokens=4))
 
 
 async def _too_long(model: Model, request: ModelRequest) -> ContextExceeded:
@@ -180,10 +176,4 @@ async def _too_long(model: Model, request: ModelRequest) -> ContextExceeded:
 
 def given(model: object) -> AbstractAsyncContextManager[Model]:
     """A model as the context manager that it is."""
-
-    @asynccontextmanager
-    async def opened() -> Any:
-        async with cast("Model", model) as entered:
-            yield entered
-
-    return opened()
+    return cast("AbstractAsyncContextManager[Model]", model)

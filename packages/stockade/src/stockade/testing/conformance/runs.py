@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -141,6 +141,10 @@ def _patiently(work: Callable[[], Awaitable[T]]) -> T:
     return anyio.run(within)
 
 
+def _patient(check: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
+    return lambda suite: _patiently(partial(check, suite))
+
+
 class HookConformance(ABC):
     """`make_hook` gives a new one each time. `first`: how the runs begin, for a hook that wants a check or a task."""
 
@@ -224,16 +228,14 @@ class BotConformance(ABC):
         bot = self.make_bot()
         return _Run(model, bot=bot, hooks=bot.hooks(self.first), protocol=self.protocol)
 
-    def test_it_comes_to_an_end_that_is_on_record(self) -> None:
-        async def work() -> None:
-            this = self._run(ScriptedModel(self.script))
-            finished = await this.whole(self.first)
-            assert finished.status == "done", finished.detail
-            assert await this.store.events(self.first.run_id) == this.events
-            assert [type(this.events[0]), this.of(RunFinished)] == [RunStarted, [finished]]
-            assert len(this.of(ActionStarted)) == len(this.of(ActionFinished))
-
-        _patiently(work)
+    @_patient
+    async def test_it_comes_to_an_end_that_is_on_record(self) -> None:
+        this = self._run(ScriptedModel(self.script))
+        finished = await this.whole(self.first)
+        assert finished.status == "done", finished.detail
+        assert await this.store.events(self.first.run_id) == this.events
+        assert [type(this.events[0]), this.of(RunFinished)] == [RunStarted, [finished]]
+        assert len(this.of(ActionStarted)) == len(this.of(ActionFinished))
 
     def test_its_sandbox_has_what_the_user_gave(self) -> None:
         """A bot adds to a policy; what was closed stays closed."""
@@ -243,73 +245,60 @@ class BotConformance(ABC):
         assert policy.folders[: len(asked.folders)] == asked.folders
         assert (policy.network, policy.limits) == (asked.network, asked.limits)
 
-    def test_it_keeps_to_its_turns(self) -> None:
-        async def work() -> None:
-            this = self._run(ScriptedModel(list(self.script) * 4))
-            finished = await this.whole(self.first.model_copy(update={"budget": Budget(max_turns=1, timeout_s=0)}))
-            assert len(this.of(ModelAnswered)) <= len(self.script)
-            assert (finished.status, finished.reason) in (("done", "finish"), ("stopped", "turns"))
+    @_patient
+    async def test_it_keeps_to_its_turns(self) -> None:
+        this = self._run(ScriptedModel(list(self.script) * 4))
+        finished = await this.whole(self.first.model_copy(update={"budget": Budget(max_turns=1, timeout_s=0)}))
+        assert len(this.of(ModelAnswered)) <= len(self.script)
+        assert (finished.status, finished.reason) in (("done", "finish"), ("stopped", "turns"))
 
-        _patiently(work)
+    @_patient
+    async def test_its_time_ends_also_where_the_model_never_answers(self) -> None:
+        this = self._run(_Silent())
+        finished = await this.whole(self.first.model_copy(update={"budget": Budget(timeout_s=0.2)}))
+        assert (finished.status, finished.reason) == ("stopped", "time")
 
-    def test_its_time_ends_also_where_the_model_never_answers(self) -> None:
-        async def work() -> None:
-            this = self._run(_Silent())
-            finished = await this.whole(self.first.model_copy(update={"budget": Budget(timeout_s=0.2)}))
-            assert (finished.status, finished.reason) == ("stopped", "time")
+    @_patient
+    async def test_a_run_that_the_user_stopped_asks_nothing_more(self) -> None:
+        this = self._run(ScriptedModel(self.script))
+        parts = this.parts
+        parts.pause.stop("enough")
+        finished = await run(self.first, parts)
+        assert (finished.status, finished.reason, this.of(ModelAnswered)) == ("stopped", "user", [])
 
-        _patiently(work)
+    @_patient
+    async def test_one_that_is_cancelled_is_closed(self) -> None:
+        model = _Silent()
+        this = self._run(model)
+        async with anyio.create_task_group() as group:
+            group.start_soon(this.whole, self.first)
+            await model.asked.wait()
+            group.cancel_scope.cancel()
+        assert [one.reason for one in this.of(RunFinished)] == ["user"]
 
-    def test_a_run_that_the_user_stopped_asks_nothing_more(self) -> None:
-        async def work() -> None:
-            this = self._run(ScriptedModel(self.script))
-            parts = this.parts
-            parts.pause.stop("enough")
-            finished = await run(self.first, parts)
-            assert (finished.status, finished.reason, this.of(ModelAnswered)) == ("stopped", "user", [])
+    @_patient
+    async def test_a_model_that_is_gone_ends_it_by_that_name(self) -> None:
+        finished = await self._run(ScriptedModel([ModelUnavailable("gone")])).whole(self.first)
+        assert (finished.status, finished.reason) == ("failed", "model")
 
-        _patiently(work)
-
-    def test_one_that_is_cancelled_is_closed(self) -> None:
-        async def work() -> None:
-            model = _Silent()
-            this = self._run(model)
-            async with anyio.create_task_group() as group:
-                group.start_soon(this.whole, self.first)
-                await model.asked.wait()
-                group.cancel_scope.cancel()
-            assert [one.reason for one in this.of(RunFinished)] == ["user"]
-
-        _patiently(work)
-
-    def test_a_model_that_is_gone_ends_it_by_that_name(self) -> None:
-        async def work() -> None:
-            finished = await self._run(ScriptedModel([ModelUnavailable("gone")])).whole(self.first)
-            assert (finished.status, finished.reason) == ("failed", "model")
-
-        _patiently(work)
-
-    def test_it_goes_on_from_any_place_of_its_record_or_says_why_not(self) -> None:
+    @_patient
+    async def test_it_goes_on_from_any_place_of_its_record_or_says_why_not(self) -> None:
         """And does no action again that is on record."""
-
-        async def work() -> None:
-            whole = self._run(ScriptedModel(self.script))
-            await whole.whole(self.first)
-            begin = next(n for n, event in enumerate(whole.events) if isinstance(event, ModelStarted)) + 1
-            for index in range(begin, len(whole.events)):
-                history = whole.events[:index]
-                try:
-                    self.make_bot().check_resume(self.first, (), done=False)
-                except UsageError:
-                    continue
-                answered = sum(isinstance(event, ModelAnswered) for event in history)
-                this = self._run(ScriptedModel([*list(self.script)[answered:], *[self.script[-1]] * 9]))
-                finished = await this.again(history)
-                assert finished.reason not in ("bug", "hook", "model"), finished.detail
-                begun = sum(isinstance(event, ActionStarted) for event in history)
-                assert len(this.of(ActionStarted)) <= len(whole.of(ActionStarted)) - begun
-
-        _patiently(work)
+        whole = self._run(ScriptedModel(self.script))
+        await whole.whole(self.first)
+        begin = next(n for n, event in enumerate(whole.events) if isinstance(event, ModelStarted)) + 1
+        for index in range(begin, len(whole.events)):
+            history = whole.events[:index]
+            try:
+                self.make_bot().check_resume(self.first, (), done=False)
+            except UsageError:
+                continue
+            answered = sum(isinstance(event, ModelAnswered) for event in history)
+            this = self._run(ScriptedModel([*list(self.script)[answered:], *[self.script[-1]] * 9]))
+            finished = await this.again(history)
+            assert finished.reason not in ("bug", "hook", "model"), finished.detail
+            begun = sum(isinstance(event, ActionStarted) for event in history)
+            assert len(this.of(ActionStarted)) <= len(whole.of(ActionStarted)) - begun
 
 
 __all__ = ["ACTIONS", "BotConformance", "HookConformance"]

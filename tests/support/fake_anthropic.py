@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stockade.testing.fake_openai import End, FakeOpenAI, Reply
+from tests.support.fake_openai import End, FakeOpenAI, Reply
 
 USAGE = (10, 4, 2, 3)
 """input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens"""
